@@ -1,0 +1,279 @@
+"""Propose, execute, score and merge against the method read literally, for each architecture."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests import textbook
+from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
+from toolformer.annotation.execute import LOOK_AHEAD, execute
+from toolformer.annotation.merge import keep, merge, row
+from toolformer.annotation.propose import choose_positions, propose, read_sample, uniforms
+from toolformer.annotation.score import WEIGHTS, score
+from toolformer.calls import ApiCall, strip
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.language_model import LanguageModel
+from toolformer.tools.base import Result
+from toolformer.tools.prompts import Prompt
+
+PROMPT = Prompt(
+    instruction="Add calls. You can call the API by writing \"[QA(question)]\". Here are some examples of API calls:",
+    examples=(("Joe Biden was born in Scranton.", 'Joe Biden was born in [QA("Where was Joe Biden born?")] Scranton.'),),
+)
+QA = ToolSettings("qa", "QA", PROMPT, start_threshold=0.0, max_positions=4, samples=3, max_call_tokens=12)
+TEXTS = [
+    "The population is 658,893 people.",
+    "red is for the blood of martyrs, the first Monday of the year 北京 is 11.4% of the national average. Today",
+    "x",
+]
+DOCUMENTS = [Document(f"d{n}", text, date=datetime.date(2020, 5, n + 1)) for n, text in enumerate(TEXTS)]
+
+
+def whole_windows(language_model: LanguageModel, documents: list[Document] = DOCUMENTS) -> list[Window]:
+    encodings = [language_model.encode_text(document.text) for document in documents]
+    return [Window(document, encoding, 0, len(encoding.ids)) for document, encoding in zip(documents, encodings, strict=True)]
+
+
+def test_the_weights_are_those_of_the_paper_and_sum_to_one() -> None:
+    assert WEIGHTS == pytest.approx((1 / 3, 4 / 15, 1 / 5, 2 / 15, 1 / 15))
+    assert sum(WEIGHTS) == pytest.approx(1.0)
+
+
+def test_start_probabilities_are_those_of_the_textbook(language_model: LanguageModel) -> None:
+    settings = replace(QA, max_positions=1000, samples=1, max_call_tokens=1)
+    proposals = propose(language_model, settings, whole_windows(language_model))
+    for proposal, text in zip(proposals, TEXTS, strict=True):
+        expected = textbook.start_probabilities(language_model, settings, text)
+        assert proposal.candidates
+        for candidate in proposal.candidates:
+            assert candidate.start_probability == pytest.approx(expected[candidate.token_position], abs=1e-5)
+        positions = proposal.window.encoding.positions
+        allowed = {i for i, position in enumerate(positions) if position is not None}
+        assert {candidate.token_position for candidate in proposal.candidates} == allowed
+
+
+def test_sampled_calls_are_those_of_the_textbook(language_model: LanguageModel) -> None:
+    for proposal in propose(language_model, QA, whole_windows(language_model), seed=3):
+        document = proposal.window.document
+        expected = textbook.start_probabilities(language_model, QA, document.text)
+        allowed = [p if proposal.window.encoding.positions[i] is not None else None for i, p in enumerate(expected)]
+        assert sorted({c.token_position for c in proposal.candidates}) == choose_positions(allowed, 0.0, 4)
+        for candidate in proposal.candidates:
+            text = textbook.sample_call(
+                language_model, QA, document.text, document.doc_id, candidate.token_position, candidate.position,
+                candidate.sample, seed=3,
+            )
+            assert candidate.text == text
+
+
+def test_samples_do_not_depend_on_what_else_is_in_the_batch(tiny_gpt2: LanguageModel) -> None:
+    together = propose(tiny_gpt2, QA, whole_windows(tiny_gpt2))
+    alone = [propose(tiny_gpt2, QA, [window])[0] for window in reversed(whole_windows(tiny_gpt2))]
+    for one, other in zip(together, reversed(alone), strict=True):
+        assert [(c.token_position, c.sample, c.text) for c in one.candidates] == [
+            (c.token_position, c.sample, c.text) for c in other.candidates
+        ]
+
+
+def test_the_prompt_is_kept_while_sampling(tiny_gpt2: LanguageModel) -> None:
+    """Earlier implementations sampled from the bare text."""
+    other = replace(QA, prompt=Prompt("Today is the first Monday of the year:", PROMPT.examples))
+    window = whole_windows(tiny_gpt2)[1:2]
+    texts = [[c.text for c in propose(tiny_gpt2, settings, window)[0].candidates] for settings in (QA, other)]
+    assert texts[0] != texts[1]
+
+
+def test_draws_are_keyed_and_uniform() -> None:
+    one = uniforms(0, "d", "qa", 3, 1, 1000)
+    assert (one == uniforms(0, "d", "qa", 3, 1, 1000)).all()
+    assert (one[:10] == uniforms(0, "d", "qa", 3, 1, 10)).all()
+    others = [uniforms(*key, 1000) for key in [(1, "d", "qa", 3, 1), (0, "e", "qa", 3, 1), (0, "d", "mt", 3, 1), (0, "d", "qa", 4, 1), (0, "d", "qa", 3, 2)]]
+    assert all((one != other).all() for other in others)
+    assert abs(one.mean() - 0.5) < 0.05
+
+
+def test_positions_above_the_threshold_the_likeliest_first() -> None:
+    assert choose_positions([0.1, None, 0.05, 0.3, 0.2, 0.2], 0.05, 3) == [3, 4, 5]
+    assert choose_positions([0.05, 0.04], 0.05, 3) == []
+    assert choose_positions([0.2, 0.2, 0.2], 0.0, 2) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('QA("Who?")] then', None),
+        ("QA(Who?)]", None),
+        ('QA("Who?"', "call not ended"),
+        ("QA Who?]", "malformed call"),
+        ("Calculator(1)]", "other tool"),
+        ('QA("Who?") -> Me]', "result written by the model"),
+    ],
+)
+def test_a_sample_is_a_call_or_has_a_reason(text: str, reason: str | None) -> None:
+    assert read_sample(text, QA)[2] == reason
+
+
+def candidate(window: Window, i: int, call: ApiCall | None, **fields: object) -> Candidate:
+    values = {"tool": "qa", "token_position": i, "start_probability": 0.5, "sample": 0, "text": "", "call": call}
+    return Candidate(window=window, **{**values, **fields})  # type: ignore[arg-type]
+
+
+def test_losses_and_gains_are_those_of_the_textbook(language_model: LanguageModel) -> None:
+    calls = [ApiCall("QA", "Who?", "Joe Biden", True), ApiCall("QA", "C:\\new\\table", "a \\ b"), ApiCall("QA", "", "x")]
+    candidates = [
+        candidate(window, i, call)
+        for window in whole_windows(language_model)
+        for i in {0, 1, 4, len(window.ids) - 2, len(window.ids) - 1}
+        if 0 <= i < len(window.ids)
+        for call in calls
+    ]
+    for one in score(language_model, candidates):
+        text, i, call = one.window.document.text, one.token_position, one.call
+        assert call is not None
+        assert one.loss_result == pytest.approx(textbook.loss(language_model, text, i, call), abs=1e-4)
+        assert one.loss_no_result == pytest.approx(textbook.loss(language_model, text, i, call.with_result("")), abs=1e-4)
+        assert one.loss_none == pytest.approx(textbook.loss(language_model, text, i, None), abs=1e-4)
+        assert one.gain == pytest.approx(min(one.loss_none, one.loss_no_result) - one.loss_result)
+
+
+def test_losses_do_not_depend_on_the_other_candidates(tiny_gpt2: LanguageModel) -> None:
+    window = whole_windows(tiny_gpt2)[0]
+    call = ApiCall("QA", "Who?", "Joe")
+    together = score(tiny_gpt2, [candidate(window, i, call) for i in range(len(window.ids))])
+    for one in together:
+        assert score(tiny_gpt2, [candidate(window, one.token_position, call)])[0].gain == pytest.approx(one.gain, abs=1e-5)
+
+
+def test_the_call_survives_in_the_loss_of_a_long_text(tiny_gpt2: LanguageModel) -> None:
+    """Earlier implementations cut the call off when the text filled the context."""
+    document = Document("long", "The population is 658,893 people. " * 60)
+    encoding = tiny_gpt2.encode_text(document.text)
+    assert len(encoding.ids) > tiny_gpt2.context_length
+    window = Window(document, encoding, 0, len(encoding.ids))
+    first, second = score(
+        tiny_gpt2,
+        [candidate(window, len(encoding.ids) - 5, ApiCall("QA", "Who?", result)) for result in ("people", "Monday Scranton")],
+    )
+    assert first.loss_result != second.loss_result
+
+
+def test_a_text_longer_than_the_context_is_windowed_not_lost(tiny_gpt2: LanguageModel) -> None:
+    document = Document("long", "The population of 北京 is 658,893 people. " * 40)
+    encoding = tiny_gpt2.encode_text(document.text)
+    found = windows(tiny_gpt2, document, encoding, QA, [(0, len(document.text))])
+    assert len(found) > 1
+    assert [token for window in found for token in window.ids] == encoding.ids
+    assert "".join(window.text for window in found) == document.text
+    candidates = [c for proposal in propose(tiny_gpt2, QA, found) for c in proposal.candidates]
+    assert {c.window.start for c in candidates} == {window.start for window in found}
+    for c in candidates:
+        assert document.text[: c.position] == tiny_gpt2.tokenizer.decode(encoding.ids[: c.token_position])
+
+
+def test_spans_limit_the_annotation(tiny_gpt2: LanguageModel) -> None:
+    document = Document("two", "First paragraph.\n\nSecond paragraph here.\n\nThird.")
+    start = document.text.index("Second")
+    found = windows(tiny_gpt2, document, tiny_gpt2.encode_text(document.text), QA, [(start, start + 22)])
+    assert [window.text for window in found] == ["Second paragraph here."]
+
+
+def test_a_prompt_that_does_not_fit_is_refused(tiny_gpt2: LanguageModel) -> None:
+    long = replace(QA, prompt=Prompt("word " * 600, ()))
+    document = DOCUMENTS[0]
+    with pytest.raises(UserError, match="tool.qa: its prompt does not fit into the context of 512 tokens"):
+        windows(tiny_gpt2, document, tiny_gpt2.encode_text(document.text), long, [(0, 10)])
+
+
+class Recording:
+    """A tool that answers by upper-casing and remembers what it was asked."""
+
+    name = "QA"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
+        self.asked += [(text, document.doc_id) for text, document in zip(inputs, documents, strict=True)]
+        return [Result(text.upper()) if text else Result(reason="nothing asked") for text in inputs]
+
+
+def test_every_distinct_call_is_executed_once_and_drops_have_reasons(tiny_gpt2: LanguageModel) -> None:
+    first, second, _ = whole_windows(tiny_gpt2)
+    tool = Recording()
+    asked = [ApiCall("QA", "who", None, True), ApiCall("QA", "who"), ApiCall("QA", "")]
+    candidates = [candidate(window, 1, call, sample=n) for window in (first, second) for n, call in enumerate(asked)]
+    candidates.append(candidate(first, 1, None, status="malformed call"))
+    done = execute(candidates, {"qa": tool})
+    assert sorted(tool.asked) == [("", "d0"), ("", "d1"), ("who", "d0"), ("who", "d1")]
+    assert [c.status for c in done] == [SCORED, SCORED, "nothing asked"] * 2 + ["malformed call"]
+    assert [c.call.result for c in done if c.status == SCORED and c.call] == ["WHO"] * 4
+
+
+def test_a_tool_that_raises_costs_results_not_the_run(tiny_gpt2: LanguageModel) -> None:
+    class Broken(Recording):
+        def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
+            raise RuntimeError("boom")
+
+    done = execute([candidate(whole_windows(tiny_gpt2)[0], 1, ApiCall("QA", "x"))], {"qa": Broken()})
+    assert done[0].status == "tool failed (RuntimeError)"
+
+
+def test_a_translation_of_what_comes_later_is_dropped(tiny_gpt2: LanguageModel) -> None:
+    document = Document("t", "He wrote O homem in 1967.")
+    encoding = tiny_gpt2.encode_text(document.text)
+    window = Window(document, encoding, 0, len(encoding.ids))
+    places = {"before": 1, "after": len(encoding.ids) - 1}
+    done = {
+        name: execute([candidate(window, i, ApiCall("MT", "O homem"), tool="translation")], {"translation": Recording()})[0]
+        for name, i in places.items()
+    }
+    assert done["before"].status == LOOK_AHEAD
+    assert done["after"].status == SCORED
+
+
+def test_thresholds_are_applied_afterwards_and_texts_stay_unchanged(tiny_gpt2: LanguageModel) -> None:
+    window = whole_windows(tiny_gpt2)[0]
+    losses = {"loss_no_result": 3.0, "loss_none": 4.0}
+    candidates = [
+        candidate(window, 0, ApiCall("QA", "zero", "0"), loss_result=1.0, **losses),
+        candidate(window, 3, ApiCall("QA", "worse", "1"), loss_result=2.2, sample=0, **losses),
+        candidate(window, 3, ApiCall("QA", "better \\ \"q\"", "2", True), loss_result=2.0, sample=1, **losses),
+        candidate(window, 4, ApiCall("QA", "dropped"), status="no date"),
+    ]
+    rows = [row(one) for one in candidates]
+    assert [kept.call.input for kept in keep(rows, {"qa": 0.5})["d0"]] == ["zero", 'better \\ "q"']
+    assert [kept.call.input for kept in keep(rows, {"qa": 1.0})["d0"]] == ["zero", 'better \\ "q"']  # gain exactly 1.0 is kept
+    assert [kept.call.input for kept in keep(rows, {"qa": 1.5})["d0"]] == ["zero"]
+    assert keep(rows, {"qa": 2.5}) == {}
+    merged = merge(window.document, keep(rows, {"qa": 0.5})["d0"])
+    text = merged["text"]
+    assert isinstance(text, str) and text.startswith(" [QA(zero) -> 0]The")
+    assert strip(text) == window.document.text
+    assert ' [QA("better \\\\ \\"q\\"") -> 2]' in text
+    assert merged["date"] == "2020-05-01"
+
+
+def test_two_tools_at_one_position_both_stand_in_the_text(tiny_gpt2: LanguageModel) -> None:
+    window = whole_windows(tiny_gpt2)[0]
+    losses = {"loss_result": 0.0, "loss_no_result": 3.0, "loss_none": 4.0}
+    rows = [
+        row(candidate(window, 2, ApiCall(name, "a", "b"), tool=tool, **losses))
+        for tool, name in (("search", "WikiSearch"), ("qa", "QA"))
+    ]
+    text = merge(window.document, keep(rows, {"qa": 1.0, "search": 1.0})["d0"])["text"]
+    assert isinstance(text, str) and "[QA(a) -> b] [WikiSearch(a) -> b]" in text
+
+
+def test_bfloat16_stays_near_the_textbook(tiny_gpt2: LanguageModel) -> None:
+    """Stated tolerance in bf16: 0.1 nats on the tiny model."""
+    import copy
+
+    half = LanguageModel(copy.deepcopy(tiny_gpt2.model).to(torch.bfloat16), tiny_gpt2.tokenizer)
+    window = whole_windows(half)[0]
+    (one,) = score(half, [candidate(window, 2, ApiCall("QA", "Who?", "Joe"))])
+    assert one.loss_result == pytest.approx(textbook.loss(tiny_gpt2, TEXTS[0], 2, one.call), abs=0.1)

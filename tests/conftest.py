@@ -1,0 +1,99 @@
+"""Tiny made-up models of the architectures that matter, with a tokenizer trained on the spot. No downloads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTJConfig,
+    GPTJForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from toolformer.language_model import LanguageModel
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+ARCHITECTURES = ("gpt2", "gptj", "llama")
+
+TRAINING_TEXT = [
+    "The number in the next term is 18 + 12 x 3 = [Calculator(18 + 12 * 3) -> 54] 54.",
+    'Joe Biden was born in [QA("Where was Joe Biden born?") -> Scranton] Scranton, Pennsylvania.',
+    "Today is the first [Calendar() -> Today is Monday, January 30, 2023.] Monday of the year.",
+    'red is for [WikiSearch("Ghana flag red meaning") -> Flag of Ghana > Red] the blood of martyrs [MT(la tortue)] x',
+    "Input: The population is 658,893 people. Output: This is 11.4% of the national average.",
+] * 20
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=420,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TRAINING_TEXT, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|endoftext|>", bos_token="<|endoftext|>", pad_token="<|endoftext|>"
+    )
+
+
+def tiny_model(architecture: str, vocabulary: int, context: int = 512) -> Any:
+    torch.manual_seed(0)
+    if architecture == "gpt2":
+        # Wide initial weights: a tiny model whose predictions differ visibly from uniform.
+        return GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=vocabulary, n_positions=context, n_embd=32, n_layer=2, n_head=4, initializer_range=0.3,
+                bos_token_id=0, eos_token_id=0,
+            )
+        )
+    if architecture == "gptj":
+        return GPTJForCausalLM(
+            GPTJConfig(
+                vocab_size=vocabulary, n_positions=context, n_embd=32, n_layer=2, n_head=4, rotary_dim=4,
+                initializer_range=0.3, bos_token_id=0, eos_token_id=0,
+            )
+        )
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=vocabulary, max_position_embeddings=context, hidden_size=32, intermediate_size=64,
+            num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, initializer_range=0.3,
+            bos_token_id=0, eos_token_id=0,
+        )
+    )
+
+
+@pytest.fixture(scope="session", params=ARCHITECTURES)
+def language_model(request: pytest.FixtureRequest) -> LanguageModel:
+    """A tiny random model of each architecture, in fp32."""
+    tokenizer = tiny_tokenizer()
+    return LanguageModel(tiny_model(request.param, len(tokenizer)), tokenizer, name=f"tiny {request.param}")
+
+
+@pytest.fixture(scope="session")
+def tiny_gpt2() -> LanguageModel:
+    tokenizer = tiny_tokenizer()
+    return LanguageModel(tiny_model("gpt2", len(tokenizer)), tokenizer, name="tiny gpt2")
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny GPT-2 saved as a model folder."""
+    folder = tmp_path_factory.mktemp("models") / "tiny-gpt2"
+    tokenizer = tiny_tokenizer()
+    tiny_model("gpt2", len(tokenizer), context=1024).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

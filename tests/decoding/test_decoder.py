@@ -1,0 +1,195 @@
+"""Batched top-k API decoding against one prompt at a time, and the rules around a call."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from tests import textbook
+from toolformer.calls import strip
+from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.language_model import LanguageModel
+from toolformer.tools.base import Result
+
+PROMPTS = [
+    "The number in the next term is",
+    "Joe Biden was born in",
+    "Today is the first Monday of the year, and the population is 658,893 people. This is",
+    "red",
+    "Where was the average of the term",
+]
+DOCUMENTS = [Document(f"p{n}", prompt, date=datetime.date(2021, 3, n + 1)) for n, prompt in enumerate(PROMPTS)]
+
+
+class Shout:
+    """Answers in capitals, and with the document's day; an odd number of letters gets no answer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.batches: list[list[str]] = []
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        self.batches.append(list(inputs))
+        return [
+            Result(f"{text.upper()} {document.date}") if len(text) % 2 == 0 else Result(reason="odd")
+            for text, document in zip(inputs, documents, strict=True)
+        ]
+
+
+def tools() -> dict[str, Shout]:
+    return {"qa": Shout("QA"), "calculator": Shout("Calculator"), "calendar": Shout("Calendar")}
+
+
+def outcome(completion: Completion) -> tuple[str, str, object, str | None]:
+    return completion.text, completion.plain, completion.call, completion.failed
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 10, 400])
+def test_batches_decode_like_one_prompt_at_a_time(language_model: LanguageModel, k: int) -> None:
+    decoder = Decoder(language_model, tools(), k=k, max_call_tokens=14, batch_size=3)
+    found = decoder.complete(PROMPTS, DOCUMENTS, max_new_tokens=9)
+    for completion, prompt, document in zip(found, PROMPTS, DOCUMENTS, strict=True):
+        expected = textbook.decode(language_model, prompt, 9, tools(), document, k, max_call_tokens=14)  # type: ignore[arg-type]
+        assert outcome(completion) == outcome(expected)
+
+
+def test_plain_mode_is_stock_greedy_generation(language_model: LanguageModel) -> None:
+    found = Decoder(language_model, tools(), mode="plain").complete(PROMPTS, max_new_tokens=8)
+    for completion, prompt in zip(found, PROMPTS, strict=True):
+        ids = torch.tensor([language_model.encode(prompt)])
+        stock = language_model.model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, pad_token_id=0
+        )
+        assert completion.text == language_model.decode(stock[0, ids.shape[1] :].tolist())
+        assert completion.call is None
+
+
+def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt: str, wanted: str) -> None:
+    """Makes the model want to continue `prompt` with exactly `wanted`, whatever was fed in which batch."""
+    base = language_model.encode(prompt)
+    target = language_model.encode(prompt + wanted)
+    assert target[: len(base)] == base
+    real = Decoder._next
+
+    def steered(self: Decoder, logits: torch.Tensor, rows: list, tries: list) -> list[int]:
+        logits = logits.clone()
+        for n, row in enumerate(rows):
+            so_far = row.context + row.written
+            following = target[len(so_far)] if so_far == target[: len(so_far)] and len(so_far) < len(target) else 0
+            logits[n, following] = 1e4
+        return real(self, logits, rows, tries)
+
+    monkeypatch.setattr(Decoder, "_next", steered)
+
+
+def complete_forced(
+    monkeypatch: pytest.MonkeyPatch, model: LanguageModel, wanted: str, available: dict[str, Shout] | None = None, **settings: int
+) -> Completion:
+    prompt = "Joe Biden was born in"
+    force(monkeypatch, model, prompt, wanted)
+    decoder = Decoder(model, tools() if available is None else available, **{"k": 1, **settings})  # type: ignore[arg-type]
+    return decoder.complete([prompt], DOCUMENTS[:1], max_new_tokens=30)[0]
+
+
+def test_a_call_is_run_and_its_result_inserted(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
+    completion = complete_forced(monkeypatch, tiny_gpt2, ' the [QA("Where?") ->')
+    assert completion.text.startswith(' the [QA("Where?") -> WHERE? 2021-03-01]')
+    assert completion.call is not None and completion.call.input == "Where?"
+    assert completion.plain.startswith(" the")
+    assert strip(completion.text) == completion.plain
+    assert completion.failed is None
+
+
+def test_calls_without_arguments_and_with_blanks_execute(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
+    assert complete_forced(monkeypatch, tiny_gpt2, " [Calendar() ->").call is not None
+    monkeypatch.undo()
+    with_blanks = complete_forced(monkeypatch, tiny_gpt2, " [Calculator( 18 + 12 ) ->")
+    assert with_blanks.call is not None and with_blanks.call.input == "18 + 12"
+
+
+def test_a_second_call_is_not_made_and_does_not_replay_the_first(
+    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
+) -> None:
+    available = tools()
+    wanted = ' [QA("Where?") -> WHERE? 2021-03-01] [QA("Who!!?") -> '
+    one = complete_forced(monkeypatch, tiny_gpt2, wanted, available)
+    assert available["qa"].batches == [["Where?"]]
+    assert one.text.count(" [QA") == 1
+    monkeypatch.undo()
+    available = tools()
+    complete_forced(monkeypatch, tiny_gpt2, wanted, available, max_calls=2)
+    assert available["qa"].batches == [["Where?"], ["Who!!?"]]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (' [QA("odd") ->', "odd"),
+        (' [QA("Where?")] x', "call without arrow"),
+        (" [QA Where -> x] y", "malformed call"),
+        (' [QA("' + "Where " * 30, "call not ended"),
+        (' [QA("Where?" <|endoftext|>', "call not ended"),
+    ],
+)
+def test_a_call_that_fails_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel, wanted: str, reason: str
+) -> None:
+    completion = complete_forced(monkeypatch, tiny_gpt2, " the" + wanted)
+    assert completion.failed == reason
+    assert completion.call is None
+    assert completion.text == completion.plain
+    assert completion.text.startswith(" the")
+    assert " [" not in completion.text
+
+
+def test_a_tool_that_is_switched_off_is_never_named(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
+    available = tools()
+    prompts = PROMPTS * 2
+    Decoder(tiny_gpt2, available, k=400).complete(prompts, max_new_tokens=9, allowed={"calendar"})
+    assert not available["qa"].batches and not available["calculator"].batches
+    Decoder(tiny_gpt2, available, k=400).complete(prompts, max_new_tokens=9, allowed=())
+    assert not any(tool.batches for tool in available.values())
+
+
+def test_the_calls_of_a_batch_run_together(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
+    available = {"qa": Shout("QA")}
+    force(monkeypatch, tiny_gpt2, "Joe", ' [QA("Where?") ->')
+    Decoder(tiny_gpt2, available, k=1).complete(["Joe"] * 4, max_new_tokens=4)
+    assert available["qa"].batches == [["Where?"] * 4]
+
+
+def test_long_results_are_cut(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
+    completion = complete_forced(monkeypatch, tiny_gpt2, ' [QA("Where?") ->', max_result_tokens=2)
+    assert completion.call is not None and completion.call.result
+    assert len(tiny_gpt2.encode(f" {completion.call.result}")) <= 2
+
+
+def test_stop_texts_end_a_completion(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
+    force(monkeypatch, tiny_gpt2, "Joe", " was born.\n\nInput: x")
+    completion = Decoder(tiny_gpt2, {}, k=0).complete(["Joe"], max_new_tokens=30, stop=("\n\n",))[0]
+    assert completion.text == " was born."
+
+
+def test_finished_batches_are_handed_over(tiny_gpt2: LanguageModel) -> None:
+    seen: dict[int, Completion] = {}
+    decoder = Decoder(tiny_gpt2, {}, k=0, batch_size=2)
+    found = decoder.complete(
+        PROMPTS, max_new_tokens=3, on_batch=lambda indices, done: seen.update(zip(indices, done, strict=True))
+    )
+    assert [seen[n] for n in range(len(PROMPTS))] == found
+
+
+def test_what_cannot_fit_is_refused(tiny_gpt2: LanguageModel) -> None:
+    with pytest.raises(UserError, match="do not fit into the model's context of 512 tokens"):
+        Decoder(tiny_gpt2, {}).complete(["x"], max_new_tokens=500)
+    with pytest.raises(UserError, match="decoding.mode"):
+        Decoder(tiny_gpt2, {}, mode="fast")
+
+
+def test_an_empty_prompt_is_continued(language_model: LanguageModel) -> None:
+    assert Decoder(language_model, {}, k=0).complete([""], max_new_tokens=3)[0].tokens >= 0

@@ -1,0 +1,123 @@
+"""The call notation: print and parse are inverses, and a text with calls can always be read back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from toolformer.calls import (
+    ApiCall,
+    CallSyntaxError,
+    call_end,
+    clean_result,
+    find,
+    insert,
+    linearise,
+    parse,
+    strip,
+)
+
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+inputs = st.text(max_size=40) | st.text(alphabet='ab ()[]"\\->,\n\r\té北', max_size=20)
+results = st.none() | inputs.map(clean_result)
+calls = st.builds(ApiCall, names, inputs, results, st.booleans())
+plain_texts = st.text(alphabet="ab c.,()\n\"'é北", max_size=60)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (ApiCall("Calculator", "400 / 1400", "0.29"), " [Calculator(400 / 1400) -> 0.29]"),
+        (ApiCall("Calculator", "400 / 1400"), " [Calculator(400 / 1400)]"),
+        (ApiCall("Calculator", "400 / 1400", ""), " [Calculator(400 / 1400) -> ]"),
+        (ApiCall("Calendar", ""), " [Calendar()]"),
+        (ApiCall("QA", "Where was Joe Biden born?", "Scranton", True), ' [QA("Where was Joe Biden born?") -> Scranton]'),
+        (ApiCall("MT", "O homem suprimido"), " [MT(O homem suprimido)]"),
+        (ApiCall("QA", "Who wrote [sic]?"), ' [QA("Who wrote [sic]?")]'),
+        (ApiCall("Calculator", "(1 + (2 * 3)) / 4", "1.75"), " [Calculator((1 + (2 * 3)) / 4) -> 1.75]"),
+        (ApiCall("MT", "C:\\temp\\new", None), " [MT(C:\\temp\\new)]"),
+        (ApiCall("MT", "one\ntwo", None), ' [MT("one\\ntwo")]'),
+    ],
+)
+def test_the_forms_of_the_paper(call: ApiCall, text: str) -> None:
+    assert linearise(call) == text
+    assert linearise(parse(text)) == text
+
+
+@given(calls)
+@example(ApiCall("QA", '"', "x", False))
+@example(ApiCall("QA", "\\", "x", True))
+@example(ApiCall("QA", "a -> b] c", None, False))
+@example(ApiCall("QA", "\u2028x\x85", "y", False))
+def test_parse_is_the_inverse_of_linearise(call: ApiCall) -> None:
+    text = linearise(call)
+    back = parse(text)
+    assert (back.tool, back.input, back.result) == (call.tool, call.input, call.result)
+    assert linearise(back) == text
+
+
+@given(plain_texts, st.lists(st.tuples(st.integers(0, 60), st.builds(ApiCall, names, inputs, inputs.map(clean_result)))))
+def test_strip_undoes_insert(text: str, placed: list[tuple[int, ApiCall]]) -> None:
+    placed = [(min(position, len(text)), call) for position, call in placed]
+    augmented = insert(text, placed)
+    assert strip(augmented) == text
+    assert len(find(augmented)) == len(placed)
+
+
+@given(calls)
+def test_sampling_ends_where_the_call_ends(call: ApiCall) -> None:
+    bare = linearise(ApiCall(call.tool, call.input, None, call.quoted)).removeprefix(" [")
+    assert call_end(bare + ' and "more] text') == len(bare)
+    assert all(call_end(bare[:length]) is None for length in range(len(bare)))
+
+
+@given(st.text(alphabet="[]()->\"\\ \n" + "QAab", max_size=60))
+def test_any_text_is_scanned_without_fault(text: str) -> None:
+    for start, end, call in find(text):
+        assert linearise(parse(text[start:end])) == linearise(call)
+    call_end(text)
+
+
+def test_insertion_is_by_character_and_keeps_order_at_one_position() -> None:
+    text = "Of 1400 people, 400 (or 29%) passed."
+    placed = [(23, ApiCall("Calculator", "400 / 1400", "0.29")), (0, ApiCall("A", "x", "1")), (23, ApiCall("B", "y", "2"))]
+    assert insert(text, placed) == (
+        " [A(x) -> 1]Of 1400 people, 400 (or [Calculator(400 / 1400) -> 0.29] [B(y) -> 2] 29%) passed."
+    )
+    assert insert("北京大学", [(2, ApiCall("MT", "北京", "Beijing"))]) == "北京 [MT(北京) -> Beijing]大学"
+
+
+@pytest.mark.parametrize("position", [-1, 4])
+def test_a_position_outside_the_text_is_refused(position: int) -> None:
+    with pytest.raises(ValueError, match="outside the text"):
+        insert("abc", [(position, ApiCall("A", "x", "1"))])
+
+
+def test_a_result_cannot_break_a_text() -> None:
+    hostile = ApiCall("QA", "q").with_result("a] -> b\n[Calculator(1) -> 2]")
+    text = insert("before after", [(6, hostile)])
+    assert strip(text) == "before after"
+    assert find(text)[0][2].result == "a) → b (Calculator(1) → 2)"
+
+
+def test_an_unclean_result_is_refused() -> None:
+    with pytest.raises(CallSyntaxError, match="not clean"):
+        linearise(ApiCall("QA", "q", "a]"))
+
+
+@pytest.mark.parametrize("text", ["", "[", "[QA]", "[QA(]", '[QA("a)]', "[QA(a)", "[QA(a) -> b", "[1(a)]", "[QA(a)] x", "[QA(a [b])]"])
+def test_what_is_no_call_is_refused(text: str) -> None:
+    with pytest.raises(CallSyntaxError):
+        parse(text)
+
+
+def test_calls_without_input_and_with_blanks_are_understood() -> None:
+    assert parse("[ Calendar ( ) ]") == ApiCall("Calendar", "")
+    assert parse("[Calculator( 3 + 4 )]") == ApiCall("Calculator", "3 + 4")
+    assert parse('[QA( "a b" )]') == ApiCall("QA", "a b", None, True)
+
+
+def test_strip_can_be_limited_to_known_tools() -> None:
+    text = "x [QA(a) -> b] y [Note(c) -> d] z"
+    assert strip(text, tools={"QA"}) == "x y [Note(c) -> d] z"

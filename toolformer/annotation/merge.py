@@ -1,0 +1,93 @@
+"""Step 4: the calls worth keeping go into the texts (paper, section 2, model finetuning).
+
+Thresholds are applied here, to losses that are already known: another τ_f needs no model. Works on the rows of
+`candidates.parquet`, so that it can be repeated from the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from toolformer.annotation.candidates import SCORED, Candidate
+from toolformer.calls import ApiCall, CallSyntaxError, insert, linearise, parse
+from toolformer.documents import Document
+
+
+@dataclass(frozen=True)
+class KeptCall:
+    """A call that passed the filter, with its place in the plain text."""
+
+    position: int
+    tool: str
+    call: ApiCall
+    gain: float
+
+
+def row(candidate: Candidate) -> dict[str, object]:
+    """The candidate as a row of `candidates.parquet`."""
+    call = candidate.call
+    return {
+        "doc_id": candidate.window.document.doc_id,
+        "tool": candidate.tool,
+        "position": candidate.position,
+        "token_position": candidate.token_position,
+        "start_probability": candidate.start_probability,
+        "sample": candidate.sample,
+        "call": linearise(ApiCall(call.tool, call.input, None, call.quoted)).strip() if call else candidate.text,
+        "call_input": call.input if call else None,
+        "result": call.result if call else None,
+        "status": candidate.status,
+        "loss_result": candidate.loss_result,
+        "loss_no_result": candidate.loss_no_result,
+        "loss_none": candidate.loss_none,
+        "gain": candidate.gain,
+    }
+
+
+def keep(rows: Iterable[Mapping[str, object]], thresholds: Mapping[str, float]) -> dict[str, list[KeptCall]]:
+    """The calls of each document whose gain reaches the tool's threshold, in the text's order.
+
+    Of several kept calls of one tool at one position only the one with the largest gain stands in the text (the
+    method writes one c_i for a position i); ties go to the earlier sample.
+    """
+    best: dict[tuple[str, str, int], tuple[float, int, KeptCall]] = {}
+    for entry in rows:
+        gain = entry["gain"]
+        if entry["status"] != SCORED or not isinstance(gain, float) or gain != gain:
+            continue
+        tool, doc_id, position, sample = (entry[name] for name in ("tool", "doc_id", "position", "sample"))
+        assert isinstance(tool, str) and isinstance(doc_id, str) and isinstance(position, int)
+        assert isinstance(sample, int)
+        if tool not in thresholds or gain < thresholds[tool]:
+            continue
+        kept = KeptCall(position, tool, _call(entry), gain)
+        known = best.get((doc_id, tool, position))
+        if known is None or (gain, -sample) > (known[0], -known[1]):
+            best[doc_id, tool, position] = (gain, sample, kept)
+    documents: dict[str, list[KeptCall]] = {}
+    for (doc_id, _, _), (_, _, kept) in sorted(best.items(), key=lambda item: (item[0][0], item[0][2], item[0][1])):
+        documents.setdefault(doc_id, []).append(kept)
+    return documents
+
+
+def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
+    """The row of C* of a document: its text with the calls in place, everything else unchanged."""
+    return {
+        "text": insert(document.text, [(one.position, one.call) for one in kept]),
+        "calls": [
+            {"position": one.position, "tool": one.tool, "input": one.call.input, "result": one.call.result, "gain": one.gain}
+            for one in kept
+        ],
+        "url": document.url,
+        "date": document.date.isoformat() if document.date else None,
+        "doc_id": document.doc_id,
+    }
+
+
+def _call(entry: Mapping[str, object]) -> ApiCall:
+    """The executed call of a row, written as the model wrote it (quoted or not)."""
+    written, result = entry["call"], entry["result"]
+    if not isinstance(written, str) or not isinstance(result, str):
+        raise CallSyntaxError("a scored candidate has a call and a result")
+    return parse(written).with_result(result)

@@ -1,0 +1,96 @@
+"""Steps 0 to 3 on a batch of documents, for all tools: select, propose, execute, score.
+
+Merging comes later, from the rows: thresholds need no model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolformer.annotation import select
+from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
+from toolformer.annotation.execute import execute
+from toolformer.annotation.merge import row
+from toolformer.annotation.propose import propose
+from toolformer.annotation.score import score
+from toolformer.documents import Document
+from toolformer.language_model import LanguageModel
+from toolformer.tools.base import Tool
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What a batch of documents gave."""
+
+    rows: list[dict[str, object]]
+    """Rows of `candidates.parquet`, by document, tool, position and sample."""
+    funnel: dict[str, dict[str, Any]]
+    """How many documents and calls each step left, per tool, and why the others were dropped."""
+    tokens: int
+    """Tokens of the documents' texts."""
+
+
+class Annotator:
+    """A language model that proposes calls of tools and weighs their results."""
+
+    def __init__(
+        self, language_model: LanguageModel, settings: Sequence[ToolSettings], tools: Mapping[str, Tool], seed: int = 0
+    ) -> None:
+        self.language_model = language_model
+        self.settings = list(settings)
+        self.tools = tools
+        self.seed = seed
+        self._identify: select.Identify | None = None
+
+    def annotate(self, documents: Sequence[Document]) -> Annotation:
+        """Every candidate call of every tool for each document, executed and scored."""
+        encodings = {document.doc_id: self.language_model.encode_text(document.text) for document in documents}
+        funnel: dict[str, dict[str, Any]] = {}
+        candidates: list[Candidate] = []
+        for settings in self.settings:
+            reasons: Counter[str] = Counter()
+            chosen: list[Window] = []
+            selected = 0
+            for document in documents:
+                decision = self._decide(settings.selector, document)
+                reasons[decision.reason] += 1
+                selected += bool(decision)
+                encoding = encodings[document.doc_id]
+                chosen += windows(self.language_model, document, encoding, settings, list(decision.spans))
+            proposals = propose(self.language_model, settings, chosen, self.seed)
+            candidates += [candidate for proposal in proposals for candidate in proposal.candidates]
+            funnel[settings.key] = {
+                "documents": len(documents),
+                "selected": selected,
+                "reasons": dict(reasons),
+                "positions": sum(proposal.positions for proposal in proposals),
+                "sampled": sum(len(proposal.candidates) for proposal in proposals),
+            }
+        candidates = score(self.language_model, execute(candidates, self.tools))
+        for key, counts in funnel.items():
+            statuses = Counter(candidate.status for candidate in candidates if candidate.tool == key)
+            counts["scored"] = statuses.pop(SCORED, 0)
+            counts["drop_reasons"] = dict(statuses)
+        order = {document.doc_id: n for n, document in enumerate(documents)}
+        candidates.sort(key=lambda c: (order[c.window.document.doc_id], c.tool, c.position, c.sample))
+        tokens = sum(len(encoding.ids) for encoding in encodings.values())
+        return Annotation([row(candidate) for candidate in candidates], funnel, tokens)
+
+    def _decide(self, selector: str, document: Document) -> select.Decision:
+        if selector == "calculator":
+            return select.calculator(document, self.seed)
+        if selector == "calendar":
+            return select.calendar(document)
+        if selector == "translation":
+            return select.translation(document, self._language)
+        return select.whole(document)
+
+    def _language(self, text: str) -> tuple[str, float]:
+        if self._identify is None:
+            from toolformer.language_id import LanguageIdentifier
+
+            self._identify = LanguageIdentifier().identify
+        return self._identify(text)

@@ -1,0 +1,263 @@
+"""The call notation: how a call stands in a text (paper, section 2; ground floor, imports nothing of ours).
+
+    e(c)    = " [Calculator(400 / 1400)]"
+    e(c, r) = " [Calculator(400 / 1400) -> 0.29]"
+
+`" ["` plays the part of the paper's <API>, `"]"` of </API> and `"->"` of the arrow, so that no vocabulary is
+added. An input is written as it is, or in double quotes with the escapes \\" \\\\ \\n \\r \\t. Quotes are used where
+the caller asks for them (the paper's prompts do, for questions and search terms), and always for an input that
+would not survive unquoted: one with square brackets, an arrow, unbalanced parentheses, a line break, a quote at
+its start, or blanks at its ends. Inside quotes every character is allowed.
+
+A result is one line without brackets or arrows: `clean_result` turns "[" and "]" into parentheses and "->" into
+"→". So the first "]" after the arrow ends the call, whatever a tool answered, and a text with calls can always be
+read back: `parse(linearise(call)) == call`, and `strip(insert(text, calls)) == text` for every text that has no
+call of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+START = " ["
+END = "]"
+ARROW = "->"
+
+NAME = r"[A-Za-z_][A-Za-z0-9_.\-]*"
+_NAME = re.compile(NAME)
+_ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_QUOTED_OPENING = re.compile(rf'[ \t]*{NAME}[ \t]*\([ \t]*"')
+_QUOTED_REST = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
+_BLANKS = " \t"
+# What str.splitlines calls a line end; none may stand in a result or in an unquoted input.
+_LINE_BREAK = re.compile(r"[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
+
+
+class CallSyntaxError(ValueError):
+    """A text that is not a call."""
+
+
+@dataclass(frozen=True)
+class ApiCall:
+    """A call c = (a, i) and, once executed, its result r (paper, section 2)."""
+
+    tool: str
+    """Its name a, as it is written in a text: `Calculator`."""
+    input: str
+    """Its input i, without quotes and escapes."""
+    result: str | None = None
+    """`None` for e(c); a text, maybe empty, for e(c, r). Always clean (see `clean_result`)."""
+    quoted: bool = False
+    """Whether the input is written in double quotes."""
+
+    def with_result(self, result: str) -> ApiCall:
+        """The same call with a result, cleaned."""
+        return replace(self, result=clean_result(result))
+
+
+def clean_result(text: str) -> str:
+    """A result that fits into a text: one line, single blanks, no square brackets, no arrow.
+
+    >>> clean_result("Dune [novel] ->\\n 1965")
+    'Dune (novel) → 1965'
+    """
+    text = text.replace("[", "(").replace("]", ")").replace(ARROW, "→")
+    # str.split() without arguments splits at every Unicode blank and line end.
+    return " ".join(text.split())
+
+
+def linearise(call: ApiCall) -> str:
+    """The call as it stands in a text, with its leading blank.
+
+    Raises:
+        CallSyntaxError: the tool's name is no name, or the result is not clean.
+    """
+    if not _NAME.fullmatch(call.tool):
+        raise CallSyntaxError(f"{call.tool!r} is no tool name")
+    body = _quote(call.input) if call.quoted or not _is_plain(call.input) else call.input
+    if call.result is None:
+        return f"{START}{call.tool}({body}){END}"
+    if clean_result(call.result) != call.result:
+        raise CallSyntaxError(f"the result {call.result[:40]!r} is not clean: use ApiCall.with_result")
+    result = f"{call.result}{END}" if call.result else END
+    return f"{START}{call.tool}({body}) {ARROW} {result}"
+
+
+def parse(text: str) -> ApiCall:
+    """The call that `text` is; a blank before the bracket and blanks around its parts are allowed.
+
+    Raises:
+        CallSyntaxError: `text` is not exactly one call.
+    """
+    start = len(text) - len(text.lstrip(_BLANKS))
+    call, end = _parse_at(text, start)
+    if end != len(text):
+        raise CallSyntaxError(f"text after the call: {text[end : end + 20]!r}")
+    return call
+
+
+def find(text: str) -> list[tuple[int, int, ApiCall]]:
+    """Every call with a result in `text`, as (start, end, call); the blank before "[" belongs to the call."""
+    return list(_scan(text))
+
+
+def insert(text: str, calls: Sequence[tuple[int, ApiCall]]) -> str:
+    """x* = x_1..x_{i-1}, e(c_i, r_i), x_i..x_n: the calls put in at their character positions.
+
+    Positions refer to the plain text. Calls at one position keep their order.
+
+    Raises:
+        ValueError: a position outside the text.
+    """
+    pieces: list[str] = []
+    last = 0
+    for position, call in sorted(calls, key=lambda item: item[0]):
+        if not 0 <= position <= len(text):
+            raise ValueError(f"position {position} is outside the text of {len(text)} characters")
+        pieces += [text[last:position], linearise(call)]
+        last = position
+    pieces.append(text[last:])
+    return "".join(pieces)
+
+
+def strip(text: str, tools: Collection[str] | None = None) -> str:
+    """`text` without its calls that have a result; with `tools`, only calls of these names are taken out."""
+    pieces: list[str] = []
+    last = 0
+    for start, end, call in _scan(text):
+        if tools is None or call.tool in tools:
+            pieces.append(text[last:start])
+            last = end
+    pieces.append(text[last:])
+    return "".join(pieces)
+
+
+def call_end(text: str) -> int | None:
+    """Where the call that opens `text` ends, or None while it is still open.
+
+    `text` begins after `" ["`. The "]" that ends a call is the first one outside its quotes, so that a
+    question may hold brackets; this is what sampling watches for </API>.
+
+    >>> call_end('QA("Who wrote [sic]?")] Next')
+    23
+    """
+    opening = _QUOTED_OPENING.match(text)
+    start = 0
+    if opening:
+        closing = _QUOTED_REST.match(text, opening.end())
+        if not closing:
+            return None
+        start = closing.end()
+    end = text.find(END, start)
+    return end + len(END) if end >= 0 else None
+
+
+def _scan(text: str) -> Iterator[tuple[int, int, ApiCall]]:
+    position = 0
+    while (bracket := text.find("[", position)) >= 0:
+        try:
+            call, end = _parse_at(text, bracket)
+        except CallSyntaxError:
+            position = bracket + 1
+            continue
+        position = end
+        if call.result is not None:
+            start = bracket - 1 if bracket > 0 and text[bracket - 1] == " " else bracket
+            yield start, end, call
+
+
+def _parse_at(text: str, start: int) -> tuple[ApiCall, int]:
+    """The call whose "[" stands at `start`, and the position after its "]"."""
+    if not text.startswith("[", start):
+        raise CallSyntaxError('a call begins with "["')
+    position = _skip_blanks(text, start + 1)
+    name = _NAME.match(text, position)
+    if not name:
+        raise CallSyntaxError('no tool name after "["')
+    position = _skip_blanks(text, name.end())
+    if not text.startswith("(", position):
+        raise CallSyntaxError(f'no "(" after {name.group()!r}')
+    body = _skip_blanks(text, position + 1)
+    quoted = text.startswith('"', body)
+    value, position = _read_quoted(text, body) if quoted else _read_plain(text, body)
+    position = _skip_blanks(text, position)
+    result: str | None = None
+    if text.startswith(ARROW, position):
+        end = text.find(END, position)
+        if end < 0:
+            raise CallSyntaxError("the call is not closed")
+        result = text[position + len(ARROW) : end].strip(_BLANKS)
+        if clean_result(result) != result:
+            raise CallSyntaxError("the result is not one clean line")
+        position = end
+    if not text.startswith(END, position):
+        raise CallSyntaxError('no "]" after the call')
+    return ApiCall(name.group(), value, result, quoted), position + len(END)
+
+
+def _skip_blanks(text: str, position: int) -> int:
+    while position < len(text) and text[position] in _BLANKS:
+        position += 1
+    return position
+
+
+def _read_quoted(text: str, start: int) -> tuple[str, int]:
+    """The quoted input whose quote stands at `start`, and the position after its closing parenthesis."""
+    pieces: list[str] = []
+    position = start + 1
+    while position < len(text):
+        character = text[position]
+        if character == '"':
+            position = _skip_blanks(text, position + 1)
+            if not text.startswith(")", position):
+                raise CallSyntaxError('no ")" after the quoted input')
+            return "".join(pieces), position + 1
+        if character == "\\" and position + 1 < len(text):
+            following = text[position + 1]
+            # A model that writes C:\dir means the backslash: only our own escapes are escapes.
+            pieces.append(_ESCAPES.get(following, "\\" + following))
+            position += 2
+            continue
+        pieces.append(character)
+        position += 1
+    raise CallSyntaxError("the quoted input is not closed")
+
+
+def _read_plain(text: str, start: int) -> tuple[str, int]:
+    """The unquoted input that begins at `start`, and the position after its closing parenthesis."""
+    depth = 0
+    for position in range(start, len(text)):
+        character = text[position]
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            if depth == 0:
+                value = text[start:position].strip(_BLANKS)
+                if not _is_plain(value):
+                    raise CallSyntaxError("the unquoted input holds an arrow")
+                return value, position + 1
+            depth -= 1
+        elif character in "[]" or _LINE_BREAK.match(character):
+            break
+    raise CallSyntaxError("the input is not closed")
+
+
+def _is_plain(value: str) -> bool:
+    """Whether an input reads back the same without quotes."""
+    if value != value.strip(_BLANKS) or value.startswith('"') or ARROW in value:
+        return False
+    depth = 0
+    for character in value:
+        if character in "[]" or _LINE_BREAK.match(character):
+            return False
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _quote(value: str) -> str:
+    return '"' + "".join(_ESCAPED.get(character, character) for character in value) + '"'

@@ -1,0 +1,267 @@
+"""The typed configuration of all four stages (Hydra; top floor).
+
+One configuration serves every stage, so that an experiment is one file; each stage fingerprints the part that decides
+its result. Hydra refuses unknown keys and wrong types against these classes, `validate` impossible values, both
+before any model is loaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from toolformer import __version__
+from toolformer.errors import UserError
+
+SYSTEMS = {
+    "model": "M",
+    "model_cc": "M + CC",
+    "toolformer_disabled": "Toolformer (disabled)",
+    "toolformer": "Toolformer",
+}
+
+
+@dataclass
+class LanguageModelConfig:
+    """How a model is loaded."""
+
+    dtype: str = "auto"
+    """auto (bfloat16 where native, else float32), float32, bfloat16 or float16."""
+    device: str = "auto"
+    """auto (CUDA if there is a GPU), cpu, cuda, cuda:1, ..."""
+
+
+@dataclass
+class CorpusConfig:
+    """Where plain texts come from."""
+
+    source: str = MISSING
+    """demo, wikipedia or jsonl."""
+    path: str | None = None
+    """jsonl: the file, plain or .gz."""
+    split: str = "train"
+    """demo: train or heldout."""
+    text_field: str = "text"
+    """jsonl: the field that holds the text."""
+    strict: bool = False
+    """jsonl: refuse the file at its first bad row instead of skipping and counting it."""
+    limit: int | None = None
+    """Only the first documents."""
+
+
+@dataclass
+class ToolConfig:
+    """One tool, and how its calls are proposed and kept (paper, section 2 and appendix A)."""
+
+    name: str = MISSING
+    """Its name in a call."""
+    implementation: dict[str, Any] = field(default_factory=dict)
+    """What answers its calls: a class and its arguments (`_target_`)."""
+    inference: dict[str, Any] = field(default_factory=dict)
+    """Arguments that differ at inference (a larger model, the clock)."""
+    prompt: str = MISSING
+    """Key of its few-shot prompt."""
+    selector: str = "any"
+    """Which texts are tried: any, calculator, calendar or translation."""
+    start_threshold: float = 0.05
+    """τ_s."""
+    max_positions: int = 5
+    """k."""
+    samples: int = 5
+    """m."""
+    filter_threshold: float = 1.0
+    """τ_f in nats, applied after scoring."""
+    max_call_tokens: int = 40
+    """A sampled call that has not ended by then is discarded."""
+
+
+@dataclass
+class GenerateConfig:
+    """Annotation."""
+
+    shard_size: int = 8
+    """Documents that are finished and written together: what an interruption can cost."""
+
+
+@dataclass
+class TrainerConfig:
+    """Finetuning (paper, section 4.1 and appendix B)."""
+
+    learning_rate: float = 1e-5
+    warmup_ratio: float = 0.1
+    max_steps: int = 2000
+    """Upper limit of optimizer steps."""
+    epochs: float = 1.0
+    """Passes over the data; the smaller of the two limits counts."""
+    batch_size: int = 128
+    """Sequences an optimizer step, over all devices."""
+    micro_batch_size: int = 1
+    """Sequences a forward pass on one device."""
+    sequence_length: int = 1024
+    """Tokens a packed sequence."""
+    eval_every: int = 500
+    """Steps between two held-out perplexities."""
+    save_every: int = 500
+    """Steps between two checkpoints to resume from."""
+    limit_per_tool: int = 25_000
+    """Examples a tool at most."""
+
+
+@dataclass
+class DecodingConfig:
+    """Top-k API decoding (paper, section 4.2)."""
+
+    k: int = 10
+    """<API> is started when it is among the k likeliest tokens; 1 is plain greedy, 0 disables calls."""
+    max_calls: int = 1
+    """Calls an input at most."""
+    max_call_tokens: int = 40
+    max_result_tokens: int = 64
+    batch_size: int = 32
+
+
+@dataclass
+class EvaluationConfig:
+    """Benchmark runs."""
+
+    limit: int | None = None
+    """Examples a benchmark at most, a seeded subset; null is all."""
+    perplexity_limit: int | None = None
+    """Documents a perplexity benchmark at most."""
+    bootstrap: int = 1000
+    """Resamples behind an interval."""
+
+
+@dataclass
+class PathsConfig:
+    """Places on disk."""
+
+    root: str = "runs"
+    """Everything that runs write."""
+    cache: str | None = None
+    """Downloaded and converted assets; null is $TOOLFORMER_CACHE or ~/.cache/toolformer."""
+    data_dir: str | None = None
+    """Folder with benchmark data; null reads from the hub."""
+
+
+@dataclass
+class TrackingConfig:
+    """MLflow."""
+
+    uri: str | None = None
+    """Tracking URI; null is an SQLite file under paths.root."""
+
+
+@dataclass
+class Config:
+    """Everything that decides a result."""
+
+    name: str = "default"
+    """The experiment's name; runs carry it as a tag."""
+    seed: int = 0
+    model: str = "smollm2"
+    """The language model M: an embedded one (smollm2), a folder, or a hub name."""
+    lm: LanguageModelConfig = field(default_factory=LanguageModelConfig)
+    corpus: CorpusConfig = field(default_factory=CorpusConfig)
+    heldout: CorpusConfig = field(default_factory=CorpusConfig)
+    """Texts for the held-out perplexity."""
+    tools: list[str] = field(default_factory=list)
+    """Tools in use."""
+    tool: dict[str, ToolConfig] = field(default_factory=dict)
+    """Every tool that is known, by key."""
+    generate: GenerateConfig = field(default_factory=GenerateConfig)
+    dataset: str = "latest"
+    """Train: the generate run to read, `latest` or a run id."""
+    data: str = "augmented"
+    """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    system: str = "toolformer"
+    """Evaluate: model, model_cc, toolformer_disabled or toolformer."""
+    checkpoint: str = "latest"
+    """Evaluate: the train run to read, `latest` or a run id; the system `model` takes none."""
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    benchmarks: list[str] = field(default_factory=list)
+    """Evaluate: tasks to run."""
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    paths: PathsConfig = field(default_factory=PathsConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+
+
+def register() -> None:
+    """Makes the schemas known to Hydra, under the names that conf/ refers to."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+    store.store(group="corpus", name="schema", node=CorpusConfig)
+    store.store(group="heldout", name="schema", node=CorpusConfig)
+    store.store(group="tool", name="schema", node=ToolConfig)
+    store.store(group="trainer", name="schema", node=TrainerConfig)
+    store.store(group="decoding", name="schema", node=DecodingConfig)
+
+
+def validate(config: DictConfig) -> Config:
+    """The configuration as typed objects.
+
+    Raises:
+        UserError: an impossible value, named by its key.
+    """
+    unknown = sorted(set(config.tools) - set(config.tool))
+    if unknown:
+        raise UserError(f"tools: there is no tool {unknown[0]!r}; known are {', '.join(sorted(config.tool))}{_near(unknown[0], config.tool)}")
+    made = OmegaConf.to_object(config)
+    assert isinstance(made, Config)
+    _one_of("system", made.system, SYSTEMS)
+    _one_of("data", made.data, ("augmented", "plain"))
+    _one_of("lm.dtype", made.lm.dtype, ("auto", "float32", "bfloat16", "float16"))
+    for key, corpus in (("corpus", made.corpus), ("heldout", made.heldout)):
+        _one_of(f"{key}.source", corpus.source, ("demo", "wikipedia", "jsonl"))
+        _one_of(f"{key}.split", corpus.split, ("train", "heldout"))
+        if corpus.source == "jsonl" and not corpus.path:
+            raise UserError(f"{key}.path: the jsonl corpus needs a file; add {key}.path=FILE")
+        _at_least(f"{key}.limit", corpus.limit, 1)
+    if not made.tools:
+        raise UserError("tools: the list is empty; name at least one tool, for example tools=[calculator]")
+    for key in made.tools:
+        tool = made.tool[key]
+        _one_of(f"tool.{key}.selector", tool.selector, ("any", "calculator", "calendar", "translation"))
+        for name in ("max_positions", "samples", "max_call_tokens"):
+            _at_least(f"tool.{key}.{name}", getattr(tool, name), 1)
+        if not 0 <= tool.start_threshold < 1:
+            raise UserError(f"tool.{key}.start_threshold is {tool.start_threshold}; a probability must be in [0, 1)")
+    _at_least("generate.shard_size", made.generate.shard_size, 1)
+    _at_least("decoding.k", made.decoding.k, 0)
+    _at_least("decoding.max_calls", made.decoding.max_calls, 0)
+    _at_least("decoding.batch_size", made.decoding.batch_size, 1)
+    _at_least("evaluation.limit", made.evaluation.limit, 1)
+    _at_least("evaluation.perplexity_limit", made.evaluation.perplexity_limit, 1)
+    _at_least("evaluation.bootstrap", made.evaluation.bootstrap, 1)
+    if made.paths.data_dir and not Path(made.paths.data_dir).expanduser().is_dir():
+        raise UserError(f"paths.data_dir: there is no folder {made.paths.data_dir}")
+    return made
+
+
+def fingerprint(*parts: Any) -> str:
+    """A name for a result by what decides it."""
+    text = json.dumps([__version__, *parts], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _one_of(key: str, value: str, known: Any) -> None:
+    if value not in known:
+        raise UserError(f"{key} is {value!r}; it must be one of {', '.join(known)}{_near(value, known)}")
+
+
+def _at_least(key: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise UserError(f"{key} is {value}; it must be at least {least}")
+
+
+def _near(value: str, known: Any) -> str:
+    close = difflib.get_close_matches(value, list(known), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

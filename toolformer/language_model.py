@@ -1,0 +1,425 @@
+"""A causal language model as the method needs it: start probabilities, branching caches, losses, greedy text.
+
+Hides what backends do differently (GPT-2, GPT-J, Llama, ...): every forward pass gets an explicit 4-D attention mask
+and explicit position ids. Knows nothing of calls but the token that starts one, and nothing of tools.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import logging as transformers_logging
+
+from toolformer import assets
+from toolformer.calls import START
+from toolformer.errors import UserError
+
+log = logging.getLogger(__name__)
+
+EMBEDDED_MODELS = ("smollm2", "gemma3")
+
+# A forward pass of one batch stays within these, which bounds its memory: tokens fed, and rows projected to the
+# vocabulary (1,024 rows of 50k logits in fp32 are 200 MB).
+TOKENS_PER_BATCH = 2048
+ROWS_PER_BATCH = 1024
+
+
+def native_bfloat16(device: str | torch.device) -> bool:
+    """Whether the device multiplies bfloat16 in hardware; elsewhere it is up to a hundred times slower than fp32."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def choose_device(device: str = "auto") -> str:
+    """`auto` is the first CUDA device, or the CPU."""
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def choose_dtype(dtype: str, device: str) -> torch.dtype:
+    """`auto` is bfloat16 where it is native, float32 elsewhere."""
+    if dtype == "auto":
+        return torch.bfloat16 if native_bfloat16(device) else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
+
+
+def locate(name_or_path: str) -> str:
+    """The folder or hub name behind a model's name; an embedded model is fetched on first use."""
+    if name_or_path in EMBEDDED_MODELS:
+        return str(assets.ensure(name_or_path))
+    path = Path(name_or_path).expanduser()
+    if path.exists() and not (path / "config.json").is_file():
+        raise UserError(f"model: {name_or_path} is no model folder (it has no config.json); name one that has, or a hub model")
+    if not path.exists() and (name_or_path.startswith((".", "/", "~")) or name_or_path.count("/") > 1):
+        raise UserError(f"model: there is no folder {name_or_path}; name a model folder, a hub model or one of {EMBEDDED_MODELS}")
+    return str(path) if path.exists() else name_or_path
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A text's tokens and where a call may stand between them."""
+
+    ids: list[int]
+    """x_1..x_n, without tokens that the tokenizer would put around them."""
+    positions: list[int | None]
+    """Character position before each token, or None where a token begins inside a character. Length n."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The key-value cache of tokens that many contexts share."""
+
+    ids: list[int]
+    cache: DynamicCache
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """Of the last tokens of a sequence: log-probability in nats, and whether each was the likeliest. Shape [keep]."""
+
+    log_probs: torch.Tensor
+    greedy: torch.Tensor
+
+
+class LanguageModel:
+    """A causal LM `M` with its tokenizer."""
+
+    def __init__(self, model: Any, tokenizer: Any, name: str = "model") -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.name = name
+        self.device: torch.device = model.device
+        self.dtype: torch.dtype = model.dtype
+        self.own_prefix: list[int] = _own_prefix(tokenizer)
+        """What the tokenizer itself puts before a text (a BOS), and so every sequence begins with."""
+        self._anchor = self.encode("a")
+        self.start_id = self._single_token_after("a", START)
+        self.context_length = _context_length(model.config)
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, dtype: str = "auto", device: str = "auto") -> LanguageModel:
+        """Loads an embedded model, a folder or a hub model.
+
+        Raises:
+            UserError: it is no causal language model, or cannot be reached.
+        """
+        name = str(name_or_path)
+        location = locate(name)
+        place = choose_device(device)
+        transformers_logging.disable_progress_bar()
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(location, use_fast=True, trust_remote_code=False)
+            model = AutoModelForCausalLM.from_pretrained(
+                location, dtype=choose_dtype(dtype, place), trust_remote_code=False, use_safetensors=True
+            )
+        except (OSError, ValueError, KeyError) as error:
+            reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+            raise UserError(f"model: {name} cannot be loaded as a causal language model: {reason}") from error
+        return cls(model.to(place), tokenizer, name)
+
+    # ------------------------------------------------------------------ tokens
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, nothing added."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids as it stands behind other text, special tokens left out."""
+        # Behind a token of its own, since some tokenizers drop the blank before a text's first word.
+        text: str = self.tokenizer.decode(
+            [*self._anchor, *ids], skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text[1:]
+
+    def encode_text(self, text: str) -> Encoding:
+        """x_1..x_n of a document, with the character position before each token."""
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        positions: list[int | None] = []
+        previous = 0
+        for start, end in encoded.offset_mapping:
+            # Some tokenizers leave the blank before a word out of the offsets: the call goes before it.
+            inside = start < previous or text[previous:start].strip() != ""
+            positions.append(None if inside else previous)
+            previous = max(previous, end)
+        return Encoding(list(encoded.input_ids), positions)
+
+    def document_start(self) -> list[int]:
+        """The context of a text's first token when nothing stands before it."""
+        if self.own_prefix:
+            return self.own_prefix
+        return [self.tokenizer.eos_token_id if self.tokenizer.eos_token_id is not None else self.start_id]
+
+    def _single_token_after(self, before: str, text: str) -> int:
+        ids = self.encode(before + text + "A")
+        head, tail = self.encode(before), self.encode("A")
+        middle = ids[len(head) : len(ids) - len(tail)]
+        if ids[: len(head)] != head or len(middle) != 1:
+            raise UserError(f"model: the tokenizer of {self.name} has no single token for {text!r}; choose another model")
+        return middle[0]
+
+    # ---------------------------------------------------------- forward passes
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        ids: torch.Tensor,
+        visible: torch.Tensor,
+        positions: torch.Tensor,
+        cache: DynamicCache | None = None,
+        keep: int = 0,
+    ) -> torch.Tensor:
+        """Logits [batch, keep or length, vocabulary] of `ids` [batch, length].
+
+        `visible` [batch, length, cached + length] says which keys each token sees; `cache` grows in place.
+        """
+        mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
+        mask.masked_fill_(~visible.to(self.device), torch.finfo(self.dtype).min)
+        output = self.model(
+            input_ids=ids.to(self.device),
+            attention_mask=mask[:, None],
+            position_ids=positions.to(self.device),
+            past_key_values=cache,
+            use_cache=cache is not None,
+            logits_to_keep=keep,
+        )
+        logits: torch.Tensor = output.logits
+        return logits
+
+    def prefill(
+        self, contexts: Sequence[Sequence[int]], prefix: Prefix | None = None, keep: int = 1
+    ) -> tuple[torch.Tensor, Branches]:
+        """Reads contexts side by side, padded on the left.
+
+        Returns the logits of their last `keep` tokens [batch, keep, vocabulary] and a batch with one branch each.
+        """
+        shared = len(prefix.ids) if prefix else 0
+        ids, valid = _pad_left(contexts)
+        rows, length = ids.shape
+        cache = copy.deepcopy(prefix.cache) if prefix else DynamicCache()
+        if prefix:
+            cache.batch_repeat_interleave(rows)
+        key_valid = torch.cat([torch.ones(rows, shared, dtype=torch.bool), valid], dim=1)
+        positions = (valid.long().cumsum(1) - 1).clamp(min=0) + shared
+        logits = self.forward(ids, _causal(key_valid, length), positions, cache, keep)
+        lengths = valid.sum(1) + shared
+        return logits, Branches(self, cache, key_valid[:, None], lengths[:, None])
+
+    def prefix(self, ids: Sequence[int]) -> Prefix:
+        """The cache of tokens that many contexts begin with."""
+        _, branches = self.prefill([ids])
+        return Prefix(list(ids), branches.cache)
+
+    def score(self, sequences: Sequence[Sequence[int]], keep: Sequence[int]) -> list[TokenScores]:
+        """log p of the last `keep[n]` tokens of each sequence, batched by length within the token budget.
+
+        A sequence needs at least one token before those it is scored on.
+        """
+        scores: list[TokenScores | None] = [None] * len(sequences)
+        for batch in _by_length([len(sequence) - 1 for sequence in sequences], keep):
+            ids, valid = _pad_left([sequences[n][:-1] for n in batch])
+            rows = max(keep[n] for n in batch)
+            positions = (valid.long().cumsum(1) - 1).clamp(min=0)
+            logits = self.forward(ids, _causal(valid, ids.shape[1]), positions, keep=rows).float()
+            targets = torch.tensor(
+                [[0] * (rows - keep[n]) + list(sequences[n][len(sequences[n]) - keep[n] :]) for n in batch],
+                device=self.device,
+            )
+            best = logits.argmax(-1) == targets
+            picked = logits.gather(-1, targets[..., None])[..., 0] - logits.logsumexp(-1)
+            for row, n in enumerate(batch):
+                scores[n] = TokenScores(picked[row, rows - keep[n] :].cpu(), best[row, rows - keep[n] :].cpu())
+        return [score for score in scores if score is not None]
+
+    # -------------------------------------------------------- text in, text out
+
+    def generate(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
+        """Greedy continuations, cut before the first stop text. Prompts that share a long head share its cache."""
+        encoded = [self.own_prefix + self.encode(prompt) for prompt in prompts]
+        longest = self.context_length - max_new_tokens
+        encoded = [ids[-longest:] for ids in encoded]
+        texts = [""] * len(prompts)
+        shared = _common_head(encoded) if len(encoded) > 1 else 0
+        prefix = self.prefix(encoded[0][:shared]) if shared >= 16 else None
+        rest = [ids[shared:] if prefix else ids for ids in encoded]
+        for batch in _by_length([len(ids) for ids in rest], [1] * len(rest)):
+            for n, text in zip(batch, self._greedy([rest[n] for n in batch], prefix, max_new_tokens, stop), strict=True):
+                texts[n] = text
+        return texts
+
+    def _greedy(
+        self, contexts: Sequence[Sequence[int]], prefix: Prefix | None, limit: int, stop: Sequence[str]
+    ) -> Iterator[str]:
+        logits, branches = self.prefill(contexts, prefix)
+        written: list[list[int]] = [[] for _ in contexts]
+        active = list(range(len(contexts)))
+        following = logits[:, -1].argmax(-1).tolist()
+        for _ in range(limit):
+            going: list[int] = []
+            for row, n in enumerate(active):
+                if following[row] == self.tokenizer.eos_token_id:
+                    continue
+                written[n].append(following[row])
+                if not any(text in self.decode(written[n]) for text in stop):
+                    going.append(row)
+            if not going:
+                break
+            if len(going) < len(active):
+                branches.keep_rows(going)
+                active, following = [active[row] for row in going], [following[row] for row in going]
+            following = branches.step(torch.tensor(following)[:, None])[:, 0].argmax(-1).tolist()
+        for ids in written:
+            text = self.decode(ids)
+            yield text[: min([text.find(end) for end in stop if end in text], default=len(text))]
+
+    def rolling_log_likelihoods(self, texts: Sequence[str]) -> list[tuple[float, int]]:
+        """(log p of the whole text in nats, number of tokens) of each text.
+
+        A text longer than the context is read in disjoint windows, each token scored once, as lm-eval does.
+        """
+        sequences: list[list[int]] = []
+        keep: list[int] = []
+        owner: list[int] = []
+        counts: list[int] = []
+        for n, text in enumerate(texts):
+            ids = self.encode(text)
+            counts.append(len(ids))
+            stream = self.document_start() + ids
+            head = len(stream) - len(ids)
+            for start in range(0, len(ids), self.context_length):
+                end = min(start + self.context_length, len(ids))
+                # A window is filled up with tokens before it, as many as fit: context only.
+                first = max(0, head + end - self.context_length - 1) if start else 0
+                sequences.append(stream[first : head + end])
+                keep.append(end - start)
+                owner.append(n)
+        sums = [0.0] * len(texts)
+        for n, score in zip(owner, self.score(sequences, keep), strict=True):
+            sums[n] += float(score.log_probs.double().sum())
+        return list(zip(sums, counts, strict=True))
+
+    def log_likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
+        """(log p(continuation | context) in nats, whether greedy decoding would write it) of each pair."""
+        sequences: list[list[int]] = []
+        keep: list[int] = []
+        for context, continuation in pairs:
+            # Blanks at the end of the context belong to the continuation's first token.
+            trailing = len(context) - len(context.rstrip())
+            if trailing:
+                context, continuation = context[:-trailing], context[-trailing:] + continuation
+            head = self.own_prefix + self.encode(context) if context else self.document_start()
+            whole = self.own_prefix + self.encode(context + continuation) if context else head + self.encode(continuation)
+            tail = whole[len(head) :]
+            sequences.append((head + tail)[-(self.context_length + 1) :])
+            keep.append(len(tail))
+        scores = self.score(sequences, keep)
+        return [(float(score.log_probs.double().sum()), bool(score.greedy.all())) for score in scores]
+
+
+class Branches:
+    """Continuations that grow side by side over cached contexts, each seeing its own context and itself only.
+
+    Every context (row) has the same number of branches (columns). The contexts' cache is stored once, however many
+    branches grow from it: a branch is a row of the attention mask (a tree mask), not a copy of the cache.
+    """
+
+    def __init__(self, language_model: LanguageModel, cache: DynamicCache, visible: torch.Tensor, positions: torch.Tensor):
+        self.language_model = language_model
+        self.cache = cache
+        self.visible = visible
+        """[rows, columns, cached]: which cached keys each branch sees."""
+        self.positions = positions
+        """[rows, columns]: position id of the next token of each branch."""
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Feeds one token a branch [rows, columns]; returns the logits after it [rows, columns, vocabulary]."""
+        rows, columns = tokens.shape
+        itself = torch.eye(columns, dtype=torch.bool).expand(rows, columns, columns)
+        self.visible = torch.cat([self.visible, itself], dim=2)
+        logits = self.language_model.forward(tokens, self.visible, self.positions, self.cache)
+        self.positions = self.positions + 1
+        return logits
+
+    def select(self, columns: torch.Tensor) -> None:
+        """Goes on with these columns of each row [rows, new columns]; naming one twice makes it branch."""
+        self.visible = self.visible.gather(1, columns[..., None].expand(-1, -1, self.visible.shape[2]))
+        self.positions = self.positions.gather(1, columns)
+
+    def keep_rows(self, rows: Sequence[int]) -> None:
+        """Goes on with these contexts only."""
+        index = torch.tensor(list(rows))
+        self.cache.batch_select_indices(index.to(self.language_model.device))
+        self.visible = self.visible[index]
+        self.positions = self.positions[index]
+
+
+def _own_prefix(tokenizer: Any) -> list[int]:
+    """What the tokenizer puts before a text when asked to add special tokens (a BOS, for Llama and Gemma)."""
+    plain = tokenizer("a", add_special_tokens=False).input_ids
+    full = tokenizer("a", add_special_tokens=True).input_ids
+    for start in range(len(full) - len(plain) + 1):
+        if full[start : start + len(plain)] == plain:
+            return list(full[:start])
+    return []
+
+
+def _context_length(config: Any) -> int:
+    """Tokens the model can read at once; a sliding window counts, since the tree mask does not slide."""
+    sizes = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions", "sliding_window")]
+    return min([size for size in sizes if isinstance(size, int) and size > 0], default=1024)
+
+
+def _pad_left(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and validity, both [batch, longest]."""
+    longest = max(len(sequence) for sequence in sequences)
+    ids = torch.zeros(len(sequences), longest, dtype=torch.long)
+    valid = torch.zeros(len(sequences), longest, dtype=torch.bool)
+    for row, sequence in enumerate(sequences):
+        ids[row, longest - len(sequence) :] = torch.tensor(list(sequence), dtype=torch.long)
+        valid[row, longest - len(sequence) :] = True
+    return ids, valid
+
+
+def _causal(key_valid: torch.Tensor, length: int) -> torch.Tensor:
+    """[batch, length, keys]: each of the last `length` keys sees the valid keys up to itself, padding sees itself."""
+    keys = key_valid.shape[1]
+    key = torch.arange(keys)
+    query = torch.arange(keys - length, keys)
+    before = key[None, :] <= query[:, None]
+    itself = key[None, :] == query[:, None]
+    return (before[None] & key_valid[:, None, :]) | itself[None]
+
+
+def _by_length(lengths: Sequence[int], rows: Sequence[int]) -> Iterator[list[int]]:
+    """Indices in batches of similar length, longest first, within the token and the row budget."""
+    order = sorted(range(len(lengths)), key=lambda n: (-lengths[n], n))
+    batch: list[int] = []
+    longest = widest = 0
+    for n in order:
+        size = len(batch) + 1
+        full = size * max(longest, lengths[n]) > TOKENS_PER_BATCH or size * max(widest, rows[n]) > ROWS_PER_BATCH
+        if batch and full:
+            yield batch
+            batch, longest, widest = [], 0, 0
+        batch.append(n)
+        longest, widest = max(longest, lengths[n]), max(widest, rows[n])
+    if batch:
+        yield batch
+
+
+def _common_head(sequences: Sequence[Sequence[int]]) -> int:
+    """How many tokens all sequences begin with, leaving each at least one of its own."""
+    shortest = min(len(sequence) for sequence in sequences) - 1
+    for index in range(shortest):
+        if any(sequence[index] != sequences[0][index] for sequence in sequences):
+            return index
+    return max(shortest, 0)

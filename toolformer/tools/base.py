@@ -1,0 +1,58 @@
+"""What a tool is. This module knows no tool."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from toolformer.documents import Document
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a tool answered: a text, or the reason why there is none. Exactly one of the two is set."""
+
+    text: str | None = None
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.reason is None):
+            raise ValueError("a result has either a text or a reason")
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """A tool of the paper's section 3: texts in, texts out."""
+
+    name: str
+    """Its name in a call: `Calculator`."""
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        """Answers each input; `documents[n]` is the text that input n was written in (its date, its article).
+
+        Returns as many results as inputs. A fault is a `Result` with a reason, never an exception.
+        """
+        ...
+
+
+@runtime_checkable
+class TextGenerator(Protocol):
+    """A language model as a tool needs it: greedy continuations, cut before the first stop text."""
+
+    def __call__(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]: ...
+
+
+def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+    """The tool's answers; one that breaks its promise and raises costs its batch the results, not the run."""
+    try:
+        answered = list(tool.run(inputs, documents))
+        if len(answered) != len(inputs):
+            raise ValueError(f"{len(answered)} results for {len(inputs)} inputs")
+    except Exception as error:  # a user's tool may do anything
+        log.warning("%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), type(error).__name__, error)
+        return [Result(reason=f"tool failed ({type(error).__name__})") for _ in inputs]
+    return answered
