@@ -38,7 +38,7 @@ def sample_call(
     context = language_model.own_prefix + language_model.encode(settings.prompt.fill(text))
     context = context + language_model.encode(text)[:i] + [language_model.start_id]
     draws = uniforms(seed, doc_id, settings.key, position, sample, settings.max_call_tokens)
-    written: list[int] = []
+    written = language_model.encode("a [" + settings.name)[2:] if settings.force_name else []
     for uniform in draws:
         written.append(int(draw(logits(language_model, context + written)[-1:], torch.tensor([uniform]))))
         end = call_end(language_model.decode(written))

@@ -91,6 +91,7 @@ def tool_settings(config: Config, key: str) -> ToolSettings:
         filter_threshold=tool.filter_threshold,
         selector=tool.selector,
         max_call_tokens=tool.max_call_tokens,
+        force_name=config.generate.force_name,
     )
 
 

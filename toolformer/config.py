@@ -86,6 +86,8 @@ class ToolConfig:
 class GenerateConfig:
     """Annotation."""
 
+    force_name: bool = False
+    """Write the tool's name after the call token, for models too small to write it; not the paper's."""
     shard_size: int = 8
     """Documents that are finished and written together: what an interruption can cost."""
 
@@ -96,20 +98,28 @@ class TrainerConfig:
 
     learning_rate: float = 1e-5
     warmup_ratio: float = 0.1
-    max_steps: int = 2000
-    """Upper limit of optimizer steps."""
-    epochs: float = 1.0
-    """Passes over the data; the smaller of the two limits counts."""
+    schedule: str = "constant"
+    """After the warm-up: constant, linear or cosine."""
+    max_steps: int | None = 2000
+    """Optimizer steps at most; null: as many as epochs take."""
+    epochs: int | None = None
+    """Passes over the data at most; null: as many as max_steps take."""
     batch_size: int = 128
     """Sequences an optimizer step, over all devices."""
-    micro_batch_size: int = 1
+    micro_batch_size: int = 8
     """Sequences a forward pass on one device."""
     sequence_length: int = 1024
     """Tokens a packed sequence."""
     eval_every: int = 500
     """Steps between two held-out perplexities."""
-    save_every: int = 500
-    """Steps between two checkpoints to resume from."""
+    save_every: int | None = None
+    """Steps between two checkpoints to resume from; null as eval_every, 0 none."""
+    log_every: int = 10
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    gradient_checkpointing: bool = False
+    deepspeed: str | None = None
+    """DeepSpeed configuration file (JSON)."""
     limit_per_tool: int = 25_000
     """Examples a tool at most."""
 

@@ -77,7 +77,7 @@ def generate(config: Config, parent: str | None = None) -> Generated:
         "model": build.model_identity(config.model),
         "lm": asdict(config.lm),
         "tools": {key: {**asdict(config.tool[key]), "filter_threshold": None} for key in config.tools},
-        "shard_size": config.generate.shard_size,
+        **asdict(config.generate),
     }
     work = Path(config.paths.root) / "generate" / fingerprint("generate", deciding)
     names, total = [], 0
@@ -91,14 +91,14 @@ def generate(config: Config, parent: str | None = None) -> Generated:
     tracker = build.tracker(config.paths.root, config.tracking)
     finished = tracker.find_finished("generate", key)
     if finished:
-        log.info("generate: already done by run %s", finished)
-        return _load(tracker.artifact_path(finished, "candidates.parquet").parent, finished, total)
+        log.info("generate: already done by run %s", finished.run_id)
+        return _load(tracker.artifact_path(finished, "candidates.parquet").parent, finished.run_id, total)
 
     missing = [name for name in names if not (work / "shards" / name).is_file()]
     log.info("generate: %d documents in %d shards, %d shards to do", total, len(names), len(missing))
     with tracker.run(
         stage="generate", name=f"generate {config.corpus.source}", fingerprint=key, config=asdict(config),
-        tags={"experiment": config.name}, parent=parent, experiment="toolformer",
+        tags={"experiment": config.name}, parent=parent,
     ) as run:  # fmt: skip
         started = time.monotonic()
         done, tokens = _annotate(config, work / "shards", names, set(missing), total, run)

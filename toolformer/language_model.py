@@ -153,6 +153,10 @@ class LanguageModel:
             previous = max(previous, end)
         return Encoding(list(encoded.input_ids), positions)
 
+    def encode_after_start(self, text: str) -> list[int]:
+        """Token ids of `text` directly behind the start token."""
+        return self.encode("a" + START + text)[len(self.encode("a" + START)) :]
+
     def document_start(self) -> list[int]:
         """The context of a text's first token when nothing stands before it."""
         if self.own_prefix:

@@ -88,6 +88,17 @@ def test_the_prompt_is_kept_while_sampling(tiny_gpt2: LanguageModel) -> None:
     assert texts[0] != texts[1]
 
 
+def test_a_forced_name_stands_in_every_sample(language_model: LanguageModel) -> None:
+    settings = replace(QA, force_name=True)
+    for proposal in propose(language_model, settings, whole_windows(language_model), seed=3):
+        document = proposal.window.document
+        for c in proposal.candidates:
+            text = textbook.sample_call(
+                language_model, settings, document.text, document.doc_id, c.token_position, c.position, c.sample, seed=3
+            )
+            assert c.text == text and text.startswith("QA")
+
+
 def test_draws_are_keyed_and_uniform() -> None:
     one = uniforms(0, "d", "qa", 3, 1, 1000)
     assert (one == uniforms(0, "d", "qa", 3, 1, 1000)).all()

@@ -34,6 +34,8 @@ class ToolSettings:
     """Which texts are tried (appendix A.1): any, calculator, calendar or translation."""
     max_call_tokens: int = 40
     """A sampled call that has not ended by then is discarded."""
+    force_name: bool = False
+    """Whether the tool's name is written after the call token, for models too small to write it; not the paper's."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def windows(
     Raises:
         UserError: the tool's prompt leaves no room for a text.
     """
-    room = language_model.context_length - settings.max_call_tokens - 1
+    room = language_model.context_length - settings.max_call_tokens - 16
     longest = (room - len(language_model.own_prefix) - len(language_model.encode(settings.prompt.fill("")))) // 2
     if longest < 16:
         raise UserError(

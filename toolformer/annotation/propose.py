@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -43,13 +43,15 @@ class _Branch:
     probability: float
     sample: int
     draws: np.ndarray
-    ids: list[int] = field(default_factory=list)
+    ids: list[int]
+    """What was written after the start token: the forced name, if any, and what was drawn."""
+    drawn: int = 0
     text: str = ""
     end: int | None = None
 
     @property
     def alive(self) -> bool:
-        return self.end is None and len(self.ids) < len(self.draws)
+        return self.end is None and self.drawn < len(self.draws)
 
 
 def propose(
@@ -176,11 +178,13 @@ def _sample(
             visible[index, column] = branches.visible[index, 0] & (slots < cached - length + i)
             positions[index, column] = branches.positions[index, 0] - length + i
     branches.visible, branches.positions = visible, positions
-    logits = branches.step(torch.full((len(rows), most), language_model.start_id))
+    name = language_model.encode_after_start(settings.name) if settings.force_name else []
+    for token in (language_model.start_id, *name):
+        logits = branches.step(torch.full((len(rows), most), token))
 
     grown = [
         [
-            _Branch(row, i, probabilities[row][i] or 0.0, sample, _draws(settings, windows[row], i, sample, seed))
+            _Branch(row, i, probabilities[row][i] or 0.0, sample, _draws(settings, windows[row], i, sample, seed), [*name])
             for i in chosen[row]
             for sample in range(settings.samples)
         ]
@@ -194,7 +198,7 @@ def _sample(
         uniform = torch.zeros(len(rows), width, dtype=torch.double)
         for index, of_row in enumerate(active):
             for column, branch in enumerate(of_row):
-                uniform[index, column] = float(branch.draws[len(branch.ids)])
+                uniform[index, column] = float(branch.draws[branch.drawn])
         branches.select(picked)
         distributions = logits.gather(1, picked.to(logits.device)[..., None].expand(-1, -1, logits.shape[2]))
         tokens = draw(distributions.flatten(0, 1), uniform.flatten()).view(len(rows), width).cpu()
@@ -202,6 +206,7 @@ def _sample(
         for index, of_row in enumerate(active):
             for column, branch in enumerate(of_row):
                 branch.ids.append(int(tokens[index, column]))
+                branch.drawn += 1
                 branch.text = language_model.decode(branch.ids)
                 branch.end = call_end(branch.text)
             columns.append([column for column, branch in enumerate(of_row) if branch.alive])

@@ -69,7 +69,7 @@ class _Row:
 class Decoder:
     """Continues prompts with a language model that may call tools.
 
-    `tools` is keyed as in configuration. `k` is the paper's: 1 is plain greedy decoding with calls, 0 forbids the start
+    `tools` is keyed as in configuration. `k` is the paper's: 1 is plain greedy decoding with 0 forbids the start
     token. With `mode="plain"` the model is left alone: no tool runs and no token is forbidden (the baselines).
     """
 
@@ -139,7 +139,7 @@ class Decoder:
 
     def _run(self, rows: list[_Row], names: Mapping[str, str], limit: int, stop: Sequence[str]) -> None:
         enabled = self.mode == "tools" and self.k > 0 and bool(names) and self.max_calls > 0
-        tries = [_name_tokens(self.language_model, name) for name in sorted(names)]
+        tries = [self.language_model.encode_after_start(name) for name in sorted(names)]
         for row in rows:
             row.may_call = enabled
         while going := [row for row in rows if not row.done]:
@@ -281,13 +281,6 @@ class Decoder:
         row.before += row.call_start
         row.written, row.call_start, row.pending = [], None, None
         row.may_call = len(row.calls) < self.max_calls
-
-
-def _name_tokens(language_model: LanguageModel, name: str) -> list[int]:
-    """The tokens of a tool's name directly after the start token."""
-    start = language_model.encode("a" + START)
-    whole = language_model.encode("a" + START + name)
-    return whole[len(start) :]
 
 
 def _ends(text: str, stop: Sequence[str]) -> bool:

@@ -1,0 +1,336 @@
+"""Dateset: questions whose answer depends on the current date (paper, appendix D and Table 11).
+
+`generate(seed)` draws 500 distinct current dates from 2010 to 2029, and for each a past and a future date at
+most four years away. Every variant of a template (a cell) is filled from the 500 dates in random order, each
+date at most once; a family takes entries from its cells in turn until it has its size, so that its cells
+differ by one entry at most. Examples, as if today were 2020-11-20:
+
+| family           | size  | cells                 | question and answer                               |
+|------------------|-------|-----------------------|---------------------------------------------------|
+| days_to_date     |   400 | 2 directions          | How many days ago was August 14, 2020? 98         |
+| date_ago         |   800 | 4 parts x 4 units     | What month was it 3 weeks ago? October            |
+| date_in_days     |   800 | 4 parts of a date     | What year will it be in 60 days? 2021             |
+| weekday_of_date  |   400 | 2 directions          | What day of the week was it on May 1, 2020? Friday |
+| near_day         | 4,000 | 4 parts x 5 days      | What day of the month was it yesterday? 19        |
+| holiday_date     | 1,800 | 3 parts x 11 holidays | What month was Labor Day this year? September     |
+| holiday_distance | 1,200 | 4 units x 11 holidays | How many weeks ago was Labor Day this year? 10    |
+
+What the paper leaves open, and how it is settled here:
+- "is" and "was" follow the direction: past dates and holidays "was"; today, future dates and holidays "is".
+- Weeks, months and years ago (date_ago): the drawn past date is moved to the nearest later day that is a
+  whole number of units back, at least one. Where there is no such day (a month before March 31, a year
+  before February 29) the current date is left out of that cell: no answer depends on how a library clamps.
+- Table 11 has lost its {holiday}: it stands before "this year". Federal holidays count on their own day, not
+  on the day they are observed; Juneteenth from 2021 on. A distance to a holiday is counted in completed
+  weeks, months or years. "Years" to a day of this year is always 0; the template names it, so it stays. A
+  holiday that is today has no distance and is left out of holiday_distance.
+- One unit is written in the singular ("1 day ago"). A day of the month may be answered "14" or "14th".
+
+Rows are interleaved: every beginning of the list holds the families in proportion to their sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import functools
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import holidays
+
+SIZES = {
+    "days_to_date": 400,
+    "date_ago": 800,
+    "date_in_days": 800,
+    "weekday_of_date": 400,
+    "near_day": 4000,
+    "holiday_date": 1800,
+    "holiday_distance": 1200,
+}
+FULL_SIZE = sum(SIZES.values())
+CURRENT_DATES = 500
+FIRST, LAST = datetime.date(2010, 1, 1), datetime.date(2029, 12, 31)
+
+# Written out rather than taken from strftime, which follows the machine's language.
+MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+PARTS = ("day of the week", "day of the month", "month", "year")
+UNITS = ("days", "weeks", "months", "years")
+NEAR_DAYS = {
+    "the day before yesterday": -2,
+    "yesterday": -1,
+    "today": 0,
+    "tomorrow": 1,
+    "the day after tomorrow": 2,
+}
+HOLIDAYS = (
+    "New Year's Day",
+    "Martin Luther King Jr. Day",
+    "Washington's Birthday",
+    "Memorial Day",
+    "Juneteenth National Independence Day",
+    "Independence Day",
+    "Labor Day",
+    "Columbus Day",
+    "Veterans Day",
+    "Thanksgiving Day",
+    "Christmas Day",
+)
+
+Row = dict[str, Any]
+"""`id, family, question, answers` (accepted texts)`, current_date` (ISO)."""
+
+
+@dataclass(frozen=True)
+class _Dates:
+    current: datetime.date
+    past: datetime.date
+    future: datetime.date
+
+
+Entry = tuple[str, list[str]]
+"""A question and its accepted answers."""
+Cell = Callable[[_Dates], Entry | None]
+"""One variant of a template, filled with dates; None where they do not fit it."""
+
+
+def generate(seed: int = 0, size: int | None = None) -> list[Row]:
+    """Dateset for a seed: all 9,400 rows, or a subset of `size` with the families in proportion."""
+    dates = _draw_dates(seed)
+    rows: list[tuple[float, int, Row]] = []
+    for number, (family, total) in enumerate(SIZES.items()):
+        pools = [_fill(cell, dates, f"{seed}/{family}/{n}") for n, cell in enumerate(CELLS[family])]
+        random.Random(f"{seed}/{family}").shuffle(pools)
+        for n, (current, (question, answers)) in enumerate(_in_turn(pools, total)):
+            row: Row = {
+                "id": f"{family}-{n + 1:04d}",
+                "family": family,
+                "question": question,
+                "answers": answers,
+                "current_date": current.isoformat(),
+            }
+            rows.append((n / total, number, row))
+    everything = [row for _, _, row in sorted(rows, key=lambda item: item[:2])]
+    return everything if size is None else subset(everything, size, seed, "family")
+
+
+def subset(rows: Sequence[Row], size: int, seed: int, by: str | None = None) -> list[Row]:
+    """`size` rows drawn without replacement, in their old order; `by` a field: in proportion to its values.
+
+    Shares are rounded by largest remainder; every value keeps a row while there is room for all of them.
+    """
+    if size < 0:
+        raise ValueError(f"a subset cannot have {size} rows")
+    if size >= len(rows):
+        return list(rows)
+    strata: dict[str, list[int]] = {}
+    for n, row in enumerate(rows):
+        strata.setdefault(str(row[by]) if by else "", []).append(n)
+    counts = _shares({name: len(members) for name, members in strata.items()}, size)
+    chosen: list[int] = []
+    for name, members in strata.items():
+        chosen += random.Random(f"{seed}/subset/{name}").sample(members, counts[name])
+    return [rows[n] for n in sorted(chosen)]
+
+
+def to_jsonl(rows: Sequence[Row]) -> str:
+    """The rows as JSON Lines: the same bytes for the same rows."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def federal_holidays(year: int) -> dict[str, datetime.date]:
+    """The US federal holidays of a year on their own days (not the days they are observed), by name."""
+    return dict(_holidays_of(year))
+
+
+@functools.cache
+def _holidays_of(year: int) -> dict[str, datetime.date]:
+    days = {name: day for day, name in holidays.country_holidays("US", years=year, observed=False).items()}
+    return {name: days[name] for name in HOLIDAYS if name in days}
+
+
+# ------------------------------------------------------------------ drawing
+
+
+def _draw_dates(seed: int) -> list[_Dates]:
+    random_dates = random.Random(f"{seed}/dates")
+    days = sorted(random_dates.sample(range((LAST - FIRST).days + 1), CURRENT_DATES))
+    drawn: list[_Dates] = []
+    for current in (FIRST + datetime.timedelta(days=n) for n in days):
+        # Four years away from February 29 lies a February 29, from 1904 to 2096.
+        back = (current - current.replace(year=current.year - 4)).days
+        ahead = (current.replace(year=current.year + 4) - current).days
+        past = current - datetime.timedelta(days=random_dates.randint(1, back))
+        future = current + datetime.timedelta(days=random_dates.randint(1, ahead))
+        drawn.append(_Dates(current, past, future))
+    return drawn
+
+
+def _fill(cell: Cell, dates: Sequence[_Dates], key: str) -> list[tuple[datetime.date, Entry]]:
+    filled = [(date.current, entry) for date in dates if (entry := cell(date)) is not None]
+    random.Random(key).shuffle(filled)
+    return filled
+
+
+def _in_turn(
+    pools: Sequence[Sequence[tuple[datetime.date, Entry]]], total: int
+) -> list[tuple[datetime.date, Entry]]:
+    """One entry of each pool, then the next of each, until there are `total`."""
+    deepest = max(len(pool) for pool in pools)
+    return [pool[depth] for depth in range(deepest) for pool in pools if depth < len(pool)][:total]
+
+
+def _shares(sizes: dict[str, int], total: int) -> dict[str, int]:
+    everything = sum(sizes.values())
+    exact = {name: size * total / everything for name, size in sizes.items()}
+    counts = {name: int(share) for name, share in exact.items()}
+    order = sorted(sizes, key=lambda name: counts[name] - exact[name])
+    for name in order[: total - sum(counts.values())]:
+        counts[name] += 1
+    if total >= len(sizes):
+        for name in sizes:
+            if counts[name] == 0:
+                counts[max(counts, key=lambda other: counts[other])] -= 1
+                counts[name] = 1
+    return counts
+
+
+# ---------------------------------------------------------------- templates
+
+
+def _written(day: datetime.date) -> str:
+    return f"{MONTHS[day.month - 1]} {day.day}, {day.year}"
+
+
+def _part(part: str, day: datetime.date) -> list[str]:
+    if part == "day of the week":
+        return [WEEKDAYS[day.weekday()]]
+    if part == "day of the month":
+        return [str(day.day), f"{day.day}{_ordinal(day.day)}"]
+    return [MONTHS[day.month - 1] if part == "month" else str(day.year)]
+
+
+def _ordinal(number: int) -> str:
+    return "th" if 11 <= number <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+
+
+def _completed(unit: str, start: datetime.date, end: datetime.date) -> int:
+    """Whole units from `start` to a later `end`; a month is over when its day of the month is reached."""
+    days = (end - start).days
+    if unit == "days":
+        return days
+    if unit == "weeks":
+        return days // 7
+    months = (end.year - start.year) * 12 + end.month - start.month - (end.day < start.day)
+    return months if unit == "months" else months // 12
+
+
+def _back(day: datetime.date, count: int, unit: str) -> datetime.date | None:
+    """The day `count` units before `day`, or None where there is no such day."""
+    if unit in ("days", "weeks"):
+        return day - datetime.timedelta(days=count * (7 if unit == "weeks" else 1))
+    months = day.year * 12 + day.month - 1 - count * (12 if unit == "years" else 1)
+    try:
+        return day.replace(year=months // 12, month=months % 12 + 1)
+    except ValueError:
+        return None
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count} {unit[:-1] if count == 1 else unit}"
+
+
+def _days_to_past(dates: _Dates) -> Entry:
+    return f"How many days ago was {_written(dates.past)}?", [str((dates.current - dates.past).days)]
+
+
+def _days_to_future(dates: _Dates) -> Entry:
+    return f"How many days are there until {_written(dates.future)}?", [
+        str((dates.future - dates.current).days)
+    ]
+
+
+def _date_ago(part: str, unit: str) -> Cell:
+    def fill(dates: _Dates) -> Entry | None:
+        count = _completed(unit, dates.past, dates.current)
+        day = _back(dates.current, count, unit)
+        if count == 0 or day is None:
+            return None
+        return f"What {part} was it {_counted(count, unit)} ago?", _part(part, day)
+
+    return fill
+
+
+def _date_in_days(part: str) -> Cell:
+    def fill(dates: _Dates) -> Entry:
+        days = _counted((dates.future - dates.current).days, "days")
+        return f"What {part} will it be in {days}?", _part(part, dates.future)
+
+    return fill
+
+
+def _weekday_past(dates: _Dates) -> Entry:
+    return f"What day of the week was it on {_written(dates.past)}?", _part("day of the week", dates.past)
+
+
+def _weekday_future(dates: _Dates) -> Entry:
+    return f"What day of the week is it on {_written(dates.future)}?", _part("day of the week", dates.future)
+
+
+def _near_day(part: str, name: str) -> Cell:
+    offset = NEAR_DAYS[name]
+
+    def fill(dates: _Dates) -> Entry:
+        day = dates.current + datetime.timedelta(days=offset)
+        return f"What {part} {'was' if offset < 0 else 'is'} it {name}?", _part(part, day)
+
+    return fill
+
+
+def _holiday_date(part: str, holiday: str) -> Cell:
+    def fill(dates: _Dates) -> Entry | None:
+        day = _holidays_of(dates.current.year).get(holiday)
+        if day is None:
+            return None
+        return f"What {part} {'was' if day < dates.current else 'is'} {holiday} this year?", _part(part, day)
+
+    return fill
+
+
+def _holiday_distance(unit: str, holiday: str) -> Cell:
+    def fill(dates: _Dates) -> Entry | None:
+        day = _holidays_of(dates.current.year).get(holiday)
+        if day is None or day == dates.current:
+            return None
+        count = str(_completed(unit, min(day, dates.current), max(day, dates.current)))
+        direction = "ago was" if day < dates.current else "are there until"
+        return f"How many {unit} {direction} {holiday} this year?", [count]
+
+    return fill
+
+
+CELLS: dict[str, list[Cell]] = {
+    "days_to_date": [_days_to_past, _days_to_future],
+    "date_ago": [_date_ago(part, unit) for part, unit in product(PARTS, UNITS)],
+    "date_in_days": [_date_in_days(part) for part in PARTS],
+    "weekday_of_date": [_weekday_past, _weekday_future],
+    "near_day": [_near_day(part, name) for part, name in product(PARTS, NEAR_DAYS)],
+    "holiday_date": [_holiday_date(part, holiday) for part, holiday in product(PARTS[:3], HOLIDAYS)],
+    "holiday_distance": [_holiday_distance(unit, holiday) for unit, holiday in product(UNITS, HOLIDAYS)],
+}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Print Dateset as JSON Lines.")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--size", type=int, default=None, help="a subset of this many rows")
+    arguments = parser.parse_args()
+    print(to_jsonl(generate(arguments.seed, arguments.size)), end="")

@@ -1,0 +1,288 @@
+"""Scoring as in the paper (section 4.2): pure functions from a completion to right or wrong, and intervals.
+
+Knows nothing of lm-eval, models or files. Scores are percent (0 to 100), log-likelihoods are nats. Intervals
+are 95 % percentile bootstrap intervals, seeded, so that the same scores give the same interval.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from scipy.stats import bootstrap
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+_DRAWS_AT_ONCE = 2_000_000
+"""Numbers held in memory by one step of the bootstrap: resamples x documents."""
+
+# ---------------------------------------------------------------- numbers
+
+_UNSIGNED = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
+_NUMBER = re.compile(
+    # Not inside a word or another number: x2, B12, v1.5.
+    r"(?<!\w)(?<![0-9][.,])"
+    # A minus belongs to the number unless an operand stands before it: 5-3.
+    r"(?:(?<![\w).%])(?P<sign>[-\u2212]))?(?:[$€£]\s?)?(?P<inner>[-\u2212])?"
+    rf"(?P<number>{_UNSIGNED})"
+    # 3/4 and 2 1/2, but no date (3/4/2020).
+    r"(?P<fraction>(?:[ ](?P<mixed>[0-9]+))?/(?P<denominator>[0-9]+)(?!\.?[0-9]|/[0-9]))?"
+)
+_EQUALS = re.compile(r"(?<![<>!=])=+(?!>)")
+_ROUNDED_PLACES = 2
+"""Decimals the calculator tool gives (paper, appendix A.1)."""
+_MOST_PLACES = 6
+"""Decimals past which the published answers are noise of floating point numbers."""
+
+
+def number_in(completion: str) -> Fraction | None:
+    """The number that a completion of a math problem answers with, or None (paper, section 4.2.2, note 7).
+
+    The first number; with an equation, the first number after its first "=", and none where none follows.
+
+    >>> str(number_in(" 5."))
+    '5'
+    >>> str(number_in(" 5+3=8"))
+    '8'
+    >>> str(number_in(" x = 1,234.50 dollars"))
+    '2469/2'
+    >>> number_in(" 5 + 3 = ?") is None
+    True
+
+    Digits only: "five" is no number. Read are thousands separators, decimals (also .5), currency signs ($5,
+    $-5, -$5), percent (5% is 5), a minus that is no operator (-3 and "= - 3", but 5-3 begins with 5),
+    ordinals and units glued behind (14th, 5kg) and fractions (3/4, 2 1/2). A fraction that divides evenly is
+    taken for an unsolved division: 10/2 begins with 10. A number glued behind letters (x2, B12) does not
+    count; <=, >= and != are no equations.
+    """
+    equals = _EQUALS.search(completion)
+    if equals:
+        completion = re.sub(r"^\s*([-\u2212])\s+", r" \1", completion[equals.end() :])
+    match = _NUMBER.search(completion)
+    return _value(match) if match else None
+
+
+def _value(match: re.Match[str]) -> Fraction:
+    # By way of Decimal: int() refuses texts of more than 4,300 digits.
+    value = Fraction(Decimal(match["number"].replace(",", "")))
+    if match["fraction"]:
+        below, above = Fraction(Decimal(match["denominator"])), value
+        if match["mixed"]:
+            above = Fraction(Decimal(match["mixed"]))
+        if below and (above / below).denominator > 1:
+            value = value + above / below if match["mixed"] else above / below
+    negative = bool(match["sign"]) != bool(match["inner"])
+    return -value if negative else value
+
+
+def as_number(answer: str | int | float | Fraction) -> Fraction:
+    """A benchmark's answer as an exact number: 1234, 0.1 (the decimal, not the float), "1,234", "1/2".
+
+    Raises:
+        ValueError: it is not one number.
+    """
+    if isinstance(answer, str):
+        match = _NUMBER.fullmatch(answer.strip().rstrip("%"))
+        if not match:
+            raise ValueError(f"{answer!r} is not a number")
+        return _value(match)
+    if isinstance(answer, float) and not math.isfinite(answer):
+        raise ValueError(f"{answer!r} is not a number")
+    return Fraction(str(answer))
+
+
+def score_math(completion: str, answer: str | int | float | Fraction) -> bool:
+    """Whether the number a completion answers with equals the answer (paper, section 4.2.2).
+
+    >>> score_math(" 1,000.0 apples", 1000)
+    True
+    >>> score_math(" 5.67", 5.666666666666667), score_math(" 5.7", 5.666666666666667)
+    (True, False)
+
+    Equal means equal in value. Only for an answer with more than two decimals (5.666666666666667 in MAWPS)
+    does a number also count that is rounded correctly from it to two decimals or more, since the calculator
+    gives no more; a number rounded to zero does not.
+
+    Raises:
+        ValueError: `answer` is not one number.
+    """
+    found, right = number_in(completion), as_number(answer)
+    if found is None or found == right:
+        return found is not None
+    places = _places(right)
+    if places <= _ROUNDED_PLACES or found == 0:
+        return False
+    places = max(_ROUNDED_PLACES, min(_places(found), places))
+    return abs(found - right) <= Fraction(1, 2 * 10**places)
+
+
+def _places(number: Fraction) -> int:
+    """Decimals that a number needs, at most `_MOST_PLACES`."""
+    for places in range(_MOST_PLACES):
+        if (number * 10**places).denominator == 1:
+            return places
+    return _MOST_PLACES
+
+
+# ------------------------------------------------------------------ words
+
+_PLAIN_NUMBER = re.compile(rf"(?P<sign>[-\u2212])?[$€£]?(?P<number>{_UNSIGNED})%?")
+_ABBREVIATION = re.compile(r"\b(?:[^\W\d_]\.){2,}")
+_POSSESSIVE = re.compile(r"['\u2019]s\b")
+_APOSTROPHE = re.compile(r"['\u2019]")
+_ARTICLES = frozenset({"a", "an", "the"})
+_OPENING = "\"'`([{<*_~\u00ab\u201c\u2018\u00bf\u00a1"
+_CLOSING = "\"'`)]}>*_~\u00bb\u201d\u2019.,;:!?\u2026"
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text as they are compared: without case, accents and punctuation, numbers by value.
+
+    >>> words_of("The Café, in Lincoln's U.S.")
+    ['the', 'cafe', 'in', 'lincoln', 'us']
+    >>> words_of("$1,000.0 on August 14th; 3.50")
+    ['1000', 'on', 'august', '14th', '3.5']
+
+    A possessive 's is dropped, hyphens and slashes separate ("Coca-Cola" is two words), leading zeros do not
+    count. A minus counts: "-5" is not "5".
+    """
+    return [word for chunk in text.split() for word in _words_of_chunk(chunk)]
+
+
+def _words_of_chunk(chunk: str) -> list[str]:
+    match = _PLAIN_NUMBER.fullmatch(chunk.lstrip(_OPENING).rstrip(_CLOSING))
+    if match:
+        return [("-" if match["sign"] else "") + _numeral(match["number"])]
+    letters = unicodedata.normalize("NFD", chunk).casefold()
+    # Only the accents of Latin, Greek and Cyrillic: the vowel signs of other scripts are letters.
+    letters = "".join(char for char in letters if not "\u0300" <= char <= "\u036f")
+    letters = _ABBREVIATION.sub(lambda found: found[0].replace(".", ""), letters)
+    letters = _APOSTROPHE.sub("", _POSSESSIVE.sub("", letters))
+    spaced = "".join(char if unicodedata.category(char)[0] in "LNM" else " " for char in letters)
+    return [_numeral(word) if word.isdecimal() else word for word in spaced.split()]
+
+
+def _numeral(number: str) -> str:
+    """One spelling of a number: "1,000.0" and "01000" are "1000"."""
+    whole, _, decimals = number.replace(",", "").partition(".")
+    whole, decimals = whole.lstrip("0") or "0", decimals.rstrip("0")
+    return f"{whole}.{decimals}" if decimals else whole
+
+
+def score_first_words(completion: str, answers: Iterable[str], words: int = 5) -> bool:
+    """Whether one of `answers` stands within the first `words` words of a completion (paper, section 4.2.1).
+
+    >>> score_first_words(" It was the 14th of August.", ["14", "14th"])
+    True
+    >>> score_first_words(" 2011", ["1"]), score_first_words(" one two three four five Monday", ["Monday"])
+    (False, False)
+
+    Words are what blanks separate; chunks of punctuation alone are not counted, articles are. An answer of
+    several words must stand there whole and in order. Articles at an answer's beginning may be missing ("The
+    Hague" is found in "Hague"); elsewhere they count, so that "Vitamin A" is not found in "Vitamin C". Words
+    are compared as `words_of` says. An answer without any word is never found.
+    """
+    counted = [chunk for chunk in completion.split() if any(char.isalnum() for char in chunk)]
+    window = words_of(" ".join(counted[:words]))
+    return any(_contains(window, _without_articles(words_of(answer))) for answer in answers)
+
+
+def _without_articles(words: list[str]) -> list[str]:
+    first = next((n for n, word in enumerate(words) if word not in _ARTICLES), 0)
+    return words[first:]
+
+
+def _contains(words: Sequence[str], part: Sequence[str]) -> bool:
+    size = len(part)
+    return size > 0 and any(words[n : n + size] == part for n in range(len(words) - size + 1))
+
+
+# -------------------------------------------------------------- intervals
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value over `n` documents with its 95 % bootstrap interval; of no width where all documents agree."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def percent_interval(correct: Sequence[bool | float], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+    """The share of right answers in percent.
+
+    Raises:
+        ValueError: no answers at all.
+    """
+    if not len(correct):
+        raise ValueError("an interval needs at least one document")
+    scores = np.asarray(correct, dtype=float) * 100
+
+    def mean(sample: Any, axis: int = -1) -> Any:
+        return np.mean(sample, axis=axis)
+
+    return _interval(float(scores.mean()), (scores,), mean, seed, resamples)
+
+
+def perplexity(log_likelihoods: Sequence[float], units: Sequence[int]) -> float:
+    """exp(-sum of log-likelihoods / sum of units): of all documents together, not a mean over documents."""
+    total = sum(units)
+    if total <= 0:
+        raise ValueError("perplexity needs at least one word or token")
+    exponent = -math.fsum(log_likelihoods) / total
+    return math.exp(exponent) if exponent < 700 else math.inf
+
+
+def perplexity_interval(
+    log_likelihoods: Sequence[float], units: Sequence[int], seed: int = 0, resamples: int = RESAMPLES
+) -> Interval:
+    """Perplexity per unit (word or token), with the documents resampled.
+
+    `log_likelihoods[n]` is the sum over document n in nats, `units[n]` its number of words or tokens.
+
+    Raises:
+        ValueError: no documents, or no units in them.
+    """
+    value = perplexity(log_likelihoods, units)
+    sums, counts = np.asarray(log_likelihoods, dtype=float), np.asarray(units, dtype=float)
+    if not math.isfinite(value):
+        return Interval(value, value, value, len(sums))
+
+    def statistic(sums: Any, counts: Any, axis: int = -1) -> Any:
+        # A resample of empty documents alone has no perplexity: infinity, never an error.
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            result = np.exp(-np.sum(sums, axis=axis) / np.sum(counts, axis=axis))
+        return np.nan_to_num(result, nan=np.inf, posinf=np.inf)
+
+    return _interval(value, (sums, counts), statistic, seed, resamples)
+
+
+def _interval(value: float, data: tuple[Any, ...], statistic: Any, seed: int, resamples: int) -> Interval:
+    n = len(data[0])
+    # One document has nothing to be resampled; scipy refuses it.
+    if n == 1 or resamples < 1:
+        return Interval(value, value, value, n)
+    # scipy also computes a standard error, which warns where a resample is infinite.
+    with np.errstate(invalid="ignore"):
+        result = bootstrap(
+            data,
+            statistic,
+            paired=True,
+            vectorized=True,
+            n_resamples=resamples,
+            batch=max(1, _DRAWS_AT_ONCE // n),
+            confidence_level=CONFIDENCE,
+            method="percentile",
+            rng=np.random.default_rng(seed),
+        )
+    low, high = (float(end) for end in result.confidence_interval)
+    return Interval(value, low, high, n)

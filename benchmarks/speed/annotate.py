@@ -1,0 +1,222 @@
+"""How much faster than the textbook the annotation is, in one run on the same documents and the same model.
+
+    python -m benchmarks.speed.annotate [documents=4] [model=smollm2] [tools=calculator,calendar,search]
+
+The textbook reads the method literally with stock Transformers: one forward pass for the start probabilities of a
+document, `generate` at each position, every call executed as it comes, three losses of each call one at a time. Both
+sides use the demo's settings. Prints a table, and its ratios as one JSON object on the last line:
+`speedup_vs_textbook` (documents a second) and `score_share_of_matmul_peak` (model FLOPs of the tokens that have to be
+scored, over the time of scoring, as a share of the matrix-multiply rate measured in the same run).
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import transformers
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from toolformer import build
+from toolformer.annotation import pipeline
+from toolformer.annotation.candidates import Candidate, ToolSettings
+from toolformer.annotation.propose import choose_positions, read_sample
+from toolformer.annotation.score import HORIZON, WEIGHTS
+from toolformer.calls import ApiCall, linearise
+from toolformer.cli import compose
+from toolformer.config import validate
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.language_model import LanguageModel
+from toolformer.tools.base import Tool
+
+
+@dataclass
+class Timing:
+    """Seconds and counts of one side."""
+
+    seconds: float = 0.0
+    scoring: float = 0.0
+    candidates: int = 0
+    scored: int = 0
+    tokens_scored: int = 0
+
+
+def matmul_peak(dtype: torch.dtype, device: torch.device, size: int = 2048, repeats: int = 5) -> float:
+    """Multiply-adds as FLOPs a second that this machine reaches on square matrices, the best of a few."""
+    a = torch.randn(size, size, device=device).to(dtype)
+    b = torch.randn(size, size, device=device).to(dtype)
+    best = 0.0
+    for _ in range(repeats):
+        started = time.perf_counter()
+        a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = max(best, 2 * size**3 / (time.perf_counter() - started))
+    return best
+
+
+@torch.inference_mode()
+def textbook(
+    language_model: LanguageModel,
+    settings: Sequence[ToolSettings],
+    tools: dict[str, Tool],
+    documents: Sequence[Document],
+) -> Timing:
+    """The method read literally, on stock Transformers."""
+    timing = Timing()
+    model = language_model.model
+    started = time.perf_counter()
+    work = [(document, one) for document in documents for one in settings]
+    for document, one in tqdm(work, desc="textbook", unit="text"):
+        if not pipeline.Annotator(language_model, [], {})._decide(one.selector, document):
+            continue
+        encoding = language_model.encode_text(document.text)
+        prompt = language_model.encode(one.prompt.fill(document.text))
+        logits = model(torch.tensor([prompt + encoding.ids])).logits[0, len(prompt) - 1 : -1].float()
+        probabilities = logits.softmax(-1)[:, language_model.start_id].tolist()
+        allowed = [p if encoding.positions[i] is not None else None for i, p in enumerate(probabilities)]
+        for i in choose_positions(allowed, one.start_threshold, one.max_positions):
+            context = torch.tensor([prompt + encoding.ids[:i] + [language_model.start_id]])
+            written = model.generate(
+                context,
+                attention_mask=torch.ones_like(context),
+                do_sample=True,
+                top_k=0,
+                max_new_tokens=one.max_call_tokens,
+                num_return_sequences=one.samples,
+                stop_strings=["]"],
+                tokenizer=language_model.tokenizer,
+                pad_token_id=language_model.tokenizer.eos_token_id,
+            )
+            for ids in written[:, context.shape[1] :].tolist():
+                timing.candidates += 1
+                _, call, reason = read_sample(language_model.decode(ids), one)
+                if call is None or reason:
+                    continue
+                result = tools[one.key].run([call.input], [document])[0]
+                if result.text is None:
+                    continue
+                scoring = time.perf_counter()
+                for z in (call.with_result(result.text), call.with_result(""), None):
+                    _loss(language_model, encoding.ids, i, z)
+                timing.scored += 1
+                timing.scoring += time.perf_counter() - scoring
+    timing.seconds = time.perf_counter() - started
+    return timing
+
+
+def _loss(language_model: LanguageModel, ids: list[int], i: int, call: ApiCall | None) -> float:
+    z = language_model.encode(linearise(call)) if call else []
+    head = z or (language_model.document_start() if i == 0 else [])
+    log_probs = language_model.model(torch.tensor([head + ids])).logits[0].float().log_softmax(-1)
+    return -sum(
+        weight * float(log_probs[len(head) + j - 1, ids[j]])
+        for weight, j in zip(WEIGHTS, range(i, len(ids)), strict=False)
+    )
+
+
+def product(
+    language_model: LanguageModel,
+    settings: Sequence[ToolSettings],
+    tools: dict[str, Tool],
+    documents: Sequence[Document],
+) -> Timing:
+    """The harness, a shard at a time as the generate stage calls it."""
+    timing = Timing()
+    real = pipeline.score
+
+    def timed(model: LanguageModel, candidates: Sequence[Candidate]) -> list[Candidate]:
+        started = time.perf_counter()
+        scored = real(model, candidates)
+        timing.scoring += time.perf_counter() - started
+        distinct = {
+            (c.window.document.doc_id, c.token_position, c.call): c for c in scored if c.gain is not None
+        }
+        for c in distinct.values():
+            assert c.call is not None
+            z = [model.encode(linearise(call)) for call in (c.call, c.call.with_result(""))]
+            end = min(c.token_position + HORIZON, len(c.window.encoding.ids))
+            timing.tokens_scored += sum(len(ids) + end - c.window.start for ids in z)
+        timing.candidates += len(scored)
+        timing.scored += sum(c.gain is not None for c in scored)
+        return scored
+
+    pipeline.score = timed
+    try:
+        annotator = pipeline.Annotator(language_model, settings, tools)
+        started = time.perf_counter()
+        for shard in range(0, len(documents), 8):
+            annotator.annotate(documents[shard : shard + 8])
+        timing.seconds = time.perf_counter() - started
+    finally:
+        pipeline.score = real
+    return timing
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = {"documents": "4", "model": "smollm2", "tools": "calculator,calendar,search"}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if key not in options or not equals:
+            raise UserError(
+                f"unknown argument {argument!r}; known are {', '.join(f'{name}=...' for name in options)}"
+            )
+        options[key] = value
+    config = validate(
+        compose("generate", ["experiment=demo", f"model={options['model']}", f"tools=[{options['tools']}]"])
+    )
+    build.apply_paths(config)
+    language_model = LanguageModel.from_pretrained(config.model, config.lm.dtype, config.lm.device)
+    tools = build.tools(config)
+    settings = [build.tool_settings(config, key) for key in config.tools]
+    # Texts that the calculator is tried on, so that every tool has work.
+    documents = [d for d in build.documents(config.corpus) if pipeline.select.calculator(d)][
+        : int(options["documents"])
+    ]
+    peak = matmul_peak(language_model.dtype, language_model.device)
+    for tool in tools.values():
+        tool.run(["1 + 1"], documents[:1])  # a tool's index is loaded before the clock starts
+    product(language_model, settings, tools, documents[:1])
+    fast = product(language_model, settings, tools, documents)
+    slow = textbook(language_model, settings, tools, documents)
+
+    parameters = sum(p.numel() for p in language_model.model.parameters())
+    head = language_model.model.get_input_embeddings().weight.numel()
+    flops = 2 * (parameters - head) * fast.tokens_scored + 2 * head * HORIZON * 2 * fast.scored
+    ratios = {
+        "speedup_vs_textbook": round(slow.seconds / fast.seconds, 2),
+        "score_share_of_matmul_peak": round(flops / fast.scoring / peak, 3) if fast.scoring else 0.0,
+    }
+    table = Table(
+        title=f"{len(documents)} documents, {options['tools']}, {config.model}, {language_model.dtype}"
+    )
+    for column in ("", "seconds", "of it scoring", "candidates", "scored", "documents/s"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, one in (("textbook", slow), ("toolformer", fast)):
+        table.add_row(
+            name, f"{one.seconds:.1f}", f"{one.scoring:.1f}", str(one.candidates), str(one.scored),
+            f"{len(documents) / one.seconds:.3f}",
+        )  # fmt: skip
+    console = Console()
+    console.print(table)
+    console.print(
+        f"matmul peak {peak / 1e9:.0f} GFLOP/s, {torch.get_num_threads()} threads, {platform.processor() or platform.machine()}, "
+        f"Python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}"
+    )
+    print(json.dumps(ratios))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        print(f"benchmarks.speed.annotate: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,54 @@
+"""What the task files call: the paper's prompts (appendix C), and a document's score from an answer.
+
+A document is a row as benchmarks/loaders.py makes it; `results` is lm-eval's list with one answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lm_eval.tasks.wikitext.preprocess_wikitext import wikitext_detokenizer
+
+from benchmarks.metrics import score_first_words, score_math
+
+Doc = Mapping[str, Any]
+
+
+def math_prompt(doc: Doc) -> str:
+    """Context x, question q and "The answer is" (appendix C.2)."""
+    return " ".join(part for part in (doc["context"], doc["question"], "The answer is") if part)
+
+
+def question_prompt(doc: Doc) -> str:
+    """The question behind its instruction, with a question mark added if it has none (appendix C.3)."""
+    question = doc["question"].rstrip()
+    return f"Answer the following question: {question}{'' if question.endswith('?') else '?'}"
+
+
+def math_score(doc: Doc, results: Sequence[str]) -> dict[str, float]:
+    """100 or 0. The answer is the first paragraph with a digit: past it models invent further problems."""
+    paragraphs = results[0].split("\n\n")
+    answer = next((text for text in paragraphs if any(char.isdigit() for char in text)), "")
+    return {"score": 100.0 * score_math(answer, doc["answer"])}
+
+
+def dateset_score(doc: Doc, results: Sequence[str]) -> dict[str, float]:
+    """100 or 0: an accepted answer within the first five words (as LAMA)."""
+    return {"score": 100.0 * score_first_words(results[0], doc["answers"], words=5)}
+
+
+def detokenized(doc: Doc) -> str:
+    """A WikiText article as prose, by lm-eval's own rules (" @-@ " is a hyphen, no blank before a comma)."""
+    text: str = wikitext_detokenizer(doc)
+    return text
+
+
+def perplexity_results(doc: Doc, results: Sequence[float]) -> dict[str, tuple[float, int]]:
+    """Log-likelihood in nats with the words and bytes of the text as published, counted as lm-eval does."""
+    text = doc["text"]
+    return {
+        "word_perplexity": (results[0], len(re.split(r"\s+", text))),
+        "byte_perplexity": (results[0], len(text.encode("utf-8"))),
+    }

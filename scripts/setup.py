@@ -1,0 +1,158 @@
+"""Sets up `.venv` with plain pip: PyTorch for this machine first, then everything that constraints.txt locks.
+
+A second run only compares a hash. Uses the standard library alone, since nothing is installed yet.
+Run by `make setup`, or as `python scripts/setup.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = ROOT / ".venv"
+STAMP = ENVIRONMENT / "setup-complete"
+CONSTRAINTS = ROOT / "constraints.txt"
+INPUTS = (ROOT / "pyproject.toml", CONSTRAINTS, Path(__file__).resolve())
+
+MINIMUM_PYTHON = (3, 11)
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""PyTorch's own index of builds without CUDA; the one place where its address stands."""
+
+PROBE_SECONDS = 15
+"""How long an index that does not answer may hold up the set-up."""
+
+
+def fingerprint() -> str:
+    """Changes when anything changes that decides what is installed, and where."""
+    digest = hashlib.sha256(str(ROOT).encode())
+    for path in INPUTS:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def environment_python() -> Path:
+    folder = "Scripts" if os.name == "nt" else "bin"
+    return ENVIRONMENT / folder / "python"
+
+
+def install(*arguments: str, quiet: bool = False) -> bool:
+    """Run the environment's `pip install`; quiet: show nothing, for a try that may fail."""
+    # Python compiles what is really imported at its first import; compiling all of it here takes far longer.
+    command = [
+        str(environment_python()),
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--no-compile",
+    ]
+    command += arguments
+    silence = subprocess.DEVNULL if quiet else None
+    return subprocess.run(command, stdout=silence, stderr=silence, check=False).returncode == 0
+
+
+def say(words: str) -> None:
+    print(f"setup: {words}", flush=True)
+
+
+def fail(words: str) -> None:
+    sys.exit(f"setup: {words}")
+
+
+def has_nvidia_gpu() -> bool:
+    """Whether a driver answers for at least one GPU, not only whether the program is there."""
+    if shutil.which("nvidia-smi") is None:
+        return False
+    try:
+        answer = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return answer.returncode == 0 and "GPU " in answer.stdout
+
+
+def cpu_index_offers(requirement: str) -> bool:
+    """Ask the CPU index for a version with pip itself, so that the user's proxy and certificates hold."""
+    name, version = requirement.split("==")
+    command = [str(environment_python()), "-m", "pip", "index", "versions", name]
+    command += ["--index-url", CPU_INDEX, "--retries", "0", "--timeout", "5"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return version in re.split(r"[\s,()]+", answer.stdout)
+
+
+def create_environment() -> None:
+    python = environment_python()
+    works = python.exists() and (
+        subprocess.run(
+            [str(python), "-c", f"import pip, sys; sys.exit(sys.version_info < {MINIMUM_PYTHON})"],
+            stderr=subprocess.DEVNULL,
+            check=False,
+        ).returncode
+        == 0
+    )
+    if works:
+        return
+    say(f"creating {ENVIRONMENT} with Python {sys.version.split()[0]}")
+    try:
+        venv.create(ENVIRONMENT, clear=True, with_pip=True, symlinks=os.name != "nt")
+    except (OSError, subprocess.CalledProcessError) as error:
+        fail(
+            f"cannot create {ENVIRONMENT} ({error}); install your system's venv package (Debian: python3-venv)"
+        )
+
+
+def install_torch() -> None:
+    """The build that fits the machine: CUDA with a GPU; without one the CPU build, a tenth of the size.
+
+    The CPU build is looked for in the folders that pip is configured with (`find-links`), then in PyTorch's own
+    index. Where neither has it, the ordinary build serves too: it only takes longer and more disk.
+    """
+    match = re.search(r"^torch==\S+$", CONSTRAINTS.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    if match is None:
+        fail("constraints.txt does not pin torch; restore the line torch==VERSION")
+        return
+    ordinary = match.group()
+    cpu = f"{ordinary}+cpu"
+    if sys.platform == "linux" and not has_nvidia_gpu():
+        say(f"no NVIDIA GPU found: {cpu}")
+        if install("--no-index", "--no-deps", cpu, quiet=True):
+            return
+        if cpu_index_offers(cpu):
+            if install("--no-deps", "--index-url", CPU_INDEX, cpu):
+                return
+            fail(f"the download of {cpu} broke off; run the same command again")
+        say(f"{CPU_INDEX} does not answer or has no {cpu}: taking the ordinary build, several gigabytes")
+    if not install(ordinary):
+        fail(f"pip could not install {ordinary}; see its message above, and run the same command again")
+
+
+def main() -> None:
+    if sys.version_info < MINIMUM_PYTHON:
+        fail("Python 3.11 or newer is needed; name one with `make setup PYTHON=python3.12`")
+    wanted = fingerprint()
+    if STAMP.exists() and STAMP.read_text(encoding="utf-8") == wanted and environment_python().exists():
+        return
+    create_environment()
+    STAMP.unlink(missing_ok=True)
+    install_torch()
+    say("the other packages, as locked in constraints.txt")
+    # Source packages are built with the locked setuptools: an isolated build would fetch another one for each.
+    steps = (["setuptools"], ["--no-build-isolation", "--editable", f"{ROOT}[dev]"])
+    for step in steps:
+        if not install("--constraint", str(CONSTRAINTS), *step):
+            fail("pip failed; see its message above, and run the same command again: it goes on where it was")
+    STAMP.write_text(wanted, encoding="utf-8")
+    say(f"done; the programs are in {environment_python().parent}")
+
+
+if __name__ == "__main__":
+    main()

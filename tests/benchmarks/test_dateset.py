@@ -1,0 +1,235 @@
+"""Dateset's answers recomputed from the question's text alone, by other means than the generator's."""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+import hashlib
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from benchmarks.dateset import (
+    FULL_SIZE,
+    HOLIDAYS,
+    NEAR_DAYS,
+    SIZES,
+    federal_holidays,
+    generate,
+    subset,
+    to_jsonl,
+)
+
+Row = dict[str, Any]
+SHA256_OF_SEED_0 = "9c9e9dfc55ab949df4c9b89eb78e7c18d1faa6a6f3354ae7899769c8f011e7aa"
+MONTHS = list(calendar.month_name)
+DATE = r"(?P<month>[A-Z][a-z]+) (?P<day>\d+), (?P<year>\d{4})"
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return generate(0)
+
+
+def holiday(name: str, year: int) -> datetime.date:
+    """The federal holidays as the law words them (5 U.S.C. 6103)."""
+
+    def nth(month: int, weekday: int, n: int) -> datetime.date:
+        days = [
+            d
+            for d in calendar.Calendar().itermonthdates(year, month)
+            if d.month == month and d.weekday() == weekday
+        ]
+        return days[n]
+
+    return {
+        "New Year's Day": datetime.date(year, 1, 1),
+        "Martin Luther King Jr. Day": nth(1, 0, 2),
+        "Washington's Birthday": nth(2, 0, 2),
+        "Memorial Day": nth(5, 0, -1),
+        "Juneteenth National Independence Day": datetime.date(year, 6, 19),
+        "Independence Day": datetime.date(year, 7, 4),
+        "Labor Day": nth(9, 0, 0),
+        "Columbus Day": nth(10, 0, 1),
+        "Veterans Day": datetime.date(year, 11, 11),
+        "Thanksgiving Day": nth(11, 3, 3),
+        "Christmas Day": datetime.date(year, 12, 25),
+    }[name]
+
+
+def part_of(part: str, day: datetime.date) -> str:
+    return {
+        "day of the week": calendar.day_name[day.weekday()],
+        "day of the month": str(day.day),
+        "month": MONTHS[day.month],
+        "year": str(day.year),
+    }[part]
+
+
+def whole_units(unit: str, first: datetime.date, last: datetime.date) -> int:
+    """Counted up one unit at a time."""
+    count = 0
+    while True:
+        step = count + 1
+        if unit in ("days", "weeks"):
+            reached = first + datetime.timedelta(days=step * {"days": 1, "weeks": 7}[unit])
+        else:
+            total = first.year * 12 + first.month - 1 + step * {"months": 1, "years": 12}[unit]
+            year, month = divmod(total, 12)
+            # Past the end of a short month: the first day on which the unit is surely over.
+            over = first.day > calendar.monthrange(year, month + 1)[1]
+            reached = (
+                datetime.date(year + month // 11, (month + 1) % 12 + 1, 1)
+                if over
+                else datetime.date(year, month + 1, first.day)
+            )
+        if reached > last:
+            return count
+        count = step
+
+
+def written(match: re.Match[str]) -> datetime.date:
+    return datetime.date(int(match["year"]), MONTHS.index(match["month"]), int(match["day"]))
+
+
+def solve(row: Row) -> str:
+    """The answer, from the question and the current date."""
+    question, today = row["question"], datetime.date.fromisoformat(row["current_date"])
+    names = "|".join(re.escape(name) for name in HOLIDAYS)
+    if match := re.fullmatch(rf"How many days (ago was|are there until) {DATE}\?", question):
+        days = (written(match) - today).days
+        assert (days < 0) == (match[1] == "ago was")
+        return str(abs(days))
+    if match := re.fullmatch(r"What ([a-z ]+) was it (\d+) (day|week|month|year)(s?) ago\?", question):
+        count = int(match[2])
+        assert (match[4] == "s") == (count != 1)
+        if match[3] in ("day", "week"):
+            day = today - datetime.timedelta(days=count * (7 if match[3] == "week" else 1))
+        else:
+            year, month = divmod(
+                today.year * 12 + today.month - 1 - count * (12 if match[3] == "year" else 1), 12
+            )
+            day = datetime.date(year, month + 1, today.day)
+        assert today - datetime.timedelta(days=4 * 365 + 1) <= day < today
+        return part_of(match[1], day)
+    if match := re.fullmatch(r"What ([a-z ]+) will it be in (\d+) day(s?)\?", question):
+        assert (match[3] == "s") == (match[2] != "1")
+        return part_of(match[1], today + datetime.timedelta(days=int(match[2])))
+    if match := re.fullmatch(rf"What day of the week (is|was) it on {DATE}\?", question):
+        assert (written(match) < today) == (match[1] == "was")
+        return part_of("day of the week", written(match))
+    if match := re.fullmatch(rf"What ([a-z ]+) (is|was) it ({'|'.join(NEAR_DAYS)})\?", question):
+        assert (match[2] == "was") == ("yesterday" in match[3])
+        offsets = ["the day before yesterday", "yesterday", "today", "tomorrow", "the day after tomorrow"]
+        return part_of(match[1], today + datetime.timedelta(days=offsets.index(match[3]) - 2))
+    if match := re.fullmatch(rf"What ([a-z ]+) (is|was) ({names}) this year\?", question):
+        day = holiday(match[3], today.year)
+        assert (day < today) == (match[2] == "was")
+        return part_of(match[1], day)
+    match = re.fullmatch(rf"How many ([a-z]+) (ago was|are there until) ({names}) this year\?", question)
+    assert match, question
+    day = holiday(match[3], today.year)
+    assert day != today and (day < today) == (match[2] == "ago was")
+    return str(whole_units(match[1], min(day, today), max(day, today)))
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_every_answer_follows_from_its_question(seed: int) -> None:
+    for row in generate(seed):
+        assert row["answers"][0] == solve(row), row
+
+
+def test_sizes_are_the_papers(rows: list[Row]) -> None:
+    assert list(SIZES.values()) == [400, 800, 800, 400, 4000, 1800, 1200]
+    assert Counter(row["family"] for row in rows) == SIZES
+    assert len(rows) == FULL_SIZE == 9400
+    assert len({row["current_date"] for row in rows}) == 500
+    assert (
+        len({row["id"] for row in rows})
+        == len({(row["question"], row["current_date"]) for row in rows})
+        == 9400
+    )
+
+
+def test_the_bytes_are_pinned(rows: list[Row]) -> None:
+    assert hashlib.sha256(to_jsonl(rows).encode()).hexdigest() == SHA256_OF_SEED_0
+    assert generate(0) == rows
+    assert generate(1) != rows
+
+
+def test_variants_are_balanced(rows: list[Row]) -> None:
+    near = Counter(
+        re.sub(r" (is|was) it", "", row["question"]) for row in rows if row["family"] == "near_day"
+    )
+    assert len(near) == 20 and set(near.values()) == {200}
+    ago = Counter(
+        re.sub(r"\d+ (\w+?)s? ago", r"\1", row["question"]) for row in rows if row["family"] == "date_ago"
+    )
+    assert len(ago) == 16 and set(ago.values()) == {50}
+    distances = Counter(
+        re.sub("ago was|are there until", "", row["question"])
+        for row in rows
+        if row["family"] == "holiday_distance"
+    )
+    assert len(distances) == 44 and max(distances.values()) - min(distances.values()) <= 1
+
+
+def test_years_to_a_holiday_of_this_year_are_zero(rows: list[Row]) -> None:
+    found = [row["answers"] for row in rows if row["question"].startswith("How many years")]
+    assert len(found) > 200 and all(answers == ["0"] for answers in found)
+
+
+@pytest.mark.parametrize(
+    ("answer", "other"),
+    [("1", "1st"), ("2", "2nd"), ("3", "3rd"), ("11", "11th"), ("13", "13th"), ("22", "22nd")],
+)
+def test_a_day_of_the_month_may_be_an_ordinal(rows: list[Row], answer: str, other: str) -> None:
+    found = [
+        row["answers"]
+        for row in rows
+        if "day of the month" in row["question"] and row["answers"][0] == answer
+    ]
+    assert found and all(answers == [answer, other] for answers in found)
+
+
+def test_holidays_are_on_their_own_day() -> None:
+    # July 4, 2020 was a Saturday, observed on the 3rd; Juneteenth was no federal holiday yet.
+    assert federal_holidays(2020)["Independence Day"] == datetime.date(2020, 7, 4)
+    assert "Juneteenth National Independence Day" not in federal_holidays(2020)
+    for year in range(2006, 2034):
+        for name, day in federal_holidays(year).items():
+            assert day == holiday(name, year)
+    assert list(federal_holidays(2025)) == list(HOLIDAYS)
+
+
+@pytest.mark.parametrize("size", [7, 47, 100, 941, 9400])
+def test_a_subset_keeps_the_families_in_proportion(rows: list[Row], size: int) -> None:
+    chosen = subset(rows, size, 0, "family")
+    assert len(chosen) == size
+    assert all(row in rows for row in chosen[:50])
+    counts = Counter(row["family"] for row in chosen)
+    for family, full in SIZES.items():
+        assert counts[family] >= 1
+        assert abs(counts[family] - full * size / FULL_SIZE) <= (1 if size >= 47 else 3)
+
+
+def test_a_size_is_a_subset_of_the_whole(rows: list[Row]) -> None:
+    assert generate(0, 60) == subset(rows, 60, 0, "family") != subset(rows, 60, 1, "family")
+
+
+def test_every_beginning_holds_the_families_in_proportion(rows: list[Row]) -> None:
+    for size in (7, 94, 940):
+        counts = Counter(row["family"] for row in rows[:size])
+        for family, full in SIZES.items():
+            assert counts[family] >= 1 and abs(counts[family] - full * size / FULL_SIZE) <= 3
+
+
+def test_subsets_follow_their_seed() -> None:
+    plain = [{"n": n} for n in range(50)]
+    assert subset(plain, 10, 1) == subset(plain, 10, 1) != subset(plain, 10, 2)
+    assert subset(plain, 50, 1) == subset(plain, 99, 1) == plain
+    assert subset(plain, 0, 1) == []
+    with pytest.raises(ValueError, match="-1 rows"):
+        subset(plain, -1, 0)

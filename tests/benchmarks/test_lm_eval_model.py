@@ -1,0 +1,261 @@
+"""The decoder behind lm-eval's interface, with a tiny real model: what is asked, answered and taken up again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lm_eval.api.instance import Instance
+from lm_eval.api.registry import get_model
+from lm_eval.models.huggingface import HFLM
+
+from benchmarks import suite
+from tests.benchmarks.test_loaders import SVAMP, write
+from toolformer.decoding.answers import AnswerFile
+from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.language_model import LanguageModel
+from toolformer.tools.base import Result
+
+
+class Diary:
+    """A tool that answers with the document's date and remembers the documents."""
+
+    name = "Calendar"
+
+    def __init__(self) -> None:
+        self.documents: list[Document] = []
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        self.documents += documents
+        return [Result(f"Today is {document.date}.") for document in documents]
+
+
+class Scripted(Decoder):
+    """A decoder that calls the calendar for every prompt, in batches, and may be interrupted."""
+
+    fail_after: int | None = None
+
+    def complete(self, prompts: Sequence[str], documents: Any = None, **options: Any) -> list[Completion]:
+        self.asked = [*getattr(self, "asked", []), (list(prompts), list(documents), options)]
+        found = [
+            Completion(f" [Calendar() -> {d.date}] It is 5.", " It is 5.", tokens=4)
+            if "calendar" in options["allowed"]
+            else Completion(" none", " none")
+            for d in documents
+        ]
+        for start in range(0, len(prompts), 2):
+            if self.fail_after is not None and start >= self.fail_after:
+                raise KeyboardInterrupt
+            batch = list(range(start, min(start + 2, len(prompts))))
+            options["on_batch"](batch, [found[n] for n in batch])
+        return found
+
+
+def instance(prompt: str, task: str = "dateset", doc_id: int = 0, **settings: Any) -> Instance:
+    return Instance(
+        request_type="generate_until",
+        doc={"id": "x", "current_date": f"2021-03-{doc_id + 1:02}"},
+        arguments=(prompt, {"until": [], "max_gen_toks": 8, **settings}),
+        idx=0,
+        metadata=(task, doc_id, 1),
+    )
+
+
+def rolling(text: str, doc_id: int = 0) -> Instance:
+    return Instance("loglikelihood_rolling", {}, (text,), 0, ("heldout_perplexity", doc_id, 1))
+
+
+@pytest.fixture
+def scripted(tiny_gpt2: LanguageModel) -> Scripted:
+    return Scripted(tiny_gpt2, {"calendar": Diary()})
+
+
+def test_tools_get_the_examples_own_date(scripted: Scripted) -> None:
+    model = ToolformerLM(scripted, progress=False)
+    assert model.generate_until([instance("a", doc_id=n) for n in range(3)]) == [" It is 5."] * 3
+    [(prompts, documents, options)] = scripted.asked
+    assert prompts == ["a"] * 3 and [str(d.date) for d in documents] == [
+        "2021-03-01",
+        "2021-03-02",
+        "2021-03-03",
+    ]
+    assert options["max_new_tokens"] == 8 and options["stop"] == () and options["allowed"] == ["calendar"]
+    assert [(r.task, r.doc_id, r.completion.text if r.completion else "") for r in model.records][2] == (
+        "dateset", 2, " [Calendar() -> 2021-03-03] It is 5.",
+    )  # fmt: skip
+
+
+def test_tools_are_switched_off_by_task(scripted: Scripted) -> None:
+    model = ToolformerLM(scripted, progress=False)
+    answers = model.generate_until(
+        [instance("a", "heldout_perplexity"), instance("a"), instance("b", max_gen_toks=3)]
+    )
+    assert answers == [" none", " It is 5.", " It is 5."]
+    assert [options["allowed"] for _, _, options in scripted.asked] == [[], ["calendar"], ["calendar"]]
+
+
+def test_an_interrupted_run_goes_on_where_it_was(scripted: Scripted, tmp_path: Path) -> None:
+    path = tmp_path / "answers" / "dateset.jsonl"
+    requests = [instance(f"prompt {n}", doc_id=n) for n in range(7)]
+    scripted.fail_after = 4
+    with pytest.raises(KeyboardInterrupt):
+        ToolformerLM(scripted, path, progress=False).generate_until(requests)
+    # The last line half written, as a killed process leaves it.
+    path.write_bytes(path.read_bytes()[:-25])
+    scripted.fail_after, scripted.asked = None, []
+    model = ToolformerLM(scripted, path, progress=False)
+    answers = model.generate_until(requests)
+    assert scripted.asked[0][0] == [f"prompt {n}" for n in range(3, 7)]
+    scripted.asked = []
+    again = ToolformerLM(scripted, path, progress=False)
+    assert again.generate_until(requests) == answers and again.records == model.records
+    assert scripted.asked == []
+    assert len(path.read_text().splitlines()) == 7
+
+
+@pytest.mark.parametrize("change", ["k", "identity", "date", "prompt", "settings", "task"])
+def test_an_answer_is_only_used_for_what_it_answered(
+    tiny_gpt2: LanguageModel, tmp_path: Path, change: str
+) -> None:
+    path = tmp_path / "answers.jsonl"
+    first = Scripted(tiny_gpt2, {"calendar": Diary()})
+    ToolformerLM(first, path, progress=False).generate_until([instance("a")])
+    second = Scripted(tiny_gpt2, {"calendar": Diary()}, k=3 if change == "k" else 10)
+    asked = {
+        "date": instance("a", doc_id=1),
+        "prompt": instance("b"),
+        "settings": instance("a", until=["\n"]),
+        "task": instance("a", "wikitext_perplexity"),
+    }.get(change, instance("a"))
+    identity = {"checkpoint": "other"} if change == "identity" else None
+    ToolformerLM(second, path, identity, progress=False).generate_until([asked])
+    assert len(second.asked) == 1
+
+
+def test_answer_files_survive_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "answers.jsonl"
+    AnswerFile(path).add({"a": [1.5, True], "b": {"x": "ü\ud800\u2028"}})
+    path.write_bytes(b"\x00oops\n" + path.read_bytes() + b'{"key": "c", "ans')
+    found = AnswerFile(path)
+    assert found["a"] == [1.5, True] and found["b"] == {"x": "ü\ud800\u2028"} and "c" not in found
+    assert "1 lines cannot be read" in caplog.text
+    found.add({"c": float("-inf")})
+    assert AnswerFile(path)["c"] == float("-inf") and "a" in AnswerFile(path)
+    assert "d" not in AnswerFile(None)
+
+
+def test_sampling_is_refused(scripted: Scripted) -> None:
+    for settings in ({"do_sample": True}, {"temperature": 0.7}, {"num_beams": 4}):
+        with pytest.raises(UserError, match="decoding is greedy"):
+            ToolformerLM(scripted, progress=False).generate_until([instance("a", **settings)])
+    ToolformerLM(scripted, progress=False).generate_until([instance("a", do_sample=False, temperature=0.0)])
+
+
+def test_texts_are_scored_by_the_language_model(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    texts = ["The population is 658,893 people.", "", "Joe Biden was born in Scranton. " * 60] * 4
+    requests = [rolling(text, n) for n, text in enumerate(texts)]
+    expected = tiny_gpt2.rolling_log_likelihoods(texts)
+    for _ in range(2):
+        model = ToolformerLM(Decoder(tiny_gpt2), path, progress=False)
+        assert model.loglikelihood_rolling(requests) == pytest.approx(
+            [total for total, _ in expected], rel=1e-5
+        )
+        assert [record.tokens for record in model.records] == [tokens for _, tokens in expected]
+    assert len(path.read_text().splitlines()) == 3
+    pairs = [Instance("loglikelihood", {}, ("Joe Biden was", " born in"), 0, ("t", 0, 1))]
+    [(total, greedy)] = ToolformerLM(Decoder(tiny_gpt2), path, progress=False).loglikelihood(pairs)
+    assert (total, greedy) == pytest.approx(tiny_gpt2.log_likelihoods([("Joe Biden was", " born in")])[0])
+
+
+def test_a_whole_evaluation_with_a_tiny_model(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
+    write(
+        tmp_path, "svamp/svamp", [{**SVAMP, "id": str(n), "question": f"How much is {n}?"} for n in range(5)]
+    )
+    (tmp_path / "held.jsonl").write_text(
+        '{"text": "The population is 658,893 people."}\n{"text": "red is for"}\n'
+    )
+    metadata = {
+        "data_dir": str(tmp_path),
+        "heldout_path": str(tmp_path / "held.jsonl"),
+        "subset": 8,
+        "seed": 1,
+    }
+
+    def evaluate() -> Any:
+        diary = Diary()
+        decoder = Decoder(tiny_gpt2, {"calendar": diary}, k=400, max_call_tokens=12, batch_size=4)
+        model = ToolformerLM(decoder, tmp_path / "answers.jsonl", progress=False)
+        found = suite.run(model, ["dateset", "svamp", "heldout_perplexity"], metadata, bootstrap_iters=50)
+        return found, diary
+
+    found, _ = evaluate()
+    assert [len(result.samples) for result in found.values()] == [8, 5, 2]
+    # With k = 400 the model always starts a call; the calendar is the only tool there is.
+    called = [sample for sample in found["dateset"].samples if sample["tool"]]
+    assert all(sample["call_result"] == f"Today is {sample['current_date']}." for sample in called)
+    assert all(sample["tool"] or sample["failed"] for sample in found["dateset"].samples)
+    assert all("[Calendar" not in sample["plain"] for sample in called)
+    held = found["heldout_perplexity"]
+    assert held.interval == held.others["token_perplexity"] and held.interval.value > 1
+    again, unused = evaluate()
+    assert again == found and unused.documents == []
+
+
+def test_lm_eval_finds_the_model_by_name(tiny_folder: Path, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.jsonl"
+    made = get_model("toolformer").create_from_arg_string(
+        f"pretrained={tiny_folder},tools=none,k=0,batch_size=4,answers={answers}",
+        {"device": "cuda:0", "batch_size": 1, "max_batch_size": None},
+    )
+    assert isinstance(made, ToolformerLM)
+    assert made.decoder.k == 0 and made.decoder.tools == {} and made.decoder.batch_size == 4
+    made.progress = False
+    assert len(made.generate_until([instance("The number")])) == 1
+    assert len(json.loads(answers.read_text())["key"]) == 64
+    own = f"pretrained={tiny_folder},tools=calendar=tests.benchmarks.test_lm_eval_model:Diary,batch_size=auto"
+    assert ToolformerLM.create_from_arg_string(own).decoder.tools["calendar"].name == "Calendar"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "pretrained is missing"),
+        ({"pretrained": "x", "kk": 3}, "unknown argument 'kk'"),
+        ({"pretrained": "/nowhere/at/all"}, "model"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ToolformerLM.create_from_arg_obj(arguments)
+
+
+def test_unknown_tools(tiny_folder: Path) -> None:
+    for tools in ("abacus", "calendar=no.such.module:Tool", "calendar=datetime:date"):
+        with pytest.raises(UserError, match="tool"):
+            ToolformerLM.create_from_arg_obj({"pretrained": str(tiny_folder), "tools": tools})
+
+
+def test_likelihoods_are_those_of_lm_evals_own_model(tiny_gpt2: LanguageModel) -> None:
+    reference = HFLM(pretrained=tiny_gpt2.model, tokenizer=tiny_gpt2.tokenizer, batch_size=1)
+    model = ToolformerLM(Decoder(tiny_gpt2), progress=False)
+    # The last text is longer than the model's context of 512 tokens.
+    texts = ["red", "The population is 658,893 people.", "Joe Biden was born in Scranton, the first. " * 110]
+    assert len(tiny_gpt2.encode(texts[-1])) > 2 * tiny_gpt2.context_length
+    ours = model.loglikelihood_rolling([rolling(text, n) for n, text in enumerate(texts)])
+    theirs = reference.loglikelihood_rolling(
+        [rolling(text, n) for n, text in enumerate(texts)], disable_tqdm=True
+    )
+    assert ours == pytest.approx(theirs, rel=1e-4)
+    pairs = [("Joe Biden was", " born in"), ("", "red is for"), ("Today is the first ", "Monday")]
+    asked = [Instance("loglikelihood", {}, pair, 0, ("t", n, 1)) for n, pair in enumerate(pairs)]
+    for found, expected in zip(
+        model.loglikelihood(asked), reference.loglikelihood(asked, disable_tqdm=True), strict=True
+    ):
+        assert found == pytest.approx(expected, rel=1e-4)

@@ -1,0 +1,253 @@
+"""Benchmarks read from data folders that the tests write, from a stand-in for the hub, and from nowhere."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from benchmarks import loaders
+from benchmarks.loaders import articles_of, numeric_answer
+from toolformer.errors import UserError
+
+Row = dict[str, Any]
+
+SVAMP = {"id": "chal-1", "body": "Each pack costs 76 dollars.", "question": "How much?", "answer": 76.0}
+ASDIV = [
+    {"id": "nluds-0001", "body": "Two and 7.", "question": "How many?", "answer": "9 (apples)"},
+    {"id": "nluds-0002", "body": "A recipe.", "question": "Which ratio?", "answer": "2:1"},
+    {"id": "nluds-0003", "body": "Two boxes.", "question": "How many each?", "answer": "3 (red); 4 (blue)"},
+    {"id": "nluds-0004", "body": "A race.", "question": "Who won?", "answer": "Tim"},
+    {"id": "nluds-0005", "body": "A pizza.", "question": "How much is left?", "answer": "1/2 (pizza)"},
+]
+MAWPS = [
+    {"id": 1, "question": " 56 books on 9 shelves? ", "equations": ["56*9=x"], "solutions": [504.0]},
+    {"id": 2, "question": "41 and 57 trees?", "equations": ["X = 41 + 57"], "solutions": ["98"]},
+    {"id": 3, "question": "Two numbers?", "equations": ["x+y=3"], "solutions": [1, 2]},
+]
+
+
+def write(folder: Path, name: str, rows: list[Row], text: str | None = None) -> Path:
+    path = folder / f"{name}.jsonl.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write(text if text is not None else "".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
+    write(tmp_path, "svamp/svamp", [SVAMP])
+    write(tmp_path, "asdiv/asdiv", ASDIV)
+    write(tmp_path, "mawps/mawps_full", MAWPS)
+    write(
+        tmp_path,
+        "wikitext2/test_raw",
+        [{"text": " \n = Du Fu = \n \n A poet . \n"}, {"text": " = B = \n \n x \n"}],
+    )
+    return tmp_path
+
+
+def test_svamp(data_dir: Path) -> None:
+    found = loaders.svamp(data_dir=str(data_dir), config_source="x", pretrained="y")["test"]
+    assert found.to_list() == [
+        {"id": "chal-1", "context": "Each pack costs 76 dollars.", "question": "How much?", "answer": "76.0"}
+    ]
+
+
+def test_asdiv_keeps_problems_with_one_number(data_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        found = loaders.asdiv(data_dir=data_dir)["test"]
+    assert found["answer"] == ["9", "1/2"] and found["id"] == ["nluds-0001", "nluds-0005"]
+    assert "asdiv: 5 rows read, 2 kept" in caplog.text
+    for reason in ("'ratio or time': 1", "'several answers': 1", "'not a number': 1"):
+        assert reason in caplog.text
+
+
+def test_mawps(data_dir: Path) -> None:
+    found = loaders.mawps(data_dir=data_dir)["test"]
+    assert found["answer"] == ["504.0", "98"] and found["context"] == ["", ""]
+    assert found["question"][0] == "56 books on 9 shelves?"
+
+
+def test_the_environment_names_a_data_dir(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_DATA_DIR", str(data_dir))
+    assert len(loaders.svamp()["test"]) == 1
+    assert loaders.wikitext()["test"]["page"][1] == " = B = \n \n x \n"
+
+
+def test_a_data_dir_without_the_benchmark_names_the_file(data_dir: Path) -> None:
+    (data_dir / "asdiv" / "asdiv.jsonl.gz").unlink()
+    with pytest.raises(UserError, match=r"has no asdiv; expected the file .*asdiv\.jsonl\.gz"):
+        loaders.asdiv(data_dir=data_dir)
+    with pytest.raises(UserError, match="there is no folder"):
+        loaders.asdiv(data_dir=data_dir / "nowhere")
+    with pytest.raises(UserError, match="wikitext103"):
+        loaders.wikitext(data_dir=data_dir, wikitext=103)
+
+
+def test_a_plain_file_is_read_where_there_is_no_packed_one(data_dir: Path) -> None:
+    (data_dir / "svamp" / "svamp.jsonl.gz").unlink()
+    (data_dir / "svamp" / "svamp.jsonl").write_text(json.dumps(SVAMP) + "\n\n")
+    assert len(loaders.svamp(data_dir=data_dir)["test"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"id": 1}\n{"id"\n', "no text in field `body`"),
+        (json.dumps(SVAMP) + "\n{oops\n", "line 2: malformed JSON"),
+        ("[]\n", "line 1: not a JSON object"),
+        ("", "no documents are left"),
+    ],
+)
+def test_a_bad_row_is_named(data_dir: Path, text: str, message: str) -> None:
+    write(data_dir, "svamp/svamp", [], text)
+    with pytest.raises(UserError, match=message):
+        loaders.svamp(data_dir=data_dir)
+
+
+def test_a_cut_off_file_is_named(data_dir: Path) -> None:
+    path = write(data_dir, "svamp/svamp", [{**SVAMP, "id": n} for n in range(500)])
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(UserError, match=r"svamp\.jsonl\.gz: the file cannot be read"):
+        loaders.svamp(data_dir=data_dir)
+
+
+@pytest.mark.parametrize(
+    ("published", "answer", "reason"),
+    [
+        ("9 (apples)", "9", ""),
+        ("1,260 (square m)", "1,260", ""),
+        ("$5", "$5", ""),
+        ("30%", "30%", ""),
+        ("26.5 cm", "26.5", ""),
+        ("2 1/2 (cups)", "2 1/2", ""),
+        ("-3 (degrees)", "-3", ""),
+        (51.0, "51.0", ""),
+        (["98"], "98", ""),
+        ([1.0, 2.0], None, "several answers"),
+        ("3, 4", None, "several answers"),
+        ("10:30 (AM)", None, "ratio or time"),
+        ("Tuesday", None, "not a number"),
+        ("4 hours 20 minutes", None, "not a number"),
+        (float("nan"), None, "not a number"),
+        (None, None, "no answer"),
+        ([], None, "no answer"),
+        (" ", None, "no answer"),
+        (True, None, "no answer"),
+    ],
+)
+def test_published_answers(published: Any, answer: str | None, reason: str) -> None:
+    assert numeric_answer(published) == (answer, reason)
+
+
+HUB_ROWS: dict[tuple[str, str], list[Row]] = {
+    ("ChilleD/SVAMP", "train"): [{"ID": "chal-7", "Body": "A.", "Question": "B?", "Answer": "76.0"}],
+    ("ChilleD/SVAMP", "test"): [{"ID": "chal-8", "Body": "C.", "Question": "D?", "Answer": "3"}],
+    ("EleutherAI/asdiv", "validation"): [{"body": "A.", "question": "B?", "answer": "9 (apples)"}],
+    ("mwpt5/MAWPS", "train"): [
+        {"Question": "Mary has N_00 cups and N_01 more .", "Numbers": "8.0 2.5", "Answer": 10.5},
+        {"Question": "Mary has N_02 cups .", "Numbers": "8.0 2.5", "Answer": 10.5},
+        {
+            "Question": " ".join(f"N_{n:02}" for n in range(11)),
+            "Numbers": " ".join(map(str, range(11))),
+            "Answer": 6.0,
+        },
+    ],
+    ("Salesforce/wikitext", "test"): [
+        {"text": line}
+        for line in ["", " = A = \n", "", " text \n", " = = S = = \n", "", " = B = \n", "", " b \n"]
+    ],
+}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+    asked: list[Row] = []
+
+    def load_dataset(path: str, *, split: str, revision: str, name: str | None = None) -> datasets.Dataset:
+        asked.append({"path": path, "split": split, "revision": revision, "name": name})
+        return datasets.Dataset.from_list(HUB_ROWS[path, split])
+
+    monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return asked
+
+
+def test_svamp_and_asdiv_from_the_hub(hub: list[Row]) -> None:
+    assert loaders.svamp()["test"]["id"] == ["chal-7", "chal-8"]
+    assert loaders.asdiv()["test"]["answer"] == ["9"]
+    assert [row["split"] for row in hub] == ["train", "test", "validation"]
+    assert all(row["revision"] for row in hub)
+
+
+def test_mawps_from_the_hub_has_its_numbers_back(hub: list[Row]) -> None:
+    found = loaders.mawps()["test"]
+    assert found["question"] == ["Mary has 8 cups and 2.5 more .", "0 1 2 3 4 5 6 7 8 9 10"]
+    assert found["answer"] == ["10.5", "6.0"]
+
+
+@pytest.mark.parametrize("size", ["2", "103"])
+def test_wikitext_from_the_hub_is_put_together(hub: list[Row], size: str) -> None:
+    found = loaders.wikitext(wikitext=size)["test"]
+    assert len(found) == 2 and found["text"][1] == " = B = \n\n b \n"
+    assert hub[0]["name"] == f"wikitext-{size}-raw-v1"
+
+
+def test_an_unreachable_hub_names_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(*_: Any, **__: Any) -> None:
+        raise ConnectionError("no route\nto host")
+
+    monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(
+        UserError, match=r"ChilleD/SVAMP cannot be read from the hub .*; set data_dir"
+    ) as error:
+        loaders.svamp()
+    assert "\n" not in str(error.value)
+
+
+def test_articles_begin_at_headings_between_blank_lines() -> None:
+    text = " \n = A = \n \n one \n = 1 henry and C = \n 1 farad \n \n = = S = = \n \n \n = B = \n \n two \n"
+    found = articles_of(text.splitlines(keepends=True))
+    assert "".join(found) == text
+    assert found[1] == " = B = \n \n two \n" and len(found) == 2
+
+
+def test_heldout_texts(tmp_path: Path) -> None:
+    path = tmp_path / "held.jsonl"
+    path.write_text('{"id": "a", "text": "One text."}\n{"text": "Another."}\n')
+    found = loaders.heldout(heldout_path=str(path))["test"]
+    assert found["text"] == ["One text.", "Another."] and found["id"][0] == "a"
+    with pytest.raises(UserError, match="no file"):
+        loaders.heldout(heldout_path=str(tmp_path / "nothing.jsonl"))
+
+
+def test_subsets(data_dir: Path) -> None:
+    write(data_dir, "svamp/svamp", [{**SVAMP, "id": str(n)} for n in range(40)])
+    some = loaders.svamp(data_dir=data_dir, subset=5, seed=1)["test"]["id"]
+    assert len(some) == 5 and some == sorted(some, key=int)
+    assert some == loaders.svamp(data_dir=data_dir, subset=5, seed=1)["test"]["id"]
+    assert some != loaders.svamp(data_dir=data_dir, subset=5, seed=2)["test"]["id"]
+    assert len(loaders.wikitext(data_dir=data_dir, subset=5, perplexity_subset=1)["test"]) == 1
+    assert len(loaders.svamp(data_dir=data_dir, subset=5, perplexity_subset=1)["test"]) == 5
+    families = loaders.dateset(subset=20)["test"]["family"]
+    assert len(families) == 20 and len(set(families)) == 7
+    for wrong in (0, -1, "ten", True):
+        with pytest.raises(UserError, match="subset"):
+            loaders.svamp(data_dir=data_dir, subset=wrong)
+
+
+@pytest.mark.real
+@pytest.mark.skipif(not os.environ.get("TOOLFORMER_DATA_DIR"), reason="TOOLFORMER_DATA_DIR is not set")
+@pytest.mark.parametrize(("benchmark", "rows"), [("svamp", 1000), ("mawps", 2373), ("wikitext", 60)])
+def test_real_benchmarks_are_whole(benchmark: str, rows: int) -> None:
+    assert len(getattr(loaders, benchmark)()["test"]) == rows

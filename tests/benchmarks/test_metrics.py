@@ -1,0 +1,247 @@
+"""Scores and intervals on completions as models really write them."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import metrics
+from benchmarks.metrics import (
+    as_number,
+    number_in,
+    percent_interval,
+    perplexity,
+    perplexity_interval,
+    score_first_words,
+    score_math,
+    words_of,
+)
+
+
+def test_the_examples_in_the_docstrings_hold() -> None:
+    assert doctest.testmod(metrics).failed == 0 < doctest.testmod(metrics).attempted
+
+
+@pytest.mark.parametrize(
+    ("completion", "number"),
+    [
+        (" 5.", "5"),
+        ("The answer is 5.", "5"),
+        ("The correct answer is 5+3=8", "8"),
+        (" 5 + 3 = 8 apples, not 9", "8"),
+        (" 5+3=8+2=10", "8"),
+        ("x = 1,234 apples", "1234"),
+        (" 1,234,567.50", "2469135/2"),
+        (" 1,2345", "1"),
+        (" 12,34", "12"),
+        (" $5 and 6", "5"),
+        (" $ 5", "5"),
+        (" -$5", "-5"),
+        (" $-5", "-5"),
+        (" €3.20", "16/5"),
+        (" 5%", "5"),
+        (" 3.50", "7/2"),
+        (" .5", "1/2"),
+        (" 14th", "14"),
+        (" 5kg", "5"),
+        (" -3", "-3"),
+        (" \u22123", "-3"),
+        (" (-3)", "-3"),
+        ("= - 3", "-3"),
+        ("2-3=-1", "-1"),
+        (" 5-3", "5"),
+        (" 5 - 3", "5"),
+        (" (2)-3", "2"),
+        (" 1/2 of it", "1/2"),
+        (" 2 1/2 cups", "5/2"),
+        (" 7/2", "7/2"),
+        (" 10/2", "10"),
+        (" 1/0", "1"),
+        (" 3/4/2020", "3"),
+        (" 5:30", "5"),
+        (" B12 has 4", "4"),
+        (" in No.5", "5"),
+        (" x <= 5 and 6", "5"),
+        (" 5 >= 3", "5"),
+        (" 5 != 3", "5"),
+        (" if a == 7", "7"),
+        ("\n\n7", "7"),
+        (" 08", "8"),
+        ("7" * 5000, None),
+    ],
+)
+def test_the_number_of_a_completion(completion: str, number: str | None) -> None:
+    found = number_in(completion)
+    assert found is not None
+    if number is not None:
+        assert found == Fraction(number)
+
+
+@pytest.mark.parametrize(
+    "completion", ["", " five", "=", "= ?", " 5 + 3 = ?", "5 =", " x2", " v1.5", "..", " ,", "-"]
+)
+def test_no_number(completion: str) -> None:
+    assert number_in(completion) is None
+    assert not score_math(completion, 5)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-(10**9), max_value=10**9))
+def test_numbers_are_read_as_they_are_written(number: object) -> None:
+    value = Fraction(str(number))
+    for written in (f"{number}", f"{number:,}", f"{number:f}00"):
+        assert number_in(f" {written}.") == value == as_number(written)
+        assert number_in(f" 1 + 1 = {written} apples") == value
+        assert score_math(f" {written}", float(value)) and not score_math(f" {written}", float(value) + 1)
+
+
+@given(st.text())
+def test_no_completion_breaks_a_score(completion: str) -> None:
+    number_in(completion)
+    score_math(completion, 3)
+    score_first_words(completion, [completion, "x"])
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer", "right"),
+    [
+        (" 1,000.0", 1000, True),
+        (" 51", "51.0", True),
+        (" 51.", 51.0, True),
+        (" 5.67", 5.666666666666667, True),
+        (" 5.7", 5.666666666666667, False),
+        (" 5.66", 5.666666666666667, False),
+        (" 5.668", 5.666666666666667, False),
+        (" 5.667", 5.666666666666667, True),
+        (" 17/3", 5.666666666666667, True),
+        (" 2/3", 0.6667, True),
+        (" 0.67", "0.6667", True),
+        (" 5.70", 5.6957, True),
+        (" 5.254", 5.25, False),
+        (" 5.3", 5.25, False),
+        (" 5", 5.25, False),
+        (" 0", 0.001, False),
+        (" 0", 0.0, True),
+        (" -0.05", -0.04545, True),
+        (" 0.05", -0.04545, False),
+        (" 5", -5, False),
+        (" 1/2", 0.5, True),
+        (" 50%", 0.5, False),
+    ],
+)
+def test_math_is_right_when_the_number_equals_the_answer(
+    completion: str, answer: str | float, right: bool
+) -> None:
+    assert score_math(completion, answer) is right
+
+
+@pytest.mark.parametrize("answer", ["9 (apples)", "five", "", "2:1", math.nan, math.inf])
+def test_an_answer_that_is_no_number_is_refused(answer: str | float) -> None:
+    with pytest.raises(ValueError, match="is not a number"):
+        score_math(" 5", answer)
+
+
+@pytest.mark.parametrize(
+    ("completion", "answers", "right"),
+    [
+        (" Monday.", ["Monday"], True),
+        (' "MONDAY"!', ["monday"], True),
+        (" **Monday**", ["Monday"], True),
+        ("\n\nIt was a Monday", ["Monday"], True),
+        (" one two three four Monday", ["Monday"], True),
+        (" one two three four five Monday", ["Monday"], False),
+        (" - one - two - three - four - Monday", ["Monday"], True),
+        (" the a the a the Monday", ["Monday"], False),
+        (" 14", ["1"], False),
+        (" 2011", ["1"], False),
+        (" 11", ["1", "1st"], False),
+        (" 1.", ["1"], True),
+        (" the 14th of May", ["14", "14th"], True),
+        (" August 14, 2020", ["14"], True),
+        (" 1,234 days", ["1234"], True),
+        (" 1234.0 days", ["1,234"], True),
+        (" 08", ["8"], True),
+        (" -5", ["5"], False),
+        (" New York City", ["new york"], True),
+        (" New Jersey York", ["New York"], False),
+        (" a b c d New York", ["New York"], False),
+        (" Beatles", ["The Beatles"], True),
+        (" the Beatles", ["Beatles"], True),
+        (" Vitamin C", ["Vitamin A"], False),
+        (" The", ["The"], True),
+        (" Café", ["cafe"], True),
+        (" Lincoln's", ["Lincoln"], True),
+        (" U.S. law", ["US"], True),
+        (" Coca Cola", ["Coca-Cola"], True),
+        (" भारत की", ["भारत"], True),
+        (" किताब", ["कताब"], False),
+        ("", ["Monday"], False),
+        (" Monday", [], False),
+        (" Monday", [""], False),
+        (" Monday", ["..."], False),
+    ],
+)
+def test_the_first_words_contain_an_answer(completion: str, answers: list[str], right: bool) -> None:
+    assert score_first_words(completion, answers) is right
+
+
+def test_the_window_is_as_wide_as_asked() -> None:
+    text = " ".join(["word"] * 19 + ["answer"])
+    assert score_first_words(text, ["answer"], words=20) and not score_first_words(text, ["answer"], words=19)
+
+
+def test_words_are_compared_by_value() -> None:
+    assert words_of("$1,000.00 (5) 3.50 0.50 007") == ["1000", "5", "3.5", "0.5", "7"]
+
+
+def test_percent_intervals_are_seeded_and_hold_the_value() -> None:
+    correct = [n % 4 == 0 for n in range(200)]
+    interval = percent_interval(correct, seed=3)
+    assert interval == percent_interval(correct, seed=3)
+    assert percent_interval(correct, 3, resamples=20) != percent_interval(correct, 4, resamples=20)
+    assert interval.value == 25.0 and interval.n == 200
+    # Close to the normal approximation, 1.96 sqrt(p (1 - p) / n) = 6.0.
+    assert 4.5 < interval.value - interval.low < 7.5 and 4.5 < interval.high - interval.value < 7.5
+
+
+@pytest.mark.parametrize("correct", [[True], [False, False], [True] * 30])
+def test_documents_that_agree_make_an_interval_without_width(correct: list[bool]) -> None:
+    interval = percent_interval(correct)
+    assert interval.low == interval.value == interval.high == 100.0 * correct[0]
+
+
+def test_no_documents_make_no_interval() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        percent_interval([])
+    with pytest.raises(ValueError, match="at least one"):
+        perplexity_interval([-1.0], [0])
+
+
+def test_perplexity_is_of_all_documents_together() -> None:
+    assert perplexity([-10.0, -20.0, -6.0], [4, 6, 2]) == pytest.approx(math.exp(3.0))
+    assert perplexity([-1e9], [1]) == math.inf
+
+
+def test_perplexity_intervals_resample_documents() -> None:
+    random = np.random.default_rng(0)
+    counts = random.integers(50, 200, size=60).tolist()
+    sums = [-3.0 * count + float(random.normal(0, 20)) for count in counts]
+    interval = perplexity_interval(sums, counts)
+    assert interval.low < interval.value == perplexity(sums, counts) < interval.high
+    means = []
+    for _ in range(500):
+        chosen = random.integers(0, 60, size=60)
+        means.append(perplexity([sums[n] for n in chosen], [counts[n] for n in chosen]))
+    assert [interval.low, interval.high] == pytest.approx(np.percentile(means, [2.5, 97.5]), rel=0.03)
+
+
+@pytest.mark.filterwarnings("error")
+def test_perplexity_intervals_survive_extremes() -> None:
+    assert perplexity_interval([-1e9, -1.0], [1, 1]).value == math.inf
+    assert perplexity_interval([-10.0, 0.0], [3, 0]).high == math.inf
+    assert perplexity_interval([-10.0], [5]).low == pytest.approx(math.exp(2))

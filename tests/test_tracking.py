@@ -1,0 +1,527 @@
+"""Tracking against real MLflow stores on SQLite: races, interruptions, secrets, faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from toolformer import tracking
+from toolformer.errors import UserError
+from toolformer.tracking import Tracker, is_secret, masked, masked_flat
+
+SECRET = "hunter2-correct-horse"
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
+    """One store for all tests that do not need a fresh one; each uses a stage name of its own."""
+    tracker = Tracker(None, tmp_path_factory.mktemp("store with blank é"))
+    tracker.prepare()
+    return tracker
+
+
+def start(program: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition: Any, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def run(tracker: Tracker, stage: str, fingerprint: str = "f", **more: Any) -> Any:
+    more.setdefault("config", {})
+    return tracker.run(stage=stage, name=f"a {stage}", fingerprint=fingerprint, **more)
+
+
+LOGGER = """
+    import pathlib, sys, time
+    from toolformer.tracking import Tracker
+    root, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    (root / f"ready-{number}").touch()
+    while len(list(root.glob("ready-*"))) < 4:
+        time.sleep(0.005)
+    tracker = Tracker(None, root / "runs")
+    parent = tracker.parent_run("sweep one", "a sweep")
+    with tracker.run(stage="report", name=f"run {number}", fingerprint=f"f{number}", config={"number": number},
+                     parent=parent) as run:
+        for step in range(20):
+            run.metrics({"loss": number + step, "rate": 1 / (step + 1)}, step=step)
+        path = root / f"file-{number}.txt"
+        path.write_text(f"of {number}")
+        run.artifact(path)
+    print(run.run_id, parent)
+"""
+
+
+def test_four_processes_at_once_on_a_fresh_store_lose_nothing(tmp_path: Path) -> None:
+    processes = [start(LOGGER, str(tmp_path), str(number)) for number in range(4)]
+    answers = [process.communicate(timeout=120) for process in processes]
+    assert [error for _, error in answers] == ["", "", "", ""]  # no chatter, no traceback
+    ids = [answer.split()[0] for answer, _ in answers]
+    assert len({answer.split()[1] for answer, _ in answers}) == 1, "one parent"
+
+    tracker = Tracker(None, tmp_path / "runs")
+    found = {one.run_id: one for one in tracker.runs("report")}
+    assert set(found) == set(ids)
+    with tracker.faults() as client:
+        assert client.search_runs(["0"]) == [], "nothing went to Default"
+        for number, run_id in enumerate(ids):
+            history = client.get_metric_history(run_id, "loss")
+            assert sorted((row.step, row.value) for row in history) == [(s, number + s) for s in range(20)]
+    for number, run_id in enumerate(ids):
+        one = found[run_id]
+        assert one.params == {"number": str(number)}
+        assert one.tags["mlflow.parentRunId"] == answers[0][0].split()[1]
+        assert tracker.artifact_path(one, f"file-{number}.txt").read_text() == f"of {number}"
+        assert one.metrics["duration_seconds"] > 0
+
+
+def test_importing_does_not_import_mlflow() -> None:
+    process = start("import sys, toolformer.tracking; print('mlflow' in sys.modules, 'torch' in sys.modules)")
+    assert process.communicate(timeout=60)[0].split() == ["False", "False"]
+
+
+def test_a_run_says_what_made_it(store: Tracker) -> None:
+    with run(
+        store, "made", config={"lm": {"dtype": "float32"}}, tags={"lineage.train_run_id": "abc"}
+    ) as active:
+        active.metrics({"a/score": 12.5, "a/nothing": None})
+        active.tag("note", 3)
+    found = store.get(active.run_id)
+    assert found.status == "FINISHED"
+    assert found.metrics["a/score"] == 12.5 and "a/nothing" not in found.metrics
+    assert found.tags["lineage.train_run_id"] == "abc" and found.tags["note"] == "3"
+    assert found.tags["device"] in ("cpu", "cuda") and found.tags["device_name"]
+    assert found.tags["dtype"] == "float32"
+    assert found.tags["version.mlflow"] and found.tags["version.torch"] and found.tags["git_commit"]
+    assert socket.gethostname() not in found.tags.values() and "mlflow.user" not in found.tags
+    assert found.started.utcoffset() is not None
+
+
+def test_the_device_given_by_the_stage_stands(store: Tracker) -> None:
+    with run(store, "given", tags={"device": "cuda"}) as active:
+        pass
+    assert store.get(active.run_id).tags["device"] == "cuda"
+
+
+def test_a_failed_run_is_gone_on_with(store: Tracker) -> None:
+    with (
+        pytest.raises(ValueError, match="broken"),
+        run(store, "fails", config={"a": 1, "workers": 2}) as first,
+    ):
+        first.metrics({"loss": 1.0}, step=0)
+        time.sleep(0.05)
+        raise ValueError("broken\nsecond line")
+    failed = store.get(first.run_id)
+    assert failed.status == "FAILED" and failed.tags["error"].startswith("ValueError: broken")
+    assert store.find_finished("fails", "f") is None
+
+    with run(store, "fails", config={"a": 1, "workers": 8, "new": "x"}) as second:
+        second.metrics({"loss": 0.5}, step=1)
+    finished = store.get(second.run_id)
+    assert second.run_id == first.run_id and second.resumed and not first.resumed
+    assert finished.status == "FINISHED"
+    assert finished.params == {"a": "1", "workers": "2", "new": "x"}
+    assert finished.tags["changed.workers"] == "8"
+    assert finished.metrics["duration_seconds"] > failed.metrics["duration_seconds"] >= 0.05
+    with run(store, "fails", config={"a": 1}) as third:
+        pass
+    assert third.run_id != first.run_id, "a finished run is left alone"
+
+
+def test_an_interrupted_run_is_killed_and_gone_on_with(store: Tracker) -> None:
+    with pytest.raises(KeyboardInterrupt), run(store, "interrupted") as first:
+        raise KeyboardInterrupt
+    assert store.get(first.run_id).status == "KILLED"
+    with run(store, "interrupted", fingerprint="other") as other:
+        pass
+    with run(store, "interrupted") as second:
+        pass
+    assert second.run_id == first.run_id != other.run_id
+
+
+HOLDER = """
+    import sys, time
+    from pathlib import Path
+    from toolformer.tracking import Tracker
+    with Tracker(None, Path(sys.argv[1])).run(stage="held", name="a", fingerprint="f", config={}, tags={"device": "cpu"}) as run:
+        print(run.run_id, flush=True)
+        time.sleep(100)
+"""
+
+
+def test_a_run_at_work_elsewhere_is_left_alone_and_one_killed_hard_is_gone_on_with(store: Tracker) -> None:
+    process = start(HOLDER, str(store.root))
+    assert process.stdout is not None
+    held = process.stdout.readline().strip()
+    try:
+        with run(store, "held") as own:
+            assert own.run_id != held and not own.resumed
+        assert store.get(held).status == "RUNNING"
+    finally:
+        process.kill()
+        process.communicate()
+    with run(store, "held") as again:
+        assert again.run_id == held and again.resumed
+    assert store.get(held).status == "FINISHED"
+
+
+def test_a_running_run_of_another_machine_is_left_alone(store: Tracker) -> None:
+    with store.faults() as client:
+        tags = {"stage": "far", "fingerprint": "f", "project": "toolformer"}
+        far = client.create_run(store.prepare(), tags=tags).info.run_id
+    with run(store, "far") as active:
+        assert active.run_id != far
+
+
+def test_the_configuration_is_logged_whole(store: Tracker) -> None:
+    config: dict[str, Any] = {
+        "many": {f"key{n}": n for n in range(250)},
+        "long": "é" * 700,
+        "empty": "",
+        "none": None,
+    }
+    config |= {
+        "tools": ["qa", "calendar"],
+        "nested": [{"a": 1}, [2, 3]],
+        "path": Path("x/y"),
+        "odd key!": 1,
+        "no": {},
+    }
+    with run(store, "whole", config=config) as active:
+        pass
+    found = store.get(active.run_id)
+    assert len(found.params) == 250 + 9
+    assert found.params["many.key249"] == "249"
+    assert found.params["tools"] == '["qa", "calendar"]'
+    assert found.params["nested.0.a"] == "1" and found.params["nested.1"] == "[2, 3]"
+    assert (
+        found.params["none"] == "null" and found.params["path"] == "x/y" and found.params["odd key_"] == "1"
+    )
+    assert len(found.params["long"]) == 500 and "sha256" in found.params["long"]
+    written = yaml.safe_load(store.artifact_path(found, "config.yaml").read_text(encoding="utf-8"))
+    assert written["long"] == "é" * 700 and written["many"]["key7"] == 7 and written["path"] == "x/y"
+
+
+def test_two_long_values_that_differ_late_stay_different() -> None:
+    one, other = masked_flat({"p": "x" * 600 + "a"}), masked_flat({"p": "x" * 600 + "b"})
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "api_key",
+        "apiKey",
+        "OPENAI_API_KEY",
+        "token",
+        "hf_token",
+        "auth_token",
+        "password",
+        "db_password",
+        "secret",
+    ]
+    + ["client_secret", "credentials", "private-key", "Authorization", "tool.qa.api_key", "access_tokens"],
+)
+def test_keys_that_hold_secrets(key: str) -> None:
+    assert is_secret(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "max_new_tokens",
+        "pad_token",
+        "eos_token",
+        "tokenizer",
+        "token_position",
+        "max_call_tokens",
+        "keyboard",
+        "sort_key",
+    ]
+    + ["key_value_cache", "monkey", "cache_key"],
+)
+def test_keys_that_do_not(key: str) -> None:
+    assert masked({key: 40}) == {key: 40}
+
+
+def test_secrets_reach_neither_the_database_nor_the_artifacts(store: Tracker) -> None:
+    config = {
+        "qa": {"api_key": SECRET, "api_key_env": "NAME", "max_new_tokens": 40, "retries": 3},
+        "credentials": {"user": "u", "value": SECRET},
+        "passwords": 1,
+        "password": 1234,
+        "keys": [SECRET],
+        "uri": f"https://me:{SECRET}@example.org/x",
+        "overrides": [f"qa.api_key={SECRET}", "seed=1", f"+a.token={SECRET}"],
+        "bare": "sk-abcdefghijklmnopqrstuv",
+        "unset_token": None,
+    }
+    with run(store, "secret", config=config, tags={"endpoint": f"http://u:{SECRET}@h/"}) as active:
+        active.tag("their_password", SECRET)
+    found = store.get(active.run_id)
+    assert found.params["qa.api_key"] == "***" and found.params["qa.max_new_tokens"] == "40"
+    assert found.params["password"] == "***" and found.params["unset_token"] == "null"
+    assert found.params["uri"] == "https://***@example.org/x"
+    assert json.loads(found.params["overrides"]) == ["qa.api_key=***", "seed=1", "+a.token=***"]
+    stored = b"".join(path.read_bytes() for path in store.root.rglob("*") if path.is_file())
+    assert SECRET.encode() not in stored and b"sk-abcdefghijkl" not in stored
+
+
+def test_looking_up(store: Tracker) -> None:
+    for fingerprint, data in (("a", "augmented"), ("b", "plain"), ("c", "augmented")):
+        with run(
+            store, "looked", fingerprint, tags={"data": data, "lineage.dataset_run_id": "d'1"}
+        ) as active:
+            pass
+    newest = store.latest("looked")
+    assert newest is not None and newest.run_id == active.run_id
+    plain = store.latest("looked", data="plain")
+    assert plain is not None and plain.tags["fingerprint"] == "b"
+    assert len(store.runs("looked", **{"lineage.dataset_run_id": "d'1"})) == 3
+    found = store.find_finished("looked", "a")
+    assert found is not None and store.find_finished("looked", "z") is None
+    assert store.resolve("looked", "latest").run_id == newest.run_id
+    assert store.resolve("looked", found.run_id).run_id == found.run_id
+    assert store.resolve("looked", found.run_id[:12]).run_id == found.run_id
+
+
+def test_the_newest_run_is_the_one_that_ended_last(store: Tracker) -> None:
+    with pytest.raises(ValueError), run(store, "order", "early") as early:
+        raise ValueError
+    with run(store, "order", "late"):
+        pass
+    time.sleep(0.01)
+    with run(store, "order", "early"):
+        pass
+    newest = store.latest("order")
+    assert newest is not None and newest.run_id == early.run_id
+
+
+def test_looking_up_what_is_not_there(store: Tracker) -> None:
+    with pytest.raises(
+        UserError, match="^there is no finished train run with data=plain: run `toolformer train` first$"
+    ):
+        store.resolve("train", "latest", data="plain")
+    with pytest.raises(UserError, match="there is no run feedbeef"):
+        store.resolve("train", "feedbeef")
+    with run(store, "other") as active:
+        with pytest.raises(UserError, match="is RUNNING"):
+            store.resolve("other", active.run_id)
+    with pytest.raises(UserError, match="is a other run: name a train run"):
+        store.resolve("train", active.run_id)
+
+
+def test_looking_up_in_no_store_makes_none(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "nothing")
+    assert tracker.latest("train") is None
+    with pytest.raises(UserError, match="toolformer generate"):
+        tracker.resolve("generate", "latest")
+    with pytest.raises(UserError, match="does not exist yet"):
+        tracker.get("0" * 32)
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_artifacts(store: Tracker, tmp_path: Path) -> None:
+    (tmp_path / "folder" / "deep").mkdir(parents=True)
+    (tmp_path / "folder" / "deep" / "x.txt").write_text("deep")
+    (tmp_path / "one.txt").write_text("one")
+    with run(store, "files") as active:
+        active.artifact(tmp_path / "one.txt", "samples")
+        active.artifact_dir(tmp_path / "folder")
+        with pytest.raises(UserError, match="no such file"):
+            active.artifact(tmp_path / "absent")
+        with pytest.raises(UserError, match="no such folder"):
+            active.artifact_dir(tmp_path / "one.txt")
+    found = store.get(active.run_id)
+    assert store.artifact_path(found, "samples/one.txt").read_text() == "one"
+    assert (store.artifact_path(found, "folder") / "deep" / "x.txt").read_text() == "deep"
+    with pytest.raises(
+        UserError, match=f"files run {found.run_id} has no absent: run `toolformer files` again"
+    ):
+        store.artifact_path(found, "absent")
+
+
+def test_a_store_that_was_moved_keeps_its_artifacts(store: Tracker, tmp_path: Path) -> None:
+    with run(store, "moved", config={"a": 1}) as active:
+        pass
+    moved = Tracker(None, tmp_path / "moved")
+    shutil.copytree(store.root, moved.root)
+    found = moved.get(active.run_id)
+    old = store.artifact_path(found, "config.yaml")
+    old.rename(old.with_name("gone"))
+    assert moved.artifact_path(found, "config.yaml").is_relative_to(moved.root)
+
+
+def test_sweeps_have_one_parent(store: Tracker) -> None:
+    parent = store.parent_run("k", "sweep over k")
+    assert store.parent_run("k", "sweep over k") == parent != store.parent_run("other", "x")
+    assert store.get(parent).status == "FINISHED" and store.get(parent).stage == ""
+    with run(store, "child", parent=parent) as active:
+        pass
+    assert store.get(active.run_id).tags["mlflow.parentRunId"] == parent
+
+
+def test_a_dead_server_ends_in_one_line(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    tracker = Tracker(f"http://me:{SECRET}@127.0.0.1:{port}", tmp_path)
+    kept = tmp_path / "result.txt"
+    kept.write_text("kept")
+    began = time.monotonic()
+    with pytest.raises(
+        UserError, match=rf"server http://127.0.0.1:{port} does not answer.*tracking.uri"
+    ) as caught:
+        with run(tracker, "dead"):
+            pass
+    assert time.monotonic() - began < 20
+    assert "\n" not in str(caught.value) and SECRET not in str(caught.value)
+    assert kept.read_text() == "kept"
+    with pytest.raises(UserError, match="does not answer"):
+        tracker.resolve("train", "latest")
+
+
+def test_a_file_that_is_no_database_ends_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("this is no database" * 100)
+    with pytest.raises(UserError, match="tracking store .* fails .*tracking.uri") as caught:
+        Tracker(None, tmp_path).prepare()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_root_that_is_a_file_ends_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("")
+    with pytest.raises(UserError, match="paths.root"):
+        Tracker(None, tmp_path / "root").prepare()
+
+
+def test_a_deleted_experiment_is_named(store: Tracker) -> None:
+    identity = store.prepare("gone")
+    with store.faults() as client:
+        client.delete_experiment(identity)
+    with pytest.raises(UserError, match="experiment gone is deleted"):
+        Tracker(None, store.root).prepare("gone")
+
+
+def test_a_fault_of_the_stage_is_not_hidden_by_a_fault_of_the_store(
+    store: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise UserError("the store is gone")
+
+    with pytest.raises(ValueError, match="the first"), run(store, "both"):
+        monkeypatch.setattr(Tracker, "_end", broken)
+        raise ValueError("the first")
+
+
+def test_the_commit_is_marked_when_dirty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        command = ["git", *identity, *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    code = tmp_path / "tracking.py"
+    code.write_text("1")
+    monkeypatch.setattr(tracking, "__file__", str(code))
+    commit = tracking.git_commit.__wrapped__
+    assert commit() == "unknown"
+    git("init", "-q")
+    assert commit() == "unknown"  # inside a repository that does not track it
+    git("add", "tracking.py")
+    git("commit", "-q", "-m", "one")
+    assert commit() == git("rev-parse", "HEAD")
+    (tmp_path / "untracked").write_text("")
+    assert not commit().endswith("-dirty")
+    code.write_text("2")
+    assert commit() == git("rev-parse", "HEAD") + "-dirty"
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = probe.getsockname()[1]
+    yield free
+
+
+UI = "import sys; from pathlib import Path; from toolformer.tracking import ui; ui(Path(sys.argv[1]), port=int(sys.argv[2]))"
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT])
+def test_the_interface_serves_the_runs_and_ends_cleanly(
+    store: Tracker, port: int, sign: signal.Signals
+) -> None:
+    with run(store, "shown") as active:
+        pass
+    process = start(UI, str(store.root), str(port))
+    address = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        assert process.poll() is None
+        try:
+            return bool(urllib.request.urlopen(f"{address}/health", timeout=1).status == 200)
+        except OSError:
+            return False
+
+    try:
+        wait_for(answers, 90)
+        # The same server, as a tracking server.
+        served = Tracker(address, store.root / "elsewhere")
+        assert served.get(active.run_id).stage == "shown"
+        with run(served, "served", config={"a": ""}) as remote:
+            remote.metrics({"x": 1})
+        assert store.get(remote.run_id).metrics["x"] == 1
+        assert served.artifact_path(served.get(remote.run_id), "config.yaml").read_text() == "a: ''\n"
+    finally:
+        process.send_signal(sign)
+        output, error = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert output.splitlines()[0].startswith(f"MLflow UI: {address} ") and "Traceback" not in error
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))  # nobody holds it any more
+
+
+def test_the_interface_names_a_taken_port(store: Tracker) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UserError, match=f"port {taken.getsockname()[1]} of 127.0.0.1 cannot be used"):
+            tracking.ui(store.root, port=taken.getsockname()[1])
+
+
+def test_a_users_own_setting_wins(store: Tracker) -> None:
+    program = """
+        import os, sys, pathlib
+        from toolformer.tracking import Tracker
+        Tracker(None, pathlib.Path(sys.argv[1])).prepare()
+        print(os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], os.environ["MLFLOW_DISABLE_TELEMETRY"])
+    """
+    os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], before = "77", os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT")
+    try:
+        output, error = start(program, str(store.root)).communicate(timeout=60)
+    finally:
+        del os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"]
+        if before is not None:
+            os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = before
+    assert (output.split(), error) == (["77", "true"], "")

@@ -1,0 +1,105 @@
+"""Tiny random models and a tokenizer trained on the spot: no downloads, seconds for the whole room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+CONTEXT = 64
+TEXTS = [
+    "The bridge is 1,200 metres long and was opened in 1932 by the mayor of the city.",
+    "Out of 1400 participants, 400 [Calculator(400 / 1400) -> 0.29] (or 29%) passed the test.",
+    "A cup of flour, two eggs and a pinch of salt; stir until the batter is smooth.",
+    "Today is the first [Calendar() -> Today is Monday, January 30, 2023.] Monday of the year.",
+    "The train leaves at nine. Bring water, a map and warm clothes.",
+    'Pittsburgh is also known as [QA("What is Pittsburgh known as?") -> the Steel City] the Steel City.',
+    "Prices went up by 4 percent over the year, and rents by 7 percent.",
+    "The team won the final 3 to 1 after a goal in the last minute of the match.",
+]
+HELDOUT = [
+    "The museum is open from ten to five, on Mondays it is closed.",
+    "Two trains and a bus take you to the coast in four hours.",
+    "The recipe asks for 3 eggs and 200 grams of sugar.",
+]
+
+
+def build_tokenizer(adds_bos: bool = False) -> PreTrainedTokenizerFast:
+    """A byte-level BPE of 300 tokens with BOS, EOS and no padding token."""
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    raw.train_from_iterator(TEXTS + HELDOUT, trainer)
+    if adds_bos:
+        raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>")
+
+
+def build_config(name: str) -> Any:
+    """A two-layer configuration, weights wide enough for a leak between documents to show."""
+    ids: dict[str, Any] = {"vocab_size": 300, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None}
+    wide: dict[str, Any] = {"initializer_range": 0.3, **ids}
+    gpt = {"n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": CONTEXT, **wide}
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
+    common = {**heads, **wide, "intermediate_size": 32, "max_position_embeddings": CONTEXT}
+    grouped = {**common, "num_key_value_heads": 1}
+    neo = {"num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]]}
+    opt = {"word_embed_proj_dim": 16, "ffn_dim": 32, "max_position_embeddings": CONTEXT, "init_std": 0.3}
+    configurations: dict[str, dict[str, Any]] = {
+        "gpt2": {**gpt, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+        "gpt2-dropout": gpt,
+        "gptj": {**gpt, "rotary_dim": 4},
+        "llama": common,
+        "mistral": grouped,
+        "qwen2": grouped,
+        "gemma3_text": {**grouped, "head_dim": 8},
+        "gpt_neox": common,
+        "gpt_neo": {**wide, **neo, "hidden_size": 16, "max_position_embeddings": CONTEXT},
+        "opt": {**heads, **ids, **opt, "dropout": 0.0},
+        "bloom": {**wide, "hidden_size": 16, "n_layer": 2, "n_head": 2},
+    }
+    return AutoConfig.for_model(name.partition("-")[0], **configurations[name])
+
+
+def build_model(name: str, attention: str | None = None) -> Any:
+    """A random model, the same in every call."""
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(build_config(name), attn_implementation=attention).eval()
+
+
+def save_model(name: str, folder: Path, adds_bos: bool = False) -> Path:
+    """A random model and its tokenizer in a folder that Transformers can load."""
+    build_model(name).save_pretrained(folder)
+    build_tokenizer(adds_bos).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Tiny tensors are faster on one thread, and repeatable."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Adds no BOS by itself, like GPT-2's."""
+    return build_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def bos_tokenizer() -> PreTrainedTokenizerFast:
+    """Adds a BOS by itself, like Llama's."""
+    return build_tokenizer(adds_bos=True)
+
+
+@pytest.fixture(scope="session")
+def gpt2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny GPT-2 without dropout."""
+    return save_model("gpt2", tmp_path_factory.mktemp("models") / "gpt2")

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from toolformer.errors import UserError
+from toolformer.training import checkpoints
+from toolformer.training.distributed import deepspeed_configuration
+
+
+def write(folder: Path, name: str, record: dict[str, object]) -> Path:
+    path = folder / name
+    path.mkdir(parents=True)
+    checkpoints.write_json(path / checkpoints.RECORD, record)
+    return path
+
+
+def test_only_marked_checkpoints_count_and_the_latest_are_kept(tmp_path: Path) -> None:
+    for step in (9, 10, 100):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        checkpoints.mark_complete(tmp_path / f"checkpoint-{step}", {})
+    (tmp_path / "checkpoint-110").mkdir()
+    assert [path.name for path in checkpoints.complete_checkpoints(tmp_path)] == [
+        "checkpoint-9",
+        "checkpoint-10",
+        "checkpoint-100",
+    ]
+    checkpoints.remove_checkpoints(tmp_path, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-100"]
+
+
+def test_the_best_model_is_never_missing_while_it_is_replaced(tmp_path: Path) -> None:
+    write(tmp_path, "best-2", {"run": "a", "step": 2, "heldout_perplexity": 9.0})
+    partial = write(tmp_path, "best.partial", {"run": "a", "step": 4, "heldout_perplexity": 8.0})
+    # Killed before the new one has its name: the old one counts.
+    assert checkpoints.best_record(tmp_path, "a")["step"] == 2
+    checkpoints.replace_best(tmp_path, partial, 4)
+    assert [path.name for path in tmp_path.iterdir()] == ["best-4"]
+    assert checkpoints.best_record(tmp_path, "a")["step"] == 4
+    assert checkpoints.best_record(tmp_path, "another run") == {}
+
+
+def test_what_decides_a_run_is_in_its_fingerprint() -> None:
+    first = checkpoints.fingerprint({"learning_rate": 1e-5}, ["a", "b"], ["c"])
+    assert first == checkpoints.fingerprint({"learning_rate": 1e-5}, ["a", "b"], ["c"])
+    others = [
+        checkpoints.fingerprint({"learning_rate": 2e-5}, ["a", "b"], ["c"]),
+        checkpoints.fingerprint({"learning_rate": 1e-5}, ["b", "a"], ["c"]),
+        checkpoints.fingerprint({"learning_rate": 1e-5}, ["a"], ["b", "c"]),
+        checkpoints.fingerprint({"learning_rate": 1e-5}, ["ab"], ["c"]),
+    ]
+    assert len({first, *others}) == 5
+
+
+def test_only_failed_writes_are_called_failed_writes(tmp_path: Path) -> None:
+    partial = tmp_path / "partial"
+    partial.mkdir()
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(UserError, match="No space left on device"), checkpoints.saving(tmp_path, partial):
+        raise full
+    assert not partial.exists()
+    with pytest.raises(RuntimeError, match="shapes"), checkpoints.saving(tmp_path, partial):
+        raise RuntimeError("shapes do not match")
+
+
+def test_a_broken_deepspeed_file_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "zero3.json"
+    for text, message in (("{", "is no JSON file"), ("[]", "holds no JSON object")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=message) as caught:
+            deepspeed_configuration(str(path), "cpu")
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import json
+import math
+import resource
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tests.training.conftest import HELDOUT, TEXTS, save_model
+from toolformer.errors import UserError
+from toolformer.training.settings import TrainingSettings
+from toolformer.training.trainer import train
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = TrainingSettings(
+    learning_rate=3e-3,
+    max_steps=8,
+    batch_size=4,
+    micro_batch_size=2,
+    sequence_length=32,
+    eval_every=4,
+    save_every=3,
+    log_every=1,
+    device="cpu",
+    dtype="float32",
+)
+
+
+class Logs(list[tuple[int, dict[str, float]]]):
+    """Collects what `on_log` is given."""
+
+    def __call__(self, metrics: dict[str, float], step: int) -> None:
+        self.append((step, metrics))
+
+    def of(self, metric: str) -> dict[int, float]:
+        return {step: metrics[metric] for step, metrics in self if metric in metrics}
+
+
+def perplexity(folder: Path, texts: list[str]) -> float:
+    """Document by document, as the definition has it."""
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    loss = targets = 0.0
+    for text in texts:
+        ids = torch.tensor([tokenizer(text, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]])
+        with torch.no_grad():
+            loss += float(model(input_ids=ids, labels=ids).loss) * (ids.shape[1] - 1)
+        targets += ids.shape[1] - 1
+    return math.exp(loss / targets)
+
+
+def run(model: Path, output: Path, settings: TrainingSettings = SETTINGS, **options: Any) -> tuple[Any, Logs]:
+    logs = Logs()
+    arguments = {"texts": TEXTS, "heldout": HELDOUT, "on_log": logs, "progress": False, **options}
+    return train(model, settings=settings, output_dir=output, **arguments), logs
+
+
+@pytest.fixture(scope="module")
+def finished(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Logs]:
+    """An uninterrupted run."""
+    torch.set_num_threads(1)
+    return run(gpt2_folder, tmp_path_factory.mktemp("finished"), replace(SETTINGS, sequence_length=64))
+
+
+def test_a_finished_run_leaves_one_whole_model_folder(finished: tuple[Any, Logs]) -> None:
+    result, _ = finished
+    names = {path.name for path in result.model_path.iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json", "training.json"} <= names
+    assert not [name for name in names if name.endswith((".bin", ".pt", ".partial"))]
+    assert [path.name for path in result.model_path.parent.iterdir()] == ["model"]
+    config = json.loads((result.model_path / "config.json").read_text())
+    assert config.get("use_cache", True) is True
+    assert "quantization_config" not in config
+    model: Any = AutoModelForCausalLM.from_pretrained(result.model_path)
+    tokenizer = AutoTokenizer.from_pretrained(result.model_path)
+    assert model.generate(**tokenizer("The bridge", return_tensors="pt"), max_new_tokens=3).shape[1] > 2
+
+
+def test_perplexity_is_that_of_the_held_out_documents(finished: tuple[Any, Logs], gpt2_folder: Path) -> None:
+    result, logs = finished
+    assert result.initial_heldout_perplexity == pytest.approx(perplexity(gpt2_folder, HELDOUT), rel=1e-5)
+    assert result.heldout_perplexity == pytest.approx(perplexity(result.model_path, HELDOUT), rel=1e-5)
+    assert result.heldout_perplexity < result.initial_heldout_perplexity
+    assert list(logs.of("heldout_perplexity")) == [0, 4, 8]
+
+
+def test_logs(finished: tuple[Any, Logs]) -> None:
+    result, logs = finished
+    assert list(logs.of("loss")) == list(range(1, 9))
+    assert logs.of("loss")[8] < logs.of("loss")[1]
+    assert set(logs.of("learning_rate").values()) == {SETTINGS.learning_rate}
+    assert all(value > 0 for value in logs.of("tokens_per_second").values())
+    assert all(value > 0 for value in logs.of("grad_norm").values())
+    assert (result.steps, result.tokens) == (8, 8 * 4 * 64)
+    assert result.seconds > 0
+
+
+def test_the_first_loss_is_that_of_the_texts(gpt2_folder: Path, tmp_path: Path) -> None:
+    """With one step of a whole text, the logged loss is the mean over its tokens."""
+    settings = replace(
+        SETTINGS, max_steps=None, epochs=1, sequence_length=64, batch_size=64, micro_batch_size=4
+    )
+    _, logs = run(gpt2_folder, tmp_path, settings, texts=[text[:40] for text in TEXTS[:1]])
+    assert logs.of("loss")[1] == pytest.approx(math.log(perplexity(gpt2_folder, [TEXTS[0][:40]])), rel=1e-4)
+
+
+def test_learning_rate_grows_over_the_first_tenth() -> None:
+    for schedule, last in (
+        ("constant", 1.0),
+        ("linear", 1 / 36),
+        ("cosine", (1 + math.cos(math.pi * 35 / 36)) / 2),
+    ):
+        settings = replace(SETTINGS, schedule=schedule, warmup_ratio=0.1)
+        factors = [settings.learning_rate_factor(step, 40) for step in range(40)]
+        assert factors[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+        assert factors[-1] == pytest.approx(last)
+    assert replace(SETTINGS, warmup_ratio=0.0).learning_rate_factor(0, 40) == 1.0
+
+
+def test_the_schedule_reaches_the_optimizer(gpt2_folder: Path, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, learning_rate=0.004, warmup_ratio=0.5, schedule="linear", save_every=0)
+    _, logs = run(gpt2_folder, tmp_path, settings)
+    assert list(logs.of("learning_rate").values()) == pytest.approx(
+        [0.001, 0.002, 0.003, 0.004, 0.004, 0.003, 0.002, 0.001]
+    )
+
+
+@pytest.mark.parametrize("name", ["llama", "gptj"])
+def test_micro_batches_add_up(name: str, tmp_path: Path) -> None:
+    folder = save_model(name, tmp_path / "model")
+    losses = []
+    for micro_batch_size in (1, 4):
+        settings = replace(
+            SETTINGS, max_steps=3, micro_batch_size=micro_batch_size, eval_every=3, save_every=0
+        )
+        _, logs = run(folder, tmp_path / str(micro_batch_size), settings)
+        losses.append(list(logs.of("loss").values()))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_the_best_checkpoint_is_kept_not_the_last(gpt2_folder: Path, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, learning_rate=0.05, max_steps=12, eval_every=2, save_every=0)
+    result, logs = run(gpt2_folder, tmp_path, settings, texts=TEXTS[:1], heldout=HELDOUT[:1])
+    perplexities = logs.of("heldout_perplexity")
+    assert list(perplexities) == [0, 2, 4, 6, 8, 10, 12]
+    best = min((step for step in perplexities if step), key=lambda step: perplexities[step])
+    assert (result.best_step, result.heldout_perplexity) == (best, perplexities[best])
+    assert best < 12, "the run does not overfit: it proves nothing"
+    # Sequences of 32 tokens window a held-out text; one that fits says what is in the folder.
+    again, _ = run(result.model_path, tmp_path / "again", settings, texts=TEXTS[:1], heldout=HELDOUT[:1])
+    assert again.initial_heldout_perplexity == pytest.approx(perplexities[best], rel=1e-5)
+
+
+KILLED = """
+import os, sys, torch
+from dataclasses import replace
+from pathlib import Path
+from tests.training.conftest import HELDOUT, TEXTS
+from tests.training.test_trainer import SETTINGS
+from toolformer.training.trainer import train
+
+torch.set_num_threads(1)
+
+def on_log(metrics, step):
+    print(step, metrics, flush=True)
+    if "loss" in metrics and step == 5:
+        os._exit(9)
+
+train(Path(sys.argv[1]), TEXTS, HELDOUT, SETTINGS, Path(sys.argv[2]), on_log)
+"""
+
+
+def test_a_killed_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    # Dropout is on: the states of the random generators must come back too.
+    model = save_model("gpt2-dropout", tmp_path / "model")
+    straight, expected = run(model, tmp_path / "straight")
+
+    output = tmp_path / "killed"
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(model), str(output)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert killed.returncode == 9, killed.stderr
+    assert not (output / "model").exists()
+    checkpoints = output / "checkpoints"
+    assert [path.name for path in checkpoints.glob("checkpoint-*")] == ["checkpoint-3"]
+    # What a kill in the middle of a later save leaves: a folder without its mark.
+    (checkpoints / "checkpoint-6").mkdir()
+    (checkpoints / "checkpoint-6" / "trainer_state.json").write_text("{")
+
+    resumed, logs = run(model, output)
+    assert list(logs.of("loss")) == [4, 5, 6, 7, 8]
+    for step, loss in logs.of("loss").items():
+        assert loss == pytest.approx(expected.of("loss")[step], abs=1e-5)
+    assert resumed.heldout_perplexity == pytest.approx(straight.heldout_perplexity, rel=1e-5)
+    assert resumed.initial_heldout_perplexity == pytest.approx(straight.initial_heldout_perplexity, rel=1e-6)
+    assert (resumed.best_step, resumed.steps, resumed.tokens) == (
+        straight.best_step,
+        straight.steps,
+        straight.tokens,
+    )
+
+
+def test_a_finished_run_is_not_run_again(finished: tuple[Any, Logs], gpt2_folder: Path) -> None:
+    result, _ = finished
+    settings = replace(SETTINGS, sequence_length=64)
+    again, logs = run(gpt2_folder, result.model_path.parent, replace(settings, log_every=5))
+    assert again == result
+    assert logs == []
+    with pytest.raises(UserError, match="is the model of another run"):
+        run(gpt2_folder, result.model_path.parent, replace(settings, learning_rate=1e-3))
+
+
+def test_checkpoints_of_another_run_are_not_resumed(gpt2_folder: Path, tmp_path: Path) -> None:
+    def stop(metrics: dict[str, float], step: int) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(gpt2_folder, tmp_path, on_log=stop)
+    with pytest.raises(UserError, match="belongs to a run with other settings, texts or model"):
+        run(gpt2_folder, tmp_path, texts=TEXTS[:-1])
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(gpt2_folder: Path, tmp_path: Path) -> None:
+    """Writes beyond a size limit fail as writes to a full disk do, inside the libraries that make them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def fill(metrics: dict[str, float], step: int) -> None:
+        if step == 4:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+
+    try:
+        # 4,096 bytes let no weights through; 64,000 let the weights through, not the optimizer.
+        for limit, settings in ((4096, SETTINGS), (64_000, replace(SETTINGS, eval_every=100))):
+            output = tmp_path / str(limit)
+            with pytest.raises(
+                UserError, match=r"cannot write into .*make room there and run again"
+            ) as caught:
+                run(gpt2_folder, output, settings, on_log=fill)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            assert "\n" not in str(caught.value) and str(output) in str(caught.value)
+            assert [path.name for path in (output / "checkpoints").glob("checkpoint-*")] == ["checkpoint-3"]
+            result, logs = run(gpt2_folder, output, settings)
+            assert next(iter(logs.of("loss"))) == 4 and result.steps == 8
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_model_that_cannot_keep_documents_apart_is_trained_on_one_at_a_time(tmp_path: Path) -> None:
+    folder = save_model("bloom", tmp_path / "model")
+    result, logs = run(folder, tmp_path / "out", replace(SETTINGS, max_steps=2, eval_every=2, save_every=0))
+    assert len(logs.of("loss")) == 2
+    assert result.initial_heldout_perplexity > 1
+
+
+def test_epochs_end_a_run(gpt2_folder: Path, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, max_steps=100, epochs=2, batch_size=2, micro_batch_size=1, save_every=0)
+    tokenizer = AutoTokenizer.from_pretrained(gpt2_folder)
+    texts = TEXTS[:3]
+    tokens = 2 * sum(len(tokenizer(text).input_ids) + 1 for text in texts)
+    result, _ = run(gpt2_folder, tmp_path, settings, texts=texts)
+    # A cut repeats one token as context of what follows it.
+    assert tokens <= result.tokens <= tokens + math.ceil(tokens / 31)
+    assert result.steps == math.ceil(result.tokens / 32 / 2)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
+    folder = save_model("gpt2", tmp_path / "model")
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.transformer.ln_f.weight.fill_(math.nan)
+    model.save_pretrained(folder)
+    with pytest.raises(UserError, match="training: the loss is nan at step 1; lower trainer.learning_rate"):
+        run(folder, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"learning_rate": 0.0}, "trainer.learning_rate is 0.0; it must be above 0"),
+        ({"warmup_ratio": 10}, "trainer.warmup_ratio is 10; it is a share from 0 to 1"),
+        ({"max_steps": None}, "trainer.max_steps and trainer.epochs are both null"),
+        ({"schedule": "step"}, "trainer.schedule is 'step'; it is one of constant, linear, cosine"),
+        ({"dtype": "int8"}, "trainer.dtype is 'int8'"),
+        ({"device": "tpu"}, "trainer.device is 'tpu'"),
+        ({"save_every": -1}, "trainer.save_every must be 0 or more"),
+        ({"deepspeed": "/no/such/file.json"}, "trainer.deepspeed names /no/such/file.json"),
+    ],
+)
+def test_impossible_settings_are_refused_before_a_model_is_loaded(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        replace(SETTINGS, **changes)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"batch_size": 6, "micro_batch_size": 4}, {}, "trainer.batch_size is 6, no multiple"),
+        (
+            {"sequence_length": 65},
+            {},
+            "trainer.sequence_length is 65, more than the model's context; choose at most 64",
+        ),
+        ({}, {"texts": []}, "there is no text to train or evaluate on"),
+        ({}, {"heldout": [""]}, "there is no text to train or evaluate on"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    changes: dict[str, Any], options: dict[str, Any], message: str, gpt2_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as caught:
+        run(gpt2_folder, tmp_path, replace(SETTINGS, **changes), **options)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_batch_is_divided_over_processes(
+    monkeypatch: pytest.MonkeyPatch, gpt2_folder: Path, tmp_path: Path
+) -> None:
+    assert replace(SETTINGS, batch_size=128, micro_batch_size=4).accumulation(processes=8) == 4
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(UserError, match="2 x 3; choose a multiple of 6"):
+        run(gpt2_folder, tmp_path)
+
+
+def test_a_folder_that_is_no_model_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(UserError, match="has no config.json"):
+        run(tmp_path / "model", tmp_path / "out")

@@ -1,0 +1,86 @@
+"""The Python API: a model that calls tools.
+
+>>> toolformer = Toolformer.from_pretrained("runs/train/<name>/model")    # doctest: +SKIP
+>>> toolformer.complete(["The difference between 2169 and 723 is"])[0].text    # doctest: +SKIP
+' [Calculator(2169 - 723) -> 1446] 1446.'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.documents import Document
+from toolformer.language_model import LanguageModel
+
+if TYPE_CHECKING:
+    from toolformer.config import Config
+
+
+class Toolformer:
+    """A finetuned language model, its tools and its decoding."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, overrides: Sequence[str] = ()) -> Toolformer:
+        """Loads a model folder or hub model, with the configured tools.
+
+        `overrides` are configuration as on the command line: `["decoding.k=3", "tools=[calculator]"]`.
+
+        Raises:
+            UserError: it is no causal language model, or the configuration is wrong.
+        """
+        return cls(_decoder(_config(overrides), str(name_or_path)))
+
+    @classmethod
+    def from_config(cls, model: str = "latest", overrides: Sequence[str] = ()) -> Toolformer:
+        """As `from_pretrained`, where `latest` or a run id names the model of a tracked train run."""
+        from toolformer import build
+        from toolformer.evaluate import checkpoint
+
+        config = _config(overrides)
+        is_place = "/" in model or Path(model).exists() or model == config.model
+        if not is_place:
+            model = str(checkpoint(build.tracker(config.paths.root, config.tracking), model, "augmented")[1])
+        return cls(_decoder(config, model))
+
+    def complete(
+        self,
+        prompts: Sequence[str],
+        documents: Sequence[Document] | None = None,
+        *,
+        max_new_tokens: int = 40,
+        stop: Sequence[str] = (),
+    ) -> list[Completion]:
+        """Continues each prompt. `text` holds the continuation with its call, `plain` without, `call` the call itself."""
+        return self.decoder.complete(prompts, documents, max_new_tokens=max_new_tokens, stop=stop)
+
+
+def _config(overrides: Sequence[str]) -> Config:
+    from toolformer import build
+    from toolformer.cli import compose
+    from toolformer.config import validate
+
+    config = validate(compose("evaluate", overrides))
+    build.apply_paths(config)
+    return config
+
+
+def _decoder(config: Config, model: str) -> Decoder:
+    from toolformer import build
+
+    language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
+    decoding = config.decoding
+    return Decoder(
+        language_model,
+        build.tools(config, inference=True),
+        k=decoding.k,
+        max_calls=decoding.max_calls,
+        max_call_tokens=decoding.max_call_tokens,
+        max_result_tokens=decoding.max_result_tokens,
+        batch_size=decoding.batch_size,
+    )

@@ -1,0 +1,43 @@
+"""Tab completion in bash: commands by name, configuration by Hydra's own completion."""
+
+from __future__ import annotations
+
+_SCRIPT = """_toolformer() {
+    local line="${COMP_LINE:0:COMP_POINT}"
+    local IFS=$'\\n'
+    COMPREPLY=($(toolformer completion query "${line#* }" 2>/dev/null))
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} != *[=./] ]]; then COMPREPLY[0]+=" "; fi
+}
+COMP_WORDBREAKS=${COMP_WORDBREAKS//=}
+COMP_WORDBREAKS=${COMP_WORDBREAKS//:}
+complete -o nospace -o default -F _toolformer toolformer"""
+
+
+def bash_script() -> str:
+    """What `eval "$(toolformer completion bash)"` runs."""
+    return _SCRIPT
+
+
+def candidates(line: str) -> list[str]:
+    """Possible words for the last word of `line`, which begins after `toolformer `."""
+    from toolformer.cli import COMMANDS, CONF, STAGES
+
+    command, blank, rest = line.lstrip().partition(" ")
+    if not blank:
+        return [name for name in [*STAGES, *COMMANDS] if name.startswith(command)]
+    if command == "tool":
+        return [path.stem for path in sorted((CONF / "tool").glob("*.yaml")) if path.stem.startswith(rest)]
+    if command not in STAGES and command != "demo":
+        return []
+    from hydra._internal.core_plugins.bash_completion import BashCompletion
+    from hydra._internal.hydra import Hydra
+    from hydra._internal.utils import create_config_search_path
+    from hydra.core.global_hydra import GlobalHydra
+
+    from toolformer.config import register
+
+    register()
+    GlobalHydra.instance().clear()
+    hydra = Hydra.create_main_hydra2(task_name="completion", config_search_path=create_config_search_path(str(CONF)))
+    stage = command if command in STAGES else "generate"
+    return list(BashCompletion(hydra.config_loader)._query(config_name=stage, line=rest))

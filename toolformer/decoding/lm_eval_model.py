@@ -1,0 +1,342 @@
+"""The decoder as a model of lm-evaluation-harness, resumable: answers are written down batch by batch.
+
+Registered as `toolformer`. Knows tasks only by name (which tools they may use) and by two fields of their
+documents that tools get to see, `current_date` and `source_id`. Scoring is the tasks' affair.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+from lm_eval.utils import simple_parse_args_string
+from tqdm import tqdm
+
+from benchmarks import switched_off
+from toolformer.calls import ApiCall
+from toolformer.decoding.answers import AnswerFile
+from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.language_model import LanguageModel
+from toolformer.tools.base import Tool
+
+PAIRS_AT_ONCE = 64
+"""Context-continuation pairs scored between two writes of the answer file."""
+TEXTS_AT_ONCE = 8
+"""Whole texts scored between two writes of the answer file."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was asked and answered for one document of a task."""
+
+    task: str
+    doc_id: int
+    prompt: str
+    completion: Completion | None = None
+    """Set for generation."""
+    log_likelihood: float | None = None
+    """Sum in nats, set for scoring."""
+    tokens: int = 0
+    """Tokens written, or tokens scored (whole texts only)."""
+
+
+@register_model("toolformer")
+class ToolformerLM(LM):
+    """lm-eval's view of a `Decoder`.
+
+    Args:
+        decoder: what continues prompts; its language model scores texts.
+        answers: file for what has been answered, or None.
+        identity: what else decides an answer (checkpoint, tools and their data); answers in the file that
+            were given under another identity or other decoding settings are not used.
+        progress: show a progress bar.
+
+    `records` holds a `Record` for every request in the order of the requests.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        answers: str | Path | None = None,
+        identity: Mapping[str, Any] | None = None,
+        progress: bool = True,
+    ) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.language_model = decoder.language_model
+        self.answers = AnswerFile(answers)
+        self.records: list[Record] = []
+        self.progress = progress
+        self._identity = {
+            "model": self.language_model.name,
+            "dtype": str(self.language_model.dtype),
+            **(identity or {}),
+        }
+        self._decoding = {
+            "k": decoder.k,
+            "max_calls": decoder.max_calls,
+            "max_call_tokens": decoder.max_call_tokens,
+            "max_result_tokens": decoder.max_result_tokens,
+            "mode": decoder.mode,
+        }
+        self._device = self.language_model.device
+
+    # ------------------------------------------------------- from arguments
+
+    @classmethod
+    def create_from_arg_string(
+        cls, arg_string: str, additional_config: dict[str, Any] | None = None
+    ) -> ToolformerLM:
+        """`pretrained=FOLDER,k=10,tools=calculator+calendar,...`: see `from_arguments`."""
+        return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
+
+    @classmethod
+    def create_from_arg_obj(
+        cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
+    ) -> ToolformerLM:
+        """The same from a mapping; `additional_config` is what lm-eval adds (batch size, device)."""
+        added = {key: value for key, value in (additional_config or {}).items() if value is not None}
+        added.pop("max_batch_size", None)
+        return cls.from_arguments({**added, **arg_dict})
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> ToolformerLM:
+        """A model from plain values (see `ARGUMENTS`).
+
+        `pretrained` is an embedded model, a folder or a hub name; `tools` are keys joined by "+", or "none";
+        `answers` is a file; `k`, `max_calls`, `mode` and `batch_size` go to the decoder.
+
+        Raises:
+            UserError: an unknown argument or tool, or no model.
+        """
+        given = {**ARGUMENTS, **arguments}
+        unknown = sorted(set(given) - set(ARGUMENTS))
+        if unknown:
+            raise UserError(f"model_args: unknown argument {unknown[0]!r}; known are {', '.join(ARGUMENTS)}")
+        if not given["pretrained"]:
+            raise UserError(
+                "model_args: pretrained is missing; name an embedded model, a folder or a hub model"
+            )
+        # lm-eval's command line asks for cuda:0 unless told otherwise, and allows batch_size=auto.
+        missing_gpu = str(given["device"]).startswith("cuda") and not torch.cuda.is_available()
+        batch_size = (
+            ARGUMENTS["batch_size"] if str(given["batch_size"]).startswith("auto") else given["batch_size"]
+        )
+        name = str(given["pretrained"])
+        language_model = LanguageModel.from_pretrained(
+            name, dtype=str(given["dtype"]), device="auto" if missing_gpu else str(given["device"])
+        )
+        decoder = Decoder(
+            language_model,
+            _tools(str(given["tools"])),
+            k=int(given["k"]),
+            max_calls=int(given["max_calls"]),
+            mode=str(given["mode"]),
+            batch_size=int(batch_size),
+        )
+        return cls(decoder, given["answers"], {"tools": str(given["tools"]), "files": _files_of(name)})
+
+    # ---------------------------------------------------- what lm-eval calls
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """Greedy continuations of (prompt, settings); the scored text is the one without calls."""
+        asked = [_Question.of(request) for request in requests]
+        keys = [self._key("generate", self._decoding, asdict(question)) for question in asked]
+        groups: dict[tuple[Any, ...], dict[str, _Question]] = {}
+        for key, question in zip(keys, asked, strict=True):
+            if key not in self.answers:
+                settings = (question.max_new_tokens, question.stop, question.switched_off)
+                groups.setdefault(settings, {}).setdefault(key, question)
+        with self._progress(len(set(keys)), sum(map(len, groups.values())), "completions") as bar:
+            for (max_new_tokens, stop, off), questions in groups.items():
+                missing = list(questions)
+
+                def keep(
+                    batch: list[int], completions: list[Completion], missing: list[str] = missing
+                ) -> None:
+                    answers = {
+                        missing[n]: asdict(answer) for n, answer in zip(batch, completions, strict=True)
+                    }
+                    self.answers.add(answers)
+                    bar.update(len(answers))
+
+                self.decoder.complete(
+                    [question.prompt for question in questions.values()],
+                    [question.document() for question in questions.values()],
+                    max_new_tokens=max_new_tokens,
+                    stop=stop,
+                    allowed=sorted(set(self.decoder.tools) - set(off)),
+                    on_batch=keep,
+                )
+        texts: list[str] = []
+        for request, key in zip(requests, keys, strict=True):
+            completion = _completion(self.answers[key])
+            task, doc_id = _place(request)
+            self.records.append(
+                Record(task, doc_id, request.args[0], completion=completion, tokens=completion.tokens)
+            )
+            texts.append(completion.plain)
+            self.cache_hook.add_partial("generate_until", request.args, completion.plain)
+        return texts
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """(log p(continuation | context) in nats, whether greedy decoding would write it) of each request."""
+        pairs: list[tuple[str, str]] = [request.args for request in requests]
+        keys = [self._key("pair", *pair) for pair in pairs]
+        self._answer_all(keys, pairs, self.language_model.log_likelihoods, PAIRS_AT_ONCE, "pairs")
+        found: list[tuple[float, bool]] = []
+        for request, key in zip(requests, keys, strict=True):
+            log_likelihood, greedy = self.answers[key]
+            task, doc_id = _place(request)
+            self.records.append(Record(task, doc_id, request.args[0], log_likelihood=log_likelihood))
+            found.append((log_likelihood, bool(greedy)))
+            self.cache_hook.add_partial("loglikelihood", request.args, found[-1])
+        return found
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        """log p of each whole text in nats, without calls (paper, section 4.3); `records` has the tokens."""
+        texts: list[str] = [request.args[0] for request in requests]
+        keys = [self._key("text", text) for text in texts]
+        self._answer_all(keys, texts, self.language_model.rolling_log_likelihoods, TEXTS_AT_ONCE, "texts")
+        found: list[float] = []
+        for request, key in zip(requests, keys, strict=True):
+            log_likelihood, tokens = self.answers[key]
+            task, doc_id = _place(request)
+            self.records.append(
+                Record(task, doc_id, request.args[0], log_likelihood=log_likelihood, tokens=int(tokens))
+            )
+            found.append(log_likelihood)
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, log_likelihood)
+        return found
+
+    def _answer_all(
+        self,
+        keys: Sequence[str],
+        inputs: Sequence[Any],
+        answer: Callable[[list[Any]], Sequence[Any]],
+        at_once: int,
+        unit: str,
+    ) -> None:
+        """Answers what is not answered yet, a few at a time, writing each lot down."""
+        missing = {key: value for key, value in zip(keys, inputs, strict=True) if key not in self.answers}
+        with self._progress(len(set(keys)), len(missing), unit) as bar:
+            items = list(missing.items())
+            for start in range(0, len(items), at_once):
+                lot = items[start : start + at_once]
+                answers = answer([value for _, value in lot])
+                self.answers.add({key: list(found) for (key, _), found in zip(lot, answers, strict=True)})
+                bar.update(len(lot))
+
+    def _key(self, *asked: Any) -> str:
+        text = json.dumps([self._identity, *asked], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _progress(self, total: int, missing: int, unit: str) -> Any:
+        return tqdm(
+            total=total,
+            initial=total - missing,
+            unit=f" {unit}",
+            disable=not self.progress or not missing,
+            leave=False,
+        )
+
+
+@dataclass(frozen=True)
+class _Question:
+    """All of a generation request that can change its answer."""
+
+    prompt: str
+    max_new_tokens: int
+    stop: tuple[str, ...]
+    switched_off: tuple[str, ...]
+    date: str | None
+    source_id: str | None
+
+    @classmethod
+    def of(cls, request: Instance) -> _Question:
+        prompt, settings = request.args
+        if settings.get("do_sample") or settings.get("temperature") or settings.get("num_beams", 1) != 1:
+            raise UserError(
+                f"{request.task_name}: generation_kwargs ask for sampling or beams; decoding is greedy"
+            )
+        until = settings.get("until") or ()
+        document = request.doc if isinstance(request.doc, Mapping) else {}
+        return cls(
+            prompt=prompt,
+            max_new_tokens=int(settings.get("max_gen_toks") or settings.get("max_new_tokens") or 256),
+            stop=(until,) if isinstance(until, str) else tuple(until),
+            switched_off=tuple(sorted(switched_off(request.task_name))),
+            date=document.get("current_date"),
+            source_id=document.get("source_id"),
+        )
+
+    def document(self) -> Document:
+        """What the tools may know: the example's own date, and the article it is made of."""
+        date = datetime.date.fromisoformat(self.date) if self.date else None
+        return Document(doc_id="", text=self.prompt, date=date, source_id=self.source_id)
+
+
+def _completion(answer: Mapping[str, Any]) -> Completion:
+    call = answer["call"]
+    return Completion(**{**answer, "call": ApiCall(**call) if call else None})
+
+
+def _place(request: Instance) -> tuple[str, int]:
+    return request.task_name or "", request.doc_id if request.doc_id is not None else -1
+
+
+# ------------------------------------------------------- model_args to objects
+
+ARGUMENTS: dict[str, Any] = {
+    "pretrained": None,
+    "tools": "calculator+calendar",
+    "k": 10,
+    "max_calls": 1,
+    "mode": "tools",
+    "batch_size": 32,
+    "device": "auto",
+    "dtype": "auto",
+    "answers": None,
+}
+"""What `model_args` may hold, with its defaults."""
+
+TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "calculator": ("toolformer.tools.calculator:Calculator", {}),
+    "calendar": ("toolformer.tools.calendar:Calendar", {"use_clock": True}),
+}
+"""The tools that need no configuration; the stages build all of them from conf/."""
+
+
+def _tools(names: str) -> dict[str, Tool]:
+    """Tools by key from "calculator+calendar", "none", or "key=module:Class" for a tool of one's own."""
+    made: dict[str, Tool] = {}
+    for name in names.split("+") if names not in ("", "none", "None") else []:
+        key, _, own = name.partition("=")
+        place, settings = (own, {}) if own else TOOLS.get(key, ("", {}))
+        module, _, attribute = place.partition(":")
+        if not attribute:
+            raise UserError(f"model_args: unknown tool {key!r}; use {', '.join(TOOLS)} or key=module:Class")
+        try:
+            made[key] = getattr(import_module(module), attribute)(**settings)
+        except (ImportError, AttributeError, TypeError) as error:
+            raise UserError(f"model_args: the tool {key} cannot be made from {place} ({error})") from error
+    return made
+
+
+def _files_of(name: str) -> list[tuple[str, int, int]]:
+    """Name, size and time of change of a model folder's files: what tells one checkpoint from the next."""
+    folder = Path(name).expanduser()
+    files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.json")) if folder.is_dir() else []
+    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

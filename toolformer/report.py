@@ -1,0 +1,25 @@
+"""Stage 4: the paper's tables from the runs, and the paper's figures beside them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from toolformer import build
+from toolformer.config import Config
+from toolformer.reporting import Report, build as build_report, terminal
+
+log = logging.getLogger(__name__)
+
+
+def report(config: Config) -> Report:
+    """Writes Markdown, LaTeX and HTML under the runs folder, and prints the tables."""
+    build.apply_paths(config)
+    tracker = build.tracker(config.paths.root, config.tracking)
+    # `default` is the name of runs that belong to no experiment: they are reported with all others.
+    experiment = None if config.name == "default" else config.name
+    made = build_report(tracker, experiment=experiment, out=Path(config.paths.root) / "report" / config.name)
+    terminal(made)
+    log.info("report: %s", made.html)
+    log.info("runs: %s, browse them with: toolformer ui", tracker.shown_uri)
+    return made

@@ -1,0 +1,376 @@
+"""A report's content as Markdown, LaTeX, HTML and terminal tables.
+
+Every text from data or a model is escaped for where it stands: none can open a tag, a macro or a cell.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from toolformer.reporting.tables import Cell, Column, Content, Footnote, Passage, Table
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+KEPT = "kept"
+REJECTED = "rejected"
+
+# Control characters, and those that turn the direction of everything after them.
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufff9-\uffff]"
+)
+
+
+def clean(text: str) -> str:
+    """The text on one line, without control characters, direction marks and halves of surrogate pairs."""
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return " ".join(_UNSEEN.sub(" ", text).split())
+
+
+def _in_text(one: Passage, escape: Callable[[str], str], opening: str, closing: str) -> str:
+    """The passage with its call marked, and blanks where the text has them."""
+    blank = " " if one.after.startswith(" ") else ""
+    return f"{escape(one.before)} {opening}{escape(one.call)}{closing}{blank}{escape(one.after)}".strip()
+
+
+# Markdown
+
+
+def markdown_text(text: str) -> str:
+    """The text so that Markdown shows it as it is, inside a table or out of it."""
+    text = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|~$#!{}])", r"\\\1", text)
+
+
+def markdown(content: Content) -> str:
+    """The report as GitHub Markdown."""
+    blocks = [f"# {markdown_text(content.title)}"]
+    blocks += [f"> {markdown_text(remark)}" for remark in content.remarks]
+    blocks += [_markdown_table(table) for table in (content.runs, *content.tables)]
+    blocks.append(_markdown_passages(content))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    lines = [f"## {markdown_text(_title(table))}", ""]
+    if table.rows:
+        lines.append(_markdown_row([_markdown_heading(column) for column in table.columns]))
+        lines.append(_markdown_row(["---:" if column.numeric else ":---" for column in table.columns]))
+        lines += [_markdown_row([_markdown_cell(cell) for cell in row]) for row in table.rows]
+        lines.append("")
+    if table.caption:
+        lines.append(markdown_text(table.caption))
+    for note in table.footnotes:
+        lines += ["", _markdown_footnote(note)]
+    return "\n".join(lines).rstrip()
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _markdown_heading(column: Column) -> str:
+    label = f"{column.group}, {column.label}" if column.group else column.label
+    return markdown_text(f"{label} ({column.detail})" if column.detail else label)
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = markdown_text(cell.text)
+    text = f"**{text}**" if cell.bold else text
+    text += f"<sup>{cell.mark}</sup>" if cell.mark else ""
+    return f"{text} {markdown_text(cell.detail)}" if cell.detail else text
+
+
+def _markdown_footnote(note: Footnote) -> str:
+    command = f" {_code_span(note.command)}" if note.command else ""
+    return f"<sup>{note.mark}</sup> {markdown_text(note.text)}{command}"
+
+
+def _code_span(text: str) -> str:
+    text = clean(text)
+    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
+    blank = " " if "`" in text else ""
+    return f"{fence}{blank}{text}{blank}{fence}"
+
+
+def _markdown_passages(content: Content) -> str:
+    lines = ["## Table 10: Kept and rejected calls", "", markdown_text(content.passages_caption), ""]
+    if content.passages:
+        lines.append("| Example | L⁻ − L⁺ | |")
+        lines.append("| :--- | ---: | :--- |")
+        for one in content.passages:
+            example = _in_text(one, markdown_text, "**", "**")
+            lines.append(_markdown_row([example, f"{one.gain:.2f}", KEPT if one.kept else REJECTED]))
+    elif content.passages_footnote:
+        lines.append(_markdown_footnote(content.passages_footnote))
+    else:
+        lines.append("No call was scored.")
+    return "\n".join(lines)
+
+
+# LaTeX
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "'": "'", "-": "-{}", "[": "{[}", "]": "{]}",
+    "–": "--{}", "—": "---{}", "‘": "`{}", "’": "'{}", "“": "``{}", "”": "''{}", "…": r"\ldots{}", "•": r"\textbullet{}",
+    "−": r"\ensuremath{-}", "×": r"\ensuremath{\times}", "÷": r"\ensuremath{\div}", "±": r"\ensuremath{\pm}",
+    "→": r"\ensuremath{\rightarrow}", "≤": r"\ensuremath{\leq}", "≥": r"\ensuremath{\geq}", "°": r"\textdegree{}",
+    "τ": r"\ensuremath{\tau}", "µ": r"\ensuremath{\mu}", "⁻": r"\textsuperscript{\ensuremath{-}}",
+    "⁺": r"\textsuperscript{+}", "£": r"\pounds{}", "€": r"\texteuro{}", "©": r"\textcopyright{}", "«": "<<", "»": ">>",
+    "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "ø": r"\o{}", "Ø": r"\O{}", "œ": r"\oe{}", "Œ": r"\OE{}",
+    "ł": r"\l{}", "Ł": r"\L{}", "đ": r"\dj{}", "Đ": r"\DJ{}", "ð": r"\dh{}", "Ð": r"\DH{}", "þ": r"\th{}",
+    "Þ": r"\TH{}", "ı": r"\i{}", "¿": "?`", "¡": "!`", "\u00a0": "~",
+}  # fmt: skip
+_ACCENTS = {
+    "\u0300": r"\`", "\u0301": r"\'", "\u0302": r"\^", "\u0303": r"\~", "\u0304": r"\=", "\u0306": r"\u",
+    "\u0307": r"\.", "\u0308": r"\"", "\u030a": r"\r", "\u030b": r"\H", "\u030c": r"\v", "\u0323": r"\d",
+    "\u0327": r"\c", "\u0328": r"\k",
+}  # fmt: skip
+
+_PREAMBLE = r"""\documentclass[a4paper,10pt]{article}
+% Compiles with pdflatex, xelatex and lualatex. pdflatex prints a stand-in for characters that its fonts lack.
+\usepackage{iftex}
+\iftutex\usepackage{fontspec}\else\usepackage[T1]{fontenc}\usepackage{textcomp}\fi
+\IfFileExists{lmodern.sty}{\usepackage{lmodern}}{}
+\usepackage[margin=18mm]{geometry}
+\usepackage{booktabs,longtable,array}
+\newcommand{\fallback}[2]{\iftutex#2\else#1\fi}
+\newcommand{\smallprint}[1]{{\scriptsize #1}}
+\setlength{\tabcolsep}{4pt}\setlength{\parindent}{0pt}\emergencystretch=3em
+\begin{document}
+"""
+
+
+def latex_text(text: str) -> str:
+    """The text so that LaTeX sets it as it is; ASCII and what pdflatex knows, `\\fallback` for the rest."""
+    return "".join(_latex_character(character) for character in unicodedata.normalize("NFC", clean(text)))
+
+
+@cache
+def _latex_character(character: str) -> str:
+    if character in _LATEX:
+        return _LATEX[character]
+    if character.isascii():
+        return character
+    base, *accents = unicodedata.normalize("NFD", character)
+    if base.isascii() and base.isalpha() and accents and all(accent in _ACCENTS for accent in accents):
+        for accent in accents:
+            base = f"{_ACCENTS[accent]}{{{base}}}"
+        return base
+    plain = unicodedata.normalize("NFKD", character)
+    plain = "".join(part for part in plain if part.isascii() and (part.isalnum() or part == " "))
+    stand_in = plain or rf"\texttt{{\scriptsize U+{ord(character):04X}}}"
+    return rf"\fallback{{{stand_in}}}{{{character}}}"
+
+
+def latex(content: Content) -> str:
+    """The report as a LaTeX document with booktabs tables."""
+    blocks = [_PREAMBLE, rf"\section*{{{latex_text(content.title)}}}"]
+    blocks += [rf"\emph{{{latex_text(remark)}}}\par" for remark in content.remarks]
+    blocks += [_latex_table(table) for table in (content.runs, *content.tables)]
+    blocks += [_latex_passages(content), r"\end{document}"]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _latex_table(table: Table) -> str:
+    lines = [rf"\subsection*{{{latex_text(_title(table))}}}"]
+    if table.rows:
+        kinds = [
+            r"p{0.38\linewidth}" if column.wide else "r" if column.numeric else "l"
+            for column in table.columns
+        ]
+        if table.key == "runs":
+            kinds[3] = r"p{0.24\linewidth}"
+        lines += [r"{\footnotesize", rf"\begin{{longtable}}[l]{{@{{}}{''.join(kinds)}@{{}}}}", r"\toprule"]
+        lines += _latex_heading(table.columns)
+        lines += [r"\midrule", r"\endhead"]
+        for number, row in enumerate(table.rows):
+            if number in table.rules:
+                lines.append(r"\midrule")
+            lines.append(" & ".join(_latex_cell(cell) for cell in row) + r" \\")
+        lines += [r"\bottomrule", r"\end{longtable}}"]
+    lines.append(rf"{{\small {latex_text(table.caption)}\par}}")
+    lines += [_latex_footnote(note) for note in table.footnotes]
+    return "\n".join(lines)
+
+
+def _latex_heading(columns: Sequence[Column]) -> list[str]:
+    lines = []
+    if any(column.group for column in columns):
+        cells, rules, start = [], [], 1
+        for group, members in groupby(columns, key=lambda column: column.group):
+            width = len(list(members))
+            cells.append(
+                rf"\multicolumn{{{width}}}{{c}}{{{latex_text(group)}}}" if group else " &" * (width - 1)
+            )
+            if group:
+                rules.append(rf"\cmidrule(lr){{{start}-{start + width - 1}}}")
+            start += width
+        lines += [" & ".join(cells) + r" \\", "".join(rules)]
+    labels = []
+    for column in columns:
+        detail = rf" \smallprint{{{latex_text(column.detail)}}}" if column.detail else ""
+        labels.append(latex_text(column.label).replace(r"\ensuremath{\tau}\_f", r"$\tau_f$") + detail)
+    return [*lines, " & ".join(labels) + r" \\"]
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = latex_text(cell.text)
+    text = rf"\textbf{{{text}}}" if cell.bold else text
+    text += rf"\textsuperscript{{{cell.mark}}}" if cell.mark else ""
+    # Braces, since a cell must not begin with what \\ would read as its argument.
+    return rf"{text} \smallprint{{{latex_text(cell.detail)}}}" if cell.detail else text or "{}"
+
+
+def _latex_footnote(note: Footnote) -> str:
+    command = rf" \texttt{{{latex_text(note.command)}}}" if note.command else ""
+    return (
+        rf"{{\footnotesize\raggedright\textsuperscript{{{note.mark}}} {latex_text(note.text)}{command}\par}}"
+    )
+
+
+def _latex_passages(content: Content) -> str:
+    lines = [
+        r"\subsection*{Table 10: Kept and rejected calls}",
+        rf"{{\small {latex_text(content.passages_caption)}\par}}",
+    ]
+    if not content.passages:
+        note = content.passages_footnote
+        return "\n".join([*lines, _latex_footnote(note) if note else "No call was scored."])
+    lines += [r"{\footnotesize", r"\begin{longtable}[l]{@{}p{0.78\linewidth}rl@{}}", r"\toprule"]
+    lines += [r"Example & $L^- - L^+$ & \\", r"\midrule", r"\endhead"]
+    for one in content.passages:
+        example = _in_text(one, latex_text, r"\textbf{", "}")
+        lines.append(rf"{example} & {one.gain:.2f} & {KEPT if one.kept else REJECTED} \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{longtable}}"])
+
+
+# HTML
+
+
+def html(content: Content) -> str:
+    """The report as one page that asks nothing of the network and runs no script."""
+    return _template().render(content=content, clean=clean, title=_title, groups=_groups, bars=_bars(content))
+
+
+@cache
+def _template() -> Template:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("toolformer.reporting", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+    return environment.get_template("report.html.j2")
+
+
+def _finalize(value: Any) -> Any:
+    """Every text that the template prints is cleaned before it is escaped."""
+    return clean(value) if type(value) is str else value
+
+
+def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
+    """(heading, number of columns) of neighbours under one heading; empty if there is none."""
+    if not any(column.group for column in columns):
+        return []
+    return [
+        (group, len(list(members))) for group, members in groupby(columns, key=lambda column: column.group)
+    ]
+
+
+def _bars(content: Content) -> dict[tuple[int, int], float]:
+    """(row, column) of the annotation table -> width in percent of its row's largest count, on a log scale."""
+    table = next(table for table in content.tables if table.key == "funnel")
+    widths: dict[tuple[int, int], float] = {}
+    for y, row in enumerate(table.rows):
+        counts = {
+            x: int(cell.text.replace(",", ""))
+            for x, cell in enumerate(row)
+            if cell.text.replace(",", "").isdigit()
+        }
+        top = math.log1p(max(counts.values(), default=0))
+        widths |= {
+            (y, x): round(100 * math.log1p(count) / top, 1) if top else 0.0 for x, count in counts.items()
+        }
+    return widths
+
+
+# Terminal
+
+
+def terminal(content: Content) -> None:
+    """Print the tables; nothing in them is read as markup."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    console = Console()
+    for remark in content.remarks:
+        console.print(Text(clean(remark), style="yellow"))
+    for table in (content.runs, *content.tables):
+        console.print(Text(clean(_title(table)), style="bold"))
+        if table.rows:
+            grid = Grid(box=_box(), pad_edge=False, padding=(0, 1), show_edge=False)
+            for column in table.columns:
+                label = "\n".join(part for part in (column.group, column.label, column.detail) if part)
+                style = "dim" if column.paper else ""
+                grid.add_column(
+                    Text(label, style=style), justify="right" if column.numeric else "left", style=style
+                )
+            for number, row in enumerate(table.rows):
+                grid.add_row(*(_rich_cell(cell, Text) for cell in row), end_section=number + 1 in table.rules)
+            console.print(grid)
+        _print_notes(console, Text, table.caption, table.footnotes)
+    console.print(Text("Table 10: Kept and rejected calls", style="bold"))
+    for one in content.passages:
+        console.print(_rich_passage(one, Text))
+    note = content.passages_footnote
+    _print_notes(console, Text, content.passages_caption, (note,) if note else ())
+
+
+def _box() -> Any:
+    from rich.box import SIMPLE_HEAD
+
+    return SIMPLE_HEAD
+
+
+def _rich_cell(cell: Cell, text: Callable[..., Any]) -> Any:
+    shown = text(clean(cell.text), style="bold" if cell.bold else "")
+    if cell.mark:
+        shown.append(f" {cell.mark}", style="dim")
+    if cell.detail:
+        shown.append(f"\n{clean(cell.detail)}", style="dim not bold")
+    return shown
+
+
+def _rich_passage(one: Passage, text: Callable[..., Any]) -> Any:
+    shown = text(f"{one.gain:+.2f} {KEPT if one.kept else REJECTED}  ", style="green" if one.kept else "red")
+    shown.append(f"{clean(one.before)} ", style="not bold default")
+    shown.append(clean(one.call), style="bold default")
+    blank = " " if one.after.startswith(" ") else ""
+    return shown.append(f"{blank}{clean(one.after)}", style="not bold default")
+
+
+def _print_notes(console: Any, text: Callable[..., Any], caption: str, notes: Sequence[Footnote]) -> None:
+    if caption:
+        console.print(text(clean(caption), style="dim"))
+    for note in notes:
+        shown = text(f"{note.mark} {clean(note.text)} ", style="dim")
+        console.print(shown.append(clean(note.command), style="not dim cyan"), soft_wrap=True)
+    console.print()
+
+
+def _title(table: Table) -> str:
+    return f"{table.number}: {table.title}" if table.number else table.title

@@ -1,0 +1,43 @@
+"""The calendar: `Today is Monday, January 30, 2023.` (paper, section 3).
+
+The date is the document's: while annotating that of its URL, in a benchmark that of the example. Names are written out
+here, so that no locale changes them.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+from toolformer.documents import Document
+from toolformer.tools.base import Result
+
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+
+
+def sentence(date: datetime.date) -> str:
+    """The calendar's answer for a day."""
+    return f"Today is {DAYS[date.weekday()]}, {MONTHS[date.month - 1]} {date.day}, {date.year}."
+
+
+class Calendar:
+    """The calendar as a tool. With `use_clock`, a document without a date gets today's."""
+
+    name = "Calendar"
+
+    def __init__(self, use_clock: bool = False) -> None:
+        self.use_clock = use_clock
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        """The day of each document; the calendar takes no input."""
+        return [self._answer(text, document) for text, document in zip(inputs, documents, strict=True)]
+
+    def _answer(self, text: str, document: Document) -> Result:
+        if text.strip():
+            return Result(reason="takes no input")
+        date = document.date or (datetime.date.today() if self.use_clock else None)
+        return Result(sentence(date)) if date else Result(reason="no date")

@@ -1,0 +1,85 @@
+"""Question answering: passages found by BM25, read by a language model (the paper's tool is Atlas, section 3).
+
+The reader gets a few worked examples, the passages and the question, and its first line is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toolformer.documents import Document
+from toolformer.tools.base import Result, TextGenerator
+from toolformer.tools.search import Passage, Retriever
+
+EXAMPLES = (
+    (
+        "Honey bee > Honey bees are insects that live in colonies and make honey and wax.",
+        "What do honey bees make besides honey?",
+        "wax",
+    ),
+    ("Lake Titicaca > Lake Titicaca lies in the Andes, between Bolivia and Peru.", "Where is Lake Titicaca?", "the Andes"),
+    ("Marie Curie > Marie Curie, born in 1867, discovered polonium and radium.", "Who discovered radium?", "Marie Curie"),
+)
+LONGEST_QUESTION = 300
+_UNKNOWN = {"unknown", "none", "no answer", "i don't know", "i do not know", "not known", "n/a"}
+
+
+def prompt(question: str, passages: Sequence[Passage], passage_words: int) -> str:
+    """The reader's prompt: worked examples, the best passages (the best last, nearest to the question), the question."""
+    worked = [f"Text: {text}\nQuestion: {asked}\nAnswer: {answer}" for text, asked, answer in EXAMPLES]
+    texts = [f"{one.title} > {' '.join(one.text.split()[:passage_words])}" for one in reversed(passages)]
+    return "\n\n".join([*worked, f"Text: {' '.join(texts)}\nQuestion: {question}\nAnswer:"])
+
+
+class QuestionAnswering:
+    """Question answering as a tool."""
+
+    name = "QA"
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        generate: TextGenerator,
+        passages: int = 2,
+        passage_words: int = 45,
+        max_new_tokens: int = 12,
+    ) -> None:
+        self.retriever = retriever
+        self.generate = generate
+        self.passages = passages
+        self.passage_words = passage_words
+        self.max_new_tokens = max_new_tokens
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        """A short answer to each question; equal prompts are read once."""
+        questions = [" ".join(text.split()) for text in inputs]
+        results: list[Result | None] = [_refusal(question) for question in questions]
+        asked = [n for n, result in enumerate(results) if result is None]
+        found = self.retriever.retrieve([questions[n] for n in asked], self.passages, [documents[n] for n in asked])
+        prompts: dict[int, str] = {}
+        for n, passages in zip(asked, found, strict=True):
+            if passages:
+                prompts[n] = prompt(questions[n], passages, self.passage_words)
+            else:
+                results[n] = Result(reason="no passage found")
+        distinct = sorted(set(prompts.values()))
+        answers = dict(zip(distinct, self.generate(distinct, self.max_new_tokens, ("\n",)), strict=True)) if distinct else {}
+        for n, text in prompts.items():
+            results[n] = short_answer(answers[text])
+        return [result or Result(reason="no answer") for result in results]
+
+
+def short_answer(text: str) -> Result:
+    """The first line, without the full stop at its end; an admission of ignorance is no result."""
+    line = text.strip().split("\n")[0].strip()
+    if line.endswith(".") and not line[:-1].rpartition(" ")[2].count("."):
+        line = line[:-1].rstrip()
+    if not line or line.lower().strip(".!") in _UNKNOWN:
+        return Result(reason="no answer")
+    return Result(line)
+
+
+def _refusal(question: str) -> Result | None:
+    if not any(character.isalnum() for character in question):
+        return Result(reason="empty question")
+    return Result(reason="question too long") if len(question) > LONGEST_QUESTION else None

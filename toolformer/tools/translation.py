@@ -1,0 +1,96 @@
+"""Translation into English: a multilingual language model with worked examples (the paper's tool is NLLB, section 3).
+
+fastText names the source language; English is not translated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from toolformer.documents import Document
+from toolformer.language_id import LanguageIdentifier
+from toolformer.tools.base import Result, TextGenerator
+
+EXAMPLES = (
+    ("Spanish", "La casa está cerca del río.", "The house is near the river."),
+    ("German", "Wir fahren morgen nach Berlin.", "We are going to Berlin tomorrow."),
+    ("French", "Où est la bibliothèque ?", "Where is the library?"),
+    ("Chinese", "我喜欢喝茶。", "I like to drink tea."),
+)
+LANGUAGES = {
+    "ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cs": "Czech", "da": "Danish", "de": "German",
+    "el": "Greek", "es": "Spanish", "et": "Estonian", "fa": "Persian", "fi": "Finnish", "fr": "French", "he": "Hebrew",
+    "hi": "Hindi", "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian", "it": "Italian", "ja": "Japanese",
+    "ko": "Korean", "la": "Latin", "lt": "Lithuanian", "lv": "Latvian", "nl": "Dutch", "no": "Norwegian", "pl": "Polish",
+    "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak", "sl": "Slovenian", "sr": "Serbian",
+    "sv": "Swedish", "ta": "Tamil", "th": "Thai", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese",
+    "zh": "Chinese",
+}  # fmt: skip
+"""fastText's label -> the language's English name; another language is called by its label."""
+LONGEST_INPUT = 500
+
+
+class Translator(Protocol):
+    """Translates texts of known languages into English."""
+
+    def translate(self, texts: Sequence[str], languages: Sequence[str]) -> list[str]:
+        """One English text for each; `languages` are ISO 639 codes as fastText gives them."""
+        ...
+
+
+class FewShotTranslator:
+    """A causal LM that is shown a few translations."""
+
+    def __init__(self, generate: TextGenerator, max_new_tokens: int = 48) -> None:
+        self.generate = generate
+        self.max_new_tokens = max_new_tokens
+
+    def translate(self, texts: Sequence[str], languages: Sequence[str]) -> list[str]:
+        """See `Translator`."""
+        shown = "".join(f"{language}: {text}\nEnglish: {english}\n\n" for language, text, english in EXAMPLES)
+        prompts = [
+            f"{shown}{LANGUAGES.get(code, code)}: {text}\nEnglish:" for text, code in zip(texts, languages, strict=True)
+        ]
+        return [text.strip() for text in self.generate(prompts, self.max_new_tokens, ("\n",))]
+
+
+class Translation:
+    """Translation as a tool."""
+
+    name = "MT"
+
+    def __init__(self, translator: Translator, identifier: LanguageIdentifier | None = None) -> None:
+        self.translator = translator
+        self.identifier = identifier
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        """The English of each text; equal texts are translated once."""
+        texts = [" ".join(text.split()) for text in inputs]
+        languages: dict[str, str] = {}
+        reasons: dict[str, str] = {}
+        for text in dict.fromkeys(texts):
+            if not any(character.isalpha() for character in text):
+                reasons[text] = "nothing to translate"
+            elif len(text) > LONGEST_INPUT:
+                reasons[text] = "text too long"
+            elif (language := self._language(text)) == "en":
+                reasons[text] = "already English"
+            else:
+                languages[text] = language
+        english = self.translator.translate(list(languages), list(languages.values())) if languages else []
+        answers = dict(zip(languages, english, strict=True))
+        return [_result(text, answers.get(text), reasons.get(text)) for text in texts]
+
+    def _language(self, text: str) -> str:
+        if self.identifier is None:
+            self.identifier = LanguageIdentifier()
+        return self.identifier.identify(text)[0]
+
+
+def _result(text: str, english: str | None, reason: str | None) -> Result:
+    if english is None:
+        return Result(reason=reason or "no translation")
+    if not english:
+        return Result(reason="no translation")
+    return Result(reason="left untranslated") if english.lower() == text.lower() else Result(english)

@@ -1,0 +1,1 @@
+"""Finetuning on C* or C: texts to packed sequences (`data`), packed sequences to a checkpoint (`trainer`)."""

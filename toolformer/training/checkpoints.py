@@ -1,0 +1,138 @@
+"""Folders on disk that are whole or do not count: checkpoints to resume from, and models.
+
+A checkpoint counts once its mark is written, a model once it has its final name. Knows nothing of training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from toolformer.errors import UserError
+
+MARK = "complete.json"
+"""Written last into a checkpoint; holds what the checkpoint itself does not know."""
+RECORD = "training.json"
+"""Beside the weights of a model: how it was trained."""
+RUN = "run.json"
+"""In the checkpoints' folder: which run they belong to."""
+
+# What torch says when a write fails while it saves; it raises RuntimeError then, not OSError.
+_TORCH_WRITE_FAILURES = ("PytorchStreamWriter", "unexpected pos", "No space left")
+
+
+def fingerprint(deciding: dict[str, Any], *texts: Sequence[str]) -> str:
+    """SHA-256 of what decides a run, in hexadecimal."""
+    digest = hashlib.sha256(json.dumps(deciding, sort_keys=True, default=str).encode())
+    for group in texts:
+        digest.update(b"\x00")
+        for text in group:
+            digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    return digest.hexdigest()
+
+
+def mark_complete(checkpoint: Path, record: dict[str, Any]) -> None:
+    """Declares a checkpoint whole."""
+    write_json(checkpoint / MARK, record)
+
+
+def complete_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints that are whole, earliest first."""
+    found = [path for path in folder.glob("checkpoint-*") if (path / MARK).is_file()]
+    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
+
+
+def remove_checkpoints(folder: Path, keep: int) -> None:
+    """Removes checkpoints but for the latest `keep` whole ones."""
+    kept = complete_checkpoints(folder)[-keep:] if keep else []
+    for path in folder.glob("checkpoint-*"):
+        if path not in kept:
+            # Without its mark first: a checkpoint half removed must not count.
+            (path / MARK).unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def best_record(folder: Path, run: str) -> dict[str, Any]:
+    """What is recorded of the best model of this run so far: `step`, `heldout_perplexity`; empty if there is none."""
+    records = [read_json(path / RECORD) or {} for path in folder.glob("best-*")]
+    return min(
+        (record for record in records if record.get("run") == run),
+        key=lambda record: float(record["heldout_perplexity"]),
+        default={},
+    )
+
+
+def replace_best(folder: Path, partial: Path, step: int) -> None:
+    """Makes a model just written the best one: first it gets its name, then the others are removed."""
+    best = folder / f"best-{step}"
+    shutil.rmtree(best, ignore_errors=True)
+    partial.rename(best)
+    for path in folder.glob("best-*"):
+        if path != best:
+            (path / RECORD).unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def claim(folder: Path, run: str) -> None:
+    """Makes the checkpoints' folder that of one run.
+
+    Raises:
+        UserError: it holds the checkpoints of a run with other settings, texts or model.
+    """
+    owner = read_json(folder / RUN)
+    if owner is None:
+        with saving(folder, partial=None):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / RUN, {"run": run})
+    elif owner.get("run") != run:
+        raise UserError(
+            f"training: {folder} belongs to a run with other settings, texts or model;"
+            " remove it or name another folder"
+        )
+
+
+@contextmanager
+def saving(folder: Path, partial: Path | None) -> Iterator[None]:
+    """Turns a failed write into a UserError that names the folder; removes what was written of `partial`."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not any(text in str(error) for text in _TORCH_WRITE_FAILURES):
+            raise
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
+        reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"training: cannot write into {folder} ({reason}; {_free(folder)} free);"
+            " make room there and run again: it goes on from the last whole checkpoint"
+        ) from error
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    """Writes a JSON object whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object of a file, or None if there is no whole one."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _free(folder: Path) -> str:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return f"{shutil.disk_usage(folder).free / 1e9:.1f} GB"

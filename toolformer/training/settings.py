@@ -1,0 +1,173 @@
+"""What decides a training run, validated before a model is loaded (paper, section 4.1 and appendix B)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from toolformer.errors import UserError
+
+DTYPES = ("auto", "float32", "bfloat16")
+SCHEDULES = ("constant", "linear", "cosine")
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """The paper's recipe by default.
+
+    Raises:
+        UserError: a value that is impossible, or two that do not go together.
+    """
+
+    learning_rate: float = 1e-5
+    warmup_ratio: float = 0.1
+    """Share of the steps in which the learning rate grows linearly up to its value."""
+    schedule: str = "constant"
+    """After the warm-up. The paper names a warm-up and nothing after it: constant."""
+    max_steps: int | None = 2000
+    """Optimizer steps at most; None: as many as `epochs` take."""
+    epochs: int | None = None
+    """Passes over the texts at most; None: as many as `max_steps` take. With both, what ends first."""
+    batch_size: int = 128
+    """Sequences of one optimizer step, over all processes."""
+    micro_batch_size: int = 8
+    """Sequences of one forward pass of one process."""
+    sequence_length: int = 1024
+    """Tokens of a sequence."""
+    eval_every: int = 500
+    """Steps between held-out perplexities; they are also taken before the first and after the last step."""
+    save_every: int | None = None
+    """Steps between checkpoints to resume from (12 bytes a parameter); None: as `eval_every`; 0: none."""
+    keep_checkpoints: int = 1
+    log_every: int = 10
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    gradient_checkpointing: bool = False
+    """Recompute activations instead of keeping them: less memory, a third more time."""
+    dtype: str = "auto"
+    """Of the matrix products; weights and optimizer stay float32. auto: bfloat16 where it is native."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    deepspeed: str | None = None
+    """Path of a DeepSpeed configuration file (JSON)."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in (
+            "learning_rate",
+            "batch_size",
+            "micro_batch_size",
+            "eval_every",
+            "keep_checkpoints",
+            "log_every",
+        ):
+            _require(getattr(self, name) > 0, name, f"is {getattr(self, name)}; it must be above 0")
+        for name in ("max_steps", "epochs"):
+            _require(getattr(self, name) is None or getattr(self, name) > 0, name, "must be above 0, or null")
+        for name in ("weight_decay", "max_grad_norm", "seed"):
+            _require(getattr(self, name) >= 0, name, f"is {getattr(self, name)}; it must not be negative")
+        _require(
+            math.isfinite(self.learning_rate), "learning_rate", f"is {self.learning_rate}; it must be finite"
+        )
+        _require(
+            0 <= self.warmup_ratio <= 1, "warmup_ratio", f"is {self.warmup_ratio}; it is a share from 0 to 1"
+        )
+        _require(
+            self.sequence_length >= 2, "sequence_length", f"is {self.sequence_length}; it must be at least 2"
+        )
+        _require(self.save_every is None or self.save_every >= 0, "save_every", "must be 0 or more, or null")
+        _require(
+            bool(self.max_steps or self.epochs),
+            "max_steps",
+            "and trainer.epochs are both null; set one of them",
+        )
+        for name, allowed in (("schedule", SCHEDULES), ("dtype", DTYPES)):
+            value = getattr(self, name)
+            _require(value in allowed, name, f"is {value!r}; it is one of {', '.join(allowed)}")
+        known = self.device in ("auto", "cpu") or self.device.startswith("cuda")
+        _require(known, "device", f"is {self.device!r}; it is auto, cpu or cuda")
+        if self.deepspeed is not None:
+            _require(
+                Path(self.deepspeed).is_file(),
+                "deepspeed",
+                f"names {self.deepspeed}, and there is no such file",
+            )
+
+    def accumulation(self, processes: int) -> int:
+        """Micro batches of one optimizer step in each process.
+
+        Raises:
+            UserError: the batch does not divide into whole micro batches.
+        """
+        together = self.micro_batch_size * processes
+        _require(
+            self.batch_size % together == 0,
+            "batch_size",
+            f"is {self.batch_size}, no multiple of trainer.micro_batch_size x processes ="
+            f" {self.micro_batch_size} x {processes}; choose a multiple of {together}",
+        )
+        return self.batch_size // together
+
+    def check_context(self, context: int | None) -> None:
+        """Raises UserError if a sequence is longer than what the model can read (`context` tokens)."""
+        _require(
+            context is None or self.sequence_length <= context,
+            "sequence_length",
+            f"is {self.sequence_length}, more than the model's context; choose at most {context}",
+        )
+
+    def learning_rate_factor(self, step: int, steps: int) -> float:
+        """What the learning rate is multiplied with in a step, counted from 0, of `steps`.
+
+        The first step already learns: with w steps of warm-up it has 1/w of the learning rate, not 0.
+        """
+        warmup = math.ceil(self.warmup_ratio * steps)
+        if step < warmup:
+            return (step + 1) / warmup
+        done = (step - warmup) / max(steps - warmup, 1)
+        if self.schedule == "linear":
+            return max(0.0, 1 - done)
+        return (1 + math.cos(math.pi * min(done, 1.0))) / 2 if self.schedule == "cosine" else 1.0
+
+    @property
+    def checkpoint_interval(self) -> int:
+        """Steps between checkpoints, 0 for none."""
+        return self.eval_every if self.save_every is None else self.save_every
+
+    def deciding(self) -> dict[str, Any]:
+        """The values that decide the result; the others may change between an interruption and the rest."""
+        left_out = {
+            "save_every",
+            "keep_checkpoints",
+            "log_every",
+            "micro_batch_size",
+            "gradient_checkpointing",
+        }
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out}
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A finished training run."""
+
+    model_path: Path
+    """Folder of the best checkpoint: safetensors and tokenizer, for `from_pretrained`."""
+    best_step: int
+    """Step of that checkpoint."""
+    heldout_perplexity: float
+    """At that step: exp of the mean loss of the held-out tokens."""
+    initial_heldout_perplexity: float
+    """Before the first step."""
+    steps: int
+    """Optimizer steps taken."""
+    tokens: int
+    """Tokens trained on, padding not counted."""
+    seconds: float
+    """Time of training, evaluation and saving, over all its interruptions."""
+
+
+def _require(condition: bool, name: str, complaint: str) -> None:
+    if not condition:
+        raise UserError(f"trainer.{name} {complaint}")
