@@ -14,6 +14,7 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
@@ -62,7 +63,7 @@ def say(words: str) -> None:
     print(f"setup: {words}", flush=True)
 
 
-def fail(words: str) -> None:
+def fail(words: str) -> NoReturn:
     sys.exit(f"setup: {words}")
 
 
@@ -119,7 +120,6 @@ def install_torch() -> None:
     match = re.search(r"^torch==\S+$", CONSTRAINTS.read_text(encoding="utf-8"), flags=re.MULTILINE)
     if match is None:
         fail("constraints.txt does not pin torch; restore the line torch==VERSION")
-        return
     ordinary = match.group()
     cpu = f"{ordinary}+cpu"
     if sys.platform == "linux" and not has_nvidia_gpu():
@@ -131,7 +131,7 @@ def install_torch() -> None:
                 return
             fail(f"the download of {cpu} broke off; run the same command again")
         say(f"{CPU_INDEX} does not answer or has no {cpu}: taking the ordinary build, several gigabytes")
-    if not install(ordinary):
+    if not install("--constraint", str(CONSTRAINTS), ordinary):
         fail(f"pip could not install {ordinary}; see its message above, and run the same command again")
 
 

@@ -46,7 +46,10 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     )
     tokenizer.train_from_iterator(TRAINING_TEXT, trainer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|endoftext|>", bos_token="<|endoftext|>", pad_token="<|endoftext|>"
+        tokenizer_object=tokenizer,
+        eos_token="<|endoftext|>",
+        bos_token="<|endoftext|>",
+        pad_token="<|endoftext|>",
     )
 
 
@@ -56,22 +59,42 @@ def tiny_model(architecture: str, vocabulary: int, context: int = 512) -> Any:
         # Wide initial weights: a tiny model whose predictions differ visibly from uniform.
         return GPT2LMHeadModel(
             GPT2Config(
-                vocab_size=vocabulary, n_positions=context, n_embd=32, n_layer=2, n_head=4, initializer_range=0.3,
-                bos_token_id=0, eos_token_id=0,
+                vocab_size=vocabulary,
+                n_positions=context,
+                n_embd=32,
+                n_layer=2,
+                n_head=4,
+                initializer_range=0.3,
+                bos_token_id=0,
+                eos_token_id=0,
             )
         )
     if architecture == "gptj":
         return GPTJForCausalLM(
             GPTJConfig(
-                vocab_size=vocabulary, n_positions=context, n_embd=32, n_layer=2, n_head=4, rotary_dim=4,
-                initializer_range=0.3, bos_token_id=0, eos_token_id=0,
+                vocab_size=vocabulary,
+                n_positions=context,
+                n_embd=32,
+                n_layer=2,
+                n_head=4,
+                rotary_dim=4,
+                initializer_range=0.3,
+                bos_token_id=0,
+                eos_token_id=0,
             )
         )
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=vocabulary, max_position_embeddings=context, hidden_size=32, intermediate_size=64,
-            num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, initializer_range=0.3,
-            bos_token_id=0, eos_token_id=0,
+            vocab_size=vocabulary,
+            max_position_embeddings=context,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            initializer_range=0.3,
+            bos_token_id=0,
+            eos_token_id=0,
         )
     )
 

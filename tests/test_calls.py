@@ -32,7 +32,10 @@ plain_texts = st.text(alphabet="ab c.,()\n\"'é北", max_size=60)
         (ApiCall("Calculator", "400 / 1400"), " [Calculator(400 / 1400)]"),
         (ApiCall("Calculator", "400 / 1400", ""), " [Calculator(400 / 1400) -> ]"),
         (ApiCall("Calendar", ""), " [Calendar()]"),
-        (ApiCall("QA", "Where was Joe Biden born?", "Scranton", True), ' [QA("Where was Joe Biden born?") -> Scranton]'),
+        (
+            ApiCall("QA", "Where was Joe Biden born?", "Scranton", True),
+            ' [QA("Where was Joe Biden born?") -> Scranton]',
+        ),
         (ApiCall("MT", "O homem suprimido"), " [MT(O homem suprimido)]"),
         (ApiCall("QA", "Who wrote [sic]?"), ' [QA("Who wrote [sic]?")]'),
         (ApiCall("Calculator", "(1 + (2 * 3)) / 4", "1.75"), " [Calculator((1 + (2 * 3)) / 4) -> 1.75]"),
@@ -57,7 +60,10 @@ def test_parse_is_the_inverse_of_linearise(call: ApiCall) -> None:
     assert linearise(back) == text
 
 
-@given(plain_texts, st.lists(st.tuples(st.integers(0, 60), st.builds(ApiCall, names, inputs, inputs.map(clean_result)))))
+@given(
+    plain_texts,
+    st.lists(st.tuples(st.integers(0, 60), st.builds(ApiCall, names, inputs, inputs.map(clean_result)))),
+)
 def test_strip_undoes_insert(text: str, placed: list[tuple[int, ApiCall]]) -> None:
     placed = [(min(position, len(text)), call) for position, call in placed]
     augmented = insert(text, placed)
@@ -72,7 +78,7 @@ def test_sampling_ends_where_the_call_ends(call: ApiCall) -> None:
     assert all(call_end(bare[:length]) is None for length in range(len(bare)))
 
 
-@given(st.text(alphabet="[]()->\"\\ \n" + "QAab", max_size=60))
+@given(st.text(alphabet='[]()->"\\ \n' + "QAab", max_size=60))
 def test_any_text_is_scanned_without_fault(text: str) -> None:
     for start, end, call in find(text):
         assert linearise(parse(text[start:end])) == linearise(call)
@@ -81,7 +87,11 @@ def test_any_text_is_scanned_without_fault(text: str) -> None:
 
 def test_insertion_is_by_character_and_keeps_order_at_one_position() -> None:
     text = "Of 1400 people, 400 (or 29%) passed."
-    placed = [(23, ApiCall("Calculator", "400 / 1400", "0.29")), (0, ApiCall("A", "x", "1")), (23, ApiCall("B", "y", "2"))]
+    placed = [
+        (23, ApiCall("Calculator", "400 / 1400", "0.29")),
+        (0, ApiCall("A", "x", "1")),
+        (23, ApiCall("B", "y", "2")),
+    ]
     assert insert(text, placed) == (
         " [A(x) -> 1]Of 1400 people, 400 (or [Calculator(400 / 1400) -> 0.29] [B(y) -> 2] 29%) passed."
     )
@@ -106,7 +116,10 @@ def test_an_unclean_result_is_refused() -> None:
         linearise(ApiCall("QA", "q", "a]"))
 
 
-@pytest.mark.parametrize("text", ["", "[", "[QA]", "[QA(]", '[QA("a)]', "[QA(a)", "[QA(a) -> b", "[1(a)]", "[QA(a)] x", "[QA(a [b])]"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "[QA]", "[QA(]", '[QA("a)]', "[QA(a)", "[QA(a) -> b", "[1(a)]", "[QA(a)] x", "[QA(a [b])]"],
+)
 def test_what_is_no_call_is_refused(text: str) -> None:
     with pytest.raises(CallSyntaxError):
         parse(text)

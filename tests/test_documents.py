@@ -38,7 +38,9 @@ def test_the_date_in_a_url(url: str | None, date: tuple[int, int, int] | None) -
 
 
 def write(path: Path, *lines: object) -> Path:
-    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines), encoding="utf-8")
+    path.write_text(
+        "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines), encoding="utf-8"
+    )
     return path
 
 

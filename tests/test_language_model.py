@@ -11,7 +11,11 @@ from tests.textbook import logits
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel, choose_dtype, native_bfloat16
 
-TEXTS = ["The population is 658,893 people.", "x", "Where was Joe Biden born? red is for the blood of martyrs 北京"]
+TEXTS = [
+    "The population is 658,893 people.",
+    "x",
+    "Where was Joe Biden born? red is for the blood of martyrs 北京",
+]
 
 
 def test_rolling_log_likelihood_is_a_direct_sum(language_model: LanguageModel) -> None:
@@ -32,12 +36,20 @@ def test_a_long_text_is_scored_in_windows_each_token_once(tiny_gpt2: LanguageMod
 
 
 def test_log_likelihood_of_a_continuation(language_model: LanguageModel) -> None:
-    pairs = [("Joe Biden was born in", " Scranton, Pennsylvania."), ("Joe Biden was born in ", "Scranton"), ("", "red")]
-    for (context, continuation), (total, greedy) in zip(pairs, language_model.log_likelihoods(pairs), strict=True):
+    pairs = [
+        ("Joe Biden was born in", " Scranton, Pennsylvania."),
+        ("Joe Biden was born in ", "Scranton"),
+        ("", "red"),
+    ]
+    for (context, continuation), (total, greedy) in zip(
+        pairs, language_model.log_likelihoods(pairs), strict=True
+    ):
         head = language_model.encode(context.rstrip()) if context else language_model.document_start()
         tail = language_model.encode(context + continuation)[len(head) if context else 0 :]
         log_probs = logits(language_model, head + tail).log_softmax(-1)[len(head) - 1 : -1]
-        assert total == pytest.approx(sum(float(row[token]) for row, token in zip(log_probs, tail, strict=True)), abs=1e-3)
+        assert total == pytest.approx(
+            sum(float(row[token]) for row, token in zip(log_probs, tail, strict=True)), abs=1e-3
+        )
         assert greedy == all(int(row.argmax()) == token for row, token in zip(log_probs, tail, strict=True))
 
 

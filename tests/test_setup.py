@@ -36,7 +36,7 @@ def commands(
     asked: list[str] = []
 
     def install(*arguments: str, quiet: bool = False) -> bool:
-        asked.append(" ".join(arguments))
+        asked.append(" ".join(arguments).removeprefix(f"--constraint {script.CONSTRAINTS} "))
         return local if "--no-index" in arguments else True
 
     monkeypatch.setattr(script, "install", install)

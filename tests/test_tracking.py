@@ -12,7 +12,6 @@ import sys
 import textwrap
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -457,11 +456,10 @@ def test_the_commit_is_marked_when_dirty(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
+def port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        free = probe.getsockname()[1]
-    yield free
+        return int(probe.getsockname()[1])
 
 
 UI = "import sys; from pathlib import Path; from toolformer.tracking import ui; ui(Path(sys.argv[1]), port=int(sys.argv[2]))"

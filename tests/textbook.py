@@ -27,12 +27,20 @@ def start_probabilities(language_model: LanguageModel, settings: ToolSettings, t
     prompt = language_model.own_prefix + language_model.encode(settings.prompt.fill(text))
     ids = language_model.encode(text)
     return [
-        float(logits(language_model, prompt + ids[:i])[-1].softmax(-1)[language_model.start_id]) for i in range(len(ids))
+        float(logits(language_model, prompt + ids[:i])[-1].softmax(-1)[language_model.start_id])
+        for i in range(len(ids))
     ]
 
 
 def sample_call(
-    language_model: LanguageModel, settings: ToolSettings, text: str, doc_id: str, i: int, position: int, sample: int, seed: int
+    language_model: LanguageModel,
+    settings: ToolSettings,
+    text: str,
+    doc_id: str,
+    i: int,
+    position: int,
+    sample: int,
+    seed: int,
 ) -> str:
     """What M writes after [P_a(x), x_1..x_{i-1}, <API>] until </API>, drawn with the product's uniforms."""
     context = language_model.own_prefix + language_model.encode(settings.prompt.fill(text))
@@ -78,7 +86,12 @@ def greedy(language_model: LanguageModel, prompt: str, new_tokens: int) -> Compl
 
 
 def decode(
-    language_model: LanguageModel, prompt: str, new_tokens: int, tools: dict[str, Tool], document: Document, k: int,
+    language_model: LanguageModel,
+    prompt: str,
+    new_tokens: int,
+    tools: dict[str, Tool],
+    document: Document,
+    k: int,
     max_call_tokens: int,
 ) -> Completion:
     """Top-k API decoding of one prompt with at most one call, one token and one full pass at a time."""
@@ -119,7 +132,9 @@ def decode(
                             break
                         continue
                     tool = next((tool for tool in tools.values() if tool.name == parsed.tool), None)
-                    result = tool.run([parsed.input], [document])[0] if tool else Result(reason="tool not allowed")
+                    result = (
+                        tool.run([parsed.input], [document])[0] if tool else Result(reason="tool not allowed")
+                    )
                     failed = result.reason
                     if result.text is not None:
                         call = parsed.with_result(result.text)

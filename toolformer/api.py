@@ -62,8 +62,7 @@ class Toolformer:
 
 def _config(overrides: Sequence[str]) -> Config:
     from toolformer import build
-    from toolformer.cli import compose
-    from toolformer.config import validate
+    from toolformer.config import compose, validate
 
     config = validate(compose("evaluate", overrides))
     build.apply_paths(config)

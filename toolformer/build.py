@@ -22,7 +22,6 @@ from toolformer.tools.base import Tool
 
 if TYPE_CHECKING:
     from toolformer.annotation.candidates import ToolSettings
-    from toolformer.language_model import LanguageModel
     from toolformer.tracking import Tracker
 
 log = logging.getLogger(__name__)
@@ -95,8 +94,6 @@ def tool_settings(config: Config, key: str) -> ToolSettings:
     )
 
 
-
-
 def model_identity(name: str) -> dict[str, Any]:
     """What tells one model from another: a folder's configuration and weights, a hub or embedded model's name.
 
@@ -128,5 +125,7 @@ def content_hash(batch: Iterable[Document]) -> str:
     """A name for documents by everything that can change their annotation."""
     digest = hashlib.sha256()
     for document in batch:
-        digest.update(json.dumps(asdict(document), sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
+        digest.update(
+            json.dumps(asdict(document), sort_keys=True, default=str).encode("utf-8", "surrogatepass")
+        )
     return digest.hexdigest()[:12]

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from toolformer.config import Config
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
 STAGES = {
     "generate": "annotate a corpus with the calls that help (C*)",
     "train": "finetune the model on C* (data=augmented) or on C (data=plain)",
@@ -35,7 +34,7 @@ COMMANDS = {
     "tool": "run one tool by hand: toolformer tool calculator '723 / 252'",
     "complete": "continue a text with calls: toolformer complete 'The answer is'",
     "ui": "open the MLflow UI on this machine",
-    "completion": "print the tab completion for bash: eval \"$(toolformer completion bash)\"",
+    "completion": 'print the tab completion for bash: eval "$(toolformer completion bash)"',
 }
 PARENT = "TOOLFORMER_PARENT_RUN"
 
@@ -80,7 +79,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _usage() -> str:
-    lines = ["usage: toolformer COMMAND [key=value ...]", "", "stages (Hydra applications, each with --help):"]
+    lines = [
+        "usage: toolformer COMMAND [key=value ...]",
+        "",
+        "stages (Hydra applications, each with --help):",
+    ]
     lines += [f"  {name:<11} {meaning}" for name, meaning in STAGES.items()]
     lines += ["", "commands:"]
     lines += [f"  {name:<11} {meaning}" for name, meaning in COMMANDS.items()]
@@ -92,38 +95,15 @@ def _configure_logging(quiet: bool) -> None:
     from rich.console import Console
     from rich.logging import RichHandler
 
-    handler = RichHandler(console=Console(stderr=True), show_path=False, show_level=False, log_time_format="[%X]")
+    handler = RichHandler(
+        console=Console(stderr=True), show_path=False, show_level=False, log_time_format="[%X]"
+    )
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
     logging.getLogger("toolformer").setLevel(logging.WARNING if quiet else logging.INFO)
     logging.getLogger("benchmarks").setLevel(logging.WARNING if quiet else logging.INFO)
 
 
 # ------------------------------------------------------------------------ stages
-
-
-def compose(stage: str, overrides: Sequence[str]) -> DictConfig:
-    """The configuration of a stage.
-
-    Raises:
-        UserError: an unknown key, a wrong type or a broken override, in one line.
-    """
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    from toolformer.config import register
-
-    register()
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            return hydra_compose(stage, overrides=list(overrides))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(f"{_one_line(error)}; see toolformer {stage} --help") from error
-    finally:
-        GlobalHydra.instance().clear()
 
 
 def run_stage(stage: str, config: Config, parent: str | None = None) -> Any:
@@ -146,7 +126,7 @@ def run_stage(stage: str, config: Config, parent: str | None = None) -> Any:
 
 
 def _stage(stage: str, arguments: list[str]) -> int:
-    from toolformer.config import validate
+    from toolformer.config import compose, validate
 
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     flags = [argument for argument in arguments if argument.startswith("-")]
@@ -168,7 +148,7 @@ def _hydra(stage: str, arguments: list[str]) -> None:
     """Hands over to Hydra: sweeps, --help, --cfg and the other flags."""
     import hydra
 
-    from toolformer.config import register, validate
+    from toolformer.config import CONF, register, validate
 
     register()
 
@@ -185,10 +165,12 @@ def _sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
+    from toolformer.config import one_line
+
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
-        raise UserError(_one_line(error)) from error
+        raise UserError(one_line(error)) from error
     choices = []
     for override, text in zip(parsed, overrides, strict=True):
         if override.is_sweep_override():
@@ -207,14 +189,6 @@ def _parent_run(stage: str, config: Config, overrides: Sequence[str]) -> str:
     tracker = build.tracker(config.paths.root, config.tracking)
     words = " ".join(overrides)
     return tracker.parent_run(fingerprint("sweep", stage, sorted(overrides)), f"{stage} -m {words}")
-
-
-def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith(("object_type", "reference_type", "Set the environment"))]
-    key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:")), "")
-    text = " ".join(line for line in lines if not line.startswith("full_key:"))
-    return f"{key}: {text}" if key and key not in text else text
 
 
 # ---------------------------------------------------------------------- commands
@@ -245,9 +219,11 @@ def _tool(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("toolformer tool", description=COMMANDS["tool"])
     parser.add_argument("name", help="calculator, calendar, search, qa or translation")
     parser.add_argument("input", nargs="?", default="", help="the call's input")
-    parser.add_argument("overrides", nargs="*", help="configuration, for example tool.search.implementation.max_words=50")
+    parser.add_argument(
+        "overrides", nargs="*", help="configuration, for example tool.search.implementation.max_words=50"
+    )
     options = parser.parse_intermixed_args(arguments)
-    from toolformer.config import validate
+    from toolformer.config import compose, validate
 
     config = validate(compose("evaluate", [f"tools=[{options.name}]", *options.overrides]))
     from toolformer import build
@@ -267,9 +243,13 @@ def _tool(arguments: list[str]) -> int:
 def _complete(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("toolformer complete", description=COMMANDS["complete"])
     parser.add_argument("text")
-    parser.add_argument("--model", default="latest", help="a folder, a train run's id, or latest (the newest Toolformer)")
+    parser.add_argument(
+        "--model", default="latest", help="a folder, a train run's id, or latest (the newest Toolformer)"
+    )
     parser.add_argument("--tokens", type=int, default=40, help="new tokens, calls not counted")
-    parser.add_argument("overrides", nargs="*", help="configuration, for example decoding.k=3 tools=[calculator]")
+    parser.add_argument(
+        "overrides", nargs="*", help="configuration, for example decoding.k=3 tools=[calculator]"
+    )
     options = parser.parse_intermixed_args(arguments)
     from rich.console import Console
     from rich.text import Text
@@ -294,11 +274,11 @@ def _ui(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, default=5000)
     parser.add_argument("overrides", nargs="*", help="configuration, for example paths.root=DIR")
     options = parser.parse_intermixed_args(arguments)
-    from toolformer.config import validate
+    from toolformer.config import compose, validate
     from toolformer.tracking import ui
 
     config = validate(compose("report", options.overrides))
-    ui(Path(config.paths.root), uri=config.tracking.uri, host=options.host, port=options.port)
+    ui(config.tracking.uri, Path(config.paths.root), host=options.host, port=options.port)
     return 0
 
 
@@ -306,7 +286,7 @@ def _completion(arguments: list[str]) -> int:
     from toolformer.completion import bash_script, candidates
 
     if arguments[:1] == ["query"]:
-        print("\n".join(candidates(" ".join(arguments[1:]))))
+        print("\n".join(candidates(" ".join(arguments[1:]), tuple(STAGES), tuple(COMMANDS))))
         return 0
     if arguments != ["bash"]:
         raise UserError("completion: name the shell, bash is the one there is: toolformer completion bash")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _SCRIPT = """_toolformer() {
     local line="${COMP_LINE:0:COMP_POINT}"
     local IFS=$'\\n'
@@ -18,26 +20,29 @@ def bash_script() -> str:
     return _SCRIPT
 
 
-def candidates(line: str) -> list[str]:
+def candidates(line: str, stages: Sequence[str], commands: Sequence[str]) -> list[str]:
     """Possible words for the last word of `line`, which begins after `toolformer `."""
-    from toolformer.cli import COMMANDS, CONF, STAGES
 
     command, blank, rest = line.lstrip().partition(" ")
     if not blank:
-        return [name for name in [*STAGES, *COMMANDS] if name.startswith(command)]
+        return [name for name in [*stages, *commands] if name.startswith(command)]
     if command == "tool":
+        from toolformer.config import CONF
+
         return [path.stem for path in sorted((CONF / "tool").glob("*.yaml")) if path.stem.startswith(rest)]
-    if command not in STAGES and command != "demo":
+    if command not in stages and command != "demo":
         return []
     from hydra._internal.core_plugins.bash_completion import BashCompletion
     from hydra._internal.hydra import Hydra
     from hydra._internal.utils import create_config_search_path
     from hydra.core.global_hydra import GlobalHydra
 
-    from toolformer.config import register
+    from toolformer.config import CONF, register
 
     register()
     GlobalHydra.instance().clear()
-    hydra = Hydra.create_main_hydra2(task_name="completion", config_search_path=create_config_search_path(str(CONF)))
-    stage = command if command in STAGES else "generate"
+    hydra = Hydra.create_main_hydra2(
+        task_name="completion", config_search_path=create_config_search_path(str(CONF))
+    )
+    stage = command if command in stages else "generate"
     return list(BashCompletion(hydra.config_loader)._query(config_name=stage, line=rest))

@@ -10,15 +10,24 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from toolformer import __version__
 from toolformer.errors import UserError
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+"""Where Hydra finds the configuration."""
 
 SYSTEMS = {
     "model": "M",
@@ -215,6 +224,34 @@ def register() -> None:
     store.store(group="decoding", name="schema", node=DecodingConfig)
 
 
+def compose(stage: str, overrides: Sequence[str]) -> DictConfig:
+    """The configuration of a stage.
+
+    Raises:
+        UserError: an unknown key, a wrong type or a broken override, in one line.
+    """
+    register()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            return hydra_compose(stage, overrides=list(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(f"{one_line(error)}; see toolformer {stage} --help") from error
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def one_line(error: Exception) -> str:
+    """Hydra's and OmegaConf's messages run over several lines; the key and the reason are what is wanted."""
+    causes = [error, *([error.__cause__] if error.__cause__ else [])]
+    lines = [line.strip() for one in causes for line in str(one).splitlines() if line.strip()]
+    noise = ("object_type", "reference_type", "Set the environment", "Config search path", "provider=")
+    lines = [line for line in dict.fromkeys(lines) if not line.startswith(noise)]
+    key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:")), "")
+    text = " ".join(line for line in lines if not line.startswith("full_key:"))
+    return f"{key}: {text}" if key and key not in text else text
+
+
 def validate(config: DictConfig) -> Config:
     """The configuration as typed objects.
 
@@ -223,7 +260,9 @@ def validate(config: DictConfig) -> Config:
     """
     unknown = sorted(set(config.tools) - set(config.tool))
     if unknown:
-        raise UserError(f"tools: there is no tool {unknown[0]!r}; known are {', '.join(sorted(config.tool))}{_near(unknown[0], config.tool)}")
+        raise UserError(
+            f"tools: there is no tool {unknown[0]!r}; known are {', '.join(sorted(config.tool))}{_near(unknown[0], config.tool)}"
+        )
     made = OmegaConf.to_object(config)
     assert isinstance(made, Config)
     _one_of("system", made.system, SYSTEMS)
@@ -243,7 +282,9 @@ def validate(config: DictConfig) -> Config:
         for name in ("max_positions", "samples", "max_call_tokens"):
             _at_least(f"tool.{key}.{name}", getattr(tool, name), 1)
         if not 0 <= tool.start_threshold < 1:
-            raise UserError(f"tool.{key}.start_threshold is {tool.start_threshold}; a probability must be in [0, 1)")
+            raise UserError(
+                f"tool.{key}.start_threshold is {tool.start_threshold}; a probability must be in [0, 1)"
+            )
     _at_least("generate.shard_size", made.generate.shard_size, 1)
     _at_least("decoding.k", made.decoding.k, 0)
     _at_least("decoding.max_calls", made.decoding.max_calls, 0)

@@ -10,8 +10,11 @@ import logging
 import time
 from collections.abc import Sequence
 
-from toolformer.cli import compose, run_stage
-from toolformer.config import SYSTEMS, validate
+from toolformer.config import SYSTEMS, Config, compose, validate
+from toolformer.evaluate import evaluate
+from toolformer.generate import generate
+from toolformer.report import report
+from toolformer.train import train
 
 log = logging.getLogger(__name__)
 
@@ -19,16 +22,21 @@ log = logging.getLogger(__name__)
 def demo(overrides: Sequence[str] = ()) -> None:
     """Runs `experiment=demo`; `overrides` change its configuration as on any stage's command line."""
     started = time.monotonic()
-    words = ["experiment=demo", *overrides]
-    config = validate(compose("generate", words))
-    dataset = run_stage("generate", config)
+
+    def config(stage: str, *more: str) -> Config:
+        return validate(compose(stage, ["experiment=demo", *overrides, *more]))
+
+    dataset = generate(config("generate"))
     trained = {}
     for data in ("plain", "augmented"):
-        log.info("demo: training on %s", "C*, the texts with calls" if data == "augmented" else "C, the same texts without")
-        trained[data] = run_stage("train", validate(compose("train", [*words, f"dataset={dataset.run_id}", f"data={data}"])))
+        log.info(
+            "demo: training on %s",
+            "C*, the texts with calls" if data == "augmented" else "C, the same texts without",
+        )
+        trained[data] = train(config("train", f"dataset={dataset.run_id}", f"data={data}"))
     for system, label in SYSTEMS.items():
         log.info("demo: evaluating %s", label)
         run = trained["plain" if system == "model_cc" else "augmented"].run_id
-        run_stage("evaluate", validate(compose("evaluate", [*words, f"system={system}", f"checkpoint={run}"])))
-    run_stage("report", validate(compose("report", words)))
+        evaluate(config("evaluate", f"system={system}", f"checkpoint={run}"))
+    report(config("report"))
     log.info("demo: done in %.1f minutes", (time.monotonic() - started) / 60)

@@ -80,7 +80,9 @@ class JsonlCorpus:
     def __post_init__(self) -> None:
         self.skipped: dict[str, int] = {}
         if not Path(self.path).expanduser().is_file():
-            raise UserError(f"corpus.path: there is no file {self.path}; give a JSON Lines file with a `text` field")
+            raise UserError(
+                f"corpus.path: there is no file {self.path}; give a JSON Lines file with a `text` field"
+            )
 
     def __iter__(self) -> Iterator[Document]:
         path = Path(self.path).expanduser()
@@ -104,21 +106,27 @@ class JsonlCorpus:
         try:
             row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except (ValueError, RecursionError):
-            return self._skip(path, number, "malformed JSON")
+            self._skip(path, number, "malformed JSON")
+            return None
         if not isinstance(row, dict) or not isinstance(row.get(self.text_field), str):
-            return self._skip(path, number, f"no text in field `{self.text_field}`")
+            self._skip(path, number, f"no text in field `{self.text_field}`")
+            return None
         if not row[self.text_field].strip():
-            return self._skip(path, number, "empty text")
+            self._skip(path, number, "empty text")
+            return None
         if self.text_field != "text":
             row = {**row, "text": row[self.text_field]}
         try:
             return _document(row, str(row["id"]) if "id" in row else _content_id(row["text"]))
         except (ValueError, TypeError) as error:
-            return self._skip(path, number, f"bad field ({error})")
+            self._skip(path, number, f"bad field ({error})")
+            return None
 
     def _skip(self, path: Path, number: int, reason: str) -> None:
         if self.strict:
-            raise UserError(f"{path}, line {number}: {reason}; mend the row or set corpus.strict=false to skip it")
+            raise UserError(
+                f"{path}, line {number}: {reason}; mend the row or set corpus.strict=false to skip it"
+            )
         log.warning("%s, line %d: %s, row skipped", path, number, reason)
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 

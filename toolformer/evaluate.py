@@ -47,10 +47,14 @@ def checkpoint(tracker: Tracker, reference: str, data: str) -> tuple[Run, Path]:
     """
     run = tracker.resolve("train", reference, data=data)
     if run.tags.get("data") != data:
-        raise UserError(f"checkpoint: run {run.run_id} was trained with data={run.tags.get('data')}, not data={data}")
+        raise UserError(
+            f"checkpoint: run {run.run_id} was trained with data={run.tags.get('data')}, not data={data}"
+        )
     folder = Path(run.tags.get("model_path", ""))
     if not (folder / "config.json").is_file():
-        raise UserError(f"checkpoint: the model of train run {run.run_id} is no longer at {folder}; train it again")
+        raise UserError(
+            f"checkpoint: the model of train run {run.run_id} is no longer at {folder}; train it again"
+        )
     return run, folder
 
 
@@ -80,7 +84,11 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
         log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], finished.run_id)
         return Evaluated(finished.run_id, dict(finished.metrics))
 
-    tags: dict[str, object] = {"experiment": config.name, "system": config.system, "decoding.k": decoding["k"]}
+    tags: dict[str, object] = {
+        "experiment": config.name,
+        "system": config.system,
+        "decoding.k": decoding["k"],
+    }
     if trained:
         tags["lineage.train_run_id"] = trained.run_id
         tags["lineage.dataset_run_id"] = trained.tags.get("lineage.dataset_run_id", "")
@@ -88,7 +96,9 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
     with tracker.run(
         stage="evaluate", name=name, fingerprint=key, config=asdict(config), tags=tags, parent=parent
     ) as run:
-        work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, identity, decoding)
+        work = (
+            Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, identity, decoding)
+        )
         results, seconds, tokens = _run(config, model, uses_tools, tasks, work, identity)
         metrics: dict[str, float] = {"tokens_per_second": tokens / seconds} if seconds else {}
         names = {config.tool[key].name: key for key in config.tools}
@@ -123,22 +133,16 @@ def _run(
         mode="plain" if config.system in ("model", "model_cc") else "tools",
     )
     lm = ToolformerLM(decoder, work / "answers.jsonl", identity)
-    metadata: dict[str, Any] = {"data_dir": config.paths.data_dir, "seed": config.seed}
+    metadata: dict[str, Any] = {
+        "data_dir": config.paths.data_dir,
+        "subset": config.evaluation.limit,
+        "perplexity_subset": config.evaluation.perplexity_limit,
+        "seed": config.seed,
+    }
     if config.heldout.source == "jsonl":
         metadata["heldout_path"] = config.heldout.path
     started = time.monotonic()
-    results: dict[str, TaskResult] = {}
-    perplexities = [task for task in tasks if task.endswith("_perplexity")]
-    for group, subset in (
-        ([task for task in tasks if task not in perplexities], config.evaluation.limit),
-        (perplexities, config.evaluation.perplexity_limit),
-    ):
-        if group:
-            results.update(
-                suite.run(
-                    lm, group, {**metadata, "subset": subset}, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed
-                )
-            )
+    results = suite.run(lm, tasks, metadata, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
     return results, time.monotonic() - started, sum(record.tokens for record in lm.records)
 
 
@@ -157,7 +161,9 @@ def _metrics(task: str, result: TaskResult, names: dict[str, str]) -> dict[str, 
         return metrics
     calls = Counter(sample["tool"] for sample in result.samples if sample["tool"])
     metrics[f"{task}/call_share"] = sum(calls.values()) / interval.n
-    metrics[f"{task}/failed_share"] = sum(sample["failed"] is not None for sample in result.samples) / interval.n
+    metrics[f"{task}/failed_share"] = (
+        sum(sample["failed"] is not None for sample in result.samples) / interval.n
+    )
     for name, count in calls.items():
         metrics[f"{task}/call_share/{names.get(name, name)}"] = count / interval.n
     return metrics

@@ -48,10 +48,22 @@ CANDIDATES = pa.schema(
     ]
 )
 _CALL = pa.struct(
-    [("position", pa.int64()), ("tool", pa.string()), ("input", pa.string()), ("result", pa.string()), ("gain", pa.float64())]
+    [
+        ("position", pa.int64()),
+        ("tool", pa.string()),
+        ("input", pa.string()),
+        ("result", pa.string()),
+        ("gain", pa.float64()),
+    ]
 )
 DATASET = pa.schema(
-    [("text", pa.string()), ("calls", pa.list_(_CALL)), ("url", pa.string()), ("date", pa.string()), ("doc_id", pa.string())]
+    [
+        ("text", pa.string()),
+        ("calls", pa.list_(_CALL)),
+        ("url", pa.string()),
+        ("date", pa.string()),
+        ("doc_id", pa.string()),
+    ]
 )
 
 
@@ -106,12 +118,19 @@ def generate(config: Config, parent: str | None = None) -> Generated:
         folder = work / key
         funnel = _write(config, folder, [work / "shards" / name for name in names], thresholds)
         texts = pq.read_metadata(folder / "dataset_augmented.parquet").num_rows
-        run.metrics({"documents": total, "texts_kept": texts, "calls_kept": sum(f["kept"] for f in funnel.values())})
+        run.metrics(
+            {"documents": total, "texts_kept": texts, "calls_kept": sum(f["kept"] for f in funnel.values())}
+        )
         if done:
             run.metrics({"documents_per_second": done / seconds, "tokens_per_second": tokens / seconds})
         for tool, counts in funnel.items():
             run.metrics({f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)})
-        for file in ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet", "funnel.json"):
+        for file in (
+            "candidates.parquet",
+            "dataset_augmented.parquet",
+            "dataset_plain.parquet",
+            "funnel.json",
+        ):
             run.artifact(folder / file)
         log.info("generate: %d of %d texts kept a call; run %s", texts, total, run.run_id)
         return Generated(run.run_id, folder, total, texts, funnel)
@@ -153,7 +172,9 @@ def _annotate(
                 _write_shard(folder / name, annotation.rows, annotation.funnel)
                 done += len(batch)
                 tokens += annotation.tokens
-                run.metrics({"shard/documents_per_second": len(batch) / (time.monotonic() - started)}, step=done)
+                run.metrics(
+                    {"shard/documents_per_second": len(batch) / (time.monotonic() - started)}, step=done
+                )
             else:
                 bar.initial += len(batch)
             bar.update(len(batch))
@@ -175,12 +196,16 @@ def _whole(path: Path, write: Any) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise UserError(f"{path.parent}: cannot write {path.name} ({error.strerror or error}); finished shards are kept") from error
+        raise UserError(
+            f"{path.parent}: cannot write {path.name} ({error.strerror or error}); finished shards are kept"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _write(config: Config, folder: Path, shards: Sequence[Path], thresholds: dict[str, float]) -> dict[str, dict[str, Any]]:
+def _write(
+    config: Config, folder: Path, shards: Sequence[Path], thresholds: dict[str, float]
+) -> dict[str, dict[str, Any]]:
     """candidates.parquet, C*, C and the funnel from finished shards, a shard in memory at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     funnel: dict[str, dict[str, Any]] = {}
@@ -200,11 +225,15 @@ def _write(config: Config, folder: Path, shards: Sequence[Path], thresholds: dic
                 with_calls = [document for document in batch if document.doc_id in kept]
                 rows = [merge(document, kept[document.doc_id]) for document in with_calls]
                 augmented.write_table(pa.Table.from_pylist(rows, schema=DATASET))
-                plain.write_table(pa.Table.from_pylist([merge(document, ()) for document in with_calls], schema=DATASET))
+                plain.write_table(
+                    pa.Table.from_pylist([merge(document, ()) for document in with_calls], schema=DATASET)
+                )
         for name, path in zip(files, temporary, strict=True):
             path.replace(folder / name)
     except OSError as error:
-        raise UserError(f"{folder}: cannot write ({error.strerror or error}); finished shards are kept") from error
+        raise UserError(
+            f"{folder}: cannot write ({error.strerror or error}); finished shards are kept"
+        ) from error
     finally:
         for path in temporary:
             path.unlink(missing_ok=True)
@@ -212,7 +241,9 @@ def _write(config: Config, folder: Path, shards: Sequence[Path], thresholds: dic
     return funnel
 
 
-def _add(total: dict[str, dict[str, Any]], shard: dict[str, dict[str, Any]], kept: dict[str, list[KeptCall]]) -> None:
+def _add(
+    total: dict[str, dict[str, Any]], shard: dict[str, dict[str, Any]], kept: dict[str, list[KeptCall]]
+) -> None:
     """Adds a shard's counts, and how many of its calls were kept."""
     calls = Counter(one.tool for of_document in kept.values() for one in of_document)
     for tool, counts in shard.items():

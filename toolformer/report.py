@@ -7,7 +7,8 @@ from pathlib import Path
 
 from toolformer import build
 from toolformer.config import Config
-from toolformer.reporting import Report, build as build_report, terminal
+from toolformer.reporting import Report, terminal
+from toolformer.reporting import build as build_report
 
 log = logging.getLogger(__name__)
 

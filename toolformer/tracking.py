@@ -47,7 +47,8 @@ LIBRARIES = (
 )
 MASK = "***"
 
-_VALUE_LIMIT = 500  # characters; what the oldest servers still take
+_VALUE_LIMIT = 500  # characters of a parameter; what the oldest servers still take
+_TAG_LIMIT = 5000
 _BATCH = 100  # parameters or tags in one request
 _METRIC_BATCH = 1000
 _LOCK_SECONDS = 120.0
@@ -145,7 +146,7 @@ class ActiveRun:
         """Set tags in one request."""
         from mlflow.entities import RunTag
 
-        rows = [RunTag(_clean_key(k), v) for k, v in masked_flat(values).items()]
+        rows = [RunTag(_clean_key(k), v) for k, v in masked_flat(values, _TAG_LIMIT).items()]
         with self._tracker.faults() as client:
             for batch in _batches(rows, _BATCH):
                 client.log_batch(self.run_id, tags=batch)
@@ -308,7 +309,7 @@ class Tracker:
         with self._lock(), self.faults() as client:
             old, claim = self._claim_interrupted(experiment_id, stage, fingerprint)
             if old is None:
-                made = client.create_run(experiment_id, run_name=name, tags=masked_flat(own))
+                made = client.create_run(experiment_id, run_name=name, tags=masked_flat(own, _TAG_LIMIT))
                 run_id, claim = made.info.run_id, self._claim(made.info.run_id)
             else:
                 run_id = old.run_id
@@ -640,7 +641,7 @@ def _is_secret_ending(key: str) -> bool:
     return bool(words) and words[-1] in _SECRET_ENDINGS and not _HARMLESS_STEMS & set(words[:-1])
 
 
-def masked_flat(config: Mapping[str, Any]) -> dict[str, str]:
+def masked_flat(config: Mapping[str, Any], limit: int = _VALUE_LIMIT) -> dict[str, str]:
     """`{"a": {"b": 1}}` as `{"a.b": "1"}`, masked; a long value is cut and ends in a hash of the whole."""
     flat: dict[str, str] = {}
 
@@ -653,18 +654,18 @@ def masked_flat(config: Mapping[str, Any]) -> dict[str, str]:
                 visit(f"{prefix}.{number}", item)
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            flat[_clean_key(prefix)] = _cut(text or "''")  # some servers refuse an empty value
+            flat[_clean_key(prefix)] = _cut(text or "''", limit)  # some servers refuse an empty value
 
     visit("", masked(config))
     return flat
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, limit: int) -> str:
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
-    if len(text) <= _VALUE_LIMIT:
+    if len(text) <= limit:
         return text
     ending = f"… (sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})"
-    return text[: _VALUE_LIMIT - len(ending)] + ending
+    return text[: limit - len(ending)] + ending
 
 
 def _clean_key(key: str) -> str:

@@ -71,7 +71,12 @@ def train(config: Config, parent: str | None = None) -> Trained:
     from toolformer.language_model import locate
     from toolformer.training.trainer import train as finetune
 
-    log.info("train: %d texts of C%s, %d held-out texts", len(texts), "*" if config.data == "augmented" else "", len(heldout))
+    log.info(
+        "train: %d texts of C%s, %d held-out texts",
+        len(texts),
+        "*" if config.data == "augmented" else "",
+        len(heldout),
+    )
     with tracker.run(
         stage="train", name=f"train {config.data}", fingerprint=key, config=asdict(config),
         tags={"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}, parent=parent,
@@ -94,7 +99,17 @@ def train(config: Config, parent: str | None = None) -> Trained:
                 "tokens_per_second": result.tokens / result.seconds if result.seconds else None,
             }
         )
-        run.metrics({f"examples/{tool}": sum(any(c["tool"] == tool for c in r["calls"]) for r in chosen) for tool in config.tools})
+        run.metrics(
+            {
+                f"examples/{tool}": sum(any(c["tool"] == tool for c in r["calls"]) for r in chosen)
+                for tool in config.tools
+            }
+        )
         run.tag("model_path", str(result.model_path))
-        log.info("train: held-out perplexity %.2f -> %.2f; run %s", result.initial_heldout_perplexity, result.heldout_perplexity, run.run_id)
+        log.info(
+            "train: held-out perplexity %.2f -> %.2f; run %s",
+            result.initial_heldout_perplexity,
+            result.heldout_perplexity,
+            run.run_id,
+        )
         return Trained(run.run_id, Path(result.model_path), result.heldout_perplexity)

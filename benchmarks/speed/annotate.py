@@ -30,8 +30,7 @@ from toolformer.annotation.candidates import Candidate, ToolSettings
 from toolformer.annotation.propose import choose_positions, read_sample
 from toolformer.annotation.score import HORIZON, WEIGHTS
 from toolformer.calls import ApiCall, linearise
-from toolformer.cli import compose
-from toolformer.config import validate
+from toolformer.config import compose, validate
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
@@ -133,16 +132,16 @@ def product(
     timing = Timing()
     real = pipeline.score
 
-    def timed(model: LanguageModel, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def timed(language_model: LanguageModel, candidates: Sequence[Candidate]) -> list[Candidate]:
         started = time.perf_counter()
-        scored = real(model, candidates)
+        scored = real(language_model, candidates)
         timing.scoring += time.perf_counter() - started
         distinct = {
             (c.window.document.doc_id, c.token_position, c.call): c for c in scored if c.gain is not None
         }
         for c in distinct.values():
             assert c.call is not None
-            z = [model.encode(linearise(call)) for call in (c.call, c.call.with_result(""))]
+            z = [language_model.encode(linearise(call)) for call in (c.call, c.call.with_result(""))]
             end = min(c.token_position + HORIZON, len(c.window.encoding.ids))
             timing.tokens_scored += sum(len(ids) + end - c.window.start for ids in z)
         timing.candidates += len(scored)

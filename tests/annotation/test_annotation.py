@@ -22,8 +22,13 @@ from toolformer.tools.base import Result
 from toolformer.tools.prompts import Prompt
 
 PROMPT = Prompt(
-    instruction="Add calls. You can call the API by writing \"[QA(question)]\". Here are some examples of API calls:",
-    examples=(("Joe Biden was born in Scranton.", 'Joe Biden was born in [QA("Where was Joe Biden born?")] Scranton.'),),
+    instruction='Add calls. You can call the API by writing "[QA(question)]". Here are some examples of API calls:',
+    examples=(
+        (
+            "Joe Biden was born in Scranton.",
+            'Joe Biden was born in [QA("Where was Joe Biden born?")] Scranton.',
+        ),
+    ),
 )
 QA = ToolSettings("qa", "QA", PROMPT, start_threshold=0.0, max_positions=4, samples=3, max_call_tokens=12)
 TEXTS = [
@@ -36,7 +41,10 @@ DOCUMENTS = [Document(f"d{n}", text, date=datetime.date(2020, 5, n + 1)) for n, 
 
 def whole_windows(language_model: LanguageModel, documents: list[Document] = DOCUMENTS) -> list[Window]:
     encodings = [language_model.encode_text(document.text) for document in documents]
-    return [Window(document, encoding, 0, len(encoding.ids)) for document, encoding in zip(documents, encodings, strict=True)]
+    return [
+        Window(document, encoding, 0, len(encoding.ids))
+        for document, encoding in zip(documents, encodings, strict=True)
+    ]
 
 
 def test_the_weights_are_those_of_the_paper_and_sum_to_one() -> None:
@@ -61,12 +69,20 @@ def test_sampled_calls_are_those_of_the_textbook(language_model: LanguageModel) 
     for proposal in propose(language_model, QA, whole_windows(language_model), seed=3):
         document = proposal.window.document
         expected = textbook.start_probabilities(language_model, QA, document.text)
-        allowed = [p if proposal.window.encoding.positions[i] is not None else None for i, p in enumerate(expected)]
+        allowed = [
+            p if proposal.window.encoding.positions[i] is not None else None for i, p in enumerate(expected)
+        ]
         assert sorted({c.token_position for c in proposal.candidates}) == choose_positions(allowed, 0.0, 4)
         for candidate in proposal.candidates:
             text = textbook.sample_call(
-                language_model, QA, document.text, document.doc_id, candidate.token_position, candidate.position,
-                candidate.sample, seed=3,
+                language_model,
+                QA,
+                document.text,
+                document.doc_id,
+                candidate.token_position,
+                candidate.position,
+                candidate.sample,
+                seed=3,
             )
             assert candidate.text == text
 
@@ -94,7 +110,14 @@ def test_a_forced_name_stands_in_every_sample(language_model: LanguageModel) -> 
         document = proposal.window.document
         for c in proposal.candidates:
             text = textbook.sample_call(
-                language_model, settings, document.text, document.doc_id, c.token_position, c.position, c.sample, seed=3
+                language_model,
+                settings,
+                document.text,
+                document.doc_id,
+                c.token_position,
+                c.position,
+                c.sample,
+                seed=3,
             )
             assert c.text == text and text.startswith("QA")
 
@@ -103,7 +126,16 @@ def test_draws_are_keyed_and_uniform() -> None:
     one = uniforms(0, "d", "qa", 3, 1, 1000)
     assert (one == uniforms(0, "d", "qa", 3, 1, 1000)).all()
     assert (one[:10] == uniforms(0, "d", "qa", 3, 1, 10)).all()
-    others = [uniforms(*key, 1000) for key in [(1, "d", "qa", 3, 1), (0, "e", "qa", 3, 1), (0, "d", "mt", 3, 1), (0, "d", "qa", 4, 1), (0, "d", "qa", 3, 2)]]
+    others = [
+        uniforms(*key, 1000)
+        for key in [
+            (1, "d", "qa", 3, 1),
+            (0, "e", "qa", 3, 1),
+            (0, "d", "mt", 3, 1),
+            (0, "d", "qa", 4, 1),
+            (0, "d", "qa", 3, 2),
+        ]
+    ]
     assert all((one != other).all() for other in others)
     assert abs(one.mean() - 0.5) < 0.05
 
@@ -130,12 +162,23 @@ def test_a_sample_is_a_call_or_has_a_reason(text: str, reason: str | None) -> No
 
 
 def candidate(window: Window, i: int, call: ApiCall | None, **fields: object) -> Candidate:
-    values = {"tool": "qa", "token_position": i, "start_probability": 0.5, "sample": 0, "text": "", "call": call}
+    values = {
+        "tool": "qa",
+        "token_position": i,
+        "start_probability": 0.5,
+        "sample": 0,
+        "text": "",
+        "call": call,
+    }
     return Candidate(window=window, **{**values, **fields})  # type: ignore[arg-type]
 
 
 def test_losses_and_gains_are_those_of_the_textbook(language_model: LanguageModel) -> None:
-    calls = [ApiCall("QA", "Who?", "Joe Biden", True), ApiCall("QA", "C:\\new\\table", "a \\ b"), ApiCall("QA", "", "x")]
+    calls = [
+        ApiCall("QA", "Who?", "Joe Biden", True),
+        ApiCall("QA", "C:\\new\\table", "a \\ b"),
+        ApiCall("QA", "", "x"),
+    ]
     candidates = [
         candidate(window, i, call)
         for window in whole_windows(language_model)
@@ -147,7 +190,9 @@ def test_losses_and_gains_are_those_of_the_textbook(language_model: LanguageMode
         text, i, call = one.window.document.text, one.token_position, one.call
         assert call is not None
         assert one.loss_result == pytest.approx(textbook.loss(language_model, text, i, call), abs=1e-4)
-        assert one.loss_no_result == pytest.approx(textbook.loss(language_model, text, i, call.with_result("")), abs=1e-4)
+        assert one.loss_no_result == pytest.approx(
+            textbook.loss(language_model, text, i, call.with_result("")), abs=1e-4
+        )
         assert one.loss_none == pytest.approx(textbook.loss(language_model, text, i, None), abs=1e-4)
         assert one.gain == pytest.approx(min(one.loss_none, one.loss_no_result) - one.loss_result)
 
@@ -157,7 +202,9 @@ def test_losses_do_not_depend_on_the_other_candidates(tiny_gpt2: LanguageModel) 
     call = ApiCall("QA", "Who?", "Joe")
     together = score(tiny_gpt2, [candidate(window, i, call) for i in range(len(window.ids))])
     for one in together:
-        assert score(tiny_gpt2, [candidate(window, one.token_position, call)])[0].gain == pytest.approx(one.gain, abs=1e-5)
+        assert score(tiny_gpt2, [candidate(window, one.token_position, call)])[0].gain == pytest.approx(
+            one.gain, abs=1e-5
+        )
 
 
 def test_the_call_survives_in_the_loss_of_a_long_text(tiny_gpt2: LanguageModel) -> None:
@@ -168,7 +215,10 @@ def test_the_call_survives_in_the_loss_of_a_long_text(tiny_gpt2: LanguageModel) 
     window = Window(document, encoding, 0, len(encoding.ids))
     first, second = score(
         tiny_gpt2,
-        [candidate(window, len(encoding.ids) - 5, ApiCall("QA", "Who?", result)) for result in ("people", "Monday Scranton")],
+        [
+            candidate(window, len(encoding.ids) - 5, ApiCall("QA", "Who?", result))
+            for result in ("people", "Monday Scranton")
+        ],
     )
     assert first.loss_result != second.loss_result
 
@@ -217,7 +267,9 @@ def test_every_distinct_call_is_executed_once_and_drops_have_reasons(tiny_gpt2: 
     first, second, _ = whole_windows(tiny_gpt2)
     tool = Recording()
     asked = [ApiCall("QA", "who", None, True), ApiCall("QA", "who"), ApiCall("QA", "")]
-    candidates = [candidate(window, 1, call, sample=n) for window in (first, second) for n, call in enumerate(asked)]
+    candidates = [
+        candidate(window, 1, call, sample=n) for window in (first, second) for n, call in enumerate(asked)
+    ]
     candidates.append(candidate(first, 1, None, status="malformed call"))
     done = execute(candidates, {"qa": tool})
     assert sorted(tool.asked) == [("", "d0"), ("", "d1"), ("who", "d0"), ("who", "d1")]
@@ -240,7 +292,9 @@ def test_a_translation_of_what_comes_later_is_dropped(tiny_gpt2: LanguageModel) 
     window = Window(document, encoding, 0, len(encoding.ids))
     places = {"before": 1, "after": len(encoding.ids) - 1}
     done = {
-        name: execute([candidate(window, i, ApiCall("MT", "O homem"), tool="translation")], {"translation": Recording()})[0]
+        name: execute(
+            [candidate(window, i, ApiCall("MT", "O homem"), tool="translation")], {"translation": Recording()}
+        )[0]
         for name, i in places.items()
     }
     assert done["before"].status == LOOK_AHEAD
@@ -253,12 +307,15 @@ def test_thresholds_are_applied_afterwards_and_texts_stay_unchanged(tiny_gpt2: L
     candidates = [
         candidate(window, 0, ApiCall("QA", "zero", "0"), loss_result=1.0, **losses),
         candidate(window, 3, ApiCall("QA", "worse", "1"), loss_result=2.2, sample=0, **losses),
-        candidate(window, 3, ApiCall("QA", "better \\ \"q\"", "2", True), loss_result=2.0, sample=1, **losses),
+        candidate(window, 3, ApiCall("QA", 'better \\ "q"', "2", True), loss_result=2.0, sample=1, **losses),
         candidate(window, 4, ApiCall("QA", "dropped"), status="no date"),
     ]
     rows = [row(one) for one in candidates]
     assert [kept.call.input for kept in keep(rows, {"qa": 0.5})["d0"]] == ["zero", 'better \\ "q"']
-    assert [kept.call.input for kept in keep(rows, {"qa": 1.0})["d0"]] == ["zero", 'better \\ "q"']  # gain exactly 1.0 is kept
+    assert [kept.call.input for kept in keep(rows, {"qa": 1.0})["d0"]] == [
+        "zero",
+        'better \\ "q"',
+    ]  # gain exactly 1.0 is kept
     assert [kept.call.input for kept in keep(rows, {"qa": 1.5})["d0"]] == ["zero"]
     assert keep(rows, {"qa": 2.5}) == {}
     merged = merge(window.document, keep(rows, {"qa": 0.5})["d0"])

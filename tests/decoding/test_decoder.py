@@ -23,7 +23,9 @@ PROMPTS = [
     "red",
     "Where was the average of the term",
 ]
-DOCUMENTS = [Document(f"p{n}", prompt, date=datetime.date(2021, 3, n + 1)) for n, prompt in enumerate(PROMPTS)]
+DOCUMENTS = [
+    Document(f"p{n}", prompt, date=datetime.date(2021, 3, n + 1)) for n, prompt in enumerate(PROMPTS)
+]
 
 
 class Shout:
@@ -80,7 +82,9 @@ def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt
         logits = logits.clone()
         for n, row in enumerate(rows):
             so_far = row.context + row.written
-            following = target[len(so_far)] if so_far == target[: len(so_far)] and len(so_far) < len(target) else 0
+            following = (
+                target[len(so_far)] if so_far == target[: len(so_far)] and len(so_far) < len(target) else 0
+            )
             logits[n, following] = 1e4
         return real(self, logits, rows, tries)
 
@@ -88,7 +92,11 @@ def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt
 
 
 def complete_forced(
-    monkeypatch: pytest.MonkeyPatch, model: LanguageModel, wanted: str, available: dict[str, Shout] | None = None, **settings: int
+    monkeypatch: pytest.MonkeyPatch,
+    model: LanguageModel,
+    wanted: str,
+    available: dict[str, Shout] | None = None,
+    **settings: int,
 ) -> Completion:
     prompt = "Joe Biden was born in"
     force(monkeypatch, model, prompt, wanted)
@@ -96,7 +104,9 @@ def complete_forced(
     return decoder.complete([prompt], DOCUMENTS[:1], max_new_tokens=30)[0]
 
 
-def test_a_call_is_run_and_its_result_inserted(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
+def test_a_call_is_run_and_its_result_inserted(
+    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
+) -> None:
     completion = complete_forced(monkeypatch, tiny_gpt2, ' the [QA("Where?") ->')
     assert completion.text.startswith(' the [QA("Where?") -> WHERE? 2021-03-01]')
     assert completion.call is not None and completion.call.input == "Where?"
@@ -105,7 +115,9 @@ def test_a_call_is_run_and_its_result_inserted(monkeypatch: pytest.MonkeyPatch, 
     assert completion.failed is None
 
 
-def test_calls_without_arguments_and_with_blanks_execute(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
+def test_calls_without_arguments_and_with_blanks_execute(
+    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
+) -> None:
     assert complete_forced(monkeypatch, tiny_gpt2, " [Calendar() ->").call is not None
     monkeypatch.undo()
     with_blanks = complete_forced(monkeypatch, tiny_gpt2, " [Calculator( 18 + 120 ) ->")
@@ -147,7 +159,9 @@ def test_a_call_that_fails_is_taken_back(
     assert " [" not in completion.text
 
 
-def test_a_tool_that_is_switched_off_is_never_named(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
+def test_a_tool_that_is_switched_off_is_never_named(
+    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
+) -> None:
     available = tools()
     prompts = PROMPTS * 2
     Decoder(tiny_gpt2, available, k=400).complete(prompts, max_new_tokens=9, allowed={"calendar"})

@@ -39,13 +39,48 @@ ROWS: list[tuple[str, str, int, int, str, str, str, float | None]] = [
 ]
 NAMES = {"calculator": "Calculator", "calendar": "Calendar", "qa": "QA"}
 FUNNEL = {
-    "calculator": {"documents": 40, "selected": 9, "positions": 50, "sampled": 120, "executed": 80, "scored": 60, "kept": 1}
-    | {"reasons": {"numbers that compute": 9, "fewer than three numbers": 31}, "drop_reasons": {"invalid expression": 40}},
-    "calendar": {"documents": 40, "selected": 30, "positions": 20, "sampled": 90, "executed": 90, "scored": 90, "kept": 2}
+    "calculator": {
+        "documents": 40,
+        "selected": 9,
+        "positions": 50,
+        "sampled": 120,
+        "executed": 80,
+        "scored": 60,
+        "kept": 1,
+    }
+    | {
+        "reasons": {"numbers that compute": 9, "fewer than three numbers": 31},
+        "drop_reasons": {"invalid expression": 40},
+    },
+    "calendar": {
+        "documents": 40,
+        "selected": 30,
+        "positions": 20,
+        "sampled": 90,
+        "executed": 90,
+        "scored": 90,
+        "kept": 2,
+    }
     | {"reasons": {}, "drop_reasons": {}},
-    "qa": {"documents": 40, "selected": 40, "positions": 100, "sampled": 400, "executed": 350, "scored": 300, "kept": 2}
+    "qa": {
+        "documents": 40,
+        "selected": 40,
+        "positions": 100,
+        "sampled": 400,
+        "executed": 350,
+        "scored": 300,
+        "kept": 2,
+    }
     | {"reasons": {"selected": 40}, "drop_reasons": {"<b>odd</b> | reason": 50}},
-    "search": {"documents": 40, "selected": 40, "positions": 0, "sampled": 0, "executed": 0, "scored": 0, "kept": 0}
+    "search": {
+        "documents": 40,
+        "selected": 40,
+        "positions": 0,
+        "sampled": 0,
+        "executed": 0,
+        "scored": 0,
+        "kept": 0,
+    }
     | {"reasons": {}, "drop_reasons": {}},
 }
 
@@ -60,8 +95,18 @@ def write_annotation(folder: Path, rows: Sequence[Any] = ROWS, threshold: float 
     candidates, kept = [], {}
     for doc_id, tool, position, sample, call_input, result, status, gain in rows:
         candidates.append(
-            {"doc_id": doc_id, "tool": tool, "position": position, "token_position": 1, "start_probability": 0.5}
-            | {"sample": sample, "call": linearise(call_of(tool, call_input, None)).strip(), "call_input": call_input}
+            {
+                "doc_id": doc_id,
+                "tool": tool,
+                "position": position,
+                "token_position": 1,
+                "start_probability": 0.5,
+            }
+            | {
+                "sample": sample,
+                "call": linearise(call_of(tool, call_input, None)).strip(),
+                "call_input": call_input,
+            }
             | {"result": result, "status": status, "gain": gain}
             | {"loss_result": gain, "loss_no_result": gain, "loss_none": gain}
         )
@@ -69,21 +114,32 @@ def write_annotation(folder: Path, rows: Sequence[Any] = ROWS, threshold: float 
             kept[doc_id, tool, position] = (call_of(tool, call_input, result), gain)
     augmented, plain = [], []
     for doc_id, text in TEXTS.items():
-        calls = [(position, tool, *value) for (doc, tool, position), value in sorted(kept.items()) if doc == doc_id]
+        calls = [
+            (position, tool, *value) for (doc, tool, position), value in sorted(kept.items()) if doc == doc_id
+        ]
         if calls:
             rest = {"url": None, "date": None, "doc_id": doc_id}
             inserted = insert(text, [(position, call) for position, _, call, _ in calls])
             listed = [
-                {"position": p, "tool": t, "input": c.input, "result": c.result, "gain": g} for p, t, c, g in calls
+                {"position": p, "tool": t, "input": c.input, "result": c.result, "gain": g}
+                for p, t, c, g in calls
             ]
             augmented.append({"text": inserted, "calls": listed, **rest})
             plain.append({"text": text, "calls": [], **rest})
     floats = ("gain", "loss_result", "loss_no_result", "loss_none")
     schema = pa.schema(
-        [(key, pa.float64()) if key in floats else pa.field(key, _kind(value)) for key, value in candidates[0].items()]
+        [
+            (key, pa.float64()) if key in floats else pa.field(key, _kind(value))
+            for key, value in candidates[0].items()
+        ]
     )
     pq.write_table(pa.Table.from_pylist(candidates, schema=schema), folder / "candidates.parquet")
-    call_type = [("position", pa.int64()), ("tool", pa.string()), ("input", pa.string()), ("result", pa.string())]
+    call_type = [
+        ("position", pa.int64()),
+        ("tool", pa.string()),
+        ("input", pa.string()),
+        ("result", pa.string()),
+    ]
     dataset = pa.schema(
         [("text", pa.string()), ("calls", pa.list_(pa.struct([*call_type, ("gain", pa.float64())])))]
         + [(key, pa.string()) for key in ("url", "date", "doc_id")]
@@ -118,7 +174,12 @@ def log_run(
 
 
 def accuracy(task: str, value: float, n: int = 1000, **shares: float) -> dict[str, float]:
-    found = {f"{task}/score": value, f"{task}/ci_low": value - 2, f"{task}/ci_high": value + 2, f"{task}/n": float(n)}
+    found = {
+        f"{task}/score": value,
+        f"{task}/ci_low": value - 2,
+        f"{task}/ci_high": value + 2,
+        f"{task}/n": float(n),
+    }
     if shares:
         found[f"{task}/call_share"] = sum(shares.values())
     return found | {f"{task}/call_share/{tool}": share for tool, share in shares.items()}
@@ -161,11 +222,25 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
         if wikitext is not None:
             metrics |= perplexity("wikitext_perplexity", wikitext)
         lineage = {"lineage.train_run_id": train} if train else {}
-        log_run(tracker, "evaluate", metrics, fingerprint=system, system=system, **{"decoding.k": "10"}, **lineage)
+        log_run(
+            tracker, "evaluate", metrics, fingerprint=system, system=system, **{"decoding.k": "10"}, **lineage
+        )
     # A run of a sweep over k must not stand in for the plain one.
-    log_run(tracker, "evaluate", accuracy("svamp", 77.0), fingerprint="k", system="toolformer", **{"decoding.k": "1"})
     log_run(
-        tracker, "evaluate", accuracy("svamp", 33.0), fingerprint="other", system="toolformer", experiment="other"
+        tracker,
+        "evaluate",
+        accuracy("svamp", 77.0),
+        fingerprint="k",
+        system="toolformer",
+        **{"decoding.k": "1"},
+    )
+    log_run(
+        tracker,
+        "evaluate",
+        accuracy("svamp", 33.0),
+        fingerprint="other",
+        system="toolformer",
+        experiment="other",
     )
     return tracker
 

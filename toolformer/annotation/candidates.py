@@ -110,7 +110,9 @@ def windows(
         UserError: the tool's prompt leaves no room for a text.
     """
     room = language_model.context_length - settings.max_call_tokens - 16
-    longest = (room - len(language_model.own_prefix) - len(language_model.encode(settings.prompt.fill("")))) // 2
+    longest = (
+        room - len(language_model.own_prefix) - len(language_model.encode(settings.prompt.fill("")))
+    ) // 2
     if longest < 16:
         raise UserError(
             f"tool.{settings.key}: its prompt does not fit into the context of {language_model.context_length} tokens "
@@ -118,7 +120,11 @@ def windows(
         )
     found: list[Window] = []
     for begin, stop in spans:
-        inside = [n for n, position in enumerate(encoding.positions) if position is not None and begin <= position < stop]
+        inside = [
+            n
+            for n, position in enumerate(encoding.positions)
+            if position is not None and begin <= position < stop
+        ]
         if not inside:
             continue
         start, end = inside[0], _last_token(encoding, stop)

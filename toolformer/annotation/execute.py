@@ -34,7 +34,9 @@ def execute(candidates: Sequence[Candidate], tools: Mapping[str, Tool]) -> list[
 
 
 def _usable(result: Result) -> Result:
-    return Result(reason="empty result") if result.text is not None and not clean_result(result.text) else result
+    return (
+        Result(reason="empty result") if result.text is not None and not clean_result(result.text) else result
+    )
 
 
 def _without_look_ahead(candidate: Candidate) -> Candidate:

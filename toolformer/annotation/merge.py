@@ -34,7 +34,9 @@ def row(candidate: Candidate) -> dict[str, object]:
         "token_position": candidate.token_position,
         "start_probability": candidate.start_probability,
         "sample": candidate.sample,
-        "call": linearise(ApiCall(call.tool, call.input, None, call.quoted)).strip() if call else candidate.text,
+        "call": linearise(ApiCall(call.tool, call.input, None, call.quoted)).strip()
+        if call
+        else candidate.text,
         "call_input": call.input if call else None,
         "result": call.result if call else None,
         "status": candidate.status,
@@ -66,7 +68,9 @@ def keep(rows: Iterable[Mapping[str, object]], thresholds: Mapping[str, float]) 
         if known is None or (gain, -sample) > (known[0], -known[1]):
             best[doc_id, tool, position] = (gain, sample, kept)
     documents: dict[str, list[KeptCall]] = {}
-    for (doc_id, _, _), (_, _, kept) in sorted(best.items(), key=lambda item: (item[0][0], item[0][2], item[0][1])):
+    for (doc_id, _, _), (_, _, kept) in sorted(
+        best.items(), key=lambda item: (item[0][0], item[0][2], item[0][1])
+    ):
         documents.setdefault(doc_id, []).append(kept)
     return documents
 
@@ -76,7 +80,13 @@ def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
     return {
         "text": insert(document.text, [(one.position, one.call) for one in kept]),
         "calls": [
-            {"position": one.position, "tool": one.tool, "input": one.call.input, "result": one.call.result, "gain": one.gain}
+            {
+                "position": one.position,
+                "tool": one.tool,
+                "input": one.call.input,
+                "result": one.call.result,
+                "gain": one.gain,
+            }
             for one in kept
         ],
         "url": document.url,

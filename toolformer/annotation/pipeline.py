@@ -37,7 +37,11 @@ class Annotator:
     """A language model that proposes calls of tools and weighs their results."""
 
     def __init__(
-        self, language_model: LanguageModel, settings: Sequence[ToolSettings], tools: Mapping[str, Tool], seed: int = 0
+        self,
+        language_model: LanguageModel,
+        settings: Sequence[ToolSettings],
+        tools: Mapping[str, Tool],
+        seed: int = 0,
     ) -> None:
         self.language_model = language_model
         self.settings = list(settings)
@@ -47,7 +51,9 @@ class Annotator:
 
     def annotate(self, documents: Sequence[Document]) -> Annotation:
         """Every candidate call of every tool for each document, executed and scored."""
-        encodings = {document.doc_id: self.language_model.encode_text(document.text) for document in documents}
+        encodings = {
+            document.doc_id: self.language_model.encode_text(document.text) for document in documents
+        }
         funnel: dict[str, dict[str, Any]] = {}
         candidates: list[Candidate] = []
         for settings in self.settings:

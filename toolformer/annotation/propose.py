@@ -84,7 +84,11 @@ def draw(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 def choose_positions(probabilities: Sequence[float | None], threshold: float, most: int) -> list[int]:
     """I = {i : p_i > τ_s}, the `most` likeliest of them, in the text's order."""
-    above = [i for i, probability in enumerate(probabilities) if probability is not None and probability > threshold]
+    above = [
+        i
+        for i, probability in enumerate(probabilities)
+        if probability is not None and probability > threshold
+    ]
     likeliest = sorted(above, key=lambda i: (-(probabilities[i] or 0.0), i))[:most]
     return sorted(likeliest)
 
@@ -106,7 +110,9 @@ def read_sample(text: str, settings: ToolSettings) -> tuple[str, ApiCall | None,
 
 def _shared_prefix(language_model: LanguageModel, settings: ToolSettings) -> Prefix:
     # The blank after "Input:" may join the text's first word: it is left to each text.
-    return language_model.prefix(language_model.own_prefix + language_model.encode(settings.prompt.prefix().rstrip()))
+    return language_model.prefix(
+        language_model.own_prefix + language_model.encode(settings.prompt.prefix().rstrip())
+    )
 
 
 def _batches(windows: Sequence[Window]) -> Iterator[list[int]]:
@@ -123,7 +129,11 @@ def _batches(windows: Sequence[Window]) -> Iterator[list[int]]:
 
 
 def _propose_batch(
-    language_model: LanguageModel, settings: ToolSettings, windows: Sequence[Window], prefix: Prefix, seed: int
+    language_model: LanguageModel,
+    settings: ToolSettings,
+    windows: Sequence[Window],
+    prefix: Prefix,
+    seed: int,
 ) -> list[Proposal]:
     contexts: list[list[int]] = []
     shared: Prefix | None = prefix
@@ -184,7 +194,14 @@ def _sample(
 
     grown = [
         [
-            _Branch(row, i, probabilities[row][i] or 0.0, sample, _draws(settings, windows[row], i, sample, seed), [*name])
+            _Branch(
+                row,
+                i,
+                probabilities[row][i] or 0.0,
+                sample,
+                _draws(settings, windows[row], i, sample, seed),
+                [*name],
+            )
             for i in chosen[row]
             for sample in range(settings.samples)
         ]

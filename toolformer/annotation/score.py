@@ -35,13 +35,15 @@ def score(language_model: LanguageModel, candidates: Sequence[Candidate]) -> lis
             calls.setdefault((_place(candidate), candidate.call), candidate)
     with_call = _losses_with_calls(language_model, list(calls.values()))
     losses = dict(zip(calls, with_call, strict=True))
-    plain = _losses_without_calls(language_model, [candidate for candidate in calls.values()])
+    plain = _losses_without_calls(language_model, list(calls.values()))
     scored: list[Candidate] = []
     for candidate in candidates:
         if candidate.status == SCORED and candidate.call is not None:
             place = _place(candidate)
             result, no_result = losses[place, candidate.call]
-            candidate = replace(candidate, loss_result=result, loss_no_result=no_result, loss_none=plain[place])
+            candidate = replace(
+                candidate, loss_result=result, loss_no_result=no_result, loss_none=plain[place]
+            )
         scored.append(candidate)
     return scored
 
@@ -63,7 +65,9 @@ def _targets(candidate: Candidate) -> tuple[list[int], list[int]]:
     return ids[candidate.window.start : i], ids[i : i + HORIZON]
 
 
-def _losses_with_calls(language_model: LanguageModel, candidates: Sequence[Candidate]) -> list[tuple[float, float]]:
+def _losses_with_calls(
+    language_model: LanguageModel, candidates: Sequence[Candidate]
+) -> list[tuple[float, float]]:
     """(L(e(c, r)), L(e(c, ε))) of each candidate: the call stands before the whole text."""
     sequences: list[list[int]] = []
     keep: list[int] = []
@@ -78,7 +82,9 @@ def _losses_with_calls(language_model: LanguageModel, candidates: Sequence[Candi
     return list(zip(losses[::2], losses[1::2], strict=True))
 
 
-def _losses_without_calls(language_model: LanguageModel, candidates: Sequence[Candidate]) -> dict[_Place, float]:
+def _losses_without_calls(
+    language_model: LanguageModel, candidates: Sequence[Candidate]
+) -> dict[_Place, float]:
     """L_i(ε) of every place, one pass for each window.
 
     The first token of a text has no context: the document start stands in for it, in a pass of its own, since with it
@@ -107,7 +113,9 @@ def _losses_without_calls(language_model: LanguageModel, candidates: Sequence[Ca
     return losses
 
 
-def _fitted(language_model: LanguageModel, head: list[int], context: list[int], targets: list[int]) -> list[int]:
+def _fitted(
+    language_model: LanguageModel, head: list[int], context: list[int], targets: list[int]
+) -> list[int]:
     """[head, context, targets], the context cut on its left if the model's context is shorter."""
     room = language_model.context_length + 1 - len(head) - len(targets)
     return head + (context[-room:] if 0 < room < len(context) else context) + targets

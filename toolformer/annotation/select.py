@@ -17,10 +17,15 @@ from toolformer.documents import Document
 
 Identify = Callable[[str], tuple[str, float]]
 
-_TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\u0e00-\u0e7f]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\u0e00-\u0e7f]+")
+_TOKEN = re.compile(
+    r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\u0e00-\u0e7f]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\u0e00-\u0e7f]+"
+)
 _DATE = re.compile(r"\b\d{1,4}([/.\-])\d{1,2}\1\d{1,4}\b|\b\d{1,2}:\d{2}\b")
 _NUMBER = re.compile(r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w]|[.,]\d)")
-_CUE = re.compile(r"(?:=|\bequals\b|\bequal to\b|\btotal of\b|\baverage of\b)\s*(?:about |around |only |exactly )?[$€£]?\s*-?\d", re.I)
+_CUE = re.compile(
+    r"(?:=|\bequals\b|\bequal to\b|\btotal of\b|\baverage of\b)\s*(?:about |around |only |exactly )?[$€£]?\s*-?\d",
+    re.I,
+)
 _LETTER = re.compile(r"[^\W\d_]")
 
 WINDOW = 100
@@ -108,7 +113,9 @@ def _computes(found: list[Number]) -> bool:
         for a, b in itertools.combinations(range(len(near)), 2):
             wanted = _results(near[a].value, near[b].value)
             for c, number in enumerate(near):
-                if c not in (a, b) and any(_rounded(value, number.decimals) == number.value for value in wanted):
+                if c not in (a, b) and any(
+                    _rounded(value, number.decimals) == number.value for value in wanted
+                ):
                     return True
     return False
 
@@ -130,7 +137,10 @@ def _has_foreign_middle(paragraph: str, identify: Identify) -> bool:
     tokens = [(match.start(), match.end()) for match in _TOKEN.finditer(paragraph)]
     if len(tokens) < CHUNK + 2:
         return False
-    labels = [_label(paragraph[tokens[n][0] : tokens[n + CHUNK - 1][1]], identify) for n in range(len(tokens) - CHUNK + 1)]
+    labels = [
+        _label(paragraph[tokens[n][0] : tokens[n + CHUNK - 1][1]], identify)
+        for n in range(len(tokens) - CHUNK + 1)
+    ]
     for n, label in enumerate(labels):
         if label not in (None, "en") and _english(paragraph, tokens, labels, 0, n, identify):
             if _english(paragraph, tokens, labels, n + CHUNK, len(tokens), identify):
@@ -139,7 +149,12 @@ def _has_foreign_middle(paragraph: str, identify: Identify) -> bool:
 
 
 def _english(
-    paragraph: str, tokens: list[tuple[int, int]], labels: list[str | None], start: int, end: int, identify: Identify
+    paragraph: str,
+    tokens: list[tuple[int, int]],
+    labels: list[str | None],
+    start: int,
+    end: int,
+    identify: Identify,
 ) -> bool:
     """Whether tokens [start, end) hold an English chunk; at a paragraph's edge a shorter one will do."""
     if end - start >= CHUNK:

@@ -118,7 +118,11 @@ class Decoder:
         model = self.language_model
         encoded = [model.own_prefix + model.encode(prompt) for prompt in prompts]
         encoded = [ids or model.document_start() for ids in encoded]
-        room = model.context_length - max_new_tokens - self.max_calls * (self.max_call_tokens + self.max_result_tokens)
+        room = (
+            model.context_length
+            - max_new_tokens
+            - self.max_calls * (self.max_call_tokens + self.max_result_tokens)
+        )
         if room < 1:
             raise UserError(
                 f"decoding: {max_new_tokens} new tokens and a call do not fit into the model's context of "
@@ -180,8 +184,12 @@ class Decoder:
         chosen: list[int] = []
         for n, row in enumerate(rows):
             if row.call_start is not None:
-                names = [ids for ids in tries if ids[: self._since_start(row)] == row.written[row.call_start + 1 :]]
-                following = sorted({ids[self._since_start(row)] for ids in names if len(ids) > self._since_start(row)})
+                names = [
+                    ids for ids in tries if ids[: self._since_start(row)] == row.written[row.call_start + 1 :]
+                ]
+                following = sorted(
+                    {ids[self._since_start(row)] for ids in names if len(ids) > self._since_start(row)}
+                )
                 ended = any(len(ids) == self._since_start(row) for ids in names)
                 if following and not ended:
                     best = logits[n, torch.tensor(following, device=logits.device)].argmax()
@@ -258,7 +266,9 @@ class Decoder:
                 answered = run_safely(
                     self.tools[key], [call.input for _, call in calling], [row.document for row, _ in calling]
                 )
-                results.update({row.index: result for (row, _), result in zip(calling, answered, strict=True)})
+                results.update(
+                    {row.index: result for (row, _), result in zip(calling, answered, strict=True)}
+                )
         for row in rows:
             yield results.get(row.index, Result(reason=NOT_ALLOWED))
 

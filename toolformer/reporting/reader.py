@@ -1,4 +1,4 @@
-"""What a report needs, read from the runs into plain data; the only part of the report that knows the tracker.
+"""What a report needs, read from the runs into plain data; the only part of it that knows the tracker.
 
 For each system and task the newest finished evaluation counts, and the newest finished annotation; nothing is
 computed by a model here.
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -297,7 +298,7 @@ def _examples(scored: Any, kept: set[tuple[str, str, int]]) -> list[Example]:
 
 def _texts(path: Path, doc_ids: set[str]) -> dict[str, str]:
     table = ds.dataset(path, format="parquet").to_table(
-        columns=["doc_id", "text"], filter=ds.field("doc_id").isin(sorted(doc_ids))
+        columns=["doc_id", "text"], filter=ds.field("doc_id").isin(pa.array(sorted(doc_ids), pa.string()))
     )
     return dict(zip(table["doc_id"].to_pylist(), table["text"].to_pylist(), strict=True))
 

@@ -273,7 +273,7 @@ def _template() -> Template:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    return environment.get_template("report.html.j2")
+    return environment.get_template("report.html")
 
 
 def _finalize(value: Any) -> Any:

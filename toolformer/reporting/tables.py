@@ -129,7 +129,8 @@ def content(evidence: Evidence) -> Content:
     )
     caption = (
         "Calls that the filter kept, best first, and a few that it rejected, in their texts. The gain is L⁻ − L⁺ in "
-        "nats: how much easier the following tokens become by the call's result."
+        "nats: how much easier the following tokens become by the call's result. A rejected call stands alone where "
+        "its text kept no call, since the run does not hold such texts."
     )
     title = "Toolformer: measured beside the paper"
     if evidence.experiment:
@@ -214,9 +215,9 @@ def scores(evidence: Evidence, key: str, number: str, title: str, tasks: Sequenc
 def perplexity(evidence: Evidence) -> Table:
     """Table 8; perplexity with calls would need a sum over all calls, so Toolformer itself has no row."""
     caption = (
-        "Calls disabled; lower is better; 95 % intervals in brackets, our best system in bold. Held-out text stands "
-        "in for the paper's CCNet. A perplexity depends on the tokenizer and the text: compare our rows with each "
-        "other, not with the paper's."
+        "Perplexity per token with calls disabled; lower is better; 95 % intervals in brackets, our best system "
+        "in bold. Held-out text stands in for the paper's CCNet. A perplexity depends on the tokenizer and the "
+        "text: compare our rows with each other, not with the paper's."
     )
     systems = tuple(system for system in SYSTEMS if system != "toolformer")
     tasks = ("wikitext_perplexity", "heldout_perplexity")
@@ -250,7 +251,7 @@ def _systems_by_tasks(
     rows = []
     for system in systems:
         theirs = paper.SYSTEMS[system]
-        cells = [Cell(SYSTEMS[system], "" if theirs == SYSTEMS[system] else f"paper: {theirs}")]
+        cells = [Cell(SYSTEMS[system], "" if theirs == SYSTEMS[system] else f"(paper: {theirs})")]
         absent = [task for task in tasks if task not in UNAVAILABLE and (system, task) not in evidence.scores]
         for task in tasks:
             score = evidence.scores.get((system, task))

@@ -43,7 +43,9 @@ class Tool(Protocol):
 class TextGenerator(Protocol):
     """A language model as a tool needs it: greedy continuations, cut before the first stop text."""
 
-    def __call__(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]: ...
+    def __call__(
+        self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()
+    ) -> list[str]: ...
 
 
 def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
@@ -53,6 +55,8 @@ def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document])
         if len(answered) != len(inputs):
             raise ValueError(f"{len(answered)} results for {len(inputs)} inputs")
     except Exception as error:  # a user's tool may do anything
-        log.warning("%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), type(error).__name__, error)
+        log.warning(
+            "%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), type(error).__name__, error
+        )
         return [Result(reason=f"tool failed ({type(error).__name__})") for _ in inputs]
     return answered

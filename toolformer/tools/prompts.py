@@ -29,7 +29,7 @@ class Prompt:
 
 QA = Prompt(
     "Your task is to add calls to a Question Answering API to a piece of text. The questions should help you get "
-    "information required to complete the text. You can call the API by writing \"[QA(question)]\" where \"question\" is "
+    'information required to complete the text. You can call the API by writing "[QA(question)]" where "question" is '
     "the question you want to ask. Here are some examples of API calls:",
     (
         (
@@ -47,7 +47,7 @@ QA = Prompt(
 
 CALCULATOR = Prompt(
     "Your task is to add calls to a Calculator API to a piece of text. The calls should help you get information "
-    "required to complete the text. You can call the API by writing \"[Calculator(expression)]\" where \"expression\" is "
+    'required to complete the text. You can call the API by writing "[Calculator(expression)]" where "expression" is '
     "the expression to be computed. Here are some examples of API calls:",
     (
         (
@@ -79,7 +79,7 @@ CALCULATOR = Prompt(
 
 SEARCH = Prompt(
     "Your task is to complete a given piece of text. You can use a Wikipedia Search API to look up information. You can "
-    "do so by writing \"[WikiSearch(term)]\" where \"term\" is the search term you want to look up. Here are some "
+    'do so by writing "[WikiSearch(term)]" where "term" is the search term you want to look up. Here are some '
     "examples of API calls:",
     (
         (
@@ -104,7 +104,7 @@ SEARCH = Prompt(
 
 TRANSLATION = Prompt(
     "Your task is to complete a given piece of text by using a Machine Translation API. You can do so by writing "
-    "\"[MT(text)]\" where text is the text to be translated into English. Here are some examples:",
+    '"[MT(text)]" where text is the text to be translated into English. Here are some examples:',
     (
         (
             'He has published one book: O homem suprimido ("The Supressed Man")',
@@ -126,7 +126,7 @@ TRANSLATION = Prompt(
 
 CALENDAR = Prompt(
     "Your task is to add calls to a Calendar API to a piece of text. The API calls should help you get information "
-    "required to complete the text. You can call the API by writing \"[Calendar()]\" Here are some examples of API "
+    'required to complete the text. You can call the API by writing "[Calendar()]" Here are some examples of API '
     "calls:",
     (
         ("Today is the first Friday of the year.", "Today is the first [Calendar()] Friday of the year."),
@@ -134,7 +134,10 @@ CALENDAR = Prompt(
             "The president of the United States is Joe Biden.",
             "The president of the United States is [Calendar()] Joe Biden.",
         ),
-        ("The current day of the week is Wednesday.", "The current day of the week is [Calendar()] Wednesday."),
+        (
+            "The current day of the week is Wednesday.",
+            "The current day of the week is [Calendar()] Wednesday.",
+        ),
         (
             "The number of days from now until Christmas is 30.",
             "The number of days from now until Christmas is [Calendar()] 30.",
@@ -146,5 +149,11 @@ CALENDAR = Prompt(
     ),
 )
 
-PROMPTS = {"calculator": CALCULATOR, "calendar": CALENDAR, "search": SEARCH, "qa": QA, "translation": TRANSLATION}
+PROMPTS = {
+    "calculator": CALCULATOR,
+    "calendar": CALENDAR,
+    "search": SEARCH,
+    "qa": QA,
+    "translation": TRANSLATION,
+}
 """By the tool's key in configuration."""

@@ -17,8 +17,16 @@ EXAMPLES = (
         "What do honey bees make besides honey?",
         "wax",
     ),
-    ("Lake Titicaca > Lake Titicaca lies in the Andes, between Bolivia and Peru.", "Where is Lake Titicaca?", "the Andes"),
-    ("Marie Curie > Marie Curie, born in 1867, discovered polonium and radium.", "Who discovered radium?", "Marie Curie"),
+    (
+        "Lake Titicaca > Lake Titicaca lies in the Andes, between Bolivia and Peru.",
+        "Where is Lake Titicaca?",
+        "the Andes",
+    ),
+    (
+        "Marie Curie > Marie Curie, born in 1867, discovered polonium and radium.",
+        "Who discovered radium?",
+        "Marie Curie",
+    ),
 )
 LONGEST_QUESTION = 300
 _UNKNOWN = {"unknown", "none", "no answer", "i don't know", "i do not know", "not known", "n/a"}
@@ -55,7 +63,9 @@ class QuestionAnswering:
         questions = [" ".join(text.split()) for text in inputs]
         results: list[Result | None] = [_refusal(question) for question in questions]
         asked = [n for n, result in enumerate(results) if result is None]
-        found = self.retriever.retrieve([questions[n] for n in asked], self.passages, [documents[n] for n in asked])
+        found = self.retriever.retrieve(
+            [questions[n] for n in asked], self.passages, [documents[n] for n in asked]
+        )
         prompts: dict[int, str] = {}
         for n, passages in zip(asked, found, strict=True):
             if passages:
@@ -63,7 +73,11 @@ class QuestionAnswering:
             else:
                 results[n] = Result(reason="no passage found")
         distinct = sorted(set(prompts.values()))
-        answers = dict(zip(distinct, self.generate(distinct, self.max_new_tokens, ("\n",)), strict=True)) if distinct else {}
+        answers = (
+            dict(zip(distinct, self.generate(distinct, self.max_new_tokens, ("\n",)), strict=True))
+            if distinct
+            else {}
+        )
         for n, text in prompts.items():
             results[n] = short_answer(answers[text])
         return [result or Result(reason="no answer") for result in results]

@@ -132,7 +132,10 @@ class BM25:
             return []
         wanted = min(k + SPARE, len(self.passages))
         vocabulary = self._index.vocab_dict
-        tokens = [[word for word in words if word in vocabulary] for words in self._tokenize([q[:2000] for q in queries])]
+        tokens = [
+            [word for word in words if word in vocabulary]
+            for words in self._tokenize([q[:2000] for q in queries])
+        ]
         asked = [n for n, words in enumerate(tokens) if words]
         found: list[list[Passage]] = [[] for _ in queries]
         if not asked:
@@ -186,7 +189,9 @@ class WikiSearch:
         found = self.retriever.retrieve([inputs[n] for n in asked], 1, [documents[n] for n in asked])
         results = [Result(reason="empty search term") for _ in inputs]
         for n, passages in zip(asked, found, strict=True):
-            results[n] = Result(snippet(passages[0], self.max_words)) if passages else Result(reason="nothing found")
+            results[n] = (
+                Result(snippet(passages[0], self.max_words)) if passages else Result(reason="nothing found")
+            )
         return results
 
 

@@ -50,7 +50,8 @@ class FewShotTranslator:
         """See `Translator`."""
         shown = "".join(f"{language}: {text}\nEnglish: {english}\n\n" for language, text, english in EXAMPLES)
         prompts = [
-            f"{shown}{LANGUAGES.get(code, code)}: {text}\nEnglish:" for text, code in zip(texts, languages, strict=True)
+            f"{shown}{LANGUAGES.get(code, code)}: {text}\nEnglish:"
+            for text, code in zip(texts, languages, strict=True)
         ]
         return [text.strip() for text in self.generate(prompts, self.max_new_tokens, ("\n",))]
 

@@ -1,0 +1,116 @@
+"""What is read from real runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.reporting.conftest import ROWS, TEXTS, accuracy, log_run, write_annotation
+from toolformer.errors import UserError
+from toolformer.reporting import paper, reader
+from toolformer.reporting.reader import Counts
+from toolformer.tracking import Tracker
+
+
+def test_the_newest_run_counts_for_each_system_and_task(tracker: Tracker) -> None:
+    scores = reader.read(tracker, "default").scores
+    assert scores["model", "svamp"].value == 4.0  # not the older 99.0
+    assert scores["model", "dateset"].n == 9400
+    assert ("model", "asdiv") not in scores
+    score = scores["toolformer", "svamp"]
+    assert (score.low, score.value, score.high, score.n) == (10.34, 12.34, 14.34, 1000)
+    assert score.call_share == 0.75 and score.tool_shares == {"calculator": 0.5, "qa": 0.25}
+    assert scores["model", "wikitext_perplexity"].value == 20.5
+
+
+def test_a_sweep_over_k_does_not_stand_in_for_the_plain_run(tracker: Tracker) -> None:
+    assert 77.0 not in {score.value for score in reader.read(tracker).scores.values()}
+
+
+def test_an_experiment_can_be_singled_out(tracker: Tracker) -> None:
+    evidence = reader.read(tracker, "other")
+    assert {key: score.value for key, score in evidence.scores.items()} == {("toolformer", "svamp"): 33.0}
+    assert evidence.annotation is None and not evidence.trained
+    assert reader.read(tracker).scores["toolformer", "svamp"].value == 33.0
+    with pytest.raises(UserError, match="no finished run is of the experiment absent: .*name=absent"):
+        reader.read(tracker, "absent")
+
+
+def test_table_2_is_counted_from_the_candidates(tracker: Tracker) -> None:
+    annotation = reader.read(tracker, "default").annotation
+    assert annotation is not None
+    # Two samples at one place are one call; a text with two calls is one example.
+    assert annotation.counts["calculator", 0.5] == Counts(examples=1, calls=2)
+    assert annotation.counts["calculator", 1.0] == Counts(examples=1, calls=1)
+    assert annotation.counts["calendar", 1.0] == Counts(examples=1, calls=2)
+    assert annotation.counts["calendar", 2.0] == Counts(examples=1, calls=1)  # the threshold itself is kept
+    assert annotation.counts["qa", 2.0] == Counts(examples=1, calls=1)
+    assert annotation.counts["search", 0.5] == Counts(0, 0)  # tried, nothing found
+    assert ("translation", 0.5) not in annotation.counts  # not tried
+
+
+def test_examples_are_kept_calls_and_near_and_far_misses(tracker: Tracker) -> None:
+    annotation = reader.read(tracker, "default").annotation
+    assert annotation is not None
+    shown = [(one.doc_id, one.position, one.gain, one.kept) for one in annotation.examples]
+    assert shown == [
+        ("math", 77, 2.5, True),
+        ("nile", 37, 2.08, True),
+        ("date", 35, 2.0, True),
+        ("date", 51, 1.5, True),
+        ("evil", 10, 1.2, True),
+        ("math", 60, 0.75, False),
+        ("lost", 3, 0.1, False),
+        ("math", 10, -0.5, False),
+    ]
+    by_document = {one.doc_id: one for one in annotation.examples}
+    assert by_document["nile"].text == TEXTS["nile"] and by_document["lost"].text is None
+    assert by_document["nile"].call.quoted and by_document["nile"].call.result == "6,853 km"
+
+
+def test_the_lineage_is_followed(tracker: Tracker) -> None:
+    evidence = reader.read(tracker, "default")
+    assert sorted(note.system for note in evidence.lineage) == ["augmented", "plain"]
+    assert evidence.remarks == () and set(evidence.trained) == {"augmented", "plain"}
+
+
+def test_a_newer_annotation_than_the_evaluated_one_is_remarked(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    old = log_run(tracker, "generate", fingerprint="1", files=write_annotation(tmp_path))
+    train = log_run(tracker, "train", data="augmented", **{"lineage.dataset_run_id": old})
+    lineage = {"lineage.train_run_id": train, "lineage.dataset_run_id": old}
+    log_run(tracker, "evaluate", accuracy("svamp", 1.0), system="toolformer", **lineage)
+    assert reader.read(tracker).remarks == ()
+    new = log_run(tracker, "generate", fingerprint="2", files=write_annotation(tmp_path))
+    evidence = reader.read(tracker)
+    assert len(evidence.remarks) == 1 and old[:8] in evidence.remarks[0] and new[:8] in evidence.remarks[0]
+    assert {note.run_id for note in evidence.lineage} == {old, train}
+
+
+def test_an_empty_annotation_is_read(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    nothing = [(*row[:6], "no result", None) for row in ROWS]
+    log_run(tracker, "generate", files=write_annotation(tmp_path, nothing))
+    annotation = reader.read(tracker).annotation
+    assert annotation is not None and annotation.examples == ()
+    assert set(annotation.counts.values()) == {Counts(0, 0)}
+
+
+@pytest.mark.parametrize("name", ["candidates.parquet", "dataset_plain.parquet", "funnel.json"])
+def test_a_broken_artifact_ends_in_one_line(tmp_path: Path, name: str) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    run_id = log_run(tracker, "generate", files=write_annotation(tmp_path))
+    tracker.artifact_path(tracker.get(run_id), name).write_text("[broken")
+    with pytest.raises(UserError, match="run `toolformer generate` again") as caught:
+        reader.read(tracker)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_papers_figures_are_those_of_its_tables() -> None:
+    assert paper.EXAMPLES_KEPT["search"] == (207_241, 60_974, 13_944)
+    assert paper.SCORES["asdiv"]["Toolformer"] == 40.4 and paper.SCORES["dateset"]["GPT-3 (175B)"] == 0.8
+    assert paper.SCORES["heldout_perplexity"]["GPT-J + CC"] == 10.5
+    for task, figures in paper.SCORES.items():
+        assert list(figures)[:3] == ["GPT-J", "GPT-J + CC", "Toolformer (disabled)"], task
+        assert len(figures) == (3 if task.endswith("perplexity") else 6), task

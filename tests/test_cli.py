@@ -1,0 +1,173 @@
+"""The command line: every configuration composes, and bad input ends in one line and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolformer import build, completion
+from toolformer.cli import COMMANDS, STAGES, _sweep_jobs, main
+from toolformer.config import CONF, compose, validate
+
+EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path / "runs"))
+    monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("experiment", [None, *EXPERIMENTS])
+def test_every_configuration_composes_and_instantiates(stage: str, experiment: str | None) -> None:
+    config = validate(compose(stage, [f"experiment={experiment}"] if experiment else []))
+    assert set(build.tools(config)) == set(config.tools)
+    assert [build.tool_settings(config, key).name for key in config.tools] == [
+        config.tool[k].name for k in config.tools
+    ]
+
+
+@pytest.mark.parametrize(
+    ("group", "key"),
+    [
+        ("corpus", "corpus"),
+        ("decoding", "decoding"),
+        ("trainer", "trainer"),
+        ("toolset", "tools"),
+        ("benchmark", "benchmarks"),
+    ],
+)
+def test_every_option_of_every_group_composes(group: str, key: str) -> None:
+    for option in sorted(path.stem for path in (CONF / group).glob("*.yaml")):
+        config = compose("evaluate", [f"{group}={option}"])
+        assert config[key] is not None
+
+
+def test_the_papers_settings_are_the_defaults() -> None:
+    config = validate(compose("generate", []))
+    for key in ("qa", "search", "calendar"):
+        tool = config.tool[key]
+        assert (tool.start_threshold, tool.max_positions, tool.samples, tool.filter_threshold) == (
+            0.05,
+            5,
+            5,
+            1.0,
+        )
+    for key in ("calculator", "translation"):
+        tool = config.tool[key]
+        assert (tool.start_threshold, tool.max_positions, tool.samples, tool.filter_threshold) == (
+            0.0,
+            20,
+            10,
+            0.5,
+        )
+    trainer = config.trainer
+    assert (trainer.learning_rate, trainer.warmup_ratio, trainer.max_steps) == (1e-5, 0.1, 2000)
+    assert (trainer.batch_size, trainer.sequence_length, trainer.eval_every, trainer.limit_per_tool) == (
+        128,
+        1024,
+        500,
+        25_000,
+    )
+    assert (config.decoding.k, config.decoding.max_calls) == (10, 1)
+    assert not config.generate.force_name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["frobnicate"], "there is no command 'frobnicate'"),
+        (["generate", "foo=1"], "'foo'"),
+        (["generate", "seed=abc"], "seed=abc"),
+        (["generate", "trainer.learning_rate=fast"], "trainer.learning_rate=fast"),
+        (["generate", "corpus=nope"], "corpus/nope"),
+        (["generate", "tools=[calculatr]"], "did you mean calculator?"),
+        (["generate", "tools=[]"], "tools: the list is empty"),
+        (["generate", "corpus=jsonl"], "corpus.path"),
+        (["generate", "corpus=jsonl", "corpus.path=/no/such/file"], "there is no file /no/such/file"),
+        (["generate", "tool.qa.samples=0"], "tool.qa.samples is 0; it must be at least 1"),
+        (["generate", "tool.qa.start_threshold=1.5"], "tool.qa.start_threshold"),
+        (["generate", "tool.qa.prompt=nope"], "tool.qa.prompt"),
+        (["generate", "lm.dtype=int8"], "lm.dtype"),
+        (["generate", "model=/no/such/model"], "there is no folder /no/such/model"),
+        (["generate", "-m", "seed=1,abc"], "seed=abc"),
+        (["generate", "x y"], "generate --help"),
+        (["train"], "run `toolformer generate` first"),
+        (["train", "data=both"], "data is 'both'"),
+        (["train", "dataset=0123456789abcdef0123456789abcdef"], "there is no run"),
+        (["evaluate"], "run `toolformer train` first"),
+        (["evaluate", "system=gpt"], "system is 'gpt'"),
+        (["evaluate", "benchmarks=[svmp]"], "did you mean svamp?"),
+        (["evaluate", "decoding.k=-1"], "decoding.k is -1; it must be at least 0"),
+        (["evaluate", "paths.data_dir=/no/such/dir"], "there is no folder /no/such/dir"),
+        (["complete", "x"], "run `toolformer train` first"),
+        (["tool", "calculatr", "1"], "did you mean calculator?"),
+        (["completion", "fish"], "bash"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toolformer:")]
+    assert len(error) == 1 and words in error[0]
+    assert "Traceback" not in error[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "out", "err"),
+    [
+        (["calculator", "723 / 252"], 0, "2.87\n", ""),
+        (["calculator", "10-5-2"], 0, "3\n", ""),
+        (["calculator", "8/2/2"], 0, "2\n", ""),
+        (["calculator", "-5 + 2"], 0, "-3\n", ""),
+        (["calculator", "two"], 1, "\n", "toolformer: calculator gave no result: invalid expression\n"),
+    ],
+)
+def test_a_tool_by_hand(
+    arguments: list[str], code: int, out: str, err: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tool", *arguments]) == code
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (out, err)
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in (*STAGES, "demo", "assets", "tool", "complete", "ui", "completion"))
+
+
+def test_hydras_own_flags_work(tmp_path: Path) -> None:
+    for flags, word in ((["--help"], "corpus: demo, jsonl"), (["--cfg", "job", "seed=3"], "seed: 3")):
+        done = subprocess.run(
+            [sys.executable, "-m", "toolformer.cli", "generate", *flags], cwd=CONF.parent, capture_output=True, text=True,
+            env={**os.environ, "TOOLFORMER_RUNS": str(tmp_path)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert word in done.stdout
+
+
+def test_a_sweep_is_checked_job_by_job() -> None:
+    assert _sweep_jobs(["decoding.k=0,1", "seed=3"]) == [
+        ["decoding.k=0", "seed=3"],
+        ["decoding.k=1", "seed=3"],
+    ]
+
+
+def candidates(line: str) -> list[str]:
+    return completion.candidates(line, tuple(STAGES), tuple(COMMANDS))
+
+
+def test_tab_completion() -> None:
+    assert candidates("gen") == ["generate"]
+    assert "corpus=" in candidates("generate corp")
+    assert "corpus=jsonl" in candidates("generate corpus=")
+    assert "decoding.k=" in " ".join(candidates("evaluate decoding."))
+    assert candidates("tool cal") == ["calculator", "calendar"]

@@ -1,0 +1,271 @@
+"""All four stages with a tiny random model: lineage, resumption, thresholds without a model, sweeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from toolformer import build, text_generator
+from toolformer.calls import strip
+from toolformer.cli import main, run_stage
+from toolformer.config import CONF, Config, compose, validate
+from toolformer.generate import CANDIDATES, Generated
+from toolformer.tools.base import Result
+from toolformer.tracking import Tracker
+
+TEXTS = [
+    "From 1994 to 2011 it was 17 years, and then 3 more.",
+    "A total of 252 matches and 723 goals, an average of 2.87 each.",
+    "Today the library is closed, so read at home.",
+    "We had 4 * 30 minutes = 120 minutes of fun.",
+    "No number here, only words about the weather.",
+    "Of 1,400 people 400 passed, 1,000 did not.",
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stages")
+    rows = [
+        {"text": text, "url": f"https://example.org/2020/05/{n + 1:02d}/x", "id": f"t{n}"}
+        for n, text in enumerate(TEXTS)
+    ]
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+def words(place: Path, model: Path, *more: str, root: str = "runs") -> list[str]:
+    """A configuration so small that a random model gets through it, and so lax that it keeps calls."""
+    return [
+        f"model={model}", f"paths.root={place / root}", "name=tiny", "tools=[calculator,calendar]",
+        "corpus=jsonl", f"corpus.path={place / 'corpus.jsonl'}", "generate.force_name=true", "generate.shard_size=2",
+        "tool.calculator.samples=3", "tool.calculator.max_positions=3", "tool.calculator.max_call_tokens=8",
+        "tool.calendar.samples=4", "tool.calendar.start_threshold=0.0", "tool.calendar.max_call_tokens=8",
+        "tool.calendar.filter_threshold=-100", "tool.calculator.filter_threshold=-100",
+        "tool.calendar.implementation._target_=tests.test_stages.YesCalendar",
+        "tool.calculator.implementation._target_=tests.test_stages.YesCalculator",
+        "heldout=jsonl", f"heldout.path={place / 'corpus.jsonl'}",
+        "trainer.max_steps=2", "trainer.batch_size=1", "trainer.micro_batch_size=1", "trainer.sequence_length=64",
+        "trainer.eval_every=1", "trainer.log_every=1", "evaluation.limit=6", "evaluation.perplexity_limit=3",
+        "evaluation.bootstrap=50", *more,
+    ]  # fmt: skip
+
+
+class YesCalendar:
+    """A tool that answers anything: what a random model writes is no expression."""
+
+    name = "Calendar"
+
+    def __init__(self, **_: object) -> None:
+        """Takes what the real one takes."""
+
+    def run(self, inputs: list[str], documents: list[Any]) -> list[Result]:
+        return [Result("yes") for _ in inputs]
+
+
+class YesCalculator(YesCalendar):
+    name = "Calculator"
+
+
+def config(stage: str, place: Path, model: Path, *more: str, root: str = "runs") -> Config:
+    return validate(compose(stage, words(place, model, *more, root=root)))
+
+
+@pytest.fixture(scope="module")
+def generated(place: Path, lax_model: Path) -> Generated:
+    made: Generated = run_stage("generate", config("generate", place, lax_model))
+    return made
+
+
+@pytest.fixture(scope="module")
+def lax_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that has learnt to write short calls, so that some parse."""
+    import torch
+
+    from tests.conftest import tiny_model, tiny_tokenizer
+
+    folder = tmp_path_factory.mktemp("lax") / "model"
+    tokenizer = tiny_tokenizer()
+    model = tiny_model("gpt2", len(tokenizer), context=1024)
+    ids = tokenizer("x [Calendar()] y [Calculator(1 + 2)] z", return_tensors="pt").input_ids
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(150):
+        optimizer.zero_grad()
+        model(ids, labels=ids).loss.backward()
+        optimizer.step()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def tracker(place: Path, root: str = "runs") -> Tracker:
+    return Tracker(None, place / root)
+
+
+def test_candidates_and_datasets_are_what_they_promise(generated: Generated) -> None:
+    candidates = pq.read_table(generated.folder / "candidates.parquet")
+    assert candidates.schema.equals(CANDIDATES)
+    rows = candidates.to_pylist()
+    scored = [row for row in rows if row["status"] == "scored"]
+    assert scored and {row["tool"] for row in scored} >= {"calendar"}
+    for row in rows:
+        known = [row[name] is not None for name in ("loss_result", "loss_no_result", "loss_none", "gain")]
+        assert all(known) if row["status"] == "scored" else not any(known)
+    for row in scored:
+        assert row["gain"] == pytest.approx(min(row["loss_none"], row["loss_no_result"]) - row["loss_result"])
+    augmented = pq.read_table(generated.folder / "dataset_augmented.parquet").to_pylist()
+    plain = pq.read_table(generated.folder / "dataset_plain.parquet").to_pylist()
+    assert [row["doc_id"] for row in augmented] == [row["doc_id"] for row in plain]
+    for with_calls, without in zip(augmented, plain, strict=True):
+        assert with_calls["calls"] and not without["calls"]
+        assert strip(with_calls["text"]) == without["text"] == TEXTS[int(without["doc_id"][1:])]
+        assert without["date"] == f"2020-05-{int(without['doc_id'][1:]) + 1:02d}"
+
+
+def test_the_funnel_adds_up(generated: Generated) -> None:
+    for counts in generated.funnel.values():
+        assert counts["documents"] == len(TEXTS)
+        assert sum(counts["reasons"].values()) == len(TEXTS)
+        assert counts["sampled"] == counts["scored"] + sum(counts["drop_reasons"].values())
+        assert counts["kept"] <= counts["scored"]
+    assert generated.funnel["calculator"]["reasons"]["fewer than three numbers"] >= 2
+
+
+def test_another_threshold_needs_no_model(
+    place: Path, lax_model: Path, generated: Generated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(text_generator, "load", refuse)
+    strict = config(
+        "generate",
+        place,
+        lax_model,
+        "tool.calendar.filter_threshold=100",
+        "tool.calculator.filter_threshold=100",
+    )
+    made = run_stage("generate", strict)
+    assert made.texts == 0 and made.run_id != generated.run_id
+    assert (made.folder / "candidates.parquet").read_bytes() == (
+        generated.folder / "candidates.parquet"
+    ).read_bytes()
+    assert run_stage("generate", config("generate", place, lax_model)).run_id == generated.run_id
+
+
+def test_an_interrupted_annotation_gives_the_same_bytes(
+    place: Path, lax_model: Path, generated: Generated
+) -> None:
+    command = [sys.executable, "-m", "toolformer.cli", "generate", *words(place, lax_model, root="killed")]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(command, cwd=CONF.parent, env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list((place / "killed").glob("generate/*/shards/0*.parquet")) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = {
+        path: path.stat().st_mtime_ns for path in (place / "killed").glob("generate/*/shards/0*.parquet")
+    }
+    assert before
+    made = run_stage("generate", config("generate", place, lax_model, root="killed"))
+    for name in ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet", "funnel.json"):
+        assert (made.folder / name).read_bytes() == (generated.folder / name).read_bytes()
+    assert all(path.stat().st_mtime_ns == time_ for path, time_ in before.items())
+
+
+def test_samples_do_not_depend_on_the_shards(place: Path, lax_model: Path, generated: Generated) -> None:
+    other = run_stage("generate", config("generate", place, lax_model, "generate.shard_size=5", root="other"))
+    columns = ["doc_id", "tool", "position", "sample", "call", "status"]
+    one = pq.read_table(generated.folder / "candidates.parquet", columns=columns)
+    assert one.equals(pq.read_table(other.folder / "candidates.parquet", columns=columns))
+
+
+def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: Generated) -> None:
+    trained = {
+        data: run_stage(
+            "train", config("train", place, lax_model, f"data={data}", f"dataset={generated.run_id}")
+        )
+        for data in ("augmented", "plain")
+    }
+    runs = tracker(place)
+    for data, one in trained.items():
+        run = runs.get(one.run_id)
+        assert run.tags["lineage.dataset_run_id"] == generated.run_id and run.tags["data"] == data
+        from transformers import AutoModelForCausalLM
+
+        AutoModelForCausalLM.from_pretrained(one.model)
+    for system in ("model", "model_cc", "toolformer_disabled", "toolformer"):
+        done = run_stage("evaluate", config("evaluate", place, lax_model, f"system={system}"))
+        assert done.metrics["dateset/n"] == 6 and done.metrics["heldout_perplexity/n"] == 3
+        run = runs.get(done.run_id)
+        data = {"model_cc": "plain", "toolformer": "augmented", "toolformer_disabled": "augmented"}.get(
+            system
+        )
+        assert run.tags.get("lineage.train_run_id") == (trained[data].run_id if data else None)
+        assert run.tags["experiment"] == "tiny"
+        samples = pq.read_table(runs.artifact_path(run, "samples/dateset.parquet"))
+        assert samples.num_rows == 6
+        if system != "toolformer":
+            assert not any(samples["tool"].to_pylist())
+        again = run_stage("evaluate", config("evaluate", place, lax_model, f"system={system}"))
+        assert again.run_id == done.run_id
+    report = run_stage("report", config("report", place, lax_model))
+    for path in (report.markdown, report.latex, report.html):
+        assert "Toolformer (disabled)" in Path(path).read_text()
+
+
+def test_a_sweep_makes_child_runs_under_one_parent(
+    place: Path, lax_model: Path, generated: Generated
+) -> None:
+    run_stage("train", config("train", place, lax_model, f"dataset={generated.run_id}"))
+    arguments = ["evaluate", "-m", *words(place, lax_model), "decoding.k=0,1,3", "benchmarks=[dateset]"]
+    assert main(arguments) == 0
+    assert main(arguments) == 0  # nothing is left to do
+    children = [run for run in tracker(place).runs("evaluate") if "mlflow.parentRunId" in run.tags]
+    assert sorted(run.tags["decoding.k"] for run in children) == ["0", "1", "3"]
+    assert len({run.tags["mlflow.parentRunId"] for run in children}) == 1
+
+
+def test_nothing_kept_is_one_line(
+    place: Path, lax_model: Path, generated: Generated, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strict = words(
+        place, lax_model, "tool.calendar.filter_threshold=99", "tool.calculator.filter_threshold=99"
+    )
+    made = run_stage("generate", validate(compose("generate", strict)))
+    assert main(["train", *strict, f"dataset={made.run_id}"]) == 2
+    assert "kept no call" in capsys.readouterr().err
+
+
+def test_bad_rows_are_skipped_or_refused(
+    place: Path, lax_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = place / "bad.jsonl"
+    path.write_text('{"text": "Of 2 and 3 we get 5 in all."}\n{broken\n\n{"text": ""}\n')
+    arguments = ["generate", *words(place, lax_model), f"corpus.path={path}"]
+    assert main([*arguments, "corpus.strict=true"]) == 2
+    assert f"{path}, line 2: malformed JSON" in capsys.readouterr().err
+    assert main(arguments) == 0
+    path.write_text("{broken\n")
+    assert main(arguments) == 2
+    assert "no document with text" in capsys.readouterr().err
+
+
+def test_documents_with_one_id_are_told_apart(place: Path) -> None:
+    path = place / "twice.jsonl"
+    path.write_text(
+        '{"text": "one", "id": 1}\n{"text": "two", "id": 1}\n{"text": "three"}\n{"text": "three"}\n'
+    )
+    found = build.documents(validate(compose("generate", ["corpus=jsonl", f"corpus.path={path}"])).corpus)
+    assert [document.text for document in found] == ["one", "three"]
