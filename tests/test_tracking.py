@@ -141,6 +141,7 @@ def test_a_failed_run_is_gone_on_with(store: Tracker) -> None:
     assert finished.params == {"a": "1", "workers": "2", "new": "x"}
     assert finished.tags["changed.workers"] == "8"
     assert finished.metrics["duration_seconds"] > failed.metrics["duration_seconds"] >= 0.05
+    assert not list((store.root / "locks").glob(f"{first.run_id}*"))
     with run(store, "fails", config={"a": 1}) as third:
         pass
     assert third.run_id != first.run_id, "a finished run is left alone"

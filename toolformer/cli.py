@@ -278,7 +278,7 @@ def _ui(arguments: list[str]) -> int:
     from toolformer.tracking import ui
 
     config = validate(compose("report", options.overrides))
-    ui(config.tracking.uri, Path(config.paths.root), host=options.host, port=options.port)
+    ui(Path(config.paths.root), config.tracking.uri, host=options.host, port=options.port)
     return 0
 
 

@@ -18,17 +18,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers import logging as transformers_logging
 
 from toolformer import assets
+from toolformer.batching import Branches, by_length, causal, common_head, pad_left
 from toolformer.calls import START
 from toolformer.errors import UserError
 
 log = logging.getLogger(__name__)
 
 EMBEDDED_MODELS = ("smollm2", "gemma3")
-
-# A forward pass of one batch stays within these, which bounds its memory: tokens fed, and rows projected to the
-# vocabulary (2,048 rows of 50k logits in fp32 are 400 MB).
-TOKENS_PER_BATCH = 2048
-ROWS_PER_BATCH = 2048
 
 
 def native_bfloat16(device: str | torch.device) -> bool:
@@ -217,14 +213,14 @@ class LanguageModel:
         Returns the logits of their last `keep` tokens [batch, keep, vocabulary] and a batch with one branch each.
         """
         shared = len(prefix.ids) if prefix else 0
-        ids, valid = _pad_left(contexts)
+        ids, valid = pad_left(contexts)
         rows, length = ids.shape
         cache = copy.deepcopy(prefix.cache) if prefix else DynamicCache()
         if prefix:
             cache.batch_repeat_interleave(rows)
         key_valid = torch.cat([torch.ones(rows, shared, dtype=torch.bool), valid], dim=1)
         positions = (valid.long().cumsum(1) - 1).clamp(min=0) + shared
-        logits = self.forward(ids, _causal(key_valid, length), positions, cache, keep)
+        logits = self.forward(ids, causal(key_valid, length), positions, cache, keep)
         lengths = valid.sum(1) + shared
         return logits, Branches(self, cache, key_valid[:, None], lengths[:, None])
 
@@ -239,11 +235,11 @@ class LanguageModel:
         A sequence needs at least one token before those it is scored on.
         """
         scores: list[TokenScores | None] = [None] * len(sequences)
-        for batch in _by_length([len(sequence) - 1 for sequence in sequences], keep):
-            ids, valid = _pad_left([sequences[n][:-1] for n in batch])
+        for batch in by_length([len(sequence) - 1 for sequence in sequences], keep):
+            ids, valid = pad_left([sequences[n][:-1] for n in batch])
             rows = max(keep[n] for n in batch)
             positions = (valid.long().cumsum(1) - 1).clamp(min=0)
-            logits = self.forward(ids, _causal(valid, ids.shape[1]), positions, keep=rows).float()
+            logits = self.forward(ids, causal(valid, ids.shape[1]), positions, keep=rows).float()
             targets = torch.tensor(
                 [[0] * (rows - keep[n]) + list(sequences[n][len(sequences[n]) - keep[n] :]) for n in batch],
                 device=self.device,
@@ -264,10 +260,10 @@ class LanguageModel:
         longest = self.context_length - max_new_tokens
         encoded = [ids[-longest:] for ids in encoded]
         texts = [""] * len(prompts)
-        shared = _common_head(encoded) if len(encoded) > 1 else 0
+        shared = common_head(encoded) if len(encoded) > 1 else 0
         prefix = self.prefix(encoded[0][:shared]) if shared >= 16 else None
         rest = [ids[shared:] if prefix else ids for ids in encoded]
-        for batch in _by_length([len(ids) for ids in rest], [1] * len(rest)):
+        for batch in by_length([len(ids) for ids in rest], [1] * len(rest)):
             for n, text in zip(
                 batch, self._greedy([rest[n] for n in batch], prefix, max_new_tokens, stop), strict=True
             ):
@@ -347,49 +343,6 @@ class LanguageModel:
         return [(float(score.log_probs.double().sum()), bool(score.greedy.all())) for score in scores]
 
 
-class Branches:
-    """Continuations that grow side by side over cached contexts, each seeing its own context and itself only.
-
-    Every context (row) has the same number of branches (columns). The contexts' cache is stored once, however many
-    branches grow from it: a branch is a row of the attention mask (a tree mask), not a copy of the cache.
-    """
-
-    def __init__(
-        self,
-        language_model: LanguageModel,
-        cache: DynamicCache,
-        visible: torch.Tensor,
-        positions: torch.Tensor,
-    ):
-        self.language_model = language_model
-        self.cache = cache
-        self.visible = visible
-        """[rows, columns, cached]: which cached keys each branch sees."""
-        self.positions = positions
-        """[rows, columns]: position id of the next token of each branch."""
-
-    def step(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Feeds one token a branch [rows, columns]; returns the logits after it [rows, columns, vocabulary]."""
-        rows, columns = tokens.shape
-        itself = torch.eye(columns, dtype=torch.bool).expand(rows, columns, columns)
-        self.visible = torch.cat([self.visible, itself], dim=2)
-        logits = self.language_model.forward(tokens, self.visible, self.positions, self.cache)
-        self.positions = self.positions + 1
-        return logits
-
-    def select(self, columns: torch.Tensor) -> None:
-        """Goes on with these columns of each row [rows, new columns]; naming one twice makes it branch."""
-        self.visible = self.visible.gather(1, columns[..., None].expand(-1, -1, self.visible.shape[2]))
-        self.positions = self.positions.gather(1, columns)
-
-    def keep_rows(self, rows: Sequence[int]) -> None:
-        """Goes on with these contexts only."""
-        index = torch.tensor(list(rows))
-        self.cache.batch_select_indices(index.to(self.language_model.device))
-        self.visible = self.visible[index]
-        self.positions = self.positions[index]
-
-
 def _own_prefix(tokenizer: Any) -> list[int]:
     """What the tokenizer puts before a text when asked to add special tokens (a BOS, for Llama and Gemma)."""
     plain = tokenizer("a", add_special_tokens=False).input_ids
@@ -406,52 +359,3 @@ def _context_length(config: Any) -> int:
         getattr(config, name, None) for name in ("max_position_embeddings", "n_positions", "sliding_window")
     ]
     return min([size for size in sizes if isinstance(size, int) and size > 0], default=1024)
-
-
-def _pad_left(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and validity, both [batch, longest]."""
-    longest = max(len(sequence) for sequence in sequences)
-    ids = torch.zeros(len(sequences), longest, dtype=torch.long)
-    valid = torch.zeros(len(sequences), longest, dtype=torch.bool)
-    for row, sequence in enumerate(sequences):
-        ids[row, longest - len(sequence) :] = torch.tensor(list(sequence), dtype=torch.long)
-        valid[row, longest - len(sequence) :] = True
-    return ids, valid
-
-
-def _causal(key_valid: torch.Tensor, length: int) -> torch.Tensor:
-    """[batch, length, keys]: each of the last `length` keys sees the valid keys up to itself, padding sees itself."""
-    keys = key_valid.shape[1]
-    key = torch.arange(keys)
-    query = torch.arange(keys - length, keys)
-    before = key[None, :] <= query[:, None]
-    itself = key[None, :] == query[:, None]
-    return (before[None] & key_valid[:, None, :]) | itself[None]
-
-
-def _by_length(lengths: Sequence[int], rows: Sequence[int]) -> Iterator[list[int]]:
-    """Indices in batches of similar length, longest first, within the token and the row budget."""
-    order = sorted(range(len(lengths)), key=lambda n: (-lengths[n], n))
-    batch: list[int] = []
-    longest = widest = 0
-    for n in order:
-        size = len(batch) + 1
-        full = (
-            size * max(longest, lengths[n]) > TOKENS_PER_BATCH or size * max(widest, rows[n]) > ROWS_PER_BATCH
-        )
-        if batch and full:
-            yield batch
-            batch, longest, widest = [], 0, 0
-        batch.append(n)
-        longest, widest = max(longest, lengths[n]), max(widest, rows[n])
-    if batch:
-        yield batch
-
-
-def _common_head(sequences: Sequence[Sequence[int]]) -> int:
-    """How many tokens all sequences begin with, leaving each at least one of its own."""
-    shortest = min(len(sequence) for sequence in sequences) - 1
-    for index in range(shortest):
-        if any(sequence[index] != sequences[0][index] for sequence in sequences):
-            return index
-    return max(shortest, 0)

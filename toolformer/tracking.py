@@ -61,6 +61,7 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # seconds
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "GIT_PYTHON_REFRESH": "quiet",
 }
 _SECRET_WORDS = {
@@ -286,6 +287,7 @@ class Tracker:
             raise
         else:
             self._end(active, "FINISHED", before + time.monotonic() - began)
+            self._claim_path(active.run_id).unlink(missing_ok=True)
         finally:
             claim.release()
 
@@ -323,6 +325,8 @@ class Tracker:
                 active.tags(own)
             self._log_config(active, config, old.params if old else {})
         except BaseException:
+            with suppress(UserError), self.faults() as client:
+                client.set_terminated(run_id, "FAILED")
             claim.release()
             raise
         return active, claim, old.metrics.get("duration_seconds", 0.0) if old else 0.0
@@ -347,7 +351,10 @@ class Tracker:
             if run.status == "RUNNING" and not self._claim_path(run.run_id).exists():
                 continue
             with suppress(Timeout):
-                return run, self._claim(run.run_id)
+                claim = self._claim(run.run_id)
+                if self.get(run.run_id).status != "FINISHED":  # it may have ended since the search
+                    return run, claim
+                claim.release()
         return None, None
 
     def _log_config(self, active: ActiveRun, config: Mapping[str, Any], logged: Mapping[str, str]) -> None:

@@ -112,7 +112,8 @@ def write_annotation(folder: Path, rows: Sequence[Any] = ROWS, threshold: float 
         )
         if gain is not None and gain >= threshold and (doc_id, tool, position) not in kept:
             kept[doc_id, tool, position] = (call_of(tool, call_input, result), gain)
-    augmented, plain = [], []
+    augmented: list[dict[str, Any]] = []
+    plain: list[dict[str, Any]] = []
     for doc_id, text in TEXTS.items():
         calls = [
             (position, tool, *value) for (doc, tool, position), value in sorted(kept.items()) if doc == doc_id
@@ -162,10 +163,13 @@ def log_run(
     metrics: Mapping[str, float] | None = None,
     files: Sequence[Path] = (),
     fingerprint: str = "f",
-    **tags: str,
+    dotted: Mapping[str, str] | None = None,
+    **named: str,
 ) -> str:
-    """One finished run."""
-    tags = {"device": "cpu", "device_name": "A Processor", "experiment": "default"} | tags
+    """One finished run; `dotted` are tags whose names are no identifiers."""
+    tags = (
+        {"device": "cpu", "device_name": "A Processor", "experiment": "default"} | named | dict(dotted or {})
+    )
     with tracker.run(stage=stage, name=stage, fingerprint=fingerprint, config={}, tags=tags) as run:
         run.metrics(metrics or {})
         for file in files:
@@ -173,7 +177,7 @@ def log_run(
     return run.run_id
 
 
-def accuracy(task: str, value: float, n: int = 1000, **shares: float) -> dict[str, float]:
+def accuracy(task: str, value: float, n: int = 1000, **shares: Any) -> dict[str, float]:
     found = {
         f"{task}/score": value,
         f"{task}/ci_low": value - 2,
@@ -205,8 +209,10 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
     """Runs of all stages; ASDiv, MAWPS and the whole of M + CC on math are missing."""
     tracker = Tracker(None, tmp_path_factory.mktemp("runs"))
     dataset = log_run(tracker, "generate", files=write_annotation(tmp_path_factory.mktemp("artifacts")))
-    augmented = log_run(tracker, "train", data="augmented", **{"lineage.dataset_run_id": dataset})
-    plain = log_run(tracker, "train", data="plain", fingerprint="g", **{"lineage.dataset_run_id": dataset})
+    augmented = log_run(tracker, "train", data="augmented", dotted={"lineage.dataset_run_id": dataset})
+    plain = log_run(
+        tracker, "train", data="plain", fingerprint="g", dotted={"lineage.dataset_run_id": dataset}
+    )
     log_run(tracker, "evaluate", accuracy("svamp", 99.0), fingerprint="old", system="model")
     for system, svamp, dateset, wikitext, train in (
         ("model", 4.0, 3.0, 20.5, ""),
@@ -215,16 +221,14 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
         ("toolformer", 12.34, 40.0, None, augmented),
     ):
         metrics: dict[str, float] = {}
-        shares = {"calculator": 0.5, "qa": 0.25} if system == "toolformer" else {}
+        shares: dict[str, Any] = {"calculator": 0.5, "qa": 0.25} if system == "toolformer" else {}
         if svamp is not None:
             metrics |= accuracy("svamp", svamp, **shares)
         metrics |= accuracy("dateset", dateset, n=9400 if system == "model" else 500, **shares)
         if wikitext is not None:
             metrics |= perplexity("wikitext_perplexity", wikitext)
-        lineage = {"lineage.train_run_id": train} if train else {}
-        log_run(
-            tracker, "evaluate", metrics, fingerprint=system, system=system, **{"decoding.k": "10"}, **lineage
-        )
+        dotted = {"decoding.k": "10"} | ({"lineage.train_run_id": train} if train else {})
+        log_run(tracker, "evaluate", metrics, fingerprint=system, system=system, dotted=dotted)
     # A run of a sweep over k must not stand in for the plain one.
     log_run(
         tracker,
@@ -232,7 +236,7 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
         accuracy("svamp", 77.0),
         fingerprint="k",
         system="toolformer",
-        **{"decoding.k": "1"},
+        dotted={"decoding.k": "1"},
     )
     log_run(
         tracker,
@@ -243,8 +247,3 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
         experiment="other",
     )
     return tracker
-
-
-@pytest.fixture
-def default_experiment() -> str:
-    return "default"

@@ -78,9 +78,9 @@ def test_the_lineage_is_followed(tracker: Tracker) -> None:
 def test_a_newer_annotation_than_the_evaluated_one_is_remarked(tmp_path: Path) -> None:
     tracker = Tracker(None, tmp_path / "runs")
     old = log_run(tracker, "generate", fingerprint="1", files=write_annotation(tmp_path))
-    train = log_run(tracker, "train", data="augmented", **{"lineage.dataset_run_id": old})
+    train = log_run(tracker, "train", data="augmented", dotted={"lineage.dataset_run_id": old})
     lineage = {"lineage.train_run_id": train, "lineage.dataset_run_id": old}
-    log_run(tracker, "evaluate", accuracy("svamp", 1.0), system="toolformer", **lineage)
+    log_run(tracker, "evaluate", accuracy("svamp", 1.0), system="toolformer", dotted=lineage)
     assert reader.read(tracker).remarks == ()
     new = log_run(tracker, "generate", fingerprint="2", files=write_annotation(tmp_path))
     evidence = reader.read(tracker)

@@ -248,13 +248,17 @@ def test_latex_escapes_everything() -> None:
     assert render.latex_text("[x] -> --") == r"{[}x{]} -{}\textgreater{} -{}-{}"
 
 
-@pytest.mark.parametrize("engine", ["pdflatex", "xelatex", "lualatex"])
-def test_latex_compiles(report: Report, bare: Report, tmp_path: Path, engine: str) -> None:
-    if not shutil.which(engine):
-        pytest.skip(f"there is no {engine}")
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex")
+def test_latex_compiles(report: Report, bare: Report, tmp_path: Path) -> None:
     for name, one in (("report", report), ("bare", bare)):
         shutil.copy(one.latex, tmp_path / f"{name}.tex")
-        command = [engine, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", f"{name}.tex"]
+        command = [
+            "pdflatex",
+            "-interaction=nonstopmode",
+            "-halt-on-error",
+            "-no-shell-escape",
+            f"{name}.tex",
+        ]
         ended = subprocess.run(
             command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120
         )

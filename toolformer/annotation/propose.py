@@ -1,7 +1,7 @@
 """Step 1: where the model would start a call, and which calls it writes there (paper, section 2, sampling).
 
 One forward pass of [P_a(x), x] gives every start probability; its cache then serves all k·m samples of the text,
-which grow from it as branches (see `language_model.Branches`). The random draws are keyed by what is sampled, so that
+which grow from it as branches (see `batching.Branches`). The random draws are keyed by what is sampled, so that
 batch size, order and resumption do not change them.
 """
 
@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from toolformer.annotation.candidates import Candidate, ToolSettings, Window
+from toolformer.batching import ROWS_PER_BATCH, Branches
 from toolformer.calls import START, ApiCall, CallSyntaxError, call_end, parse
-from toolformer.language_model import ROWS_PER_BATCH, Branches, LanguageModel, Prefix
+from toolformer.language_model import LanguageModel, Prefix
 
 NO_END = "call not ended"
 MALFORMED = "malformed call"

@@ -160,7 +160,7 @@ def _latex_character(character: str) -> str:
         return _LATEX[character]
     if character.isascii():
         return character
-    base, *accents = unicodedata.normalize("NFD", character)
+    base, *accents = list(unicodedata.normalize("NFD", character))
     if base.isascii() and base.isalpha() and accents and all(accent in _ACCENTS for accent in accents):
         for accent in accents:
             base = f"{_ACCENTS[accent]}{{{base}}}"

@@ -1,0 +1,124 @@
+"""Batches for a language model: left padding, masks, length batches, and branches that share a cache.
+
+Knows tensors and key-value caches; no tokenizer, no text, no model but its forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+from transformers import DynamicCache
+
+# A forward pass of one batch stays within these, which bounds its memory: tokens fed, and rows projected to the
+# vocabulary (2,048 rows of 50k logits in fp32 are 400 MB).
+TOKENS_PER_BATCH = 2048
+ROWS_PER_BATCH = 2048
+
+
+class Forward(Protocol):
+    """What branches need of a language model."""
+
+    device: torch.device
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        visible: torch.Tensor,
+        positions: torch.Tensor,
+        cache: DynamicCache | None = None,
+        keep: int = 0,
+    ) -> torch.Tensor: ...
+
+
+class Branches:
+    """Continuations that grow side by side over cached contexts, each seeing its own context and itself only.
+
+    Every context (row) has the same number of branches (columns). The contexts' cache is stored once, however many
+    branches grow from it: a branch is a row of the attention mask (a tree mask), not a copy of the cache.
+    """
+
+    def __init__(
+        self,
+        model: Forward,
+        cache: DynamicCache,
+        visible: torch.Tensor,
+        positions: torch.Tensor,
+    ):
+        self.model = model
+        self.cache = cache
+        self.visible = visible
+        """[rows, columns, cached]: which cached keys each branch sees."""
+        self.positions = positions
+        """[rows, columns]: position id of the next token of each branch."""
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Feeds one token a branch [rows, columns]; returns the logits after it [rows, columns, vocabulary]."""
+        rows, columns = tokens.shape
+        itself = torch.eye(columns, dtype=torch.bool).expand(rows, columns, columns)
+        self.visible = torch.cat([self.visible, itself], dim=2)
+        logits = self.model.forward(tokens, self.visible, self.positions, self.cache)
+        self.positions = self.positions + 1
+        return logits
+
+    def select(self, columns: torch.Tensor) -> None:
+        """Goes on with these columns of each row [rows, new columns]; naming one twice makes it branch."""
+        self.visible = self.visible.gather(1, columns[..., None].expand(-1, -1, self.visible.shape[2]))
+        self.positions = self.positions.gather(1, columns)
+
+    def keep_rows(self, rows: Sequence[int]) -> None:
+        """Goes on with these contexts only."""
+        index = torch.tensor(list(rows))
+        self.cache.batch_select_indices(index.to(self.model.device))
+        self.visible = self.visible[index]
+        self.positions = self.positions[index]
+
+
+def pad_left(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and validity, both [batch, longest]."""
+    longest = max(len(sequence) for sequence in sequences)
+    ids = torch.zeros(len(sequences), longest, dtype=torch.long)
+    valid = torch.zeros(len(sequences), longest, dtype=torch.bool)
+    for row, sequence in enumerate(sequences):
+        ids[row, longest - len(sequence) :] = torch.tensor(list(sequence), dtype=torch.long)
+        valid[row, longest - len(sequence) :] = True
+    return ids, valid
+
+
+def causal(key_valid: torch.Tensor, length: int) -> torch.Tensor:
+    """[batch, length, keys]: each of the last `length` keys sees the valid keys up to itself, padding sees itself."""
+    keys = key_valid.shape[1]
+    key = torch.arange(keys)
+    query = torch.arange(keys - length, keys)
+    before = key[None, :] <= query[:, None]
+    itself = key[None, :] == query[:, None]
+    return (before[None] & key_valid[:, None, :]) | itself[None]
+
+
+def by_length(lengths: Sequence[int], rows: Sequence[int]) -> Iterator[list[int]]:
+    """Indices in batches of similar length, longest first, within the token and the row budget."""
+    order = sorted(range(len(lengths)), key=lambda n: (-lengths[n], n))
+    batch: list[int] = []
+    longest = widest = 0
+    for n in order:
+        size = len(batch) + 1
+        full = (
+            size * max(longest, lengths[n]) > TOKENS_PER_BATCH or size * max(widest, rows[n]) > ROWS_PER_BATCH
+        )
+        if batch and full:
+            yield batch
+            batch, longest, widest = [], 0, 0
+        batch.append(n)
+        longest, widest = max(longest, lengths[n]), max(widest, rows[n])
+    if batch:
+        yield batch
+
+
+def common_head(sequences: Sequence[Sequence[int]]) -> int:
+    """How many tokens all sequences begin with, leaving each at least one of its own."""
+    shortest = min(len(sequence) for sequence in sequences) - 1
+    for index in range(shortest):
+        if any(sequence[index] != sequences[0][index] for sequence in sequences):
+            return index
+    return max(shortest, 0)
