@@ -81,5 +81,6 @@ def _decoder(config: Config, model: str) -> Decoder:
         max_calls=decoding.max_calls,
         max_call_tokens=decoding.max_call_tokens,
         max_result_tokens=decoding.max_result_tokens,
+        min_new_tokens=decoding.min_new_tokens,
         batch_size=decoding.batch_size,
     )

