@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 import yaml
 
-from toolformer import tracking
+from toolformer import provenance, tracking
 from toolformer.errors import UserError
-from toolformer.tracking import Tracker, is_secret, masked, masked_flat
+from toolformer.provenance import is_secret, masked, masked_flat
+from toolformer.tracking import Tracker
 
 SECRET = "hunter2-correct-horse"
 
@@ -442,8 +443,8 @@ def test_the_commit_is_marked_when_dirty(tmp_path: Path, monkeypatch: pytest.Mon
 
     code = tmp_path / "tracking.py"
     code.write_text("1")
-    monkeypatch.setattr(tracking, "__file__", str(code))
-    commit = tracking.git_commit.__wrapped__
+    monkeypatch.setattr(provenance, "__file__", str(code))
+    commit = provenance.git_commit.__wrapped__
     assert commit() == "unknown"
     git("init", "-q")
     assert commit() == "unknown"  # inside a repository that does not track it

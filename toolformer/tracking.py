@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import datetime
 import functools
-import hashlib
-import importlib.metadata
-import json
 import math
 import os
-import platform
 import re
 import shutil
 import signal
@@ -31,24 +27,18 @@ from urllib.parse import unquote, urlsplit
 from filelock import FileLock, Timeout
 
 from toolformer.errors import UserError
+from toolformer.provenance import (
+    PROJECT,
+    TAG_LIMIT,
+    clean_key,
+    git_commit,
+    masked,
+    masked_flat,
+    provenance,
+    without_credentials,
+)
 
 EXPERIMENT = "toolformer"
-PROJECT = "toolformer"
-LIBRARIES = (
-    "torch",
-    "transformers",
-    "datasets",
-    "accelerate",
-    "deepspeed",
-    "lm-eval",
-    "hydra-core",
-    "mlflow",
-    "numpy",
-)
-MASK = "***"
-
-_VALUE_LIMIT = 500  # characters of a parameter; what the oldest servers still take
-_TAG_LIMIT = 5000
 _BATCH = 100  # parameters or tags in one request
 _METRIC_BATCH = 1000
 _LOCK_SECONDS = 120.0
@@ -64,36 +54,6 @@ _ENVIRONMENT = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "GIT_PYTHON_REFRESH": "quiet",
 }
-_SECRET_WORDS = {
-    "password",
-    "passwd",
-    "passphrase",
-    "secret",
-    "secrets",
-    "credential",
-    "credentials",
-    "authorization",
-}
-_SECRET_ENDINGS = {"key", "keys", "apikey", "token", "tokens"}
-# Keys that end like a secret and are none: pad_token, max_new_tokens, sort_key, ...
-_HARMLESS_STEMS = {
-    "pad",
-    "eos",
-    "bos",
-    "unk",
-    "sep",
-    "cls",
-    "mask",
-    "start",
-    "stop",
-    "end",
-    "new",
-    "sort",
-    "cache",
-}
-_SECRET_VALUE = re.compile(r"\b(?:sk-|hf_|ghp_|github_pat_|xox[abp]-)[A-Za-z0-9_\-]{16,}")
-_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
-_KEY_CHARACTERS = re.compile(r"[^\w.\-/ ]")
 
 
 @dataclass(frozen=True)
@@ -134,7 +94,7 @@ class ActiveRun:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        rows = [Metric(_clean_key(k), float(v), now, step) for k, v in values.items() if v is not None]
+        rows = [Metric(clean_key(k), float(v), now, step) for k, v in values.items() if v is not None]
         with self._tracker.faults() as client:
             for batch in _batches(rows, _METRIC_BATCH):
                 client.log_batch(self.run_id, metrics=batch)
@@ -147,7 +107,7 @@ class ActiveRun:
         """Set tags in one request."""
         from mlflow.entities import RunTag
 
-        rows = [RunTag(_clean_key(k), v) for k, v in masked_flat(values, _TAG_LIMIT).items()]
+        rows = [RunTag(clean_key(k), v) for k, v in masked_flat(values, TAG_LIMIT).items()]
         with self._tracker.faults() as client:
             for batch in _batches(rows, _BATCH):
                 client.log_batch(self.run_id, tags=batch)
@@ -183,7 +143,7 @@ class Tracker:
     @property
     def shown_uri(self) -> str:
         """The URI without user name and password."""
-        return _USER_INFO.sub("", self.uri)
+        return without_credentials(self.uri)
 
     @functools.cached_property
     def _client(self) -> Any:
@@ -209,7 +169,7 @@ class Tracker:
         text = " ".join(str(error).split())
         if re.search(r"[Cc]onnect|timed out|Max retries|NameResolution", text):
             return f"the tracking server {self.shown_uri} does not answer: start it or change tracking.uri"
-        text = _USER_INFO.sub("", text)
+        text = without_credentials(text)
         return f"the tracking store {self.shown_uri} fails ({text[:300]}): mend it or change tracking.uri"
 
     @contextmanager
@@ -311,7 +271,7 @@ class Tracker:
         with self._lock(), self.faults() as client:
             old, claim = self._claim_interrupted(experiment_id, stage, fingerprint)
             if old is None:
-                made = client.create_run(experiment_id, run_name=name, tags=masked_flat(own, _TAG_LIMIT))
+                made = client.create_run(experiment_id, run_name=name, tags=masked_flat(own, TAG_LIMIT))
                 run_id, claim = made.info.run_id, self._claim(made.info.run_id)
             else:
                 run_id = old.run_id
@@ -550,135 +510,6 @@ def _end_group(server: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired):
             server.wait(timeout=10)
             return
-
-
-def provenance(stage: str, config: Mapping[str, Any], given: Mapping[str, object]) -> dict[str, object]:
-    """Tags that say what made a run: commit, versions, device, number format; never the host's name."""
-    tags: dict[str, object] = {"git_commit": git_commit(), "version.python": platform.python_version()}
-    tags["mlflow.source.git.commit"] = str(tags["git_commit"]).removesuffix("-dirty")
-    for library in (PROJECT, *LIBRARIES):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            tags[f"version.{library}"] = importlib.metadata.version(library)
-    dtypes = [value for key, value in masked_flat(config).items() if key.split(".")[-1] == "dtype"]
-    if dtypes:
-        tags["dtype"] = dtypes[0]
-    if "device" not in given:
-        tags |= _device(stage)
-    return tags
-
-
-def _device(stage: str) -> dict[str, object]:
-    # A report needs no torch; importing it takes seconds.
-    if stage != "report" or "torch" in sys.modules:
-        with suppress(ImportError):
-            import torch
-
-            if torch.cuda.is_available():
-                count = torch.cuda.device_count()
-                return {"device": "cuda", "device_name": torch.cuda.get_device_name(0), "device_count": count}
-    return {"device": "cpu", "device_name": _processor(), "device_count": os.cpu_count() or 1}
-
-
-@functools.cache
-def _processor() -> str:
-    with suppress(OSError):
-        listed = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        found = re.search(r"^model name\s*:\s*(.+)$", listed, re.MULTILINE)
-        if found:
-            return found.group(1).strip()
-    return platform.processor() or platform.machine()
-
-
-@functools.cache
-def git_commit() -> str:
-    """The commit of this code, with `-dirty` if tracked files differ; `unknown` outside a repository."""
-
-    def git(*arguments: str) -> str:
-        here = Path(__file__).parent
-        return subprocess.run(
-            ["git", *arguments], cwd=here, capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
-
-    try:
-        # Not the commit of a repository that merely holds our install.
-        git("ls-files", "--error-unmatch", Path(__file__).name)
-        commit = git("rev-parse", "HEAD")
-        return f"{commit}-dirty" if git("status", "--porcelain", "--untracked-files=no") else commit
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-
-
-def masked(value: Any, key: str = "") -> Any:
-    """The same configuration in plain types, with what looks like a secret replaced by `***`."""
-    if isinstance(value, Mapping):
-        hidden = _is_secret_word(key)
-        return {str(k): masked(v, key if hidden else str(k)) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [masked(item, key) for item in value]
-    if value is None or isinstance(value, bool):
-        return value
-    if _is_secret_word(key) and value != "":
-        return MASK
-    if isinstance(value, int | float):
-        return value
-    text = str(value)
-    if text and _is_secret_ending(key):
-        return MASK
-    override, sign, assigned = text.partition("=")
-    if sign and assigned and re.fullmatch(r"[\w.+~@/\-]+", override) and is_secret(override.split(".")[-1]):
-        return f"{override}={MASK}"
-    return _SECRET_VALUE.sub(MASK, _USER_INFO.sub(f"{MASK}@", text))
-
-
-def is_secret(key: str) -> bool:
-    """Whether a configuration key looks like one that holds a secret."""
-    return _is_secret_word(key) or _is_secret_ending(key)
-
-
-def _words(key: str) -> list[str]:
-    return re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", key.split(".")[-1].replace("api_key", "apikey"))
-
-
-def _is_secret_word(key: str) -> bool:
-    return any(word.lower() in _SECRET_WORDS for word in _words(key))
-
-
-def _is_secret_ending(key: str) -> bool:
-    words = [word.lower() for word in _words(key)]
-    return bool(words) and words[-1] in _SECRET_ENDINGS and not _HARMLESS_STEMS & set(words[:-1])
-
-
-def masked_flat(config: Mapping[str, Any], limit: int = _VALUE_LIMIT) -> dict[str, str]:
-    """`{"a": {"b": 1}}` as `{"a.b": "1"}`, masked; a long value is cut and ends in a hash of the whole."""
-    flat: dict[str, str] = {}
-
-    def visit(prefix: str, value: Any) -> None:
-        if isinstance(value, Mapping) and value:
-            for key, item in value.items():
-                visit(f"{prefix}.{key}" if prefix else str(key), item)
-        elif isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
-            for number, item in enumerate(value):
-                visit(f"{prefix}.{number}", item)
-        else:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            flat[_clean_key(prefix)] = _cut(text or "''", limit)  # some servers refuse an empty value
-
-    visit("", masked(config))
-    return flat
-
-
-def _cut(text: str, limit: int) -> str:
-    text = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
-    if len(text) <= limit:
-        return text
-    ending = f"… (sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})"
-    return text[: limit - len(ending)] + ending
-
-
-def _clean_key(key: str) -> str:
-    """A key that MLflow takes: it refuses some characters, and names that read as a path upwards."""
-    key = re.sub(r"\.{2,}", ".", _KEY_CHARACTERS.sub("_", key)).strip("/. ") or "_"
-    return re.sub(r"/{2,}", "/", key)[:250]
 
 
 def _quoted(value: str) -> str:

@@ -209,7 +209,9 @@ def test_an_empty_prompt_is_continued(language_model: LanguageModel) -> None:
     assert Decoder(language_model, {}, k=0).complete([""], max_new_tokens=3)[0].tokens >= 0
 
 
-def test_an_early_end_of_text_can_be_forbidden(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
+def test_an_early_end_of_text_can_be_forbidden(
+    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
+) -> None:
     force(monkeypatch, tiny_gpt2, "Joe", "<|endoftext|>")
     assert Decoder(tiny_gpt2, {}, k=0).complete(["Joe"], max_new_tokens=6)[0].tokens == 0
     written = Decoder(tiny_gpt2, {}, k=0, min_new_tokens=4).complete(["Joe"], max_new_tokens=6)[0]
