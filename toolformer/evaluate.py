@@ -10,6 +10,7 @@ Answers are written down batch by batch, so that an interrupted evaluation goes 
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import Counter
@@ -77,9 +78,11 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
         "tools": {key: asdict(config.tool[key]) for key in config.tools} if uses_tools else {},
     }
     decoding = {**asdict(config.decoding), "k": config.decoding.k if uses_tools else 0}
-    wanted = [tasks, asdict(config.evaluation), asdict(config.heldout), config.paths.data_dir, config.seed]
+    heldout = build.content_hash(build.documents(config.heldout)) if "heldout_perplexity" in tasks else None
+    wanted = [tasks, asdict(config.evaluation), heldout, _data_files(config.paths.data_dir), config.seed]
     key = fingerprint("evaluate", config.system, identity, decoding, wanted)
-    finished = tracker.find_finished("evaluate", key)
+    finger = fingerprint(key, config.name)
+    finished = tracker.find_finished("evaluate", finger)
     if finished:
         log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], finished.run_id)
         return Evaluated(finished.run_id, dict(finished.metrics))
@@ -94,7 +97,7 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
         tags["lineage.dataset_run_id"] = trained.tags.get("lineage.dataset_run_id", "")
     name = f"evaluate {SYSTEMS[config.system]}" + (f" k={decoding['k']}" if uses_tools else "")
     with tracker.run(
-        stage="evaluate", name=name, fingerprint=key, config=asdict(config), tags=tags, parent=parent
+        stage="evaluate", name=name, fingerprint=finger, config=asdict(config), tags=tags, parent=parent
     ) as run:
         work = (
             Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, identity, decoding)
@@ -140,11 +143,17 @@ def _run(
         "perplexity_subset": config.evaluation.perplexity_limit,
         "seed": config.seed,
     }
-    if config.heldout.source == "jsonl":
-        metadata["heldout_path"] = config.heldout.path
+    if "heldout_perplexity" in tasks:
+        metadata["heldout_path"] = str(_write_heldout(config, work / "heldout.jsonl"))
     started = time.monotonic()
     results = suite.run(lm, tasks, metadata, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
     return results, time.monotonic() - started, sum(record.tokens for record in lm.records)
+
+
+def _data_files(data_dir: str | None) -> list[tuple[str, int, int]]:
+    """The benchmark files that results may depend on, by name, size and time of change."""
+    files = sorted(Path(data_dir).expanduser().glob("*/*")) if data_dir else []
+    return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
 
 
 def _metrics(task: str, result: TaskResult, names: dict[str, str]) -> dict[str, float]:
@@ -168,6 +177,15 @@ def _metrics(task: str, result: TaskResult, names: dict[str, str]) -> dict[str, 
     for name, count in calls.items():
         metrics[f"{task}/call_share/{names.get(name, name)}"] = count / interval.n
     return metrics
+
+
+def _write_heldout(config: Config, path: Path) -> Path:
+    """The held-out corpus as the task reads it, whatever it comes from."""
+    with path.open("w", encoding="utf-8") as file:
+        for document in build.documents(config.heldout):
+            row = {"id": document.doc_id, "text": document.text, "url": document.url}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return path
 
 
 def _write_samples(folder: Path, task: str, result: TaskResult) -> Path:

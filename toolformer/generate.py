@@ -88,7 +88,10 @@ def generate(config: Config, parent: str | None = None) -> Generated:
         "seed": config.seed,
         "model": build.model_identity(config.model),
         "lm": asdict(config.lm),
-        "tools": {key: {**asdict(config.tool[key]), "filter_threshold": None} for key in config.tools},
+        "tools": {
+            key: [{**asdict(config.tool[key]), "filter_threshold": None}, one.prompt.fill("")]
+            for key, one in settings.items()
+        },
         **asdict(config.generate),
     }
     work = Path(config.paths.root) / "generate" / fingerprint("generate", deciding)
@@ -100,8 +103,10 @@ def generate(config: Config, parent: str | None = None) -> Generated:
         raise UserError("corpus: it holds no document with text; give another corpus or corpus.path")
     thresholds = {key: one.filter_threshold for key, one in settings.items()}
     key = fingerprint("generate", deciding, names, thresholds)
+    # The same work under another experiment's name is a run of its own, that finds its shards done.
+    finger = fingerprint(key, config.name)
     tracker = build.tracker(config.paths.root, config.tracking)
-    finished = tracker.find_finished("generate", key)
+    finished = tracker.find_finished("generate", finger)
     if finished:
         log.info("generate: already done by run %s", finished.run_id)
         return _load(tracker.artifact_path(finished, "candidates.parquet").parent, finished.run_id, total)
@@ -109,7 +114,7 @@ def generate(config: Config, parent: str | None = None) -> Generated:
     missing = [name for name in names if not (work / "shards" / name).is_file()]
     log.info("generate: %d documents in %d shards, %d shards to do", total, len(names), len(missing))
     with tracker.run(
-        stage="generate", name=f"generate {config.corpus.source}", fingerprint=key, config=asdict(config),
+        stage="generate", name=f"generate {config.corpus.source}", fingerprint=finger, config=asdict(config),
         tags={"experiment": config.name}, parent=parent,
     ) as run:  # fmt: skip
         started = time.monotonic()

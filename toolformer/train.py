@@ -48,7 +48,8 @@ def train(config: Config, parent: str | None = None) -> Trained:
         build.content_hash(heldout),
     )
     folder = Path(config.paths.root) / "train" / key
-    finished = tracker.find_finished("train", key)
+    finger = fingerprint(key, config.name)
+    finished = tracker.find_finished("train", finger)
     if finished and (folder / "model").is_dir():
         log.info("train: %s already done by run %s", config.data, finished.run_id)
         return Trained(finished.run_id, folder / "model", finished.metrics["heldout_perplexity"])
@@ -78,7 +79,7 @@ def train(config: Config, parent: str | None = None) -> Trained:
         len(heldout),
     )
     with tracker.run(
-        stage="train", name=f"train {config.data}", fingerprint=key, config=asdict(config),
+        stage="train", name=f"train {config.data}", fingerprint=finger, config=asdict(config),
         tags={"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}, parent=parent,
     ) as run:  # fmt: skip
         result = finetune(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from toolformer.documents import Document
 from toolformer.tools.base import Result, TextGenerator
-from toolformer.tools.search import Passage, Retriever
+from toolformer.tools.search import Passage, Retriever, one_line
 
 EXAMPLES = (
     (
@@ -60,7 +60,7 @@ class QuestionAnswering:
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """A short answer to each question; equal prompts are read once."""
-        questions = [" ".join(text.split()) for text in inputs]
+        questions = [one_line(text) for text in inputs]
         results: list[Result | None] = [_refusal(question) for question in questions]
         asked = [n for n, result in enumerate(results) if result is None]
         found = self.retriever.retrieve(
@@ -88,7 +88,7 @@ def short_answer(text: str) -> Result:
     line = text.strip().split("\n")[0].strip()
     if line.endswith(".") and not line[:-1].rpartition(" ")[2].count("."):
         line = line[:-1].rstrip()
-    if not line or line.lower().strip(".!") in _UNKNOWN:
+    if not line or line.lower().replace("’", "'").strip(".!") in _UNKNOWN:
         return Result(reason="no answer")
     return Result(line)
 

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,9 +28,9 @@ from toolformer.tools.base import Result
 K1, B = 0.9, 0.4
 SHINGLE = 8
 SPARE = 3
-"""Passages asked for beyond those wanted, since a document's own article is left out afterwards."""
+"""Passages asked for beyond those wanted, since a document's own article is left out afterwards; more if need be."""
 _INDEX_VERSION = "1"
-_MARKUP = re.compile(r"<[^<>]{0,200}>|\{\{[^{}]{0,500}\}\}|={2,}|'{2,}")
+_MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>|\{\{[^{}]{0,500}\}\}|^={2,}|={2,}$|'{2,}", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 
 
@@ -58,10 +58,13 @@ def articles(path: Path | str | None = None) -> list[Passage]:
     try:
         rows = json.loads(place.read_text(encoding="utf-8"))
         rows = list(rows.values()) if isinstance(rows, dict) else rows
-        found = [(str(row["title"]), clean(str(row["extract"]))) for row in rows]
+        found = [(one_line(str(row["title"])), clean(str(row["extract"] or ""))) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"search: {place} is no list of articles with title and extract ({error})") from error
-    return [Passage(title, title, text) for title, text in found if text]
+    passages = [Passage(title, title, text) for title, text in found if text]
+    if not passages:
+        raise UserError(f"search: {place} holds no article with a text; give a list with title and extract")
+    return passages
 
 
 def wikipedia_documents() -> Iterator[Document]:
@@ -73,13 +76,21 @@ def wikipedia_documents() -> Iterator[Document]:
 
 def clean(text: str) -> str:
     """Plain text on one line: markup out, entities read, blanks collapsed."""
-    return " ".join(_MARKUP.sub(" ", html.unescape(text)).split())
+    return one_line(_MARKUP.sub(" ", html.unescape(text)))
+
+
+def one_line(text: str) -> str:
+    """Blanks collapsed, lone surrogates replaced: they cannot be encoded for a tokenizer or a terminal."""
+    return " ".join(text.encode("utf-8", "replace").decode("utf-8").split())
 
 
 class BM25:
     """BM25 with stop words and stemming over a list of articles, kept in memory once loaded."""
 
     def __init__(self, articles_path: str | None = None) -> None:
+        """Raises UserError if `articles_path` names no file; the articles are read at the first query."""
+        if articles_path is not None and not Path(articles_path).expanduser().is_file():
+            raise UserError(f"search: there is no file {articles_path}; give a JSON list of articles")
         self.articles_path = articles_path
 
     @cached_property
@@ -117,54 +128,43 @@ class BM25:
 
         return Stemmer.Stemmer("english")
 
-    @cached_property
-    def _shingles(self) -> dict[int, int]:
-        """Hash of every eight words -> the article that first has them."""
-        found: dict[int, int] = {}
-        for n, passage in enumerate(self.passages):
-            for shingle in _shingled(passage.text):
-                found.setdefault(shingle, n)
-        return found
-
     def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
         """See `Retriever`."""
         if not queries:
             return []
-        wanted = min(k + SPARE, len(self.passages))
         vocabulary = self._index.vocab_dict
         tokens = [
             [word for word in words if word in vocabulary]
-            for words in self._tokenize([q[:2000] for q in queries])
+            for words in self._tokenize([query[:2000] for query in queries])
         ]
         asked = [n for n, words in enumerate(tokens) if words]
+        # By the document, not its id: the examples of a benchmark may share one.
+        shingles = {documents[n]: _shingled(documents[n].text) for n in asked}
         found: list[list[Passage]] = [[] for _ in queries]
-        if not asked:
-            return found
-        indices, scores = self._index.retrieve([tokens[n] for n in asked], k=wanted, show_progress=False)
-        own = {document.doc_id: self._own(document) for document in documents}
-        for row, n in enumerate(asked):
-            left_out = own[documents[n].doc_id]
-            for index, score in zip(np.asarray(indices)[row], np.asarray(scores)[row], strict=True):
-                passage = self.passages[int(index)]
-                if score > 0 and passage.passage_id not in left_out and len(found[n]) < k:
-                    found[n].append(Passage(passage.passage_id, passage.title, passage.text, float(score)))
+        wanted = k + SPARE
+        while asked:
+            wanted = min(wanted, len(self.passages))
+            left: list[int] = []
+            for n, ranked in zip(asked, self._ranked([tokens[n] for n in asked], wanted), strict=True):
+                others = [one for one in ranked if not _is_from(documents[n], shingles[documents[n]], one)]
+                found[n] = others[:k]
+                if len(others) < k and len(ranked) == wanted < len(self.passages):
+                    left.append(n)
+            asked = left
+            wanted *= 4
         return found
 
-    def _own(self, document: Document) -> set[str]:
-        """The articles that a document is, by id or by sharing more than half of its or their word eight-grams."""
-        own = {document.source_id} if document.source_id else set()
-        shingles = _shingled(document.text)
-        if not shingles:
-            return own
-        counts: dict[int, int] = {}
-        for shingle in shingles:
-            if (n := self._shingles.get(shingle)) is not None:
-                counts[n] = counts.get(n, 0) + 1
-        for n, count in counts.items():
-            smaller = min(len(shingles), max(1, len(_shingled(self.passages[n].text))))
-            if count > smaller / 2:
-                own.add(self.passages[n].passage_id)
-        return own
+    def _ranked(self, tokens: Sequence[Sequence[str]], k: int) -> list[list[Passage]]:
+        """The `k` best articles for each query that share a word with it, best first."""
+        indices, scores = self._index.retrieve(tokens, k=k, show_progress=False)
+        return [
+            [
+                replace(self.passages[int(index)], score=float(score))
+                for index, score in zip(*row, strict=True)
+                if score > 0
+            ]
+            for row in zip(np.asarray(indices), np.asarray(scores), strict=True)
+        ]
 
     def _tokenize(self, texts: Sequence[str], ids: bool = False) -> Any:
         import bm25s
@@ -198,6 +198,14 @@ class WikiSearch:
 def snippet(passage: Passage, max_words: int) -> str:
     """`Title > text`, the text cut after whole words."""
     return f"{passage.title} > {' '.join(passage.text.split()[:max_words])}"
+
+
+def _is_from(document: Document, shingles: set[int], passage: Passage) -> bool:
+    """Whether a document is that article, by id or by more than half of the shorter one's word eight-grams."""
+    if passage.passage_id == document.source_id:
+        return True
+    theirs = _shingled(passage.text) if shingles else set()
+    return len(shingles & theirs) * 2 > min(len(shingles), len(theirs))
 
 
 def _shingled(text: str) -> set[int]:

@@ -67,7 +67,7 @@ class Translation:
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The English of each text; equal texts are translated once."""
-        texts = [" ".join(text.split()) for text in inputs]
+        texts = [" ".join(text.encode("utf-8", "replace").decode("utf-8").split()) for text in inputs]
         languages: dict[str, str] = {}
         reasons: dict[str, str] = {}
         for text in dict.fromkeys(texts):

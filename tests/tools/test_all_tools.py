@@ -1,0 +1,134 @@
+"""What every tool promises: as many results as inputs, never an exception, and the name that configuration gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolformer.calls import ApiCall, linearise, parse
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.tools.base import Result, Tool, run_safely
+from toolformer.tools.calculator import Calculator
+from toolformer.tools.calendar import Calendar
+from toolformer.tools.prompts import PROMPTS
+from toolformer.tools.question_answering import QuestionAnswering
+from toolformer.tools.search import BM25, WikiSearch
+from toolformer.tools.translation import FewShotTranslator, Translation
+
+CONF = Path(__file__).resolve().parents[2] / "conf" / "tool"
+HOSTILE = [
+    "", " ", "\x00", "\x1b[31mred\x1b[0m", "\ud800", "\udfff lighthouse \ud800", "a" * 100_000, "lighthouse " * 10_000,
+    "(" * 100_000, "\n" * 1000, "] -> [", '"', "\\", "‮right to left", "🙂" * 500, "e\u0301" * 500, "\u2028", "1" * 5000,
+    "%s %d {0} ${x}", "../../etc/passwd", "<script>alert(1)</script>", "Where is the lighthouse?\x85", "the of and",
+]  # fmt: skip
+
+
+def echo(prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
+    """A generator as strict about its input as a tokenizer."""
+    return [text.encode("utf-8").decode("utf-8")[-60:].split("\n")[-1] + " done" for text in prompts]
+
+
+class Foreign:
+    """Takes every text for German."""
+
+    def identify(self, text: str) -> tuple[str, float]:
+        text.encode("utf-8")
+        return "de", 1.0
+
+
+MAKERS: dict[str, Callable[[BM25], Tool]] = {
+    "calculator": lambda retriever: Calculator(),
+    "calendar": lambda retriever: Calendar(use_clock=True),
+    "search": WikiSearch,
+    "qa": lambda retriever: QuestionAnswering(retriever, echo),
+    "translation": lambda retriever: Translation(FewShotTranslator(echo), Foreign()),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("key", MAKERS)
+def test_hostile_inputs_get_results_that_fit_into_a_text(key: str, retriever: BM25) -> None:
+    tool = MAKERS[key](retriever)
+    results = tool.run(HOSTILE, [Document(f"d{n}", text) for n, text in enumerate(HOSTILE)])
+    assert len(results) == len(HOSTILE)
+    for result in results:
+        if result.text is not None:
+            result.text.encode("utf-8")
+            call = ApiCall(tool.name, "x").with_result(result.text)
+            assert parse(linearise(call)) == call
+        else:
+            assert result.reason and "\n" not in result.reason
+
+
+@pytest.mark.parametrize("key", MAKERS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(
+    inputs=st.lists(
+        st.text(max_size=60) | st.text(st.characters(categories=["Cs", "Cc", "L"]), max_size=20), max_size=4
+    )
+)
+def test_any_inputs(key: str, retriever: BM25, inputs: list[str]) -> None:
+    tool = MAKERS[key](retriever)
+    documents = [Document("", text) for text in inputs]
+    together = tool.run(inputs, documents)
+    assert len(together) == len(inputs)
+    alone = [tool.run([text], [document])[0] for text, document in zip(inputs, documents, strict=True)]
+    assert together == alone, "a result does not depend on its batch"
+
+
+@pytest.mark.parametrize("key", MAKERS)
+def test_no_inputs_no_results(key: str, retriever: BM25) -> None:
+    assert MAKERS[key](retriever).run([], []) == []
+
+
+def test_configuration_names_each_tool_as_it_names_itself(retriever: BM25) -> None:
+    keys = {path.stem for path in CONF.glob("*.yaml")}
+    assert keys == set(MAKERS) == set(PROMPTS)
+    for key in keys:
+        config = yaml.safe_load((CONF / f"{key}.yaml").read_text(encoding="utf-8"))
+        tool = MAKERS[key](retriever)
+        module, _, name = config["implementation"]["_target_"].rpartition(".")
+        assert isinstance(tool, getattr(import_module(module), name)) and isinstance(tool, Tool)
+        assert config["name"] == tool.name and config["prompt"] == key
+        assert f"[{tool.name}(" in PROMPTS[key].instruction
+
+
+def test_a_result_has_a_text_or_a_reason() -> None:
+    for fields in ({}, {"text": "a", "reason": "b"}):
+        with pytest.raises(ValueError):
+            Result(**fields)
+    assert Result("").text == ""
+
+
+class Broken:
+    """A user's tool that raises, or answers too little."""
+
+    name = "Broken"
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        if self.error:
+            raise self.error
+        return []
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(RuntimeError("no"), "tool failed (RuntimeError)"), (None, "tool failed (ValueError)")],
+)
+def test_a_tool_that_breaks_its_promise_costs_its_batch_only(error: Exception | None, reason: str) -> None:
+    results = run_safely(Broken(error), ["a", "b"], [Document("d", "")] * 2)
+    assert [one.reason for one in results] == [reason, reason]
+
+
+def test_retriever_settings_are_checked_when_made(tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        WikiSearch(BM25(str(tmp_path)))

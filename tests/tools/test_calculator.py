@@ -1,0 +1,219 @@
+"""The calculator against exact fractions, and everything that has no result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from toolformer.documents import Document
+from toolformer.tools.calculator import MOST_CHARACTERS, Calculator, calculate
+
+
+def reason(expression: str) -> str:
+    with pytest.raises(ValueError) as caught:
+        calculate(expression)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        # the paper's own: table 1, figure 1, appendix A.2, table 10
+        ("27 + 4 * 2", "35"),
+        ("400 / 1400", "0.29"),
+        ("18 + 12 * 3", "54"),
+        ("658,893 / 11.4%", "5779763.16"),
+        ("723 / 252", "2.87"),
+        ("723 - 20", "703"),
+        ("2011 - 1994", "17"),
+        ("4 * 30", "120"),
+        ("85 / 23", "3.70"),
+        # from left to right
+        ("10-5-2", "3"),
+        ("8/2/2", "2"),
+        ("8/2*4", "16"),
+        ("10-5+2", "7"),
+        ("2+3*4-6/2", "11"),
+        ("(2+3)*4", "20"),
+        ("8/(2/2)", "8"),
+        # signs, percent, separators
+        ("-3 + 5", "2"),
+        ("2 * -3", "-6"),
+        ("5--3", "8"),
+        ("-(2 + 3)", "-5"),
+        ("200%", "2"),
+        ("(20 + 5)%", "0.25"),
+        ("-50% * 4", "-2"),
+        ("1,234.56", "1234.56"),
+        ("12,345,678 * 2", "24691356"),
+        (".5 + .5", "1"),
+        ("\t 7 ", "7"),
+        # halves go away from zero, and there is no minus before a zero
+        ("0.005", "0.01"),
+        ("-0.005", "-0.01"),
+        ("1.005 * 1", "1.01"),
+        ("-0.001", "0.00"),
+        ("0 * -1", "0"),
+        ("2.50", "2.50"),
+        ("1/3*3", "1"),
+        ("0.1 + 0.2", "0.30"),
+    ],
+)
+def test_values(expression: str, value: str) -> None:
+    assert calculate(expression) == value
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x", "18 + 12 x 3", "2 +", "* 2", "()", "(1", "1)", "2(3)", "(1)(2)", "1 2", "1 000", "5%%", "%", "5 % 3",
+        "1,23", "12,34", "1234,567", "1,2345", "0,123", "1,234,56", ",123", "1,,234", "5.", "1..2", "1.2.3", ".",
+        "2**3", "7//2", "2^3", "1e5", "0x10", "1_000", "3 − 1", "3 × 2", "6 ÷ 2", "½", "٣ + 4", "１+1", "²",
+        "1\n+2", "1\r", "1\x0b", "\x001", "\ud800", "1;2", "a = 3", "3 = 3", "abs(3)", "__import__('os')", "🙂", "nan",
+    ],
+)  # fmt: skip
+def test_anything_else_has_no_result(expression: str) -> None:
+    assert reason(expression) == "invalid expression"
+
+
+@pytest.mark.parametrize(
+    "expression", ["1/0", "1 / (2 - 2)", "0/0", "1/0%", "5 + 3/(1-1) * 0", "1 / 0.00", "1/-0"]
+)
+def test_division_by_zero(expression: str) -> None:
+    assert reason(expression) == "division by zero"
+
+
+@pytest.mark.parametrize("expression", ["", " ", "\t  "])
+def test_an_empty_input(expression: str) -> None:
+    assert reason(expression) == "empty expression"
+
+
+def test_bounds() -> None:
+    assert calculate("1" + "+1" * 99) == "100"
+    assert reason("1" + "+1" * 100) == "expression too long"
+    assert reason(" " * (MOST_CHARACTERS + 1)) == "expression too long"
+    assert calculate("(" * 19 + "1" + ")" * 19) == "1"
+    assert reason("(" * 60 + "1" + ")" * 60) == "expression too deep"
+    assert reason("-" * 60 + "1") == "expression too deep"
+    assert reason("9" * 31) == "number too long"
+
+
+def test_hostile_inputs_cost_no_time() -> None:
+    hostile = [
+        "(" * 200,
+        "9" * 10**6,
+        "1" + "*9999999999" * 18,
+        "1,111" * 40,
+        "-" * 10**5,
+        "1/3" * 60,
+        "1" * 29 + "." + "1",
+    ]
+    begin = time.perf_counter()
+    for _ in range(20):
+        Calculator().run(hostile, [Document("d", "")] * len(hostile))
+    assert time.perf_counter() - begin < 1.0
+
+
+@dataclass(frozen=True)
+class Tree:
+    """An expression as text, its rank (1: a sum, 2: a product, 3: an atom), and its value; None divides by zero."""
+
+    text: str
+    rank: int
+    value: Fraction | None
+
+
+def within(tree: Tree, rank: int) -> str:
+    return tree.text if tree.rank >= rank else f"({tree.text})"
+
+
+def number(digits: str, percent: bool, grouped: bool) -> Tree:
+    whole, _, part = digits.partition(".")
+    text = (f"{int(whole):,}" if grouped else whole) + (f".{part}" if part else "") + ("%" if percent else "")
+    return Tree(text, 3, Fraction(digits) / (100 if percent else 1))
+
+
+def joined(left: Tree, sign: str, right: Tree, blank: str) -> Tree:
+    rank = 1 if sign in "+-" else 2
+    # Without parentheses only where left-to-right order gives the same tree.
+    text = f"{within(left, rank)}{blank}{sign}{blank}{within(right, rank + 1)}"
+    if left.value is None or right.value is None or (sign == "/" and right.value == 0):
+        return Tree(text, rank, None)
+    operations: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
+        "+": Fraction.__add__, "-": Fraction.__sub__, "*": Fraction.__mul__, "/": Fraction.__truediv__,
+    }  # fmt: skip
+    return Tree(text, rank, operations[sign](left.value, right.value))
+
+
+def negated(tree: Tree) -> Tree:
+    return Tree(f"-{within(tree, 3)}", 3, None if tree.value is None else -tree.value)
+
+
+NUMBERS = st.builds(
+    number, st.from_regex(r"\A(0|[1-9][0-9]{0,6})(\.[0-9]{1,3})?\Z"), st.booleans(), st.booleans()
+)
+TREES = st.recursive(
+    NUMBERS,
+    lambda inner: st.one_of(
+        st.builds(joined, inner, st.sampled_from("+-*/"), inner, st.sampled_from(["", " "])),
+        st.builds(negated, inner),
+    ),
+    max_leaves=8,
+)
+
+
+def two_decimals(value: Fraction) -> str:
+    """By the decimal module, unlike the calculator; 300 digits, so that only true halves are halves."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    with localcontext() as context:
+        context.prec = 300
+        shown = str(
+            (Decimal(value.numerator) / Decimal(value.denominator)).quantize(Decimal("0.01"), ROUND_HALF_UP)
+        )
+    return shown.removeprefix("-") if set(shown) <= set("-0.") else shown
+
+
+@given(TREES)
+@example(
+    joined(
+        number("10", False, False),
+        "-",
+        joined(number("5", False, False), "-", number("2", False, False), ""),
+        "",
+    )
+)
+def test_random_expressions_agree_with_fractions(tree: Tree) -> None:
+    assume(len(tree.text) <= MOST_CHARACTERS)
+    try:
+        found = calculate(tree.text)
+    except ValueError as error:
+        if str(error) == "expression too deep":
+            assume(False)
+        assert str(error) == "division by zero" and tree.value is None
+    else:
+        assert tree.value is not None and found == two_decimals(tree.value)
+
+
+@given(st.text(alphabet="0123456789.,+-*/()% x\n", max_size=30) | st.text(max_size=300))
+def test_any_text_gets_a_value_or_a_reason(text: str) -> None:
+    (result,) = Calculator().run([text], [Document("d", "")])
+    assert (result.text is None) != (result.reason is None)
+    if result.text is not None:
+        assert calculate(result.text) == result.text or "." in result.text
+
+
+def test_the_tool_answers_in_order() -> None:
+    results = Calculator().run(["1 + 1", "nonsense", "3 / 4"], [Document("d", "")] * 3)
+    assert [(one.text, one.reason) for one in results] == [
+        ("2", None),
+        (None, "invalid expression"),
+        ("0.75", None),
+    ]

@@ -1,0 +1,54 @@
+"""The calendar's sentence, and whose date it is."""
+
+from __future__ import annotations
+
+import datetime
+import locale
+
+import pytest
+
+from toolformer.documents import Document
+from toolformer.tools.calendar import Calendar, sentence
+
+
+@pytest.mark.parametrize(
+    ("date", "expected"),
+    [
+        ((2023, 1, 30), "Today is Monday, January 30, 2023."),
+        ((2020, 2, 29), "Today is Saturday, February 29, 2020."),
+        ((2019, 3, 1), "Today is Friday, March 1, 2019."),
+        ((2000, 12, 31), "Today is Sunday, December 31, 2000."),
+        ((2024, 7, 4), "Today is Thursday, July 4, 2024."),
+        ((2021, 9, 14), "Today is Tuesday, September 14, 2021."),
+        ((2022, 11, 9), "Today is Wednesday, November 9, 2022."),
+    ],
+)
+def test_the_sentence_is_the_papers(date: tuple[int, int, int], expected: str) -> None:
+    assert sentence(datetime.date(*date)) == expected
+
+
+def test_every_day_of_a_leap_year_reads_as_in_the_c_locale() -> None:
+    assert locale.setlocale(locale.LC_TIME) in ("C", "POSIX", "C.UTF-8", "en_US.UTF-8")
+    for n in range(366):
+        day = datetime.date(2024, 1, 1) + datetime.timedelta(n)
+        assert sentence(day) == f"Today is {day:%A}, {day:%B} {day.day}, {day.year}."
+
+
+def test_each_document_has_its_own_date() -> None:
+    dates = [datetime.date(2021, 5, 3), datetime.date(1999, 8, 20)]
+    results = Calendar(use_clock=True).run(["", " "], [Document("d", "", date=date) for date in dates])
+    assert [one.text for one in results] == [sentence(date) for date in dates]
+
+
+def test_without_a_date_there_is_no_result_but_by_the_clock() -> None:
+    undated = [Document("d", "written on 2020-01-01")]
+    assert Calendar().run([""], undated)[0].reason == "no date"
+    before = datetime.date.today()
+    text = Calendar(use_clock=True).run([""], undated)[0].text
+    assert text in (sentence(before), sentence(datetime.date.today()))
+
+
+@pytest.mark.parametrize("text", ["today", "2020-01-01", "\x00", "x" * 100_000, "\ud800"])
+def test_it_takes_no_input(text: str) -> None:
+    document = Document("d", "", date=datetime.date(2021, 5, 3))
+    assert Calendar(use_clock=True).run([text], [document])[0].reason == "takes no input"

@@ -1,0 +1,188 @@
+"""Search over a small encyclopedia: what is found, what is cut, and that no document finds itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import bm25s
+import pytest
+
+from tests.tools.conftest import ARTICLES
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.tools.search import BM25, Passage, WikiSearch, articles, clean, snippet
+
+ELSEWHERE = Document("d", "An unrelated text.")
+
+
+def titles(retriever: BM25, query: str, k: int = 1, document: Document = ELSEWHERE) -> list[str]:
+    (found,) = retriever.retrieve([query], k, [document])
+    return [passage.title for passage in found]
+
+
+def test_it_finds_by_stem_and_title(retriever: BM25) -> None:
+    assert titles(retriever, "grinding the grains of a miller") == ["Windmill"]
+    assert titles(retriever, "compass") == ["Compass"]
+    assert titles(retriever, "SHIPS lighthouse", 2) == ["Lighthouse", "Harbour"]
+
+
+def test_better_passages_come_first_and_score_more_than_nothing(retriever: BM25) -> None:
+    (found,) = retriever.retrieve(["water ships lighthouse"], 6, [ELSEWHERE])
+    scores = [passage.score for passage in found]
+    assert scores == sorted(scores, reverse=True) and min(scores) > 0
+    assert {passage.title for passage in found} == {"Lighthouse", "Harbour", "Windmill", "Beekeeping"}
+
+
+def test_more_than_there_is_can_be_asked_for(retriever: BM25) -> None:
+    assert len(titles(retriever, "water", 100)) == 4
+    assert retriever.retrieve([], 3, []) == []
+
+
+def test_a_batch_answers_as_each_alone(retriever: BM25) -> None:
+    queries = ["honey", "nothing-of-the-kind", "shadow of a rod", "", "north"]
+    together = retriever.retrieve(queries, 2, [ELSEWHERE] * len(queries))
+    assert together == [retriever.retrieve([query], 2, [ELSEWHERE])[0] for query in queries]
+
+
+# --- a document does not find itself ------------------------------------------
+
+
+def test_its_own_article_by_id(retriever: BM25) -> None:
+    own = Document("d", "short", source_id="Lighthouse")
+    assert titles(retriever, "lighthouse") == ["Lighthouse"]
+    assert titles(retriever, "lighthouse", document=own) == ["Harbour"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ARTICLES["Lighthouse"],
+        ARTICLES["Lighthouse"].upper().replace(",", " -"),
+        "First posted on our page. "
+        + ARTICLES["Lighthouse"]
+        + " Come and see ours, it is open on Sundays in May.",
+        " ".join(ARTICLES["Lighthouse"].split()[:20]),
+    ],
+    ids=["same", "case and signs", "within a longer text", "its beginning"],
+)
+def test_its_own_article_by_text(retriever: BM25, text: str) -> None:
+    assert titles(retriever, "lighthouse", document=Document("d", text)) == ["Harbour"]
+
+
+def test_a_text_that_only_quotes_an_article_may_find_it(retriever: BM25) -> None:
+    quoting = "He said that it warns ships of rocks and shallow water, then went on about his long voyage to the south "
+    quoting += "and all the storms that he had met with on the way home in the autumn of that year."
+    assert titles(retriever, "lighthouse", document=Document("d", quoting)) == ["Lighthouse"]
+
+
+def test_examples_that_share_an_id_keep_their_own_articles_apart(retriever: BM25) -> None:
+    """A benchmark's examples have no ids: what is left out goes by the document."""
+    documents = [Document("", "one", source_id="Lighthouse"), Document("", "two", source_id="Compass")]
+    found = retriever.retrieve(["lighthouse", "lighthouse"], 1, documents)
+    assert [[passage.title for passage in row] for row in found] == [["Harbour"], ["Lighthouse"]]
+
+
+def test_it_looks_on_when_the_best_are_all_its_own(retriever: BM25) -> None:
+    """A text that holds most of the encyclopedia still gets the one article that is not in it."""
+    text = " ".join(text for title, text in ARTICLES.items() if title != "Sundial")
+    assert titles(retriever, "water ships wind honey sailors hour", document=Document("d", text)) == [
+        "Sundial"
+    ]
+    everything = Document("d", " ".join(ARTICLES.values()))
+    assert titles(retriever, "water ships wind honey sailors hour", 2, everything) == []
+
+
+def test_looking_on_goes_past_the_first_passages(articles_file: Path) -> None:
+    words = "alder birch cedar dogwood elm fir gum hazel ivy juniper".split()
+    own = [f"Water of the {word} spring rises near {word} hill and runs by {word} mill" for word in words]
+    rows = [{"title": word, "extract": text} for word, text in zip(words, own, strict=True)]
+    rows.append({"title": "Ocean", "extract": "Salt " * 40 + "water"})
+    articles_file.write_text(json.dumps(rows))
+    assert titles(BM25(str(articles_file)), "water", 1, Document("d", " ".join(own))) == ["Ocean"]
+
+
+# --- the index and its articles -----------------------------------------------
+
+
+def test_the_index_is_built_once_and_follows_the_articles(
+    articles_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds: list[int] = []
+    build = bm25s.BM25.index
+
+    def counted(self: bm25s.BM25, *args: object, **kwargs: object) -> None:
+        builds.append(1)
+        build(self, *args, **kwargs)
+
+    monkeypatch.setattr(bm25s.BM25, "index", counted)
+    for _ in range(3):
+        assert titles(BM25(str(articles_file)), "honey") == ["Beekeeping"]
+    assert len(builds) == 1
+    articles_file.write_text(json.dumps([{"title": "Jam", "extract": "Jam is fruit and honey, boiled."}]))
+    assert titles(BM25(str(articles_file)), "honey") == ["Jam"]
+    assert len(builds) == 2
+    folders = list((articles_file.parent / "cache" / "indexes").iterdir())
+    assert len(folders) == 2 and all(folder.name.startswith("bm25-") for folder in folders), "no leftovers"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "no list of articles"),
+        ("[1]", "no list of articles"),
+        ('[{"title": "A"}]', "no list of articles"),
+        ("[]", "holds no article"),
+        ('[{"title": "A", "extract": " "}, {"title": "B", "extract": null}]', "holds no article"),
+    ],
+)
+def test_a_broken_file_is_one_clear_line(articles_file: Path, content: str, said: str) -> None:
+    articles_file.write_text(content)
+    with pytest.raises(UserError, match=said) as caught:
+        articles(articles_file)
+    assert str(articles_file) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_told_before_the_first_query(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no file"):
+        BM25(str(tmp_path / "nowhere.json"))
+
+
+def test_articles_come_clean(articles_file: Path) -> None:
+    row = {"title": "A\ud800", "extract": "''Two'' &amp; <b>three</b>\n{{note}}\n== four ==\n\ud800"}
+    articles_file.write_text(json.dumps([row, {"title": "B", "extract": None}]))
+    assert articles(articles_file) == [Passage("A?", "A?", "Two & three four ?")]
+    assert clean("if a < b == c and d > e") == "if a < b == c and d > e"
+
+
+# --- the tool -----------------------------------------------------------------
+
+
+def test_a_snippet_is_cut_after_a_word() -> None:
+    passage = Passage("x", "Title", "one two three four")
+    assert snippet(passage, 2) == "Title > one two"
+    assert snippet(passage, 9) == "Title > one two three four"
+
+
+def test_the_tool(retriever: BM25) -> None:
+    inputs = ["shadow hour", "", "zzzz", "the of and", "  ", "magnetic needle"]
+    results = WikiSearch(retriever, max_words=5).run(inputs, [ELSEWHERE] * len(inputs))
+    assert [one.text for one in results] == [
+        "Sundial > A sundial tells the hour", None, None, None, None, "Compass > A compass shows where north",
+    ]  # fmt: skip
+    assert [one.reason for one in results] == [
+        None, "empty search term", "nothing found", "nothing found", "empty search term", None,
+    ]  # fmt: skip
+
+
+@pytest.mark.real
+def test_the_embedded_encyclopedia() -> None:
+    retriever = BM25()
+    assert len(retriever.passages) == 10_033
+    ghana = next(passage for passage in retriever.passages if passage.title == "Ghana")
+    (text,) = (one.text for one in WikiSearch(retriever).run(["Ghana West Africa"], [ELSEWHERE]))
+    assert text is not None and text.startswith(
+        "Ghana > Ghana, officially the Republic of Ghana, is a country"
+    )
+    itself = Document("d", ghana.text)
+    assert titles(retriever, "Ghana West Africa", 3, itself).count("Ghana") == 0
