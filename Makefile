@@ -1,6 +1,6 @@
 # The commands of the project. Each sets up .venv first; a finished set-up costs a fraction of a second.
 #   make demo      generate -> train -> evaluate -> report on the embedded defaults
-#   make test      all tests: the fast ones, then those with the real models
+#   make test      all tests: the fast ones, then those that start processes, then those with the real models
 #   make lint      ruff, mypy and the import rules; make format mends what ruff can mend
 #   make ui        the MLflow UI on this machine
 #   make setup     only the set-up; PYTHON=python3.12 names another interpreter
@@ -21,7 +21,8 @@ demo: setup
 	@$(BIN)/toolformer demo
 
 test: setup
-	$(BIN)/python -m pytest -m "not real" -n $(WORKERS)
+	$(BIN)/python -m pytest -m "not real and not slow" -n $(WORKERS)
+	$(BIN)/python -m pytest -m "slow and not real" -n $(WORKERS)
 	$(BIN)/python -m pytest -m real
 
 lint: setup

@@ -23,6 +23,9 @@ from toolformer.language_model import LanguageModel
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+SLOW = ("test_stages.py", "test_tracking.py", "test_assets.py", "test_setup.py", "test_trainer.py", "reporting/")
+"""Tests that start processes, stores or whole pipelines: run after the fast ones, as `-m slow`."""
+
 ARCHITECTURES = ("gpt2", "gptj", "llama")
 
 TRAINING_TEXT = [
@@ -32,6 +35,12 @@ TRAINING_TEXT = [
     'red is for [WikiSearch("Ghana flag red meaning") -> Flag of Ghana > Red] the blood of martyrs [MT(la tortue)] x',
     "Input: The population is 658,893 people. Output: This is 11.4% of the national average.",
 ] * 20
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(part in item.path.as_posix() for part in SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:

@@ -6,6 +6,7 @@ Ground floor. Knows nothing of tools or models. Corpora are streamed: no reader 
 from __future__ import annotations
 
 import datetime
+import functools
 import gzip
 import hashlib
 import json
@@ -100,7 +101,7 @@ class JsonlCorpus:
                 raise UserError(f"{path}: the file cannot be read ({error}); write it again") from error
         if self.skipped:
             total = sum(self.skipped.values())
-            log.warning("%s: %d rows skipped (%s)", path, total, self.skipped)
+            _warn_once(f"{path}: {total} rows skipped ({self.skipped})")
 
     def _read(self, path: Path, number: int, line: bytes) -> Document | None:
         try:
@@ -127,8 +128,14 @@ class JsonlCorpus:
             raise UserError(
                 f"{path}, line {number}: {reason}; mend the row or set corpus.strict=false to skip it"
             )
-        log.warning("%s, line %d: %s, row skipped", path, number, reason)
+        _warn_once(f"{path}, line {number}: {reason}, row skipped")
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    """A corpus is read several times over; what is wrong with it is said once."""
+    log.warning("%s", message)
 
 
 def _document(row: dict[str, Any], doc_id: str) -> Document:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import bm25s
@@ -32,6 +33,20 @@ def test_better_passages_come_first_and_score_more_than_nothing(retriever: BM25)
     scores = [passage.score for passage in found]
     assert scores == sorted(scores, reverse=True) and min(scores) > 0
     assert {passage.title for passage in found} == {"Lighthouse", "Harbour", "Windmill", "Beekeeping"}
+
+
+def test_the_score_is_bm25_with_the_papers_parameters(articles_file: Path) -> None:
+    """By hand: idf * tf / (tf + k1 * (1 - b + b * length / mean length)), as Lucene has it; k1 = 0.9, b = 0.4."""
+    rows = [("Oak", "tree tree leaf"), ("Pine", "tree needle cone resin bark"), ("Fern", "spore leaf")]
+    articles_file.write_text(json.dumps([{"title": title, "extract": text} for title, text in rows]))
+    (found,) = BM25(str(articles_file)).retrieve(["tree"], 3, [ELSEWHERE])
+    idf = math.log(1 + (3 - 2 + 0.5) / (2 + 0.5))
+    mean = (4 + 6 + 3) / 3  # titles are part of the texts
+    by_hand = {
+        title: idf * tf / (tf + 0.9 * (1 - 0.4 + 0.4 * length / mean))
+        for title, tf, length in (("Oak", 2, 4), ("Pine", 1, 6))
+    }
+    assert {passage.title: passage.score for passage in found} == pytest.approx(by_hand, rel=1e-5)
 
 
 def test_more_than_there_is_can_be_asked_for(retriever: BM25) -> None:
@@ -74,6 +89,13 @@ def test_a_text_that_only_quotes_an_article_may_find_it(retriever: BM25) -> None
     quoting = "He said that it warns ships of rocks and shallow water, then went on about his long voyage to the south "
     quoting += "and all the storms that he had met with on the way home in the autumn of that year."
     assert titles(retriever, "lighthouse", document=Document("d", quoting)) == ["Lighthouse"]
+
+
+def test_a_rewritten_text_may_find_the_article(retriever: BM25) -> None:
+    """Shared phrases alone do not make a text the article: a run of eight words does."""
+    words = ARTICLES["Lighthouse"].split()
+    text = " ".join("otherwise" if n % 8 == 7 else word for n, word in enumerate(words))
+    assert titles(retriever, "lighthouse", document=Document("d", text)) == ["Lighthouse"]
 
 
 def test_examples_that_share_an_id_keep_their_own_articles_apart(retriever: BM25) -> None:
