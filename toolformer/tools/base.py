@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from toolformer.documents import Document
+from toolformer.errors import UserError
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document])
         answered = list(tool.run(inputs, documents))
         if len(answered) != len(inputs):
             raise ValueError(f"{len(answered)} results for {len(inputs)} inputs")
+    except UserError:
+        raise  # what keeps a tool from working at all (its data, its model) is the user's to mend
     except Exception as error:  # a user's tool may do anything
         log.warning(
             "%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), type(error).__name__, error

@@ -1,7 +1,7 @@
 """The calculator: + - * / on decimal numbers, rounded to two decimals (paper, section 3 and appendix A.1).
 
     expression = term {("+" | "-") term}      term = factor {("*" | "/") factor}
-    factor = ["-" | "+"] factor | number ["%"] | "(" expression ")" ["%"]
+    factor = "-" factor | number ["%"] | "(" expression ")" ["%"]
     number = digits with "," between thousands, and a fraction behind "."
 
 Exact rational arithmetic; operators of one rank are applied from left to right; 11.4% is 0.114. Anything else gives no
@@ -121,10 +121,8 @@ class _Parser:
         self.depth += 1
         if self.depth > DEEPEST:
             raise _NoResult("expression too deep")
-        sign = self._take("+", "-")
-        if sign is not None:
-            value = self._factor()
-            value = -value if sign == "-" else value
+        if self._take("-") is not None:
+            value = -self._factor()
         elif self._take("(") is not None:
             value = self._expression()
             if self._take(")") is None:
