@@ -143,13 +143,15 @@ def main() -> None:
         return
     create_environment()
     STAMP.unlink(missing_ok=True)
+    failed = "pip failed; see its message above, and run the same command again: it goes on where it was"
+    # Source packages are built with the locked setuptools: an isolated build would fetch another one for each.
+    # It comes before torch, whose own needs are still missing then and would be complained of.
+    if not install("--constraint", str(CONSTRAINTS), "setuptools"):
+        fail(failed)
     install_torch()
     say("the other packages, as locked in constraints.txt")
-    # Source packages are built with the locked setuptools: an isolated build would fetch another one for each.
-    steps = (["setuptools"], ["--no-build-isolation", "--editable", f"{ROOT}[dev]"])
-    for step in steps:
-        if not install("--constraint", str(CONSTRAINTS), *step):
-            fail("pip failed; see its message above, and run the same command again: it goes on where it was")
+    if not install("--constraint", str(CONSTRAINTS), "--no-build-isolation", "--editable", f"{ROOT}[dev]"):
+        fail(failed)
     STAMP.write_text(wanted, encoding="utf-8")
     say(f"done; the programs are in {environment_python().parent}")
 

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -105,9 +104,7 @@ def test_the_second_call_neither_calls_pip_nor_speaks(
     first = assets.ensure("tiny")
     assert "Tiny terms apply." in capfd.readouterr().err
     monkeypatch.setattr(download, "_run", no_pip)
-    started = time.perf_counter()
     assert assets.ensure("tiny") == first
-    assert time.perf_counter() - started < 0.5
     assert capfd.readouterr() == ("", "")
 
 

@@ -388,13 +388,11 @@ def test_a_dead_server_ends_in_one_line(tmp_path: Path) -> None:
     tracker = Tracker(f"http://me:{SECRET}@127.0.0.1:{port}", tmp_path)
     kept = tmp_path / "result.txt"
     kept.write_text("kept")
-    began = time.monotonic()
     with pytest.raises(
         UserError, match=rf"server http://127.0.0.1:{port} does not answer.*tracking.uri"
     ) as caught:
         with run(tracker, "dead"):
             pass
-    assert time.monotonic() - began < 20
     assert "\n" not in str(caught.value) and SECRET not in str(caught.value)
     assert kept.read_text() == "kept"
     with pytest.raises(UserError, match="does not answer"):
