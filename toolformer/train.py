@@ -69,7 +69,6 @@ def train(config: Config, parent: str | None = None) -> Trained:
         texts = [texts_of[row["doc_id"]] for row in chosen]
     else:
         texts = [row["text"] for row in chosen]
-    from toolformer.language_model import locate
     from toolformer.training.trainer import train as finetune
 
     log.info(
@@ -83,7 +82,7 @@ def train(config: Config, parent: str | None = None) -> Trained:
         tags={"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}, parent=parent,
     ) as run:  # fmt: skip
         result = finetune(
-            locate(config.model),
+            config.model,
             texts,
             [document.text for document in heldout],
             settings,
