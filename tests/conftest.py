@@ -23,7 +23,14 @@ from toolformer.language_model import LanguageModel
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-SLOW = ("test_stages.py", "test_tracking.py", "test_assets.py", "test_setup.py", "test_trainer.py", "reporting/")
+SLOW = (
+    "test_stages.py",
+    "test_tracking.py",
+    "test_assets.py",
+    "test_setup.py",
+    "test_trainer.py",
+    "reporting/",
+)
 """Tests that start processes, stores or whole pipelines: run after the fast ones, as `-m slow`."""
 
 ARCHITECTURES = ("gpt2", "gptj", "llama")
