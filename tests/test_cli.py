@@ -98,6 +98,7 @@ def test_the_papers_settings_are_the_defaults() -> None:
         (["generate", "model=/no/such/model"], "there is no folder /no/such/model"),
         (["generate", "-m", "seed=1,abc"], "seed=abc"),
         (["generate", "x y"], "generate --help"),
+        (["generate", "paths.root=README.md"], "paths.root: README.md cannot be a folder"),
         (["train"], "run `toolformer generate` first"),
         (["train", "data=both"], "data is 'both'"),
         (["train", "dataset=0123456789abcdef0123456789abcdef"], "there is no run"),

@@ -118,7 +118,13 @@ def apply_paths(config: Config) -> None:
     """Makes the settings of places known to those who need them."""
     if config.paths.cache:
         assets.set_cache_dir(Path(config.paths.cache).expanduser())
-    Path(config.paths.root).mkdir(parents=True, exist_ok=True)
+    try:
+        Path(config.paths.root).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(
+            f"paths.root: {config.paths.root} cannot be a folder ({reason}); name another"
+        ) from error
 
 
 def content_hash(batch: Iterable[Document]) -> str:

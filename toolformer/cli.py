@@ -7,6 +7,7 @@ in one line and exit code 2.
 from __future__ import annotations
 
 import argparse
+import errno
 import itertools
 import logging
 import os
@@ -69,13 +70,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"toolformer: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("toolformer: interrupted; the same command goes on where it stopped", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         # The reader of our output is gone; a second message has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT):
+            raise
+        print(
+            f"toolformer: {error}; what is finished is kept, make room or name another folder",
+            file=sys.stderr,
+        )
+        return 2
+    except KeyboardInterrupt:
+        print("toolformer: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        return 130
 
 
 def _usage() -> str:
