@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolformer import build, text_generator
+from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import strip
 from toolformer.cli import main, run_stage
 from toolformer.config import CONF, Config, compose, validate
-from toolformer.generate import CANDIDATES, Generated
+from toolformer.generate import Generated
 from toolformer.tools.base import Result
 from toolformer.tracking import Tracker
 
@@ -86,27 +87,6 @@ def generated(place: Path, lax_model: Path) -> Generated:
     return made
 
 
-@pytest.fixture(scope="module")
-def lax_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that has learnt to write short calls, so that some parse."""
-    import torch
-
-    from tests.conftest import tiny_model, tiny_tokenizer
-
-    folder = tmp_path_factory.mktemp("lax") / "model"
-    tokenizer = tiny_tokenizer()
-    model = tiny_model("gpt2", len(tokenizer), context=1024)
-    ids = tokenizer("x [Calendar()] y [Calculator(1 + 2)] z", return_tensors="pt").input_ids
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(150):
-        optimizer.zero_grad()
-        model(ids, labels=ids).loss.backward()
-        optimizer.step()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 def tracker(place: Path, root: str = "runs") -> Tracker:
     return Tracker(None, place / root)
 
@@ -169,13 +149,13 @@ def test_an_interrupted_annotation_gives_the_same_bytes(
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(command, cwd=CONF.parent, env=environment, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not list((place / "killed").glob("generate/*/shards/0*.parquet")) and process.poll() is None:
+    while not list((place / "killed").glob("generate/*/shards/0*.sha256")) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = {
-        path: path.stat().st_mtime_ns for path in (place / "killed").glob("generate/*/shards/0*.parquet")
+        path: path.stat().st_mtime_ns for path in (place / "killed").glob("generate/*/shards/0*.sha256")
     }
     assert before
     made = run_stage("generate", config("generate", place, lax_model, root="killed"))
