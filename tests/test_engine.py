@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,7 +91,15 @@ class Place:
             f"+tool.calendar.implementation.crowd={crowd}", *more,
         ]  # fmt: skip
 
+    def prepare(self, root: Path) -> None:
+        """Lays an empty store there, so that not every test waits for MLflow to make one."""
+        if not (root / "mlflow.db").exists():
+            made = self.folder / "empty"
+            Tracker(None, made).prepare("another experiment")
+            shutil.copy(made / "mlflow.db", root / "mlflow.db")
+
     def start(self, root: Path, *more: str, pause: float = 0.05, crowd: int = 1) -> Process:
+        self.prepare(root)
         return Process(
             [sys.executable, "-m", "toolformer.cli", *self.words(root, *more, pause=pause, crowd=crowd)],
             self.folder / f"{random.random()}.err",
