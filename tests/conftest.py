@@ -29,6 +29,8 @@ SLOW = (
     "test_assets.py",
     "test_setup.py",
     "test_trainer.py",
+    "test_options.py",
+    "test_distributed.py",
     "reporting/",
 )
 """Tests that start processes, stores or whole pipelines: run after the fast ones, as `-m slow`."""

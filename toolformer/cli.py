@@ -42,6 +42,15 @@ PARENT = "TOOLFORMER_PARENT_RUN"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code (2 for bad input)."""
+    code = _command(argv)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from toolformer.training.distributed import end_of_process
+
+        end_of_process(code)
+    return code
+
+
+def _command(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
@@ -52,7 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"toolformer {__version__}")
         return 0
     name, rest = arguments[0], arguments[1:]
-    _configure_logging(quiet=name in ("tool", "complete", "completion"))
+    # Of several processes that a launcher started, the first one speaks.
+    follower = os.environ.get("RANK", "0") != "0"
+    _configure_logging(quiet=follower or name in ("tool", "complete", "completion"))
     try:
         if name in STAGES:
             return _stage(name, rest)
@@ -68,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return commands[name](rest)
         raise UserError(f"there is no command {name!r}; commands are {', '.join([*STAGES, *COMMANDS])}")
     except UserError as error:
-        print(f"toolformer: {' '.join(str(error).split())}", file=sys.stderr)
+        if not follower:
+            print(f"toolformer: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader of our output is gone; a second message has nowhere to go.

@@ -127,8 +127,20 @@ class TrainerConfig:
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     gradient_checkpointing: bool = False
+    compile: bool = False
+    """torch.compile."""
+    train_on_results: bool = True
+    """Whether results, which decoding inserts, are targets too (the paper's loss is that of all tokens)."""
+    early_stopping: int | None = None
+    """Held-out perplexities without a better one after which training ends."""
+    max_hours: float | None = None
+    """Training ends after this time with the best model so far."""
+    lora_rank: int | None = None
+    """Rank of LoRA adapters that are trained instead of all weights, and merged into the model that is kept."""
+    lora_alpha: int | None = None
+    """Scale of the adapters times their rank; null: twice the rank."""
     deepspeed: str | None = None
-    """DeepSpeed configuration file (JSON)."""
+    """zero2, zero3, zero3_offload, or a DeepSpeed configuration file (JSON)."""
     limit_per_tool: int = 25_000
     """Examples a tool at most."""
 

@@ -163,6 +163,10 @@ class LanguageModel:
             previous = max(previous, end)
         return Encoding(list(encoded.input_ids), positions)
 
+    def encode_behind(self, text: str) -> list[int]:
+        """Token ids of `text` as it stands behind other text: some tokenizers put a blank before a text."""
+        return self.encode("a" + text)[len(self._anchor) :]
+
     def encode_after_start(self, text: str) -> list[int]:
         """Token ids of `text` directly behind the start token."""
         return self.encode("a" + START + text)[len(self.encode("a" + START)) :]
@@ -175,14 +179,14 @@ class LanguageModel:
         return [next(token for token in known if token is not None)]
 
     def _single_token_after(self, before: str, text: str) -> int:
-        ids = self.encode(before + text + "A")
-        head, tail = self.encode(before), self.encode("A")
-        middle = ids[len(head) : len(ids) - len(tail)]
-        if ids[: len(head)] != head or len(middle) != 1:
+        head = self.encode(before)
+        with_text = self.encode(before + text)
+        followed = self.encode(before + text + "A")[: len(with_text)]
+        if with_text[:-1] != head or followed != with_text:
             raise UserError(
                 f"model: the tokenizer of {self.name} has no single token for {text!r}; choose another model"
             )
-        return middle[0]
+        return with_text[-1]
 
     # ---------------------------------------------------------- forward passes
 

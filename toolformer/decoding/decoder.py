@@ -403,14 +403,14 @@ class Decoder:
             self._take_back(row, result.reason or "no result")
             return
         call = row.pending.with_result(result.text)
-        ids = model.encode(f" {call.result}")
+        ids = model.encode_behind(f" {call.result}")
         if len(ids) > self.max_result_tokens:
             call = row.pending.with_result(model.decode(ids[: self.max_result_tokens]))
         before = model.decode(row.written[: row.call_start])
         row.text += before + linearise(call)
         row.plain += before
         # What was written last, the arrow, has not been read yet.
-        result_ids = model.encode(f" {call.result}{END}")
+        result_ids = model.encode_behind(f" {call.result}{END}")
         row.unread = row.unread + result_ids
         row.context = row.context + row.written + result_ids
         row.calls.append(call)
