@@ -76,7 +76,7 @@ def test_the_papers_settings_are_the_defaults() -> None:
         25_000,
     )
     assert (config.decoding.k, config.decoding.max_calls) == (10, 1)
-    assert not config.generate.force_name
+    assert not config.propose.force_name
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ BAD = [
     ({"txt": "x"}, "no text in field `text`"),
     ({"text": 3}, "no text in field `text`"),
     ({"text": "  \n"}, "empty text"),
-    ({"text": "x", "date": "yesterday"}, "`date` 'yesterday' is not YYYY-MM-DD"),
+    ({"text": "x", "date": "yesterday"}, "`date` is not YYYY-MM-DD ('yesterday')"),
     ({"text": "x", "url": 5}, "`url` is no text"),
     ("[" * 100_000, "malformed JSON"),
 ]

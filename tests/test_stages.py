@@ -47,7 +47,7 @@ def words(place: Path, model: Path, *more: str, root: str = "runs") -> list[str]
     """A configuration so small that a random model gets through it, and so lax that it keeps calls."""
     return [
         f"model={model}", f"paths.root={place / root}", "name=tiny", "tools=[calculator,calendar]",
-        "corpus=jsonl", f"corpus.path={place / 'corpus.jsonl'}", "generate.force_name=true", "generate.shard_size=2",
+        "corpus=jsonl", f"corpus.path={place / 'corpus.jsonl'}", "propose.force_name=true", "generate.shard_size=2",
         "tool.calculator.samples=3", "tool.calculator.max_positions=3", "tool.calculator.max_call_tokens=8",
         "tool.calendar.samples=4", "tool.calendar.start_threshold=0.0", "tool.calendar.max_call_tokens=8",
         "tool.calendar.filter_threshold=-100", "tool.calculator.filter_threshold=-100",

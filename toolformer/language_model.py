@@ -233,17 +233,19 @@ class LanguageModel:
         _, branches = self.prefill([ids])
         return Prefix(list(ids), branches.cache)
 
-    def score(self, sequences: Sequence[Sequence[int]], keep: Sequence[int]) -> list[TokenScores]:
+    def score(
+        self, sequences: Sequence[Sequence[int]], keep: Sequence[int], dtype: torch.dtype = torch.float32
+    ) -> list[TokenScores]:
         """log p of the last `keep[n]` tokens of each sequence, batched by length within the token budget.
 
-        A sequence needs at least one token before those it is scored on.
+        A sequence needs at least one token before those it is scored on. log p is taken from the logits in `dtype`.
         """
         scores: list[TokenScores | None] = [None] * len(sequences)
         for batch in by_length([len(sequence) - 1 for sequence in sequences], keep):
             ids, valid = pad_left([sequences[n][:-1] for n in batch])
             rows = max(keep[n] for n in batch)
             positions = (valid.long().cumsum(1) - 1).clamp(min=0)
-            logits = self.forward(ids, causal(valid, ids.shape[1]), positions, keep=rows).float()
+            logits = self.forward(ids, causal(valid, ids.shape[1]), positions, keep=rows).to(dtype)
             targets = torch.tensor(
                 [[0] * (rows - keep[n]) + list(sequences[n][len(sequences[n]) - keep[n] :]) for n in batch],
                 device=self.device,

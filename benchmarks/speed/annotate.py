@@ -132,9 +132,11 @@ def product(
     timing = Timing()
     real = pipeline.score
 
-    def timed(language_model: LanguageModel, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def timed(
+        language_model: LanguageModel, candidates: Sequence[Candidate], dtype: str = "auto"
+    ) -> list[Candidate]:
         started = time.perf_counter()
-        scored = real(language_model, candidates)
+        scored = real(language_model, candidates, dtype)
         timing.scoring += time.perf_counter() - started
         distinct = {
             (c.window.document.doc_id, c.token_position, c.call): c for c in scored if c.gain is not None

@@ -27,15 +27,22 @@ WEIGHTS: tuple[float, ...] = tuple(weight / sum(_RAW) for weight in _RAW)
 _Place = tuple[str, int, int]
 
 
-def score(language_model: LanguageModel, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates with their three losses in nats; those already dropped are passed through."""
+def score(
+    language_model: LanguageModel, candidates: Sequence[Candidate], dtype: str = "auto"
+) -> list[Candidate]:
+    """The candidates with their three losses in nats; those already dropped are passed through.
+
+    log p is taken from the logits in `dtype`: auto (float32), float32 or bfloat16. All three losses are kept, so that
+    the baseline, paper or plain, is a choice made when merging.
+    """
+    precision = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     calls: dict[tuple[_Place, ApiCall], Candidate] = {}
     for candidate in candidates:
         if candidate.status == SCORED and candidate.call is not None:
             calls.setdefault((_place(candidate), candidate.call), candidate)
-    with_call = _losses_with_calls(language_model, list(calls.values()))
+    with_call = _losses_with_calls(language_model, list(calls.values()), precision)
     losses = dict(zip(calls, with_call, strict=True))
-    plain = _losses_without_calls(language_model, list(calls.values()))
+    plain = _losses_without_calls(language_model, list(calls.values()), precision)
     scored: list[Candidate] = []
     for candidate in candidates:
         if candidate.status == SCORED and candidate.call is not None:
@@ -66,7 +73,7 @@ def _targets(candidate: Candidate) -> tuple[list[int], list[int]]:
 
 
 def _losses_with_calls(
-    language_model: LanguageModel, candidates: Sequence[Candidate]
+    language_model: LanguageModel, candidates: Sequence[Candidate], dtype: torch.dtype
 ) -> list[tuple[float, float]]:
     """(L(e(c, r)), L(e(c, ε))) of each candidate: the call stands before the whole text."""
     sequences: list[list[int]] = []
@@ -78,12 +85,12 @@ def _losses_with_calls(
             call_ids = language_model.own_prefix + language_model.encode(linearise(call))
             sequences.append(_fitted(language_model, call_ids, context, targets))
             keep.append(len(targets))
-    losses = [weighted_loss(scores.log_probs) for scores in language_model.score(sequences, keep)]
+    losses = [weighted_loss(scores.log_probs) for scores in language_model.score(sequences, keep, dtype)]
     return list(zip(losses[::2], losses[1::2], strict=True))
 
 
 def _losses_without_calls(
-    language_model: LanguageModel, candidates: Sequence[Candidate]
+    language_model: LanguageModel, candidates: Sequence[Candidate], dtype: torch.dtype
 ) -> dict[_Place, float]:
     """L_i(ε) of every place, one pass for each window.
 
@@ -105,7 +112,9 @@ def _losses_without_calls(
         sequences.append(_fitted(language_model, head, ids[window.start : first], ids[first:end]))
         keep.append(end - first)
     losses: dict[_Place, float] = {}
-    for (window, places), scores in zip(groups.values(), language_model.score(sequences, keep), strict=True):
+    for (window, places), scores in zip(
+        groups.values(), language_model.score(sequences, keep, dtype), strict=True
+    ):
         first = min(places)
         for i in places:
             log_probs = scores.log_probs[i - first : i - first + HORIZON]
