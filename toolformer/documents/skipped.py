@@ -47,7 +47,8 @@ class Skipped:
     def summary(self) -> str:
         """`3 rows skipped: 2 malformed JSON, 1 empty text`."""
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.counts.most_common())
-        return f"{self.counts.total()} rows skipped: {reasons}"
+        total = self.counts.total()
+        return f"{total} row{'' if total == 1 else 's'} skipped: {reasons}"
 
     def say(self, name: str) -> None:
         """Logs the summary of a whole reading, once."""
