@@ -162,7 +162,7 @@ def test_the_dtype_of_the_losses(tiny_gpt2: LanguageModel) -> None:
     assert [c.loss_none for c in half] != [c.loss_none for c in full]
     for one, other in zip(full, half, strict=True):
         assert one.loss_result == pytest.approx(other.loss_result, abs=0.1)
-    logits = tiny_gpt2.score([window.ids], [1], torch.bfloat16)[0].log_probs
+    logits = tiny_gpt2.score([window.ids], [[1]], torch.bfloat16)[0].log_probs
     assert logits.dtype == torch.bfloat16
 
 
