@@ -15,10 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolformer import build, text_generator
+from toolformer.annotation.funnel import STEPS
 from toolformer.calls import strip
 from toolformer.cli import main, run_stage
 from toolformer.config import CONF, Config, compose, validate
 from toolformer.generate import CANDIDATES, Generated
+from toolformer.reporting.reader import read
 from toolformer.tools.base import Result
 from toolformer.tracking import Tracker
 
@@ -47,7 +49,7 @@ def words(place: Path, model: Path, *more: str, root: str = "runs") -> list[str]
     """A configuration so small that a random model gets through it, and so lax that it keeps calls."""
     return [
         f"model={model}", f"paths.root={place / root}", "name=tiny", "tools=[calculator,calendar]",
-        "corpus=jsonl", f"corpus.path={place / 'corpus.jsonl'}", "generate.force_name=true", "generate.shard_size=2",
+        "corpus=jsonl", f"corpus.path={place / 'corpus.jsonl'}", "propose.force_name=true", "generate.shard_size=2",
         "tool.calculator.samples=3", "tool.calculator.max_positions=3", "tool.calculator.max_call_tokens=8",
         "tool.calendar.samples=4", "tool.calendar.start_threshold=0.0", "tool.calendar.max_call_tokens=8",
         "tool.calendar.filter_threshold=-100", "tool.calculator.filter_threshold=-100",
@@ -137,6 +139,9 @@ def test_the_funnel_adds_up(generated: Generated) -> None:
         assert sum(counts["reasons"].values()) == len(TEXTS)
         assert counts["sampled"] == counts["scored"] + sum(counts["drop_reasons"].values())
         assert counts["kept"] <= counts["scored"]
+        assert counts["scored"] == counts["kept"] + sum(counts["filter_reasons"].values())
+        steps = [counts[step] for step in STEPS]
+        assert len(steps) == 9 and steps[4:] == sorted(steps[4:], reverse=True)
     assert generated.funnel["calculator"]["reasons"]["fewer than three numbers"] >= 2
 
 
@@ -160,6 +165,35 @@ def test_another_threshold_needs_no_model(
         generated.folder / "candidates.parquet"
     ).read_bytes()
     assert run_stage("generate", config("generate", place, lax_model)).run_id == generated.run_id
+
+
+def test_another_baseline_needs_no_model(
+    place: Path, lax_model: Path, generated: Generated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(text_generator, "load", refuse)
+    made = run_stage("generate", config("generate", place, lax_model, "filter.baseline=plain"))
+    assert made.run_id != generated.run_id
+    assert (made.folder / "candidates.parquet").read_bytes() == (
+        generated.folder / "candidates.parquet"
+    ).read_bytes()
+    rows = pq.read_table(made.folder / "candidates.parquet").to_pylist()
+    plain = {
+        (row["doc_id"], row["tool"], row["position"], row["loss_none"] - row["loss_result"])
+        for row in rows
+        if row["status"] == "scored"
+    }
+    calls = [
+        (row["doc_id"], call["tool"], call["position"], call["gain"])
+        for row in pq.read_table(made.folder / "dataset_augmented.parquet").to_pylist()
+        for call in row["calls"]
+    ]
+    assert calls and set(calls) <= plain
+    annotation = read(tracker(place), "tiny").annotation
+    assert annotation and annotation.run.run_id == made.run_id
+    assert {example.gain for example in annotation.examples} <= {gain for *_, gain in plain}
 
 
 def test_an_interrupted_annotation_gives_the_same_bytes(
@@ -257,6 +291,11 @@ def test_bad_rows_are_skipped_or_refused(
     assert main([*arguments, "corpus.strict=true"]) == 2
     assert f"{path}, line 2: malformed JSON" in capsys.readouterr().err
     assert main(arguments) == 0
+    (run, *_) = tracker(place).runs("generate")
+    assert run.metrics["rows_skipped"] == 2
+    assert run.metrics["rows_skipped/malformed JSON"] == run.metrics["rows_skipped/empty text"] == 1
+    annotation = read(tracker(place), "tiny").annotation
+    assert annotation and annotation.skipped == {"malformed JSON": 1, "empty text": 1}
     path.write_text("{broken\n")
     assert main(arguments) == 2
     assert "no document with text" in capsys.readouterr().err

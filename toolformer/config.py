@@ -7,6 +7,7 @@ before any model is loaded.
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import hashlib
 import json
@@ -52,15 +53,27 @@ class CorpusConfig:
     """Where plain texts come from."""
 
     source: str = MISSING
-    """demo, wikipedia or jsonl."""
+    """demo, wikipedia, jsonl, parquet, files (JSON Lines and Parquet mixed) or hub."""
     path: str | None = None
-    """jsonl: the file, plain or .gz."""
+    """jsonl, parquet, files: a file or a folder; hub: the data set's name."""
+    pattern: str | None = None
+    """Which files of a folder, as a glob below it; null is every file with a fitting name."""
+    subset: str | None = None
+    """hub: the data set's configuration, where it has several."""
     split: str = "train"
-    """demo: train or heldout."""
+    """demo: train or heldout; hub: the data set's split."""
     text_field: str = "text"
-    """jsonl: the field that holds the text."""
+    """The field or column that holds the text."""
+    url_field: str | None = "url"
+    """... the URL, whose date the calendar answers with; null: none is read."""
+    date_field: str | None = "date"
+    """... the day of writing (YYYY-MM-DD), where the URL tells none; null: none is read."""
+    id_field: str | None = "id"
+    """... the document's name; null, and where a row has none: a name made from the text."""
+    latest_date: str | None = None
+    """Dates in URLs after this day (YYYY-MM-DD) are not believed; null is the day of the run, in UTC."""
     strict: bool = False
-    """jsonl: refuse the file at its first bad row instead of skipping and counting it."""
+    """Refuse the corpus at its first bad row instead of skipping and counting it."""
     limit: int | None = None
     """Only the first documents."""
 
@@ -87,16 +100,44 @@ class ToolConfig:
     """m."""
     filter_threshold: float = 1.0
     """τ_f in nats, applied after scoring."""
+    max_call_tokens: int | None = None
+    """A sampled call that has not ended by then is discarded; null is propose.max_call_tokens."""
+
+
+@dataclass
+class ProposeConfig:
+    """Sampling of calls, for all tools (paper, section 2)."""
+
+    force_name: bool = False
+    """Write the tool's name after the call token, for models too small to write it; not the paper's."""
     max_call_tokens: int = 40
-    """A sampled call that has not ended by then is discarded."""
+    """A sampled call that has not ended by then is discarded; a tool's own max_call_tokens goes before it."""
+    window_tokens: int | None = None
+    """Tokens of a text that are annotated as one; null is as many as the model's context holds."""
+    window_overlap: int = 0
+    """Tokens that a later window of a text begins with as context only: no call is tried there a second time."""
+
+
+@dataclass
+class ScoreConfig:
+    """Losses with and without a call's result (paper, section 2)."""
+
+    dtype: str = "auto"
+    """In which dtype log p is taken from the logits: auto (float32), float32 or bfloat16."""
+
+
+@dataclass
+class FilterConfig:
+    """Which scored calls are kept; applied after scoring, so that a change needs no model."""
+
+    baseline: str = "paper"
+    """L⁻: paper, min(L(ε), L(e(c, ε))); or plain, L(ε) alone."""
 
 
 @dataclass
 class GenerateConfig:
     """Annotation."""
 
-    force_name: bool = False
-    """Write the tool's name after the call token, for models too small to write it; not the paper's."""
     shard_size: int = 8
     """Documents that are finished and written together: what an interruption can cost."""
 
@@ -209,6 +250,9 @@ class Config:
     """Tools in use."""
     tool: dict[str, ToolConfig] = field(default_factory=dict)
     """Every tool that is known, by key."""
+    propose: ProposeConfig = field(default_factory=ProposeConfig)
+    score: ScoreConfig = field(default_factory=ScoreConfig)
+    filter: FilterConfig = field(default_factory=FilterConfig)
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     dataset: str = "latest"
     """Train: the generate run to read, `latest` or a run id."""
@@ -283,11 +327,7 @@ def validate(config: DictConfig) -> Config:
     _one_of("data", made.data, ("augmented", "plain"))
     _one_of("lm.dtype", made.lm.dtype, ("auto", "float32", "bfloat16", "float16"))
     for key, corpus in (("corpus", made.corpus), ("heldout", made.heldout)):
-        _one_of(f"{key}.source", corpus.source, ("demo", "wikipedia", "jsonl"))
-        _one_of(f"{key}.split", corpus.split, ("train", "heldout"))
-        if corpus.source == "jsonl" and not corpus.path:
-            raise UserError(f"{key}.path: the jsonl corpus needs a file; add {key}.path=FILE")
-        _at_least(f"{key}.limit", corpus.limit, 1)
+        _check_corpus(key, corpus)
     if not made.tools:
         raise UserError("tools: the list is empty; name at least one tool, for example tools=[calculator]")
     for key in made.tools:
@@ -299,6 +339,7 @@ def validate(config: DictConfig) -> Config:
             raise UserError(
                 f"tool.{key}.start_threshold is {tool.start_threshold}; a probability must be in [0, 1)"
             )
+    _check_annotation(made)
     _at_least("generate.shard_size", made.generate.shard_size, 1)
     _at_least("decoding.k", made.decoding.k, 0)
     _at_least("decoding.max_calls", made.decoding.max_calls, 0)
@@ -310,6 +351,37 @@ def validate(config: DictConfig) -> Config:
     if made.paths.data_dir and not Path(made.paths.data_dir).expanduser().is_dir():
         raise UserError(f"paths.data_dir: there is no folder {made.paths.data_dir}")
     return made
+
+
+def _check_corpus(key: str, corpus: CorpusConfig) -> None:
+    _one_of(f"{key}.source", corpus.source, ("demo", "wikipedia", "jsonl", "parquet", "files", "hub"))
+    if corpus.source == "demo":
+        _one_of(f"{key}.split", corpus.split, ("train", "heldout"))
+    elif corpus.source != "wikipedia" and not corpus.path:
+        wanted = "a data set's name" if corpus.source == "hub" else "a file or a folder"
+        raise UserError(f"{key}.path: the {corpus.source} corpus needs {wanted}; add {key}.path=...")
+    if not corpus.text_field:
+        raise UserError(f"{key}.text_field is empty; name the field that holds the text")
+    if corpus.latest_date is not None:
+        try:
+            datetime.date.fromisoformat(corpus.latest_date)
+        except ValueError:
+            raise UserError(f"{key}.latest_date is {corpus.latest_date!r}; write YYYY-MM-DD") from None
+    _at_least(f"{key}.limit", corpus.limit, 1)
+
+
+def _check_annotation(config: Config) -> None:
+    _one_of("filter.baseline", config.filter.baseline, ("paper", "plain"))
+    _one_of("score.dtype", config.score.dtype, ("auto", "float32", "bfloat16"))
+    propose = config.propose
+    _at_least("propose.max_call_tokens", propose.max_call_tokens, 1)
+    _at_least("propose.window_tokens", propose.window_tokens, 16)
+    _at_least("propose.window_overlap", propose.window_overlap, 0)
+    if propose.window_tokens is not None and propose.window_overlap >= propose.window_tokens:
+        raise UserError(
+            f"propose.window_overlap is {propose.window_overlap}; it must be less than propose.window_tokens "
+            f"({propose.window_tokens})"
+        )
 
 
 def fingerprint(*parts: Any) -> str:

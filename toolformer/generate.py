@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from toolformer import build
+from toolformer.annotation.funnel import log_funnel, rows_skipped
 from toolformer.annotation.merge import KeptCall, keep, merge
 from toolformer.config import Config, fingerprint
 from toolformer.documents import Document
@@ -92,17 +93,20 @@ def generate(config: Config, parent: str | None = None) -> Generated:
             key: [{**asdict(config.tool[key]), "filter_threshold": None}, one.prompt.fill("")]
             for key, one in settings.items()
         },
+        "propose": asdict(config.propose),
+        "score": asdict(config.score),
         **asdict(config.generate),
     }
     work = Path(config.paths.root) / "generate" / fingerprint("generate", deciding)
+    corpus = build.documents(config.corpus)
     names, total = [], 0
-    for number, batch in enumerate(_shards(config)):
+    for number, batch in enumerate(_shards(config, corpus)):
         names.append(f"{number:06d}-{build.content_hash(batch)}.parquet")
         total += len(batch)
     if not total:
         raise UserError("corpus: it holds no document with text; give another corpus or corpus.path")
     thresholds = {key: one.filter_threshold for key, one in settings.items()}
-    key = fingerprint("generate", deciding, names, thresholds)
+    key = fingerprint("generate", deciding, names, thresholds, config.filter.baseline)
     # The same work under another experiment's name is a run of its own, that finds its shards done.
     finger = fingerprint(key, config.name)
     tracker = build.tracker(config.paths.root, config.tracking)
@@ -122,10 +126,12 @@ def generate(config: Config, parent: str | None = None) -> Generated:
         seconds = time.monotonic() - started
         folder = work / key
         funnel = _write(config, folder, [work / "shards" / name for name in names], thresholds)
+        log_funnel(funnel)
         texts = pq.read_metadata(folder / "dataset_augmented.parquet").num_rows
         run.metrics(
             {"documents": total, "texts_kept": texts, "calls_kept": sum(f["kept"] for f in funnel.values())}
         )
+        run.metrics(rows_skipped(corpus.skipped()))
         if done:
             run.metrics({"documents_per_second": done / seconds, "tokens_per_second": tokens / seconds})
         for tool, counts in funnel.items():
@@ -141,9 +147,9 @@ def generate(config: Config, parent: str | None = None) -> Generated:
         return Generated(run.run_id, folder, total, texts, funnel)
 
 
-def _shards(config: Config) -> Iterator[list[Document]]:
+def _shards(config: Config, corpus: Iterable[Document] | None = None) -> Iterator[list[Document]]:
     batch: list[Document] = []
-    for document in build.documents(config.corpus):
+    for document in corpus or build.documents(config.corpus):
         batch.append(document)
         if len(batch) == config.generate.shard_size:
             yield batch
@@ -167,6 +173,7 @@ def _annotate(
         [build.tool_settings(config, key) for key in config.tools],
         build.tools(config),
         seed=config.seed,
+        score_dtype=config.score.dtype,
     )
     done = tokens = 0
     with tqdm(total=total, unit="doc", desc="generate", smoothing=0.1) as bar:
@@ -225,8 +232,9 @@ def _write(
             for path, batch in zip(shards, _shards(config), strict=True):
                 table = pq.read_table(path)
                 candidates.write_table(table.replace_schema_metadata(None))
-                kept = keep(table.to_pylist(), thresholds)
-                _add(funnel, json.loads((table.schema.metadata or {})[b"funnel"]), kept)
+                dropped: dict[str, Counter[str]] = {}
+                kept = keep(table.to_pylist(), thresholds, config.filter.baseline, dropped)
+                _add(funnel, json.loads((table.schema.metadata or {})[b"funnel"]), kept, dropped)
                 with_calls = [document for document in batch if document.doc_id in kept]
                 rows = [merge(document, kept[document.doc_id]) for document in with_calls]
                 augmented.write_table(pa.Table.from_pylist(rows, schema=DATASET))
@@ -247,14 +255,17 @@ def _write(
 
 
 def _add(
-    total: dict[str, dict[str, Any]], shard: dict[str, dict[str, Any]], kept: dict[str, list[KeptCall]]
+    total: dict[str, dict[str, Any]],
+    shard: dict[str, dict[str, Any]],
+    kept: dict[str, list[KeptCall]],
+    dropped: dict[str, Counter[str]],
 ) -> None:
-    """Adds a shard's counts, and how many of its calls were kept."""
+    """Adds a shard's counts, and how many of its calls were kept, and why the other scored ones were not."""
     calls = Counter(one.tool for of_document in kept.values() for one in of_document)
     for tool, counts in shard.items():
         sums = total.setdefault(tool, {"kept": 0})
         sums["kept"] += calls[tool]
-        for name, value in counts.items():
+        for name, value in {**counts, "filter_reasons": dict(dropped.get(tool, {}))}.items():
             if isinstance(value, dict):
                 sums[name] = dict(Counter(sums.get(name, {})) + Counter(value))
             else:

@@ -252,11 +252,16 @@ class LanguageModel:
             del self._prefixes[next(iter(self._prefixes))]
         return found
 
-    def score(self, sequences: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -> list[TokenScores]:
+    def score(
+        self,
+        sequences: Sequence[Sequence[int]],
+        wanted: Sequence[Sequence[int]],
+        dtype: torch.dtype = torch.float32,
+    ) -> list[TokenScores]:
         """log p of some tokens of each sequence given those before them, batched by length within the token budget.
 
         `wanted[n]` are the tokens' indices in sequence n, rising and from 1 on. Only their rows are projected to the
-        vocabulary.
+        vocabulary; log p is taken from their logits in `dtype`.
         """
         nothing = TokenScores(torch.empty(0), torch.empty(0, dtype=torch.bool))
         scores = [nothing] * len(sequences)
@@ -273,7 +278,7 @@ class LanguageModel:
                 shift = ids.shape[1] - lengths[n] - 1
                 rows[row, torch.tensor(wanted[n]) + shift] = True
                 targets += [sequences[n][index] for index in wanted[n]]
-            logits = self.forward(ids, causal(valid, ids.shape[1]), positions, keep=rows).float()
+            logits = self.forward(ids, causal(valid, ids.shape[1]), positions, keep=rows).to(dtype)
             expected = torch.tensor(targets, device=self.device)
             greedy = (logits.argmax(-1) == expected).cpu()
             log_probs = (logits.gather(-1, expected[:, None])[:, 0] - logits.logsumexp(-1)).cpu()

@@ -145,17 +145,23 @@ def product(
     timing = Timing()
     real, real_scores = pipeline.score, language_model.score
 
-    def timed(language_model: LanguageModel, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def timed(
+        language_model: LanguageModel, candidates: Sequence[Candidate], dtype: str = "auto"
+    ) -> list[Candidate]:
         started = time.perf_counter()
-        scored = real(language_model, candidates)
+        scored = real(language_model, candidates, dtype)
         timing.scoring += time.perf_counter() - started
         timing.candidates += len(scored)
         timing.scored += sum(c.gain is not None for c in scored)
         return scored
 
-    def counted(sequences: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -> list[TokenScores]:
+    def counted(
+        sequences: Sequence[Sequence[int]],
+        wanted: Sequence[Sequence[int]],
+        dtype: torch.dtype = torch.float32,
+    ) -> list[TokenScores]:
         timing.flops += sum(model_flops(language_model, indices[-1], len(indices)) for indices in wanted)
-        return real_scores(sequences, wanted)
+        return real_scores(sequences, wanted, dtype)
 
     language_model.score = counted  # type: ignore[method-assign]
     pipeline.score = timed

@@ -29,8 +29,15 @@ _Given = tuple[str, int, tuple[int, ...]]
 """Document, start of its window, and the tokens z that stand before the window."""
 
 
-def score(language_model: LanguageModel, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates with their three losses in nats; those already dropped are passed through."""
+def score(
+    language_model: LanguageModel, candidates: Sequence[Candidate], dtype: str = "auto"
+) -> list[Candidate]:
+    """The candidates with their three losses in nats; those already dropped are passed through.
+
+    log p is taken from the logits in `dtype`: auto (float32), float32 or bfloat16. All three losses are kept, so that
+    the baseline, paper or plain, is a choice made when merging.
+    """
+    precision = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     windows: dict[_Given, Window] = {}
     places: dict[_Given, set[int]] = {}
     heads: list[tuple[_Given, _Given, _Given] | None] = []
@@ -54,7 +61,7 @@ def score(language_model: LanguageModel, candidates: Sequence[Candidate]) -> lis
             windows[one_given] = window
             places.setdefault(one_given, set()).add(i)
         heads.append((given[0], given[1], given[2]))
-    losses = _losses(language_model, windows, places)
+    losses = _losses(language_model, windows, places, precision)
     scored: list[Candidate] = []
     for candidate, given_of in zip(candidates, heads, strict=True):
         if given_of:
@@ -70,7 +77,10 @@ def weighted_loss(log_probs: torch.Tensor) -> float:
 
 
 def _losses(
-    language_model: LanguageModel, windows: dict[_Given, Window], places: dict[_Given, set[int]]
+    language_model: LanguageModel,
+    windows: dict[_Given, Window],
+    places: dict[_Given, set[int]],
+    dtype: torch.dtype,
 ) -> dict[tuple[_Given, int], float]:
     """L_i(z) of every place: one pass over [z, x_1..x_{i+4}] up to the last i that the same z stands for."""
     sequences: list[list[int]] = []
@@ -90,7 +100,7 @@ def _losses(
             wanted.append(sorted({j + shift for i in group for j in range(i, min(i + HORIZON, len(ids)))}))
             owners.append((given, group, shift))
     losses: dict[tuple[_Given, int], float] = {}
-    scores = language_model.score(sequences, wanted)
+    scores = language_model.score(sequences, wanted, dtype)
     for (given, group, shift), indices, of_sequence in zip(owners, wanted, scores, strict=True):
         row = {index: n for n, index in enumerate(indices)}
         tokens = len(windows[given].encoding.ids)

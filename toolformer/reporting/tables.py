@@ -345,8 +345,10 @@ def funnel(evidence: Evidence) -> Table:
     if not rows:
         mark = notes.mark("No annotation yet:", _command(evidence, "generate"))
         rows.append((Cell("All tools"), *[Cell(DASH, mark=mark)] * len(steps)))
-    columns = (Column("Tool", numeric=False), *(Column(step) for step in steps))
+    columns = (Column("Tool", numeric=False), *(Column(step.replace("_", "-")) for step in steps))
     caption = "Texts (documents, selected), then places and calls: what each step of the annotation left."
+    if evidence.annotation and evidence.annotation.skipped:
+        caption += f" Rows skipped while reading the corpus: {_reasons(evidence.annotation.skipped)}."
     return Table("funnel", "Annotation", "From texts to kept calls", columns, tuple(rows), caption, notes.all)
 
 
@@ -357,14 +359,16 @@ def reasons(evidence: Evidence) -> Table:
         (
             Cell(paper.TOOLS.get(tool, tool)),
             Cell(_reasons(found[tool].reasons)),
-            Cell(_reasons(found[tool].drop_reasons)),
+            Cell(_reasons({**found[tool].window_reasons, **found[tool].drop_reasons})),
+            Cell(_reasons(found[tool].filter_reasons)),
         )
         for tool in _in_order(found)
     )
     columns = (
         Column("Tool", numeric=False),
         Column("texts by decision", numeric=False, wide=True),
-        Column("candidates dropped", numeric=False, wide=True),
+        Column("windows and candidates dropped", numeric=False, wide=True),
+        Column("scored, not kept", numeric=False, wide=True),
     )
     return Table("reasons", "Annotation", "Reasons", columns, rows, "" if rows else "No annotation yet.")
 
