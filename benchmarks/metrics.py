@@ -134,7 +134,7 @@ def _places(number: Fraction) -> int:
 # ------------------------------------------------------------------ words
 
 _PLAIN_NUMBER = re.compile(rf"(?P<sign>[-\u2212])?[$€£]?(?P<number>{_UNSIGNED})%?")
-_ABBREVIATION = re.compile(r"\b(?:[^\W\d_]\.){2,}")
+_ABBREVIATION = re.compile(r"\b[^\W\d_](?:\.[^\W\d_])+\b\.?")
 _POSSESSIVE = re.compile(r"['\u2019]s\b")
 _APOSTROPHE = re.compile(r"['\u2019]")
 _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003347f]")

@@ -89,7 +89,8 @@ def trex(hub: Row | None = None, published_rows: int | None = None, **metadata: 
     def make(row: Row, place: str) -> Row | str:
         relation = text_of(row, name, place)
         statement = _filled(text_of(row, "template", place), text_of(row, "sub_label", place))
-        return _statement(row, place, statement, row.get("uuid"), relation)
+        identity = row.get("uuid") or f"{relation} {row['sub_label']}"
+        return _statement(row, place, statement, identity, relation)
 
     documents = collect("lama_trex", rows, make, published_rows)
     return as_splits("lama_trex", documents, metadata, by="family")
@@ -115,13 +116,8 @@ def _filled(template: str, subject: str) -> str:
 def _statement(row: Row, place: str, statement: str, identity: Any, family: str) -> Row | str:
     answer = text_of(row, "obj_label", place)
     text = until_mask(statement)
-    if text is None:
-        return NOT_LAST
-    return (
-        {"id": identity, "family": family, "text": text, "answers": [answer]}
-        if text
-        else "no text before the mask"
-    )
+    # A statement that begins with its mask leaves nothing to complete.
+    return {"id": identity, "family": family, "text": text, "answers": [answer]} if text else NOT_LAST
 
 
 def _facts(rows: Iterable[Placed], relation: str) -> Iterator[Placed]:

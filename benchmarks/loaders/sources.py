@@ -110,10 +110,8 @@ def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[st
     Raises:
         UserError: no pin, or the hub does not give the data.
     """
-    if not hub:
-        raise UserError(
-            f"{benchmark}: neither data_dir nor a hub data set (metadata.hub of the task) is given"
-        )
+    if not hub or not hub.get("path") or not hub.get("split"):
+        raise UserError(f"{benchmark}: no data_dir, and metadata.hub of the task names no path and split")
     options = {key: value for key, value in hub.items() if key not in ("path", "config", "split")}
     if hub.get("config"):
         options["data_dir" if hub.get("revision") == PARQUET_BRANCH else "name"] = hub["config"]
