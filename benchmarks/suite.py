@@ -109,7 +109,9 @@ def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequenc
             raise UserError(f"samples: {unknown[0]!r} is not among the benchmarks {', '.join(tasks)}")
         absent = sorted(set(tasks) - set(ids))
         if absent:
-            raise UserError(f"samples: no ids are given for {absent[0]}; give some, or leave the benchmark out")
+            raise UserError(
+                f"samples: no ids are given for {absent[0]}; give some, or leave the benchmark out"
+            )
     found: set[str] = set()
     for name, task in tasks.items():
         split = task.config.test_split
