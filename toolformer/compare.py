@@ -212,8 +212,16 @@ def _title(run: Run) -> str:
 
 
 def as_json(comparison: Comparison) -> str:
-    """For machines: one JSON object, figures unrounded."""
-    return json.dumps(asdict(comparison), indent=2)
+    """For machines: one JSON object, figures unrounded; an infinite perplexity is null."""
+    return json.dumps(_finite(asdict(comparison)), indent=2, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def tables(comparison: Comparison) -> list[Table]:

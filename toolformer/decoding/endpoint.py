@@ -6,6 +6,7 @@ Prompts are sent as text; texts are scored as tokens, for which the server's tok
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.api.instance import Instance
+from lm_eval.models import api_models
 from lm_eval.models.openai_completions import LocalCompletionsAPI
+from tqdm.asyncio import tqdm_asyncio
 
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Completion
 from toolformer.decoding.recording import RecordingLM, stopwatch
 from toolformer.errors import UserError
 from toolformer.provenance import without_credentials
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class EndpointLM(RecordingLM):
         own = {"endpoint": without_credentials(endpoint.url), "model": endpoint.model}
         super().__init__(answers, {**own, **(identity or {})}, progress)
         self._scorer: Any = None
+        logging.getLogger("asyncio").addFilter(_unless_forgotten)
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy continuations of (prompt, settings)."""
@@ -113,9 +115,9 @@ class EndpointLM(RecordingLM):
         generates = kind == "generate_until"
         backend = self._backend(tokens=False) if generates else self._scoring_backend()
         waiting = {_place(kind, request.args): key for key, request in missing.items()}
-        backend.cache_hook = _Keeper(self.answers, kind, waiting)
-        with self._faults(generates):
-            answers = getattr(backend, kind)(list(missing.values()))
+        with self._progress(len(set(keys)), len(missing), "answers") as bar, self._faults(generates):
+            backend.cache_hook = _Keeper(self.answers, kind, waiting, bar)
+            answers = getattr(backend, kind)(list(missing.values()), disable_tqdm=True)
             left = {key: one for key, one in zip(missing, answers, strict=True) if key not in self.answers}
             self.answers.add(left)
 
@@ -164,9 +166,11 @@ class EndpointLM(RecordingLM):
     def _faults(self, generates: bool) -> Iterator[None]:
         """Whatever goes wrong between here and the server becomes a `UserError` of one line."""
         quiet = logging.getLogger("lm_eval")
-        level = quiet.level
+        level, bars = quiet.level, (api_models.tqdm, api_models.tqdm_asyncio)
         # Its messages hold the request's headers, and so the key.
         quiet.setLevel(logging.CRITICAL + 1)
+        # Its bars are left standing where a request fails, with our message glued to them.
+        api_models.tqdm, api_models.tqdm_asyncio = functools.partial(bars[0], disable=True), _HiddenBar
         try:
             yield
         except UserError:
@@ -176,6 +180,7 @@ class EndpointLM(RecordingLM):
             raise UserError(f"{self._blame(error, generates)}; answers so far are kept") from None
         finally:
             quiet.setLevel(level)
+            api_models.tqdm, api_models.tqdm_asyncio = bars
 
     def _blame(self, error: Exception, generates: bool) -> str:
         url = without_credentials(self.endpoint.url)
@@ -204,14 +209,27 @@ class EndpointLM(RecordingLM):
 class _Keeper:
     """lm-eval's hook for answers as they come, writing into our file."""
 
-    def __init__(self, answers: AnswerFile, kind: str, waiting: Mapping[str, str]) -> None:
-        self.answers, self.kind, self.waiting = answers, kind, waiting
+    def __init__(self, answers: AnswerFile, kind: str, waiting: Mapping[str, str], bar: Any) -> None:
+        self.answers, self.kind, self.waiting, self.bar = answers, kind, waiting, bar
         self.lap = stopwatch()
 
     def add_partial(self, kind: str, asked: Any, answer: Any) -> None:
         # The windows of a long text come by without a question; the whole text follows.
         if asked is not None and kind == self.kind:
             self.answers.add({self.waiting[_place(kind, asked)]: answer}, seconds=self.lap())
+            self.bar.update(1)
+
+
+class _HiddenBar(tqdm_asyncio):  # type: ignore[misc]
+    """A progress bar that is not shown."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **{**named, "disable": True})
+
+
+def _unless_forgotten(record: logging.LogRecord) -> bool:
+    """Requests that were under way when another one failed end in lines of their own; the first fault is told."""
+    return "exception was never retrieved" not in record.getMessage()
 
 
 def _place(kind: str, asked: Any) -> str:
