@@ -25,6 +25,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 SLOW = (
     "test_stages.py",
+    "test_evaluate.py",
+    "test_compare.py",
     "test_tracking.py",
     "test_assets.py",
     "test_setup.py",

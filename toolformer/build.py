@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +101,7 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
     for key in keys if keys is not None else config.tools:
         tool = config.tool[key]
         arguments = {**tool.implementation, **(tool.inference if inference else {})}
+        _check_files(f"tool.{key}.implementation", arguments)
         try:
             made[key] = instantiate(arguments)
         except InstantiationException as error:
@@ -109,6 +110,18 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
                 raise cause from error
             raise UserError(f"tool.{key}.implementation: {str(cause).splitlines()[0]}") from error
     return made
+
+
+def _check_files(place: str, arguments: Mapping[str, Any]) -> None:
+    """Files and model folders that a tool would open at its first call, hours after the command was given."""
+    for name, value in arguments.items():
+        if isinstance(value, Mapping):
+            _check_files(f"{place}.{name}", value)
+        elif isinstance(value, str) and (
+            name.endswith("_path") or (name == "model" and value.startswith(("/", "./", "../", "~")))
+        ):
+            if not Path(value).expanduser().exists():
+                raise UserError(f"{place}.{name}: there is no file or folder {value}; name one that is there")
 
 
 def tool_settings(config: Config, key: str) -> ToolSettings:

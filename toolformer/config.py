@@ -11,6 +11,7 @@ import datetime
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ SYSTEMS = {
     "model_cc": "M + CC",
     "toolformer_disabled": "Toolformer (disabled)",
     "toolformer": "Toolformer",
+    "baseline": "Baseline",
+    "endpoint": "Endpoint",
 }
 
 
@@ -206,11 +209,36 @@ class EvaluationConfig:
     """Benchmark runs."""
 
     limit: int | None = None
-    """Examples a benchmark at most, a seeded subset; null is all."""
+    """Examples a benchmark at most, a subset chosen by the seed (not the first ones); null is all."""
     perplexity_limit: int | None = None
-    """Documents a perplexity benchmark at most."""
+    """Documents a perplexity benchmark at most, chosen likewise."""
+    samples: Any = None
+    """Only the examples with these ids: a list for all benchmarks, a mapping from benchmark to list, or a file
+    with either in JSON or with an id a line; null is all."""
     bootstrap: int = 1000
     """Resamples behind an interval."""
+
+
+@dataclass
+class EndpointConfig:
+    """A completions endpoint that speaks OpenAI's protocol (system=endpoint)."""
+
+    url: str | None = None
+    """The whole address, such as http://127.0.0.1:8000/v1/completions."""
+    model: str | None = None
+    """The model's name there."""
+    key_variable: str = "OPENAI_API_KEY"
+    """The environment variable that holds the key; a server that wants none needs none."""
+    tokenizer: str | None = None
+    """The served model's tokenizer, a folder or hub name; perplexity needs it."""
+    concurrency: int = 4
+    """Requests under way at once."""
+    timeout: int = 300
+    """Seconds a request may take."""
+    tries: int = 3
+    """How often a request is made before the evaluation ends."""
+    max_length: int = 2048
+    """Tokens the served model can read at once."""
 
 
 @dataclass
@@ -260,9 +288,12 @@ class Config:
     """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     system: str = "toolformer"
-    """Evaluate: model, model_cc, toolformer_disabled or toolformer."""
+    """Evaluate: model, model_cc, toolformer_disabled or toolformer; or a larger model to compare with, baseline
+    (any `model`, untrained) or endpoint (served elsewhere)."""
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    """Evaluate: where the system `endpoint` is served."""
     checkpoint: str = "latest"
-    """Evaluate: the train run to read, `latest` or a run id; the system `model` takes none."""
+    """Evaluate: the train run to read, `latest` or a run id; only systems that were trained take one."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     benchmarks: list[str] = field(default_factory=list)
     """Evaluate: tasks to run."""
@@ -348,6 +379,13 @@ def validate(config: DictConfig) -> Config:
     _at_least("evaluation.limit", made.evaluation.limit, 1)
     _at_least("evaluation.perplexity_limit", made.evaluation.perplexity_limit, 1)
     _at_least("evaluation.bootstrap", made.evaluation.bootstrap, 1)
+    for key in ("limit", "perplexity_limit"):
+        if made.evaluation.samples is not None and getattr(made.evaluation, key) is not None:
+            raise UserError(
+                f"evaluation.samples names the examples: leave evaluation.{key} out (set it to null)"
+            )
+    if made.system == "endpoint":
+        _check_endpoint(made.endpoint)
     if made.paths.data_dir and not Path(made.paths.data_dir).expanduser().is_dir():
         raise UserError(f"paths.data_dir: there is no folder {made.paths.data_dir}")
     return made
@@ -382,6 +420,28 @@ def _check_annotation(config: Config) -> None:
             f"propose.window_overlap is {propose.window_overlap}; it must be less than propose.window_tokens "
             f"({propose.window_tokens})"
         )
+
+
+def _check_endpoint(endpoint: EndpointConfig) -> None:
+    for key in ("url", "model"):
+        if not getattr(endpoint, key):
+            raise UserError(
+                f"endpoint.{key} is missing: system=endpoint needs endpoint.url=URL endpoint.model=NAME"
+            )
+    if not re.match(r"https?://[^/]", str(endpoint.url)):
+        raise UserError(
+            "endpoint.url must begin with http:// or https://, for example http://127.0.0.1:8000/v1/completions"
+        )
+    # Not shown: somebody may have put the key itself there.
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", endpoint.key_variable) or endpoint.key_variable.startswith(
+        "sk_"
+    ):
+        raise UserError(
+            "endpoint.key_variable must be the name of an environment variable, not the key itself"
+        )
+    for key in ("concurrency", "timeout", "tries"):
+        _at_least(f"endpoint.{key}", getattr(endpoint, key), 1)
+    _at_least("endpoint.max_length", endpoint.max_length, 8)
 
 
 def fingerprint(*parts: Any) -> str:

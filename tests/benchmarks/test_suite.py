@@ -95,7 +95,7 @@ def test_scores_samples_and_interval_belong_together(data_dir: Path) -> None:
     assert result.scores == [100.0, 0.0, 0.0, 100.0, 0.0, 0.0] and not result.is_perplexity
     assert result.interval == percent_interval([1, 0, 0, 1, 0, 0], seed=5, resamples=100)
     assert [sample["doc_id"] for sample in result.samples] == list(range(6))
-    assert result.samples[3]["plain"] == " 3.0" and result.samples[3]["answers"] == ["3.0"]
+    assert result.samples[3]["prediction"] == " 3.0" and result.samples[3]["target"] == ["3.0"]
     json.dumps(result.samples)
     assert len(suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, limit=2)["svamp"].samples) == 2
 
