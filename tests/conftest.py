@@ -27,6 +27,7 @@ SLOW = (
     "test_stages.py",
     "test_evaluate.py",
     "test_compare.py",
+    "test_engine.py",
     "test_tracking.py",
     "test_assets.py",
     "test_setup.py",

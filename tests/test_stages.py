@@ -16,10 +16,11 @@ import pytest
 
 from toolformer import build, text_generator
 from toolformer.annotation.funnel import STEPS
+from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import strip
 from toolformer.cli import main, run_stage
 from toolformer.config import CONF, Config, compose, validate
-from toolformer.generate import CANDIDATES, Generated
+from toolformer.generate import Generated
 from toolformer.reporting.reader import read
 from toolformer.tools.base import Result
 from toolformer.tracking import Tracker
@@ -203,13 +204,13 @@ def test_an_interrupted_annotation_gives_the_same_bytes(
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(command, cwd=CONF.parent, env=environment, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not list((place / "killed").glob("generate/*/shards/0*.parquet")) and process.poll() is None:
+    while not list((place / "killed").glob("generate/*/shards/0*.sha256")) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = {
-        path: path.stat().st_mtime_ns for path in (place / "killed").glob("generate/*/shards/0*.parquet")
+        path: path.stat().st_mtime_ns for path in (place / "killed").glob("generate/*/shards/0*.sha256")
     }
     assert before
     made = run_stage("generate", config("generate", place, lax_model, root="killed"))

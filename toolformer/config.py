@@ -146,6 +146,24 @@ class GenerateConfig:
 
 
 @dataclass
+class EngineConfig:
+    """Who annotates the shards; decides no result."""
+
+    kind: str = MISSING
+    """local (this machine) or ray (Ray Data, on this machine or a cluster)."""
+    workers: int = 1
+    """Replicas of the model, each with its tools, that work side by side."""
+    threads: int | None = None
+    """CPU threads of a worker; null: the machine's cores shared among its workers."""
+    cpus_per_worker: float = 0.5
+    """ray: CPUs that a worker reserves; those of all workers must leave some for the reader."""
+    gpus_per_worker: float = 0.0
+    """ray: GPUs that a worker reserves; a fraction lets workers share one."""
+    address: str | None = None
+    """ray: the cluster (host:port, or auto); null starts a Ray on this machine for the run."""
+
+
+@dataclass
 class TrainerConfig:
     """Finetuning (paper, section 4.1 and appendix B)."""
 
@@ -282,6 +300,7 @@ class Config:
     score: ScoreConfig = field(default_factory=ScoreConfig)
     filter: FilterConfig = field(default_factory=FilterConfig)
     generate: GenerateConfig = field(default_factory=GenerateConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
     dataset: str = "latest"
     """Train: the generate run to read, `latest` or a run id."""
     data: str = "augmented"
@@ -309,6 +328,7 @@ def register() -> None:
     store.store(group="corpus", name="schema", node=CorpusConfig)
     store.store(group="heldout", name="schema", node=CorpusConfig)
     store.store(group="tool", name="schema", node=ToolConfig)
+    store.store(group="engine", name="schema", node=EngineConfig)
     store.store(group="trainer", name="schema", node=TrainerConfig)
     store.store(group="decoding", name="schema", node=DecodingConfig)
 
@@ -372,6 +392,7 @@ def validate(config: DictConfig) -> Config:
             )
     _check_annotation(made)
     _at_least("generate.shard_size", made.generate.shard_size, 1)
+    _check_engine(made.engine)
     _at_least("decoding.k", made.decoding.k, 0)
     _at_least("decoding.max_calls", made.decoding.max_calls, 0)
     _at_least("decoding.min_new_tokens", made.decoding.min_new_tokens, 0)
@@ -442,6 +463,22 @@ def _check_endpoint(endpoint: EndpointConfig) -> None:
     for key in ("concurrency", "timeout", "tries"):
         _at_least(f"endpoint.{key}", getattr(endpoint, key), 1)
     _at_least("endpoint.max_length", endpoint.max_length, 8)
+
+
+def _check_engine(engine: EngineConfig) -> None:
+    _one_of("engine.kind", engine.kind, ("local", "ray"))
+    _at_least("engine.workers", engine.workers, 1)
+    _at_least("engine.threads", engine.threads, 1)
+    for name in ("cpus_per_worker", "gpus_per_worker"):
+        if not 0 <= getattr(engine, name) < float("inf"):
+            raise UserError(f"engine.{name} is {getattr(engine, name)}; it must be a number from 0 up")
+    if engine.kind == "local" and engine.gpus_per_worker:
+        raise UserError(
+            "engine.gpus_per_worker is for engine=ray; without Ray start a process for each GPU on the same run: "
+            "CUDA_VISIBLE_DEVICES=0 toolformer generate ..."
+        )
+    if engine.kind == "local" and engine.address:
+        raise UserError("engine.address is for engine=ray; add engine=ray or leave the address out")
 
 
 def fingerprint(*parts: Any) -> str:

@@ -1,53 +1,45 @@
 """Stage 1: a corpus becomes C*, the texts with the calls that help (paper, section 2).
 
-Work is cut into shards named by their documents and by the configuration that decides their rows. A shard is written
-whole and then renamed, or is absent: the same command again does only what is missing. Thresholds τ_f are applied to
-the finished shards, so that another τ_f needs no model.
+Work is cut into shards named by their documents and by the configuration that decides their rows, and an engine does
+those that are missing: the same command again goes on where it stopped, and given twice at once it shares the work.
+Thresholds τ_f are applied to the finished shards, so that another τ_f needs no model.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
-from toolformer import build
+from toolformer import build, engine
 from toolformer.annotation.funnel import log_funnel, rows_skipped
 from toolformer.annotation.merge import KeptCall, keep, merge
+from toolformer.annotation.shards import (
+    CANDIDATES,
+    BrokenShard,
+    ShardStore,
+    acquired,
+    into_place,
+    write_whole,
+)
 from toolformer.config import Config, fingerprint
-from toolformer.documents import Document
 from toolformer.errors import UserError
+
+if TYPE_CHECKING:
+    from toolformer.tracking import Tracker
 
 log = logging.getLogger(__name__)
 
-CANDIDATES = pa.schema(
-    [
-        ("doc_id", pa.string()),
-        ("tool", pa.string()),
-        ("position", pa.int64()),
-        ("token_position", pa.int64()),
-        ("start_probability", pa.float64()),
-        ("sample", pa.int64()),
-        ("call", pa.string()),
-        ("call_input", pa.string()),
-        ("result", pa.string()),
-        ("status", pa.string()),
-        ("loss_result", pa.float64()),
-        ("loss_no_result", pa.float64()),
-        ("loss_none", pa.float64()),
-        ("gain", pa.float64()),
-    ]
-)
+FILES = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet")
+ATTEMPTS = 3
+"""How often shards that broke between being written and being read are done again."""
 _CALL = pa.struct(
     [
         ("position", pa.int64()),
@@ -83,6 +75,7 @@ class Generated:
 def generate(config: Config, parent: str | None = None) -> Generated:
     """Annotates the corpus; goes on where an interrupted run with the same configuration stopped."""
     build.apply_paths(config)
+    engine.check(config)
     settings = {key: build.tool_settings(config, key) for key in config.tools}
     # τ_f decides which candidates are kept, not what they are.
     deciding = {
@@ -99,141 +92,115 @@ def generate(config: Config, parent: str | None = None) -> Generated:
     }
     work = Path(config.paths.root) / "generate" / fingerprint("generate", deciding)
     corpus = build.documents(config.corpus)
-    names, total = [], 0
-    for number, batch in enumerate(_shards(config, corpus)):
-        names.append(f"{number:06d}-{build.content_hash(batch)}.parquet")
-        total += len(batch)
-    if not total:
+    plan = {name: len(batch) for name, batch in engine.shards(config, corpus)}
+    if not plan:
         raise UserError("corpus: it holds no document with text; give another corpus or corpus.path")
     thresholds = {key: one.filter_threshold for key, one in settings.items()}
-    key = fingerprint("generate", deciding, names, thresholds, config.filter.baseline)
+    key = fingerprint("generate", deciding, list(plan), thresholds, config.filter.baseline)
     # The same work under another experiment's name is a run of its own, that finds its shards done.
     finger = fingerprint(key, config.name)
-    tracker = build.tracker(config.paths.root, config.tracking)
-    finished = tracker.find_finished("generate", finger)
-    if finished:
+    skipped = corpus.skipped()
+    job = _Job(config, parent, ShardStore(work / "shards"), plan, work / key, thresholds, finger, skipped)
+    lead = job.store.lock(f"run-{finger}")
+    if not acquired(lead):
+        log.info("generate: another process leads this run; this one shares the work")
+        engine.annotate(config, job.store, plan)
+        log.info("generate: every shard is done; waiting for the leading process")
+        # It is let go of when that process ends, however it ends; then the run is finished, or ours to finish.
+        while not acquired(lead, wait=True):
+            pass
+    try:
+        tracker = build.tracker(config.paths.root, config.tracking)
+        finished = tracker.find_finished("generate", finger)
+        if finished is None:
+            return _lead(job, tracker)
         log.info("generate: already done by run %s", finished.run_id)
-        return _load(tracker.artifact_path(finished, "candidates.parquet").parent, finished.run_id, total)
+        folder = tracker.artifact_path(finished, "candidates.parquet").parent
+        return _load(folder, finished.run_id, sum(plan.values()))
+    finally:
+        lead.release()
 
-    missing = [name for name in names if not (work / "shards" / name).is_file()]
-    log.info("generate: %d documents in %d shards, %d shards to do", total, len(names), len(missing))
+
+@dataclass(frozen=True)
+class _Job:
+    """What is to be done, by this process and any that were started with the same command."""
+
+    config: Config
+    parent: str | None
+    store: ShardStore
+    plan: dict[str, int]
+    """The shards' names, each with its number of documents."""
+    folder: Path
+    """Where the results go."""
+    thresholds: dict[str, float]
+    finger: str
+    skipped: dict[str, int]
+    """Rows that reading the corpus left out, by reason."""
+
+
+def _lead(job: _Job, tracker: Tracker) -> Generated:
+    """The tracked run: all shards, then the results from them."""
+    config, total = job.config, sum(job.plan.values())
+    log.info("generate: %d documents in %d shards", total, len(job.plan))
     with tracker.run(
-        stage="generate", name=f"generate {config.corpus.source}", fingerprint=finger, config=asdict(config),
-        tags={"experiment": config.name}, parent=parent,
+        stage="generate", name=f"generate {config.corpus.source}", fingerprint=job.finger, config=asdict(config),
+        tags={"experiment": config.name}, parent=job.parent,
     ) as run:  # fmt: skip
-        started = time.monotonic()
-        done, tokens = _annotate(config, work / "shards", names, set(missing), total, run)
-        seconds = time.monotonic() - started
-        folder = work / key
-        funnel = _write(config, folder, [work / "shards" / name for name in names], thresholds)
+
+        def on_shard(outcome: engine.Outcome, documents: int, so_far: engine.Work) -> None:
+            run.metrics({"shard/documents_per_second": documents / outcome.seconds}, step=so_far.documents)
+
+        for _ in range(ATTEMPTS):
+            done = engine.annotate(config, job.store, job.plan, on_shard)
+            try:
+                funnel = _write(job)
+                break
+            except BrokenShard as fault:
+                log.warning("generate: %s: it is done again", fault)
+        else:
+            raise UserError(f"{job.store.folder}: shards break as soon as they are written; look at the disk")
         log_funnel(funnel)
-        texts = pq.read_metadata(folder / "dataset_augmented.parquet").num_rows
+        texts = pq.read_metadata(job.folder / "dataset_augmented.parquet").num_rows
+        run.metrics(rows_skipped(job.skipped))
         run.metrics(
             {"documents": total, "texts_kept": texts, "calls_kept": sum(f["kept"] for f in funnel.values())}
         )
-        run.metrics(rows_skipped(corpus.skipped()))
-        if done:
-            run.metrics({"documents_per_second": done / seconds, "tokens_per_second": tokens / seconds})
+        if done.documents:
+            run.metrics(
+                {
+                    "documents_per_second": done.documents / done.seconds,
+                    "tokens_per_second": done.tokens / done.seconds,
+                }
+            )
         for tool, counts in funnel.items():
             run.metrics({f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)})
-        for file in (
-            "candidates.parquet",
-            "dataset_augmented.parquet",
-            "dataset_plain.parquet",
-            "funnel.json",
-        ):
-            run.artifact(folder / file)
+        for file in (*FILES, "funnel.json"):
+            run.artifact(job.folder / file)
         log.info("generate: %d of %d texts kept a call; run %s", texts, total, run.run_id)
-        return Generated(run.run_id, folder, total, texts, funnel)
+        return Generated(run.run_id, job.folder, total, texts, funnel)
 
 
-def _shards(config: Config, corpus: Iterable[Document] | None = None) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    for document in corpus or build.documents(config.corpus):
-        batch.append(document)
-        if len(batch) == config.generate.shard_size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-def _annotate(
-    config: Config, folder: Path, names: Sequence[str], missing: set[str], total: int, run: Any
-) -> tuple[int, int]:
-    """Annotates the missing shards; returns how many documents and text tokens that were."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if not missing:
-        return 0, 0
-    from toolformer.annotation.pipeline import Annotator
-    from toolformer.text_generator import load
-
-    annotator = Annotator(
-        load(config.model, config.lm.dtype, config.lm.device),
-        [build.tool_settings(config, key) for key in config.tools],
-        build.tools(config),
-        seed=config.seed,
-        score_dtype=config.score.dtype,
-    )
-    done = tokens = 0
-    with tqdm(total=total, unit="doc", desc="generate", smoothing=0.1) as bar:
-        for name, batch in zip(names, _shards(config), strict=True):
-            if name in missing:
-                started = time.monotonic()
-                annotation = annotator.annotate(batch)
-                _write_shard(folder / name, annotation.rows, annotation.funnel)
-                done += len(batch)
-                tokens += annotation.tokens
-                run.metrics(
-                    {"shard/documents_per_second": len(batch) / (time.monotonic() - started)}, step=done
-                )
-            else:
-                bar.initial += len(batch)
-            bar.update(len(batch))
-    return done, tokens
-
-
-def _write_shard(path: Path, rows: Sequence[dict[str, object]], funnel: dict[str, Any]) -> None:
-    metadata = {b"funnel": json.dumps(funnel, sort_keys=True).encode()}
-    table = pa.Table.from_pylist(list(rows), schema=CANDIDATES.with_metadata(metadata))
-    _whole(path, lambda temporary: pq.write_table(table, temporary))
-
-
-def _whole(path: Path, write: Any) -> None:
-    """Writes a file beside its place and renames it: it is whole or absent."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(
-            f"{path.parent}: cannot write {path.name} ({error.strerror or error}); finished shards are kept"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _write(
-    config: Config, folder: Path, shards: Sequence[Path], thresholds: dict[str, float]
-) -> dict[str, dict[str, Any]]:
+def _write(job: _Job) -> dict[str, dict[str, Any]]:
     """candidates.parquet, C*, C and the funnel from finished shards, a shard in memory at a time."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = job.folder
     funnel: dict[str, dict[str, Any]] = {}
-    files = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet")
-    temporary = [folder / f".{name}.{os.getpid()}" for name in files]
+    temporary = [folder / f".{name}.part" for name in FILES]
+    lock = job.store.lock(f"write-{folder.name}")
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # A run under another experiment's name may be writing the same bytes.
+        while not acquired(lock, wait=True):
+            pass
         with (
             pq.ParquetWriter(temporary[0], CANDIDATES) as candidates,
             pq.ParquetWriter(temporary[1], DATASET) as augmented,
             pq.ParquetWriter(temporary[2], DATASET) as plain,
         ):
-            for path, batch in zip(shards, _shards(config), strict=True):
-                table = pq.read_table(path)
+            for name, batch in engine.wanted(job.config, job.plan.keys()):
+                table = job.store.read(name)
                 candidates.write_table(table.replace_schema_metadata(None))
                 dropped: dict[str, Counter[str]] = {}
-                kept = keep(table.to_pylist(), thresholds, config.filter.baseline, dropped)
+                kept = keep(table.to_pylist(), job.thresholds, job.config.filter.baseline, dropped)
                 _add(funnel, json.loads((table.schema.metadata or {})[b"funnel"]), kept, dropped)
                 with_calls = [document for document in batch if document.doc_id in kept]
                 rows = [merge(document, kept[document.doc_id]) for document in with_calls]
@@ -241,17 +208,20 @@ def _write(
                 plain.write_table(
                     pa.Table.from_pylist([merge(document, ()) for document in with_calls], schema=DATASET)
                 )
-        for name, path in zip(files, temporary, strict=True):
-            path.replace(folder / name)
+        for name, path in zip(FILES, temporary, strict=True):
+            into_place(path, folder / name)
+        write_whole(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
+        return funnel
     except OSError as error:
         raise UserError(
-            f"{folder}: cannot write ({error.strerror or error}); finished shards are kept"
+            f"{folder}: cannot write ({error.strerror or error}); finished shards are kept: make room or name another "
+            "paths.root, and give the same command again"
         ) from error
     finally:
         for path in temporary:
-            path.unlink(missing_ok=True)
-    _whole(folder / "funnel.json", lambda path: path.write_text(json.dumps(funnel, indent=1, sort_keys=True)))
-    return funnel
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        lock.release()
 
 
 def _add(

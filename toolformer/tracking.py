@@ -46,7 +46,7 @@ _LOCK_SECONDS = 120.0
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
-    "MLFLOW_LOGGING_LEVEL": "ERROR",  # also alembic's
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # also alembic's; a fault is ours to report, in one line
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # seconds
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
