@@ -12,9 +12,11 @@ import functools
 import hashlib
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import lm_eval
@@ -251,20 +253,47 @@ def _quiet() -> Iterator[None]:
 
 
 def main() -> None:
-    """lm-eval's command line, with the model `toolformer` and the tasks of this folder."""
+    """lm-eval's command line word for word, with the model `toolformer` and the tasks of this folder in it.
+
+    As lm-eval's own, it takes its arguments with `run` and without. `--include_path` may be left out; the name
+    `benchmarks` means this folder wherever the command is given.
+    """
     from lm_eval.__main__ import cli_evaluate
 
     # Imported for its registration only.
     import toolformer.decoding.lm_eval_model  # noqa: F401
 
-    asked = " ".join(sys.argv[1:])
-    if "--tasks" in asked and "--include_path" not in asked:
-        sys.argv += ["--include_path", str(TASKS_DIR)]
+    sys.argv[1:] = _with_tasks(sys.argv[1:])
     try:
         cli_evaluate()
     except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+        sys.exit(_refused(str(error)))
+    except ValueError as error:
+        name = re.search(r"Tasks not found: ([^,\s]+)", str(error))
+        if not name:
+            raise
+        sys.exit(_refused(f"--tasks: there is no task or group {name[1]!r}{_nearest(name[1])}"))
+
+
+def _refused(message: str) -> int:
+    print(f"benchmarks.suite: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _with_tasks(arguments: Sequence[str]) -> list[str]:
+    """The arguments with `--include_path` naming this folder, where tasks are asked for."""
+    found: list[str] = []
+    for word in arguments:
+        flag, equals, value = word.partition("=")
+        path = value if flag == "--include_path" else word if found[-1:] == ["--include_path"] else ""
+        if path.rstrip("/") == TASKS_DIR.name and not Path(path).is_dir():
+            word = f"{flag}{equals}{TASKS_DIR}" if equals else str(TASKS_DIR)
+        found.append(word)
+    flags = {word.partition("=")[0] for word in found}
+    wants_tasks = flags & {"--tasks", "-t"} or {"ls", "validate"} & set(found[:1])
+    if wants_tasks and "--include_path" not in flags:
+        found += ["--include_path", str(TASKS_DIR)]
+    return found
 
 
 if __name__ == "__main__":
