@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer import build
+from toolformer import build, registry
 from toolformer.config import SYSTEMS, Config, fingerprint
 from toolformer.errors import UserError
 
@@ -38,6 +38,7 @@ TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolform
 PLAIN = ("model", "model_cc", "baseline")
 """Systems that were never taught to call: decoded as they are, no token forbidden."""
 SAMPLES = "samples"
+LATEST = "latest"
 
 Ids = Mapping[str, Sequence[str]] | Sequence[str]
 """Ids of documents, of each benchmark or of any."""
@@ -52,12 +53,15 @@ class Evaluated:
 
 
 def checkpoint(tracker: Tracker, reference: str, data: str) -> tuple[Run, Path]:
-    """The train run that `reference` names (`latest` or an id) and its model folder.
+    """The train run that `reference` names (`latest`, an id, or `models:/NAME/VERSION`) and its model folder.
 
     Raises:
         UserError: there is no such run, or its model is gone.
     """
-    run = tracker.resolve("train", reference, data=data)
+    if reference.startswith(registry.SCHEME):
+        run = registry.resolve(tracker, reference)
+    else:
+        run = tracker.resolve("train", reference, data=data)
     if run.tags.get("data") != data:
         raise UserError(
             f"checkpoint: run {run.run_id} was trained with data={run.tags.get('data')}, not data={data}"
@@ -83,7 +87,10 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
     trained: Run | None = None
     model = config.model
     if config.system in TRAINED_ON:
-        trained, folder = checkpoint(tracker, config.checkpoint, TRAINED_ON[config.system])
+        # `model` names a checkpoint too: the newest, or one of the registry.
+        named = config.model == LATEST or config.model.startswith(registry.SCHEME)
+        reference = config.model if named else config.checkpoint
+        trained, folder = checkpoint(tracker, reference, TRAINED_ON[config.system])
         model = str(folder)
     uses_tools = config.system == "toolformer" and config.decoding.k > 0
     identity = _identity(config, model, trained, uses_tools)
