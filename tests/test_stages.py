@@ -20,6 +20,7 @@ from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import strip
 from toolformer.cli import main, run_stage
 from toolformer.config import CONF, Config, compose, validate
+from toolformer.errors import UserError
 from toolformer.generate import Generated
 from toolformer.reporting.reader import read
 from toolformer.tools.base import Result
@@ -240,6 +241,10 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
         from transformers import AutoModelForCausalLM
 
         AutoModelForCausalLM.from_pretrained(one.model)
+        name = {"augmented": "toolformer", "plain": "toolformer-cc"}[data]
+        assert run.tags["registered_model"] == f"models:/{name}/1"
+        assert run.metrics["perplexity_texts"] > 1
+        assert ("perplexity_calls" in run.metrics) == (data == "augmented")
     for system in ("model", "model_cc", "toolformer_disabled", "toolformer"):
         done = run_stage("evaluate", config("evaluate", place, lax_model, f"system={system}"))
         assert done.metrics["dateset/n"] == 6 and done.metrics["heldout_perplexity/n"] == 3
@@ -255,6 +260,18 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
             assert not any(samples["tool"].to_pylist())
         again = run_stage("evaluate", config("evaluate", place, lax_model, f"system={system}"))
         assert again.run_id == done.run_id
+    named = {
+        reference: run_stage("evaluate", config("evaluate", place, lax_model, f"model={reference}")).run_id
+        for reference in ("latest", "models:/toolformer/1", "models:/toolformer/latest")
+    }
+    assert set(named.values()) == {done.run_id}, "the same checkpoint by another name"
+    for reference, reason in (
+        ("models:/toolformer/7", "has versions 1 of toolformer"),
+        ("models:/other/1", "no version of other"),
+        ("models:/toolformer", "write models:/NAME/VERSION"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            run_stage("evaluate", config("evaluate", place, lax_model, f"model={reference}"))
     report = run_stage("report", config("report", place, lax_model))
     for path in (report.markdown, report.latex, report.html):
         assert "Toolformer (disabled)" in Path(path).read_text()

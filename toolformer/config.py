@@ -203,6 +203,8 @@ class TrainerConfig:
     """Scale of the adapters times their rank; null: twice the rank."""
     deepspeed: str | None = None
     """zero2, zero3, zero3_offload, or a DeepSpeed configuration file (JSON)."""
+    other_tokenizer: bool = False
+    """Train on texts that a model with another tokenizer annotated: they are tokenised anew."""
     limit_per_tool: int = 25_000
     """Examples a tool at most."""
 

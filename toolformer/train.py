@@ -19,6 +19,7 @@ from toolformer.config import Config, fingerprint
 from toolformer.errors import UserError
 
 if TYPE_CHECKING:
+    from toolformer.tracking import Run
     from toolformer.training.settings import TrainingResult
     from toolformer.training.trainer import OnLog
 
@@ -41,6 +42,7 @@ def train(config: Config, parent: str | None = None) -> Trained:
     build.apply_paths(config)
     trainer = asdict(config.trainer)
     limit = trainer.pop("limit_per_tool")
+    trainer.pop("other_tokenizer")
     settings = TrainingSettings(**trainer, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
     tracker = build.tracker(config.paths.root, config.tracking)
     dataset = tracker.resolve("generate", config.dataset)
@@ -60,6 +62,8 @@ def train(config: Config, parent: str | None = None) -> Trained:
         log.info("train: %s already done by run %s", config.data, finished.run_id)
         return Trained(finished.run_id, folder / "model", finished.metrics["heldout_perplexity"])
 
+    if not config.trainer.other_tokenizer:
+        _check_tokenizer(dataset, config.model)
     from toolformer.training.data import limit_per_tool
     from toolformer.training.tokens import AnnotatedText, annotated
     from toolformer.training.trainer import train as finetune
@@ -128,3 +132,25 @@ def train(config: Config, parent: str | None = None) -> Trained:
             run.run_id,
         )
         return Trained(run.run_id, Path(result.model_path), result.heldout_perplexity)
+
+
+def _check_tokenizer(dataset: Run, model: str) -> None:
+    """Calls were found between the tokens of the model that annotated; another one may cut the texts elsewhere."""
+    annotator = dataset.params.get("model", model)
+    if annotator == model:
+        return
+    from transformers import AutoTokenizer
+
+    from toolformer.language_model import locate
+    from toolformer.training.tokens import cut_alike
+
+    try:
+        theirs, ours = (AutoTokenizer.from_pretrained(locate(name)) for name in (annotator, model))
+    except (OSError, ValueError, UserError):
+        log.info("train: the tokenizer of %s, which annotated, is not at hand to compare with", annotator)
+        return
+    if not cut_alike(theirs, ours):
+        raise UserError(
+            f"dataset: run {dataset.run_id} was annotated by {annotator}, whose tokenizer is not that of {model}; name a "
+            "model with the same one, or set trainer.other_tokenizer=true to have the texts tokenised anew"
+        )

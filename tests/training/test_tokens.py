@@ -14,7 +14,16 @@ from tests.conftest import TRAINING_TEXT, tiny_model, tiny_tokenizer
 from toolformer.calls import ApiCall, insert
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
-from toolformer.training.tokens import CALL, RESULT, TEXT, AnnotatedText, annotated, call_tokens, tokenize
+from toolformer.training.tokens import (
+    CALL,
+    RESULT,
+    TEXT,
+    AnnotatedText,
+    annotated,
+    call_tokens,
+    cut_alike,
+    tokenize,
+)
 
 CALC = ApiCall("Calculator", "400 / 1400", "0.29")
 QA = ApiCall("QA", 'Who said "so"?', "he did", quoted=True)
@@ -130,3 +139,8 @@ def test_a_row_that_is_not_its_plain_text_with_calls_is_one_line() -> None:
     for written in ("The end", "The [Calendar()] end", "Another [Calendar() -> x] end"):
         with pytest.raises(UserError, match="^dataset: .*generate it again"):
             annotated("The end", written, [3])
+
+
+def test_tokenizers_are_told_apart_by_how_they_cut() -> None:
+    assert cut_alike(tiny_tokenizer(), tiny_tokenizer())
+    assert not cut_alike(tiny_tokenizer(), sentencepiece_like())

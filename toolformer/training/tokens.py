@@ -20,6 +20,10 @@ TEXT, CALL, RESULT = 0, 1, 2
 """Kinds of tokens: the text's own, a call's up to its arrow, and what stands behind the arrow, bracket included."""
 
 _TEXTS_PER_CALL = 1000
+_PROBES = (
+    'It costs $1,234.50 (or 3.5 %): "so" said O\'Neill. [Calculator(400 / 1400) -> 0.29]\n\n\tNext  line\u2026',
+    "Straße, naïve, ¿dónde?, Việt Nam, नमस्ते, 北京大学, مرحبا, 😀",
+)
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,11 @@ def own_bos(tokenizer: Any) -> list[int]:
     """The BOS that the tokenizer itself puts before a text (Llama, OPT), or nothing (GPT-2)."""
     bos = tokenizer.bos_token_id
     return [bos] if bos is not None and tokenizer("a").input_ids[:1] == [bos] else []
+
+
+def cut_alike(first: Any, second: Any) -> bool:
+    """Whether two tokenizers cut texts and calls into the same tokens, tried on texts of many kinds."""
+    return all(_encode(first, text) == _encode(second, text) for text in _PROBES)
 
 
 def call_tokens(tokenizer: Any, call: ApiCall) -> list[tuple[int, int]]:
