@@ -7,12 +7,33 @@ from pathlib import Path
 TASKS_DIR = Path(__file__).parent
 """The folder of the task files, for lm-eval's `--include_path`."""
 
-TASKS = ("dateset", "svamp", "asdiv", "mawps", "heldout_perplexity", "wikitext_perplexity")
-GROUPS = {
+MLQA_LANGUAGES = ("es", "de", "hi", "vi", "zh", "ar")
+"""The columns of Table 6."""
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "lama": ("lama_squad", "lama_google_re", "lama_trex"),
     "math": ("asdiv", "svamp", "mawps"),
-    "temporal": ("dateset",),
+    "qa": ("webqs", "nq", "triviaqa"),
+    "mlqa": tuple(f"mlqa_{language}" for language in MLQA_LANGUAGES),
+    "mlqa_all_en": tuple(f"mlqa_en_{language}" for language in MLQA_LANGUAGES),
+    "xquad": tuple(f"xquad_{language}" for language in MLQA_LANGUAGES),
+    "temporal": ("templama", "dateset"),
     "perplexity": ("heldout_perplexity", "wikitext_perplexity"),
 }
+GROUPS["paper"] = (
+    *GROUPS["lama"],
+    *GROUPS["math"],
+    *GROUPS["qa"],
+    *GROUPS["mlqa"],
+    *GROUPS["mlqa_all_en"],
+    "mlqa_en",
+    *GROUPS["temporal"],
+    *GROUPS["perplexity"],
+)
+"""Groups by name; `paper` is tables 3 to 8, `mlqa_all_en` the rows "All En" of Table 6, XQuAD is not the paper's."""
+
+TASKS = (*GROUPS["paper"], *GROUPS["xquad"], "xquad_en")
+"""Every task. `mlqa_en` and `xquad_en` ask all questions in English."""
 
 ALL_TOOLS = frozenset({"calculator", "calendar", "search", "qa", "translation"})
 

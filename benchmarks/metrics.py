@@ -134,9 +134,11 @@ def _places(number: Fraction) -> int:
 # ------------------------------------------------------------------ words
 
 _PLAIN_NUMBER = re.compile(rf"(?P<sign>[-\u2212])?[$€£]?(?P<number>{_UNSIGNED})%?")
-_ABBREVIATION = re.compile(r"\b(?:[^\W\d_]\.){2,}")
+_ABBREVIATION = re.compile(r"\b[^\W\d_](?:\.[^\W\d_])+\b\.?")
 _POSSESSIVE = re.compile(r"['\u2019]s\b")
 _APOSTROPHE = re.compile(r"['\u2019]")
+_CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003347f]")
+"""Characters of a script that puts no blanks between words."""
 _ARTICLES = frozenset({"a", "an", "the"})
 _OPENING = "\"'`([{<*_~\u00ab\u201c\u2018\u00bf\u00a1"
 _CLOSING = "\"'`)]}>*_~\u00bb\u201d\u2019.,;:!?\u2026"
@@ -151,9 +153,14 @@ def words_of(text: str) -> list[str]:
     ['1000', 'on', 'august', '14th', '3.5']
 
     A possessive 's is dropped, hyphens and slashes separate ("Coca-Cola" is two words), leading zeros do not
-    count. A minus counts: "-5" is not "5".
+    count. A minus counts: "-5" is not "5". A Chinese character is a word, as in MLQA's own scoring.
     """
-    return [word for chunk in text.split() for word in _words_of_chunk(chunk)]
+    return [word for chunk in _chunks(text) for word in _words_of_chunk(chunk)]
+
+
+def _chunks(text: str) -> list[str]:
+    """What blanks separate, and every Chinese character by itself."""
+    return _CHINESE.sub(r" \g<0> ", text).split()
 
 
 def _words_of_chunk(chunk: str) -> list[str]:
@@ -184,12 +191,12 @@ def score_first_words(completion: str, answers: Iterable[str], words: int = 5) -
     >>> score_first_words(" 2011", ["1"]), score_first_words(" one two three four five Monday", ["Monday"])
     (False, False)
 
-    Words are what blanks separate; chunks of punctuation alone are not counted, articles are. An answer of
-    several words must stand there whole and in order. Articles at an answer's beginning may be missing ("The
+    Words are what blanks separate, and Chinese characters; chunks of punctuation alone are not counted,
+    articles are. An answer of several words must stand there whole and in order. Articles at an answer's beginning may be missing ("The
     Hague" is found in "Hague"); elsewhere they count, so that "Vitamin A" is not found in "Vitamin C". Words
     are compared as `words_of` says. An answer without any word is never found.
     """
-    counted = [chunk for chunk in completion.split() if any(char.isalnum() for char in chunk)]
+    counted = [chunk for chunk in _chunks(completion) if any(char.isalnum() for char in chunk)]
     window = words_of(" ".join(counted[:words]))
     return any(_contains(window, _without_articles(words_of(answer))) for answer in answers)
 

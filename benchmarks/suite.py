@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import hashlib
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import lm_eval
@@ -47,6 +50,15 @@ class TaskResult:
         return bool(self.others)
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """Tasks with their documents, ready to be asked."""
+
+    names: tuple[str, ...]
+    tasks: Any
+    """lm-eval's own dictionary of them."""
+
+
 def task_names(names: Sequence[str]) -> list[str]:
     """Tasks and groups as tasks, each once.
 
@@ -58,43 +70,99 @@ def task_names(names: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for name in names:
         if name not in TASKS and name not in GROUPS:
-            near = difflib.get_close_matches(name, [*TASKS, *GROUPS], n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join([*TASKS, *GROUPS])}"
-            raise UserError(f"benchmarks: there is no task or group {name!r}{hint}")
+            raise UserError(f"benchmarks: there is no task or group {name!r}{_nearest(name)}")
         found.update(dict.fromkeys(GROUPS.get(name, (name,))))
     return list(found)
 
 
+def _nearest(name: str) -> str:
+    known = [*TASKS, *GROUPS]
+    near = difflib.get_close_matches(name, known, n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(known)}"
+
+
+def load(
+    tasks: Sequence[str],
+    metadata: Mapping[str, Any] | None = None,
+    ids: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
+) -> Loaded:
+    """Reads the documents of tasks; no model is needed, so bad data is found before one is loaded.
+
+    `metadata` goes to the loaders (data_dir, heldout_path, subset, seed, ...; see benchmarks/loaders.py). `ids`
+    leaves only the documents with these ids (their field `id`), given for each task, or in one list for all.
+
+    Raises:
+        UserError: an unknown task, a benchmark whose data is missing or of another schema, or an unknown id.
+    """
+    names = task_names(tasks)
+    with _quiet():
+        manager = TaskManager(include_path=TASKS_DIR, include_defaults=False, metadata=dict(metadata or {}))
+        loaded = manager.load(names)
+    if ids is not None:
+        _choose(loaded["tasks"], ids)
+    return Loaded(tuple(names), loaded)
+
+
+def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequence[str]) -> None:
+    """Leaves the documents with these ids; lm-eval numbers those that are left anew."""
+    if isinstance(ids, Mapping):
+        unknown = sorted(set(ids) - set(tasks))
+        if unknown:
+            raise UserError(f"samples: {unknown[0]!r} is not among the benchmarks {', '.join(tasks)}")
+        absent = sorted(set(tasks) - set(ids))
+        if absent:
+            raise UserError(
+                f"samples: no ids are given for {absent[0]}; give some, or leave the benchmark out"
+            )
+    found: set[str] = set()
+    for name, task in tasks.items():
+        split = task.config.test_split
+        wanted = {str(one) for one in (ids[name] if isinstance(ids, Mapping) else ids)}
+        there = [str(one) for one in task.dataset[split]["id"]]
+        rows = [row for row, one in enumerate(there) if one in wanted]
+        missing = sorted(wanted - set(there))
+        if not rows or (missing and isinstance(ids, Mapping)):
+            raise UserError(
+                f"samples: {name} has no document {(missing or [''])[0]!r}; its {len(there)} ids are like "
+                f"{', '.join(there[:3])}"
+            )
+        found.update(wanted - set(missing))
+        task.dataset[split] = task.dataset[split].select(rows)
+    if not isinstance(ids, Mapping) and set(map(str, ids)) - found:
+        unknown = sorted(set(map(str, ids)) - found)
+        raise UserError(f"samples: none of {', '.join(tasks)} has a document {unknown[0]!r}")
+
+
 def run(
     lm: LM,
-    tasks: Sequence[str],
+    tasks: Sequence[str] | Loaded,
     metadata: Mapping[str, Any] | None = None,
     limit: int | None = None,
     bootstrap_iters: int = RESAMPLES,
     seed: int = 0,
+    ids: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
 ) -> dict[str, TaskResult]:
     """Evaluates a model; a result a task, in the order asked for.
 
-    `metadata` goes to the loaders (data_dir, heldout_path, subset, seed, ...; see benchmarks/loaders.py).
-    `limit` takes the first documents only, `subset` a seeded choice. `bootstrap_iters` and `seed` make the
+    `tasks` are names, loaded with `metadata` and `ids` (see `load`), or what `load` gave. `limit` takes the first
+    documents only (as lm-eval's), `metadata`'s `subset` a seeded choice. `bootstrap_iters` and `seed` make the
     intervals.
 
     Raises:
         UserError: an unknown task, or a benchmark whose data is missing.
     """
-    names = task_names(tasks)
     if limit is not None and limit < 1:
         raise UserError(f"limit is {limit}; it must be at least 1")
+    loaded = tasks if isinstance(tasks, Loaded) else load(tasks, metadata, ids)
     before = len(getattr(lm, "records", []))
     with _quiet():
-        manager = TaskManager(include_path=TASKS_DIR, include_defaults=False, metadata=dict(metadata or {}))
         # lm-eval's own bootstrap knows nothing of perplexities: the intervals are made below.
-        results = lm_eval.evaluate(lm, manager.load(names), limit=limit, bootstrap_iters=0)
+        results = lm_eval.evaluate(lm, loaded.tasks, limit=limit, bootstrap_iters=0)
     if results is None:
         raise UserError("benchmarks: this process is not rank 0; run the evaluation in one process")
     records = {(record.task, record.doc_id): record for record in getattr(lm, "records", [])[before:]}
     found: dict[str, TaskResult] = {}
-    for name in names:
+    for name in loaded.names:
         samples = sorted(results["samples"][name], key=lambda sample: sample["doc_id"])
         rows = [(sample, records.get((name, sample["doc_id"]))) for sample in samples]
         make = _scored if "score" in samples[0] else _perplexity
@@ -112,7 +180,8 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
         document = sample["doc"]
         completion = record.completion if record else None
         call = completion.call if completion else None
-        plain = completion.plain if completion else sample["resps"][0][0]
+        prediction = completion.plain if completion else sample["resps"][0][0]
+        score = float(sample["score"])
         samples.append(
             {
                 "doc_id": sample["doc_id"],
@@ -120,15 +189,17 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
                 "family": document.get("family"),
                 "current_date": document.get("current_date"),
                 "prompt": sample["arguments"][0][0],
-                "answers": list(document["answers"] if "answers" in document else [document["answer"]]),
-                "completion": completion.text if completion else plain,
-                "plain": plain,
+                "completion": completion.text if completion else prediction,
                 "tool": call.tool if call else None,
                 "call_input": call.input if call else None,
                 "call_result": call.result if call else None,
                 "failed": completion.failed if completion else None,
+                "prediction": prediction,
+                "target": list(document["answers"] if "answers" in document else [document["answer"]]),
+                "correct": score >= 100,
+                "score": score,
                 "tokens": record.tokens if record else None,
-                "score": float(sample["score"]),
+                "seconds": record.seconds if record else None,
             }
         )
     scores = [sample["score"] for sample in samples]
@@ -139,12 +210,15 @@ def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed
     samples: list[dict[str, Any]] = []
     for sample, record in rows:
         log_likelihood, words = sample["word_perplexity"]
+        (text,) = sample["arguments"][0]
         samples.append(
             {
                 "doc_id": sample["doc_id"],
                 "id": str(sample["doc"]["id"]),
+                "text_sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
                 "log_likelihood": float(log_likelihood),
                 "tokens": record.tokens if record else None,
+                "seconds": record.seconds if record else None,
                 "words": int(words),
                 "bytes": int(sample["byte_perplexity"][1]),
             }
@@ -179,20 +253,47 @@ def _quiet() -> Iterator[None]:
 
 
 def main() -> None:
-    """lm-eval's command line, with the model `toolformer` and the tasks of this folder."""
+    """lm-eval's command line word for word, with the model `toolformer` and the tasks of this folder in it.
+
+    As lm-eval's own, it takes its arguments with `run` and without. `--include_path` may be left out; the name
+    `benchmarks` means this folder wherever the command is given.
+    """
     from lm_eval.__main__ import cli_evaluate
 
     # Imported for its registration only.
     import toolformer.decoding.lm_eval_model  # noqa: F401
 
-    asked = " ".join(sys.argv[1:])
-    if "--tasks" in asked and "--include_path" not in asked:
-        sys.argv += ["--include_path", str(TASKS_DIR)]
+    sys.argv[1:] = _with_tasks(sys.argv[1:])
     try:
         cli_evaluate()
     except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+        sys.exit(_refused(str(error)))
+    except ValueError as error:
+        name = re.search(r"Tasks not found: ([^,\s]+)", str(error))
+        if not name:
+            raise
+        sys.exit(_refused(f"--tasks: there is no task or group {name[1]!r}{_nearest(name[1])}"))
+
+
+def _refused(message: str) -> int:
+    print(f"benchmarks.suite: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _with_tasks(arguments: Sequence[str]) -> list[str]:
+    """The arguments with `--include_path` naming this folder, where tasks are asked for."""
+    found: list[str] = []
+    for word in arguments:
+        flag, equals, value = word.partition("=")
+        path = value if flag == "--include_path" else word if found[-1:] == ["--include_path"] else ""
+        if path.rstrip("/") == TASKS_DIR.name and not Path(path).is_dir():
+            word = f"{flag}{equals}{TASKS_DIR}" if equals else str(TASKS_DIR)
+        found.append(word)
+    flags = {word.partition("=")[0] for word in found}
+    wants_tasks = flags & {"--tasks", "-t"} or {"ls", "validate"} & set(found[:1])
+    if wants_tasks and "--include_path" not in flags:
+        found += ["--include_path", str(TASKS_DIR)]
+    return found
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the task files call: the paper's prompts (appendix C), and a document's score from an answer.
 
-A document is a row as benchmarks/loaders.py makes it; `results` is lm-eval's list with one answer.
+A document is a row as benchmarks/loaders/ makes it; `results` is lm-eval's list with one answer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,19 @@ def question_prompt(doc: Doc) -> str:
     return f"Answer the following question: {question}{'' if question.endswith('?') else '?'}"
 
 
+def statement_prompt(doc: Doc) -> str:
+    """A statement up to its mask, behind its instruction (appendix C.1)."""
+    return f"Please complete the following text so that it is factually correct: {doc['text']}"
+
+
+def passage_prompt(doc: Doc) -> str:
+    """Context x and question q with their instructions (appendix C.4)."""
+    return (
+        f"Your task is to answer a question based on the following paragraph: {doc['context'].strip()} "
+        f"Now answer the following question in English: {doc['question'].strip()}"
+    )
+
+
 def math_score(doc: Doc, results: Sequence[str]) -> dict[str, float]:
     """100 or 0. The answer is the first paragraph with a digit: past it models invent further problems."""
     paragraphs = results[0].split("\n\n")
@@ -34,9 +47,19 @@ def math_score(doc: Doc, results: Sequence[str]) -> dict[str, float]:
     return {"score": 100.0 * score_math(answer, doc["answer"])}
 
 
-def dateset_score(doc: Doc, results: Sequence[str]) -> dict[str, float]:
-    """100 or 0: an accepted answer within the first five words (as LAMA)."""
+def answer_in_5_words(doc: Doc, results: Sequence[str]) -> dict[str, float]:
+    """100 or 0: LAMA, TempLAMA and Dateset (paper, sections 4.2.1 and 4.2.5)."""
     return {"score": 100.0 * score_first_words(results[0], doc["answers"], words=5)}
+
+
+def answer_in_10_words(doc: Doc, results: Sequence[str]) -> dict[str, float]:
+    """100 or 0: MLQA (paper, section 4.2.4)."""
+    return {"score": 100.0 * score_first_words(results[0], doc["answers"], words=10)}
+
+
+def answer_in_20_words(doc: Doc, results: Sequence[str]) -> dict[str, float]:
+    """100 or 0: question answering (paper, section 4.2.3)."""
+    return {"score": 100.0 * score_first_words(results[0], doc["answers"], words=20)}
 
 
 def detokenized(doc: Doc) -> str:

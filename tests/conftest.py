@@ -25,11 +25,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 SLOW = (
     "test_stages.py",
+    "test_evaluate.py",
+    "test_compare.py",
     "test_engine.py",
     "test_tracking.py",
     "test_assets.py",
     "test_setup.py",
     "test_trainer.py",
+    "test_options.py",
+    "test_distributed.py",
     "reporting/",
 )
 """Tests that start processes, stores or whole pipelines: run after the fast ones, as `-m slow`."""

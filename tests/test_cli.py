@@ -76,7 +76,7 @@ def test_the_papers_settings_are_the_defaults() -> None:
         25_000,
     )
     assert (config.decoding.k, config.decoding.max_calls) == (10, 1)
-    assert not config.generate.force_name
+    assert not config.propose.force_name
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,10 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hydras_own_flags_work(tmp_path: Path) -> None:
-    for flags, word in ((["--help"], "corpus: demo, jsonl"), (["--cfg", "job", "seed=3"], "seed: 3")):
+    for flags, word in (
+        (["--help"], "corpus: ccnet, demo, files, hub, jsonl, parquet"),
+        (["--cfg", "job", "seed=3"], "seed: 3"),
+    ):
         done = subprocess.run(
             [sys.executable, "-m", "toolformer.cli", "generate", *flags], cwd=CONF.parent, capture_output=True, text=True,
             env={**os.environ, "TOOLFORMER_RUNS": str(tmp_path)},

@@ -15,11 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolformer import build, text_generator
+from toolformer.annotation.funnel import STEPS
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import strip
 from toolformer.cli import main, run_stage
 from toolformer.config import CONF, Config, compose, validate
+from toolformer.errors import UserError
 from toolformer.generate import Generated
+from toolformer.reporting.reader import read
 from toolformer.tools.base import Result
 from toolformer.tracking import Tracker
 
@@ -48,7 +51,7 @@ def words(place: Path, model: Path, *more: str, root: str = "runs") -> list[str]
     """A configuration so small that a random model gets through it, and so lax that it keeps calls."""
     return [
         f"model={model}", f"paths.root={place / root}", "name=tiny", "tools=[calculator,calendar]",
-        "corpus=jsonl", f"corpus.path={place / 'corpus.jsonl'}", "generate.force_name=true", "generate.shard_size=2",
+        "corpus=jsonl", f"corpus.path={place / 'corpus.jsonl'}", "propose.force_name=true", "generate.shard_size=2",
         "tool.calculator.samples=3", "tool.calculator.max_positions=3", "tool.calculator.max_call_tokens=8",
         "tool.calendar.samples=4", "tool.calendar.start_threshold=0.0", "tool.calendar.max_call_tokens=8",
         "tool.calendar.filter_threshold=-100", "tool.calculator.filter_threshold=-100",
@@ -138,6 +141,9 @@ def test_the_funnel_adds_up(generated: Generated) -> None:
         assert sum(counts["reasons"].values()) == len(TEXTS)
         assert counts["sampled"] == counts["scored"] + sum(counts["drop_reasons"].values())
         assert counts["kept"] <= counts["scored"]
+        assert counts["scored"] == counts["kept"] + sum(counts["filter_reasons"].values())
+        steps = [counts[step] for step in STEPS]
+        assert len(steps) == 9 and steps[4:] == sorted(steps[4:], reverse=True)
     assert generated.funnel["calculator"]["reasons"]["fewer than three numbers"] >= 2
 
 
@@ -161,6 +167,35 @@ def test_another_threshold_needs_no_model(
         generated.folder / "candidates.parquet"
     ).read_bytes()
     assert run_stage("generate", config("generate", place, lax_model)).run_id == generated.run_id
+
+
+def test_another_baseline_needs_no_model(
+    place: Path, lax_model: Path, generated: Generated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(text_generator, "load", refuse)
+    made = run_stage("generate", config("generate", place, lax_model, "filter.baseline=plain"))
+    assert made.run_id != generated.run_id
+    assert (made.folder / "candidates.parquet").read_bytes() == (
+        generated.folder / "candidates.parquet"
+    ).read_bytes()
+    rows = pq.read_table(made.folder / "candidates.parquet").to_pylist()
+    plain = {
+        (row["doc_id"], row["tool"], row["position"], row["loss_none"] - row["loss_result"])
+        for row in rows
+        if row["status"] == "scored"
+    }
+    calls = [
+        (row["doc_id"], call["tool"], call["position"], call["gain"])
+        for row in pq.read_table(made.folder / "dataset_augmented.parquet").to_pylist()
+        for call in row["calls"]
+    ]
+    assert calls and set(calls) <= plain
+    annotation = read(tracker(place), "tiny").annotation
+    assert annotation and annotation.run.run_id == made.run_id
+    assert {example.gain for example in annotation.examples} <= {gain for *_, gain in plain}
 
 
 def test_an_interrupted_annotation_gives_the_same_bytes(
@@ -206,6 +241,10 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
         from transformers import AutoModelForCausalLM
 
         AutoModelForCausalLM.from_pretrained(one.model)
+        name = {"augmented": "toolformer", "plain": "toolformer-cc"}[data]
+        assert run.tags["registered_model"] == f"models:/{name}/1"
+        assert run.metrics["perplexity_texts"] > 1
+        assert ("perplexity_calls" in run.metrics) == (data == "augmented")
     for system in ("model", "model_cc", "toolformer_disabled", "toolformer"):
         done = run_stage("evaluate", config("evaluate", place, lax_model, f"system={system}"))
         assert done.metrics["dateset/n"] == 6 and done.metrics["heldout_perplexity/n"] == 3
@@ -221,6 +260,18 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
             assert not any(samples["tool"].to_pylist())
         again = run_stage("evaluate", config("evaluate", place, lax_model, f"system={system}"))
         assert again.run_id == done.run_id
+    named = {
+        reference: run_stage("evaluate", config("evaluate", place, lax_model, f"model={reference}")).run_id
+        for reference in ("latest", "models:/toolformer/1", "models:/toolformer/latest")
+    }
+    assert set(named.values()) == {done.run_id}, "the same checkpoint by another name"
+    for reference, reason in (
+        ("models:/toolformer/7", "has versions 1 of toolformer"),
+        ("models:/other/1", "no version of other"),
+        ("models:/toolformer", "write models:/NAME/VERSION"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            run_stage("evaluate", config("evaluate", place, lax_model, f"model={reference}"))
     report = run_stage("report", config("report", place, lax_model))
     for path in (report.markdown, report.latex, report.html):
         assert "Toolformer (disabled)" in Path(path).read_text()
@@ -258,6 +309,11 @@ def test_bad_rows_are_skipped_or_refused(
     assert main([*arguments, "corpus.strict=true"]) == 2
     assert f"{path}, line 2: malformed JSON" in capsys.readouterr().err
     assert main(arguments) == 0
+    (run, *_) = tracker(place).runs("generate")
+    assert run.metrics["rows_skipped"] == 2
+    assert run.metrics["rows_skipped/malformed JSON"] == run.metrics["rows_skipped/empty text"] == 1
+    annotation = read(tracker(place), "tiny").annotation
+    assert annotation and annotation.skipped == {"malformed JSON": 1, "empty text": 1}
     path.write_text("{broken\n")
     assert main(arguments) == 2
     assert "no document with text" in capsys.readouterr().err

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
-from transformers import DynamicCache
+from transformers.cache_utils import Cache
+
+from toolformer import key_values
 
 # A forward pass of one batch stays within these, which bounds its memory: tokens fed, and rows projected to the
-# vocabulary (2,048 rows of 50k logits in fp32 are 400 MB).
+# vocabulary (1,024 rows of 50k logits in fp32 are 200 MB).
 TOKENS_PER_BATCH = 2048
-ROWS_PER_BATCH = 2048
+ROWS_PER_BATCH = 1024
 
 
 class Forward(Protocol):
@@ -27,8 +29,8 @@ class Forward(Protocol):
         ids: torch.Tensor,
         visible: torch.Tensor,
         positions: torch.Tensor,
-        cache: DynamicCache | None = None,
-        keep: int = 0,
+        cache: Cache | None = None,
+        keep: int | torch.Tensor = 0,
     ) -> torch.Tensor: ...
 
 
@@ -39,13 +41,7 @@ class Branches:
     branches grow from it: a branch is a row of the attention mask (a tree mask), not a copy of the cache.
     """
 
-    def __init__(
-        self,
-        model: Forward,
-        cache: DynamicCache,
-        visible: torch.Tensor,
-        positions: torch.Tensor,
-    ):
+    def __init__(self, model: Forward, cache: Cache, visible: torch.Tensor, positions: torch.Tensor):
         self.model = model
         self.cache = cache
         self.visible = visible
@@ -53,14 +49,32 @@ class Branches:
         self.positions = positions
         """[rows, columns]: position id of the next token of each branch."""
 
-    def step(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Feeds one token a branch [rows, columns]; returns the logits after it [rows, columns, vocabulary]."""
+    def step(self, tokens: torch.Tensor, idle: Sequence[int] = ()) -> torch.Tensor:
+        """Feeds one token a branch [rows, columns]; returns the logits after it [rows, columns, vocabulary].
+
+        What is fed to the rows of `idle` is never seen by what they are fed later.
+        """
         rows, columns = tokens.shape
         itself = torch.eye(columns, dtype=torch.bool).expand(rows, columns, columns)
         self.visible = torch.cat([self.visible, itself], dim=2)
         logits = self.model.forward(tokens, self.visible, self.positions, self.cache)
         self.positions = self.positions + 1
+        if idle:
+            index = torch.tensor(list(idle))
+            self.visible[index, :, -columns:] = False
+            self.positions[index] -= 1
         return logits
+
+    def extend(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Feeds tokens to rows of one column each, as many as each has; returns the last logits [rows, vocabulary]."""
+        ids, valid = pad_left(tokens)
+        length = ids.shape[1]
+        seen = torch.cat([self.visible[:, 0], valid], dim=1)
+        positions = self.positions + (valid.long().cumsum(1) - 1).clamp(min=0)
+        logits = self.model.forward(ids, causal(seen, length), positions, self.cache, 1)
+        self.visible = seen[:, None]
+        self.positions = self.positions + valid.sum(1, keepdim=True)
+        return logits[:, -1]
 
     def select(self, columns: torch.Tensor) -> None:
         """Goes on with these columns of each row [rows, new columns]; naming one twice makes it branch."""
@@ -70,9 +84,35 @@ class Branches:
     def keep_rows(self, rows: Sequence[int]) -> None:
         """Goes on with these contexts only."""
         index = torch.tensor(list(rows))
-        self.cache.batch_select_indices(index.to(self.model.device))
+        self.cache = key_values.kept(self.cache, rows)
         self.visible = self.visible[index]
         self.positions = self.positions[index]
+
+    def forget(self, row: int, tokens: int) -> None:
+        """Takes the last tokens that a row of one column has read back."""
+        if tokens:
+            seen = self.visible[row, 0].nonzero()[:, 0]
+            self.visible[row, 0, seen[-tokens:]] = False
+            self.positions[row] -= tokens
+
+    @staticmethod
+    def join(parts: Sequence[tuple[Branches, Sequence[int]]]) -> Branches:
+        """The named rows of several batches of one column, side by side; what no row sees any more is dropped."""
+        seen = [branches.visible[list(rows), 0] for branches, rows in parts]
+        length = max(int(of_part.sum(1).max()) for of_part in seen)
+        caches = []
+        for (branches, rows), of_part in zip(parts, seen, strict=True):
+            # A stable sort puts the tokens that are seen last, in their order.
+            order = of_part.long().argsort(dim=1, stable=True)
+            order = torch.nn.functional.pad(order, (max(0, length - order.shape[1]), 0))[:, -length:]
+            part = branches.cache
+            if list(rows) != list(range(branches.visible.shape[0])):
+                part = key_values.kept(part, rows)
+            caches.append((part, order))
+        counts = torch.cat([of_part.sum(1) for of_part in seen])
+        visible = torch.arange(length)[None] >= (length - counts)[:, None]
+        positions = torch.cat([branches.positions[list(rows)] for branches, rows in parts])
+        return Branches(parts[0][0].model, key_values.gathered(caches), visible[:, None], positions)
 
 
 def pad_left(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -100,17 +140,14 @@ def by_length(lengths: Sequence[int], rows: Sequence[int]) -> Iterator[list[int]
     """Indices in batches of similar length, longest first, within the token and the row budget."""
     order = sorted(range(len(lengths)), key=lambda n: (-lengths[n], n))
     batch: list[int] = []
-    longest = widest = 0
+    longest = projected = 0
     for n in order:
         size = len(batch) + 1
-        full = (
-            size * max(longest, lengths[n]) > TOKENS_PER_BATCH or size * max(widest, rows[n]) > ROWS_PER_BATCH
-        )
-        if batch and full:
+        if batch and (size * longest > TOKENS_PER_BATCH or projected + rows[n] > ROWS_PER_BATCH):
             yield batch
-            batch, longest, widest = [], 0, 0
+            batch, longest, projected = [], 0, 0
         batch.append(n)
-        longest, widest = max(longest, lengths[n]), max(widest, rows[n])
+        longest, projected = max(longest, lengths[n]), projected + rows[n]
     if batch:
         yield batch
 

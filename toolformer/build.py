@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from hydra.utils import instantiate
 
 from toolformer import assets
 from toolformer.config import Config, CorpusConfig, TrackingConfig
-from toolformer.documents import Document, JsonlCorpus, demo_corpus
+from toolformer.documents import Document, Fields, FileCorpus, HubCorpus, demo_corpus
 from toolformer.errors import UserError
 from toolformer.tools.base import Tool
 
@@ -27,33 +28,71 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def documents(corpus: CorpusConfig) -> Iterator[Document]:
-    """The corpus's documents, streamed, those without text left out."""
-    source: Iterable[Document]
+class Corpus:
+    """The documents of a configured corpus, streamed anew at each iteration, with ids of their own.
+
+    Everything downstream is keyed by the ids, so that of several documents with one id the first counts.
+    """
+
+    def __init__(self, config: CorpusConfig) -> None:
+        self.config = config
+        self.source = _source(config)
+        self._repeated = 0
+
+    def __iter__(self) -> Iterator[Document]:
+        self._repeated = 0
+        return itertools.islice(self._distinct(), self.config.limit)
+
+    def _distinct(self) -> Iterator[Document]:
+        # Eight bytes of each id are remembered, and of the documents nothing.
+        seen: set[int] = set()
+        for document in self.source:
+            digest = hashlib.blake2b(document.doc_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            name = int.from_bytes(digest, "big")
+            if name in seen:
+                self._repeated += 1
+                continue
+            seen.add(name)
+            yield document
+
+    def skipped(self) -> dict[str, int]:
+        """Rows that the newest reading left out, by reason, as far as it went (`corpus.limit` ends it early)."""
+        counts = dict(getattr(self.source, "skipped", {}))
+        return {**counts, "repeated id or text": self._repeated} if self._repeated else counts
+
+
+def documents(corpus: CorpusConfig) -> Corpus:
+    """The corpus's documents.
+
+    Raises:
+        UserError: there is no such corpus; while reading, a file that cannot be read.
+    """
+    return Corpus(corpus)
+
+
+def _source(corpus: CorpusConfig) -> Iterable[Document]:
     if corpus.source == "demo":
-        source = demo_corpus(corpus.split)
-    elif corpus.source == "wikipedia":
+        return _Anew(lambda: demo_corpus(corpus.split))
+    if corpus.source == "wikipedia":
         from toolformer.tools.search import wikipedia_documents
 
-        source = wikipedia_documents()
-    else:
-        assert corpus.path is not None  # validated
-        source = JsonlCorpus(corpus.path, strict=corpus.strict, text_field=corpus.text_field)
-    return itertools.islice(_distinct(source), corpus.limit)
+        return _Anew(wikipedia_documents)
+    assert corpus.path is not None  # validated
+    fields = Fields(corpus.text_field, corpus.url_field, corpus.date_field, corpus.id_field)
+    latest = datetime.date.fromisoformat(corpus.latest_date) if corpus.latest_date else None
+    if corpus.source == "hub":
+        return HubCorpus(corpus.path, corpus.subset, corpus.split, fields, corpus.strict, latest)
+    return FileCorpus(corpus.path, corpus.source, fields, corpus.strict, corpus.pattern, latest)
 
 
-def _distinct(source: Iterable[Document]) -> Iterator[Document]:
-    """Documents with ids of their own: everything downstream is keyed by them."""
-    seen: set[str] = set()
-    repeated = 0
-    for document in source:
-        if document.doc_id in seen:
-            repeated += 1
-            continue
-        seen.add(document.doc_id)
-        yield document
-    if repeated:
-        log.warning("%d documents left out whose id (or text) another document already has", repeated)
+class _Anew:
+    """What a function yields, each time from the beginning."""
+
+    def __init__(self, make: Callable[[], Iterable[Document]]) -> None:
+        self.make = make
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(self.make())
 
 
 def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = False) -> dict[str, Tool]:
@@ -62,6 +101,7 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
     for key in keys if keys is not None else config.tools:
         tool = config.tool[key]
         arguments = {**tool.implementation, **(tool.inference if inference else {})}
+        _check_files(f"tool.{key}.implementation", arguments)
         try:
             made[key] = instantiate(arguments)
         except InstantiationException as error:
@@ -70,6 +110,18 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
                 raise cause from error
             raise UserError(f"tool.{key}.implementation: {str(cause).splitlines()[0]}") from error
     return made
+
+
+def _check_files(place: str, arguments: Mapping[str, Any]) -> None:
+    """Files and model folders that a tool would open at its first call, hours after the command was given."""
+    for name, value in arguments.items():
+        if isinstance(value, Mapping):
+            _check_files(f"{place}.{name}", value)
+        elif isinstance(value, str) and (
+            name.endswith("_path") or (name == "model" and value.startswith(("/", "./", "../", "~")))
+        ):
+            if not Path(value).expanduser().exists():
+                raise UserError(f"{place}.{name}: there is no file or folder {value}; name one that is there")
 
 
 def tool_settings(config: Config, key: str) -> ToolSettings:
@@ -89,8 +141,10 @@ def tool_settings(config: Config, key: str) -> ToolSettings:
         samples=tool.samples,
         filter_threshold=tool.filter_threshold,
         selector=tool.selector,
-        max_call_tokens=tool.max_call_tokens,
-        force_name=config.generate.force_name,
+        max_call_tokens=tool.max_call_tokens or config.propose.max_call_tokens,
+        force_name=config.propose.force_name,
+        window_tokens=config.propose.window_tokens,
+        window_overlap=config.propose.window_overlap,
     )
 
 

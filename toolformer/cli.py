@@ -1,4 +1,4 @@
-"""The command line: `toolformer generate | train | evaluate | report | demo | tool | complete | assets | ui`.
+"""The command line: `toolformer generate | train | evaluate | report | compare | demo | tool | complete | ...`.
 
 The four stages are Hydra applications; their configuration is checked before anything heavy is imported. Bad input ends
 in one line and exit code 2.
@@ -30,6 +30,7 @@ STAGES = {
     "report": "print the paper's tables from the runs",
 }
 COMMANDS = {
+    "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
     "demo": "all four stages on the embedded defaults",
     "assets": "fetch the embedded models and data",
     "tool": "run one tool by hand: toolformer tool calculator '723 / 252'",
@@ -42,6 +43,15 @@ PARENT = "TOOLFORMER_PARENT_RUN"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code (2 for bad input)."""
+    code = _command(argv)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from toolformer.training.distributed import end_of_process
+
+        end_of_process(code)
+    return code
+
+
+def _command(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
@@ -52,11 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"toolformer {__version__}")
         return 0
     name, rest = arguments[0], arguments[1:]
-    _configure_logging(quiet=name in ("tool", "complete", "completion"))
+    # Of several processes that a launcher started, the first one speaks.
+    follower = os.environ.get("RANK", "0") != "0"
+    _configure_logging(quiet=follower or name in ("tool", "complete", "completion"))
     try:
         if name in STAGES:
             return _stage(name, rest)
         commands: dict[str, Callable[[list[str]], int]] = {
+            "compare": _compare,
             "demo": _demo,
             "assets": _assets,
             "tool": _tool,
@@ -68,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return commands[name](rest)
         raise UserError(f"there is no command {name!r}; commands are {', '.join([*STAGES, *COMMANDS])}")
     except UserError as error:
-        print(f"toolformer: {' '.join(str(error).split())}", file=sys.stderr)
+        if not follower:
+            print(f"toolformer: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader of our output is gone; a second message has nowhere to go.
@@ -201,6 +215,38 @@ def _parent_run(stage: str, config: Config, overrides: Sequence[str]) -> str:
 
 
 # ---------------------------------------------------------------------- commands
+
+
+def _compare(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser("toolformer compare", description=COMMANDS["compare"])
+    name = "a run's id or its first characters, latest, or latest:SYSTEM"
+    parser.add_argument("first", help=name)
+    parser.add_argument("second", help=f"{name}; differences are the second minus the first")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--resamples", type=int, default=2000, help="resamples behind an interval")
+    parser.add_argument(
+        "overrides", nargs="*", help="configuration: seed=1, paths.root=DIR, tracking.uri=URI"
+    )
+    options = parser.parse_intermixed_args(arguments)
+    if options.resamples < 1:
+        raise UserError(f"compare: --resamples is {options.resamples}; it must be at least 1")
+    from rich.console import Console
+
+    from toolformer import build
+    from toolformer import compare as comparing
+    from toolformer.config import compose, validate
+
+    config = validate(compose("evaluate", options.overrides))
+    tracker = build.tracker(config.paths.root, config.tracking)
+    found = comparing.compare(tracker, options.first, options.second, config.seed, options.resamples)
+    if options.json:
+        print(comparing.as_json(found))
+        return 0
+    for table in comparing.tables(found):
+        Console().print(table)
+    for line in comparing.remarks(found):
+        print(line)
+    return 0
 
 
 def _demo(arguments: list[str]) -> int:

@@ -7,9 +7,11 @@ before any model is loaded.
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +36,8 @@ SYSTEMS = {
     "model_cc": "M + CC",
     "toolformer_disabled": "Toolformer (disabled)",
     "toolformer": "Toolformer",
+    "baseline": "Baseline",
+    "endpoint": "Endpoint",
 }
 
 
@@ -52,15 +56,27 @@ class CorpusConfig:
     """Where plain texts come from."""
 
     source: str = MISSING
-    """demo, wikipedia or jsonl."""
+    """demo, wikipedia, jsonl, parquet, files (JSON Lines and Parquet mixed) or hub."""
     path: str | None = None
-    """jsonl: the file, plain or .gz."""
+    """jsonl, parquet, files: a file or a folder; hub: the data set's name."""
+    pattern: str | None = None
+    """Which files of a folder, as a glob below it; null is every file with a fitting name."""
+    subset: str | None = None
+    """hub: the data set's configuration, where it has several."""
     split: str = "train"
-    """demo: train or heldout."""
+    """demo: train or heldout; hub: the data set's split."""
     text_field: str = "text"
-    """jsonl: the field that holds the text."""
+    """The field or column that holds the text."""
+    url_field: str | None = "url"
+    """... the URL, whose date the calendar answers with; null: none is read."""
+    date_field: str | None = "date"
+    """... the day of writing (YYYY-MM-DD), where the URL tells none; null: none is read."""
+    id_field: str | None = "id"
+    """... the document's name; null, and where a row has none: a name made from the text."""
+    latest_date: str | None = None
+    """Dates in URLs after this day (YYYY-MM-DD) are not believed; null is the day of the run, in UTC."""
     strict: bool = False
-    """jsonl: refuse the file at its first bad row instead of skipping and counting it."""
+    """Refuse the corpus at its first bad row instead of skipping and counting it."""
     limit: int | None = None
     """Only the first documents."""
 
@@ -87,16 +103,44 @@ class ToolConfig:
     """m."""
     filter_threshold: float = 1.0
     """τ_f in nats, applied after scoring."""
+    max_call_tokens: int | None = None
+    """A sampled call that has not ended by then is discarded; null is propose.max_call_tokens."""
+
+
+@dataclass
+class ProposeConfig:
+    """Sampling of calls, for all tools (paper, section 2)."""
+
+    force_name: bool = False
+    """Write the tool's name after the call token, for models too small to write it; not the paper's."""
     max_call_tokens: int = 40
-    """A sampled call that has not ended by then is discarded."""
+    """A sampled call that has not ended by then is discarded; a tool's own max_call_tokens goes before it."""
+    window_tokens: int | None = None
+    """Tokens of a text that are annotated as one; null is as many as the model's context holds."""
+    window_overlap: int = 0
+    """Tokens that a later window of a text begins with as context only: no call is tried there a second time."""
+
+
+@dataclass
+class ScoreConfig:
+    """Losses with and without a call's result (paper, section 2)."""
+
+    dtype: str = "auto"
+    """In which dtype log p is taken from the logits: auto (float32), float32 or bfloat16."""
+
+
+@dataclass
+class FilterConfig:
+    """Which scored calls are kept; applied after scoring, so that a change needs no model."""
+
+    baseline: str = "paper"
+    """L⁻: paper, min(L(ε), L(e(c, ε))); or plain, L(ε) alone."""
 
 
 @dataclass
 class GenerateConfig:
     """Annotation."""
 
-    force_name: bool = False
-    """Write the tool's name after the call token, for models too small to write it; not the paper's."""
     shard_size: int = 8
     """Documents that are finished and written together: what an interruption can cost."""
 
@@ -145,8 +189,22 @@ class TrainerConfig:
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     gradient_checkpointing: bool = False
+    compile: bool = False
+    """torch.compile."""
+    train_on_results: bool = True
+    """Whether results, which decoding inserts, are targets too (the paper's loss is that of all tokens)."""
+    early_stopping: int | None = None
+    """Held-out perplexities without a better one after which training ends."""
+    max_hours: float | None = None
+    """Training ends after this time with the best model so far."""
+    lora_rank: int | None = None
+    """Rank of LoRA adapters that are trained instead of all weights, and merged into the model that is kept."""
+    lora_alpha: int | None = None
+    """Scale of the adapters times their rank; null: twice the rank."""
     deepspeed: str | None = None
-    """DeepSpeed configuration file (JSON)."""
+    """zero2, zero3, zero3_offload, or a DeepSpeed configuration file (JSON)."""
+    other_tokenizer: bool = False
+    """Train on texts that a model with another tokenizer annotated: they are tokenised anew."""
     limit_per_tool: int = 25_000
     """Examples a tool at most."""
 
@@ -171,11 +229,36 @@ class EvaluationConfig:
     """Benchmark runs."""
 
     limit: int | None = None
-    """Examples a benchmark at most, a seeded subset; null is all."""
+    """Examples a benchmark at most, a subset chosen by the seed (not the first ones); null is all."""
     perplexity_limit: int | None = None
-    """Documents a perplexity benchmark at most."""
+    """Documents a perplexity benchmark at most, chosen likewise."""
+    samples: Any = None
+    """Only the examples with these ids: a list for all benchmarks, a mapping from benchmark to list, or a file
+    with either in JSON or with an id a line; null is all."""
     bootstrap: int = 1000
     """Resamples behind an interval."""
+
+
+@dataclass
+class EndpointConfig:
+    """A completions endpoint that speaks OpenAI's protocol (system=endpoint)."""
+
+    url: str | None = None
+    """The whole address, such as http://127.0.0.1:8000/v1/completions."""
+    model: str | None = None
+    """The model's name there."""
+    key_variable: str = "OPENAI_API_KEY"
+    """The environment variable that holds the key; a server that wants none needs none."""
+    tokenizer: str | None = None
+    """The served model's tokenizer, a folder or hub name; perplexity needs it."""
+    concurrency: int = 4
+    """Requests under way at once."""
+    timeout: int = 300
+    """Seconds a request may take."""
+    tries: int = 3
+    """How often a request is made before the evaluation ends."""
+    max_length: int = 2048
+    """Tokens the served model can read at once."""
 
 
 @dataclass
@@ -215,6 +298,9 @@ class Config:
     """Tools in use."""
     tool: dict[str, ToolConfig] = field(default_factory=dict)
     """Every tool that is known, by key."""
+    propose: ProposeConfig = field(default_factory=ProposeConfig)
+    score: ScoreConfig = field(default_factory=ScoreConfig)
+    filter: FilterConfig = field(default_factory=FilterConfig)
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     dataset: str = "latest"
@@ -223,9 +309,12 @@ class Config:
     """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     system: str = "toolformer"
-    """Evaluate: model, model_cc, toolformer_disabled or toolformer."""
+    """Evaluate: model, model_cc, toolformer_disabled or toolformer; or a larger model to compare with, baseline
+    (any `model`, untrained) or endpoint (served elsewhere)."""
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    """Evaluate: where the system `endpoint` is served."""
     checkpoint: str = "latest"
-    """Evaluate: the train run to read, `latest` or a run id; the system `model` takes none."""
+    """Evaluate: the train run to read, `latest` or a run id; only systems that were trained take one."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     benchmarks: list[str] = field(default_factory=list)
     """Evaluate: tasks to run."""
@@ -291,11 +380,7 @@ def validate(config: DictConfig) -> Config:
     _one_of("data", made.data, ("augmented", "plain"))
     _one_of("lm.dtype", made.lm.dtype, ("auto", "float32", "bfloat16", "float16"))
     for key, corpus in (("corpus", made.corpus), ("heldout", made.heldout)):
-        _one_of(f"{key}.source", corpus.source, ("demo", "wikipedia", "jsonl"))
-        _one_of(f"{key}.split", corpus.split, ("train", "heldout"))
-        if corpus.source == "jsonl" and not corpus.path:
-            raise UserError(f"{key}.path: the jsonl corpus needs a file; add {key}.path=FILE")
-        _at_least(f"{key}.limit", corpus.limit, 1)
+        _check_corpus(key, corpus)
     if not made.tools:
         raise UserError("tools: the list is empty; name at least one tool, for example tools=[calculator]")
     for key in made.tools:
@@ -307,6 +392,7 @@ def validate(config: DictConfig) -> Config:
             raise UserError(
                 f"tool.{key}.start_threshold is {tool.start_threshold}; a probability must be in [0, 1)"
             )
+    _check_annotation(made)
     _at_least("generate.shard_size", made.generate.shard_size, 1)
     _check_engine(made.engine)
     _at_least("decoding.k", made.decoding.k, 0)
@@ -316,9 +402,69 @@ def validate(config: DictConfig) -> Config:
     _at_least("evaluation.limit", made.evaluation.limit, 1)
     _at_least("evaluation.perplexity_limit", made.evaluation.perplexity_limit, 1)
     _at_least("evaluation.bootstrap", made.evaluation.bootstrap, 1)
+    for key in ("limit", "perplexity_limit"):
+        if made.evaluation.samples is not None and getattr(made.evaluation, key) is not None:
+            raise UserError(
+                f"evaluation.samples names the examples: leave evaluation.{key} out (set it to null)"
+            )
+    if made.system == "endpoint":
+        _check_endpoint(made.endpoint)
     if made.paths.data_dir and not Path(made.paths.data_dir).expanduser().is_dir():
         raise UserError(f"paths.data_dir: there is no folder {made.paths.data_dir}")
     return made
+
+
+def _check_corpus(key: str, corpus: CorpusConfig) -> None:
+    _one_of(f"{key}.source", corpus.source, ("demo", "wikipedia", "jsonl", "parquet", "files", "hub"))
+    if corpus.source == "demo":
+        _one_of(f"{key}.split", corpus.split, ("train", "heldout"))
+    elif corpus.source != "wikipedia" and not corpus.path:
+        wanted = "a data set's name" if corpus.source == "hub" else "a file or a folder"
+        raise UserError(f"{key}.path: the {corpus.source} corpus needs {wanted}; add {key}.path=...")
+    if not corpus.text_field:
+        raise UserError(f"{key}.text_field is empty; name the field that holds the text")
+    if corpus.latest_date is not None:
+        try:
+            datetime.date.fromisoformat(corpus.latest_date)
+        except ValueError:
+            raise UserError(f"{key}.latest_date is {corpus.latest_date!r}; write YYYY-MM-DD") from None
+    _at_least(f"{key}.limit", corpus.limit, 1)
+
+
+def _check_annotation(config: Config) -> None:
+    _one_of("filter.baseline", config.filter.baseline, ("paper", "plain"))
+    _one_of("score.dtype", config.score.dtype, ("auto", "float32", "bfloat16"))
+    propose = config.propose
+    _at_least("propose.max_call_tokens", propose.max_call_tokens, 1)
+    _at_least("propose.window_tokens", propose.window_tokens, 16)
+    _at_least("propose.window_overlap", propose.window_overlap, 0)
+    if propose.window_tokens is not None and propose.window_overlap >= propose.window_tokens:
+        raise UserError(
+            f"propose.window_overlap is {propose.window_overlap}; it must be less than propose.window_tokens "
+            f"({propose.window_tokens})"
+        )
+
+
+def _check_endpoint(endpoint: EndpointConfig) -> None:
+    for key in ("url", "model"):
+        if not getattr(endpoint, key):
+            raise UserError(
+                f"endpoint.{key} is missing: system=endpoint needs endpoint.url=URL endpoint.model=NAME"
+            )
+    if not re.match(r"https?://[^/]", str(endpoint.url)):
+        raise UserError(
+            "endpoint.url must begin with http:// or https://, for example http://127.0.0.1:8000/v1/completions"
+        )
+    # Not shown: somebody may have put the key itself there.
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", endpoint.key_variable) or endpoint.key_variable.startswith(
+        "sk_"
+    ):
+        raise UserError(
+            "endpoint.key_variable must be the name of an environment variable, not the key itself"
+        )
+    for key in ("concurrency", "timeout", "tries"):
+        _at_least(f"endpoint.{key}", getattr(endpoint, key), 1)
+    _at_least("endpoint.max_length", endpoint.max_length, 8)
 
 
 def _check_engine(engine: EngineConfig) -> None:

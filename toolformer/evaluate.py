@@ -1,35 +1,47 @@
-"""Stage 3: benchmarks with one of the four systems (paper, section 4).
+"""Stage 3: benchmarks with one of the systems (paper, section 4).
 
     model                 M, as it is
     model_cc              M + CC: finetuned on C, the texts without calls
     toolformer_disabled   finetuned on C*, the start token forbidden
     toolformer            finetuned on C*, with its tools
+    baseline              any other model, as it is: the paper's larger ones
+    endpoint              a model served elsewhere
 
-Answers are written down batch by batch, so that an interrupted evaluation goes on with the missing ones.
+Tasks, data, samples and tools are checked before a model is loaded. Answers are written down batch by batch, so that
+an interrupted evaluation goes on with the missing ones.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import time
-from collections import Counter
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer import build
+from toolformer import build, registry
 from toolformer.config import SYSTEMS, Config, fingerprint
 from toolformer.errors import UserError
 
 if TYPE_CHECKING:
     from benchmarks.suite import TaskResult
+    from toolformer.decoding.answers import AnswerFile
+    from toolformer.decoding.recording import RecordingLM
+    from toolformer.tools.base import Tool
     from toolformer.tracking import Run, Tracker
 
 log = logging.getLogger(__name__)
 
 TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolformer": "augmented"}
+PLAIN = ("model", "model_cc", "baseline")
+"""Systems that were never taught to call: decoded as they are, no token forbidden."""
 SAMPLES = "samples"
+LATEST = "latest"
+
+Ids = Mapping[str, Sequence[str]] | Sequence[str]
+"""Ids of documents, of each benchmark or of any."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +53,15 @@ class Evaluated:
 
 
 def checkpoint(tracker: Tracker, reference: str, data: str) -> tuple[Run, Path]:
-    """The train run that `reference` names (`latest` or an id) and its model folder.
+    """The train run that `reference` names (`latest`, an id, or `models:/NAME/VERSION`) and its model folder.
 
     Raises:
         UserError: there is no such run, or its model is gone.
     """
-    run = tracker.resolve("train", reference, data=data)
+    if reference.startswith(registry.SCHEME):
+        run = registry.resolve(tracker, reference)
+    else:
+        run = tracker.resolve("train", reference, data=data)
     if run.tags.get("data") != data:
         raise UserError(
             f"checkpoint: run {run.run_id} was trained with data={run.tags.get('data')}, not data={data}"
@@ -61,25 +76,28 @@ def checkpoint(tracker: Tracker, reference: str, data: str) -> tuple[Run, Path]:
 
 def evaluate(config: Config, parent: str | None = None) -> Evaluated:
     """Runs the benchmarks; an evaluation that is already there is not run again."""
-    from benchmarks.suite import task_names
+    from benchmarks import suite
+    from benchmarks.figures import figures, speed
+    from toolformer.decoding.answers import AnswerFile
 
     build.apply_paths(config)
-    tasks = task_names(config.benchmarks)
+    tasks = _possible(config, suite.task_names(config.benchmarks))
+    ids = sample_ids(config.evaluation.samples)
     tracker = build.tracker(config.paths.root, config.tracking)
     trained: Run | None = None
     model = config.model
-    if config.system != "model":
-        trained, folder = checkpoint(tracker, config.checkpoint, TRAINED_ON[config.system])
+    if config.system in TRAINED_ON:
+        # `model` names a checkpoint too: the newest, or one of the registry.
+        named = config.model == LATEST or config.model.startswith(registry.SCHEME)
+        reference = config.model if named else config.checkpoint
+        trained, folder = checkpoint(tracker, reference, TRAINED_ON[config.system])
         model = str(folder)
     uses_tools = config.system == "toolformer" and config.decoding.k > 0
-    identity = {
-        "model": {"train": trained.tags["fingerprint"]} if trained else build.model_identity(model),
-        "lm": asdict(config.lm),
-        "tools": {key: asdict(config.tool[key]) for key in config.tools} if uses_tools else {},
-    }
+    identity = _identity(config, model, trained, uses_tools)
     decoding = {**asdict(config.decoding), "k": config.decoding.k if uses_tools else 0}
     heldout = build.content_hash(build.documents(config.heldout)) if "heldout_perplexity" in tasks else None
-    wanted = [tasks, asdict(config.evaluation), heldout, _data_files(config.paths.data_dir), config.seed]
+    evaluation = {**asdict(config.evaluation), "samples": ids}
+    wanted = [tasks, evaluation, heldout, _data_files(config.paths.data_dir), config.seed]
     key = fingerprint("evaluate", config.system, identity, decoding, wanted)
     finger = fingerprint(key, config.name)
     finished = tracker.find_finished("evaluate", finger)
@@ -87,56 +105,116 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
         log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], finished.run_id)
         return Evaluated(finished.run_id, dict(finished.metrics))
 
-    tags: dict[str, object] = {
-        "experiment": config.name,
-        "system": config.system,
-        "decoding.k": decoding["k"],
-    }
-    if trained:
-        tags["lineage.train_run_id"] = trained.run_id
-        tags["lineage.dataset_run_id"] = trained.tags.get("lineage.dataset_run_id", "")
-    name = f"evaluate {SYSTEMS[config.system]}" + (f" k={decoding['k']}" if uses_tools else "")
-    with tracker.run(
-        stage="evaluate", name=name, fingerprint=finger, config=asdict(config), tags=tags, parent=parent
-    ) as run:
-        work = (
-            Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, identity, decoding)
-        )
-        results, seconds, tokens = _run(config, model, uses_tools, tasks, work, identity)
-        metrics: dict[str, float] = {"tokens_per_second": tokens / seconds} if seconds else {}
-        names = {config.tool[key].name: key for key in config.tools}
+    work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, identity, decoding)
+    work.mkdir(parents=True, exist_ok=True)
+    loaded = suite.load(tasks, _metadata(config, tasks, work / key), ids)
+    tools = build.tools(config, inference=True) if uses_tools else {}
+    name = f"evaluate {_shown(config)}" + (f" k={decoding['k']}" if uses_tools else "")
+    with (
+        AnswerFile(work / "answers.jsonl") as answers,
+        tracker.run(
+            stage="evaluate",
+            name=name,
+            fingerprint=finger,
+            config=asdict(config),
+            tags=_tags(config, decoding["k"], trained),
+            parent=parent,
+        ) as run,
+    ):
+        lm = _model(config, model, tools, answers, identity)
+        results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
+        metrics: dict[str, float] = speed([sample for one in results.values() for sample in one.samples])
+        names = {config.tool[tool].name: tool for tool in config.tools}
         for task, result in results.items():
-            metrics.update(_metrics(task, result, names))
+            metrics.update({f"{task}/{figure}": value for figure, value in figures(result, names).items()})
             run.artifact(_write_samples(work / key, task, result), SAMPLES)
         run.metrics(metrics)
-        log.info("evaluate: %s, run %s", SYSTEMS[config.system], run.run_id)
+        log.info("evaluate: %s, run %s", _shown(config), run.run_id)
         return Evaluated(run.run_id, metrics)
 
 
-def _run(
-    config: Config, model: str, uses_tools: bool, tasks: list[str], work: Path, identity: dict[str, Any]
-) -> tuple[dict[str, TaskResult], float, int]:
-    """The results, the seconds they took, and the tokens that were written."""
-    from benchmarks import suite
-    from toolformer.decoding.decoder import Decoder
-    from toolformer.decoding.lm_eval_model import ToolformerLM
-    from toolformer.language_model import LanguageModel
-
-    work.mkdir(parents=True, exist_ok=True)
-    decoding = config.decoding
-    decoder = Decoder(
-        LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device),
-        build.tools(config, inference=True) if uses_tools else {},
-        k=decoding.k if uses_tools else 0,
-        max_calls=decoding.max_calls,
-        max_call_tokens=decoding.max_call_tokens,
-        max_result_tokens=decoding.max_result_tokens,
-        min_new_tokens=decoding.min_new_tokens,
-        batch_size=decoding.batch_size,
-        # A baseline that was never taught to call is left alone; Toolformer (disabled) is forbidden the token.
-        mode="plain" if config.system in ("model", "model_cc") else "tools",
+def _shown(config: Config) -> str:
+    """The system's name, with the model where the name alone does not say which it is."""
+    system = SYSTEMS[config.system]
+    return {"baseline": f"{system} {config.model}", "endpoint": f"{system} {config.endpoint.model}"}.get(
+        config.system, system
     )
-    lm = ToolformerLM(decoder, work / "answers.jsonl", identity)
+
+
+def _tags(config: Config, k: int, trained: Run | None) -> dict[str, object]:
+    tags: dict[str, object] = {"experiment": config.name, "system": config.system, "decoding.k": k}
+    if config.system in ("baseline", "endpoint"):
+        tags["baseline"] = config.model if config.system == "baseline" else config.endpoint.model
+    if trained:
+        tags["lineage.train_run_id"] = trained.run_id
+        tags["lineage.dataset_run_id"] = trained.tags.get("lineage.dataset_run_id", "")
+    return tags
+
+
+def _identity(config: Config, model: str, trained: Run | None, uses_tools: bool) -> dict[str, Any]:
+    """What decides an answer besides the question and the decoding."""
+    if config.system == "endpoint":
+        endpoint = config.endpoint
+        return {"model": [endpoint.url, endpoint.model, endpoint.tokenizer, endpoint.max_length]}
+    return {
+        "model": {"train": trained.tags["fingerprint"]} if trained else build.model_identity(model),
+        "lm": asdict(config.lm),
+        "tools": {key: asdict(config.tool[key]) for key in config.tools} if uses_tools else {},
+    }
+
+
+def _possible(config: Config, tasks: list[str]) -> list[str]:
+    """The tasks that the system can do: without a tokenizer, an endpoint's log-probabilities mean nothing."""
+    if config.system != "endpoint" or config.endpoint.tokenizer:
+        return tasks
+    left_out = [task for task in tasks if task.endswith("_perplexity")]
+    why = "perplexity of an endpoint needs endpoint.tokenizer, the served model's tokenizer (a folder or hub name)"
+    if len(left_out) == len(tasks):
+        raise UserError(f"benchmarks: nothing is left to do: {why}")
+    if left_out:
+        log.warning("evaluate: %s left out: %s", " and ".join(left_out), why)
+    return [task for task in tasks if task not in left_out]
+
+
+def sample_ids(samples: Any) -> Ids | None:
+    """`evaluation.samples` as ids: a list, a mapping from benchmark to list, or a file that holds either.
+
+    Raises:
+        UserError: it is something else, holds no ids, or the file cannot be read.
+    """
+    if samples is None:
+        return None
+    content, place = samples, "evaluation.samples"
+    if isinstance(samples, str):
+        path = Path(samples).expanduser()
+        place = f"evaluation.samples: {path}"
+        try:
+            text = path.read_text(encoding="utf-8")
+            content = json.loads(text) if text.lstrip()[:1] in ("[", "{") else text.split()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else f"broken JSON or no UTF-8: {error}"
+            raise UserError(
+                f"{place} cannot be read as ids ({reason}); name a file, or list the ids"
+            ) from error
+    ids = {str(k): _id_list(v, place) for k, v in content.items()} if isinstance(content, dict) else None
+    found: Ids = _id_list(content, place) if ids is None else ids
+    if not found:
+        raise UserError(f"{place} holds no ids; leave it out (null) for all examples")
+    return found
+
+
+def _id_list(content: Any, place: str) -> list[str]:
+    if not isinstance(content, list) or not all(
+        isinstance(one, str | int) and not isinstance(one, bool) for one in content
+    ):
+        raise UserError(
+            f"{place} must be a list of ids, a mapping from benchmark to such a list, or a file of ids"
+        )
+    return sorted({str(one) for one in content})
+
+
+def _metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, Any]:
+    """What the loaders of the tasks' documents are told."""
     metadata: dict[str, Any] = {
         "data_dir": config.paths.data_dir,
         "subset": config.evaluation.limit,
@@ -144,10 +222,47 @@ def _run(
         "seed": config.seed,
     }
     if "heldout_perplexity" in tasks:
-        metadata["heldout_path"] = str(_write_heldout(config, work / "heldout.jsonl"))
-    started = time.monotonic()
-    results = suite.run(lm, tasks, metadata, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
-    return results, time.monotonic() - started, sum(record.tokens for record in lm.records)
+        metadata["heldout_path"] = str(_write_heldout(config, folder / "heldout.jsonl"))
+    return metadata
+
+
+def _model(
+    config: Config, model: str, tools: Mapping[str, Tool], answers: AnswerFile, identity: dict[str, Any]
+) -> RecordingLM:
+    """The system as lm-eval asks it."""
+    if config.system == "endpoint":
+        from toolformer.decoding.endpoint import Endpoint, EndpointLM
+
+        served = config.endpoint
+        assert served.url and served.model  # validated
+        endpoint = Endpoint(
+            served.url,
+            served.model,
+            os.environ.get(served.key_variable, ""),
+            served.tokenizer,
+            served.concurrency,
+            served.timeout,
+            served.tries,
+            served.max_length,
+        )
+        return EndpointLM(endpoint, answers, identity)
+    from toolformer.decoding.decoder import Decoder
+    from toolformer.decoding.lm_eval_model import ToolformerLM
+    from toolformer.language_model import LanguageModel
+
+    decoding = config.decoding
+    decoder = Decoder(
+        LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device),
+        tools,
+        k=decoding.k if tools else 0,
+        max_calls=decoding.max_calls,
+        max_call_tokens=decoding.max_call_tokens,
+        max_result_tokens=decoding.max_result_tokens,
+        min_new_tokens=decoding.min_new_tokens,
+        batch_size=decoding.batch_size,
+        mode="plain" if config.system in PLAIN else "tools",
+    )
+    return ToolformerLM(decoder, answers, identity)
 
 
 def _data_files(data_dir: str | None) -> list[tuple[str, int, int]]:
@@ -156,31 +271,9 @@ def _data_files(data_dir: str | None) -> list[tuple[str, int, int]]:
     return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
 
 
-def _metrics(task: str, result: TaskResult, names: dict[str, str]) -> dict[str, float]:
-    """The figures of a task under the names that the report reads."""
-    interval = result.interval
-    measure = "perplexity" if result.is_perplexity else "score"
-    metrics: dict[str, float] = {
-        f"{task}/{measure}": interval.value,
-        f"{task}/ci_low": interval.low,
-        f"{task}/ci_high": interval.high,
-        f"{task}/n": interval.n,
-    }
-    if result.is_perplexity:
-        metrics.update({f"{task}/{name}": other.value for name, other in result.others.items()})
-        return metrics
-    calls = Counter(sample["tool"] for sample in result.samples if sample["tool"])
-    metrics[f"{task}/call_share"] = sum(calls.values()) / interval.n
-    metrics[f"{task}/failed_share"] = (
-        sum(sample["failed"] is not None for sample in result.samples) / interval.n
-    )
-    for name, count in calls.items():
-        metrics[f"{task}/call_share/{names.get(name, name)}"] = count / interval.n
-    return metrics
-
-
 def _write_heldout(config: Config, path: Path) -> Path:
     """The held-out corpus as the task reads it, whatever it comes from."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         for document in build.documents(config.heldout):
             row = {"id": document.doc_id, "text": document.text, "url": document.url}

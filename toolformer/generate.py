@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolformer import build, engine
+from toolformer.annotation.funnel import log_funnel, rows_skipped
 from toolformer.annotation.merge import KeptCall, keep, merge
 from toolformer.annotation.shards import (
     CANDIDATES,
@@ -85,17 +86,21 @@ def generate(config: Config, parent: str | None = None) -> Generated:
             key: [{**asdict(config.tool[key]), "filter_threshold": None}, one.prompt.fill("")]
             for key, one in settings.items()
         },
+        "propose": asdict(config.propose),
+        "score": asdict(config.score),
         **asdict(config.generate),
     }
     work = Path(config.paths.root) / "generate" / fingerprint("generate", deciding)
-    plan = {name: len(batch) for name, batch in engine.shards(config)}
+    corpus = build.documents(config.corpus)
+    plan = {name: len(batch) for name, batch in engine.shards(config, corpus)}
     if not plan:
         raise UserError("corpus: it holds no document with text; give another corpus or corpus.path")
     thresholds = {key: one.filter_threshold for key, one in settings.items()}
-    key = fingerprint("generate", deciding, list(plan), thresholds)
+    key = fingerprint("generate", deciding, list(plan), thresholds, config.filter.baseline)
     # The same work under another experiment's name is a run of its own, that finds its shards done.
     finger = fingerprint(key, config.name)
-    job = _Job(config, parent, ShardStore(work / "shards"), plan, work / key, thresholds, finger)
+    skipped = corpus.skipped()
+    job = _Job(config, parent, ShardStore(work / "shards"), plan, work / key, thresholds, finger, skipped)
     lead = job.store.lock(f"run-{finger}")
     if not acquired(lead):
         log.info("generate: another process leads this run; this one shares the work")
@@ -129,6 +134,8 @@ class _Job:
     """Where the results go."""
     thresholds: dict[str, float]
     finger: str
+    skipped: dict[str, int]
+    """Rows that reading the corpus left out, by reason."""
 
 
 def _lead(job: _Job, tracker: Tracker) -> Generated:
@@ -152,7 +159,9 @@ def _lead(job: _Job, tracker: Tracker) -> Generated:
                 log.warning("generate: %s: it is done again", fault)
         else:
             raise UserError(f"{job.store.folder}: shards break as soon as they are written; look at the disk")
+        log_funnel(funnel)
         texts = pq.read_metadata(job.folder / "dataset_augmented.parquet").num_rows
+        run.metrics(rows_skipped(job.skipped))
         run.metrics(
             {"documents": total, "texts_kept": texts, "calls_kept": sum(f["kept"] for f in funnel.values())}
         )
@@ -190,8 +199,9 @@ def _write(job: _Job) -> dict[str, dict[str, Any]]:
             for name, batch in engine.wanted(job.config, job.plan.keys()):
                 table = job.store.read(name)
                 candidates.write_table(table.replace_schema_metadata(None))
-                kept = keep(table.to_pylist(), job.thresholds)
-                _add(funnel, json.loads((table.schema.metadata or {})[b"funnel"]), kept)
+                dropped: dict[str, Counter[str]] = {}
+                kept = keep(table.to_pylist(), job.thresholds, job.config.filter.baseline, dropped)
+                _add(funnel, json.loads((table.schema.metadata or {})[b"funnel"]), kept, dropped)
                 with_calls = [document for document in batch if document.doc_id in kept]
                 rows = [merge(document, kept[document.doc_id]) for document in with_calls]
                 augmented.write_table(pa.Table.from_pylist(rows, schema=DATASET))
@@ -215,14 +225,17 @@ def _write(job: _Job) -> dict[str, dict[str, Any]]:
 
 
 def _add(
-    total: dict[str, dict[str, Any]], shard: dict[str, dict[str, Any]], kept: dict[str, list[KeptCall]]
+    total: dict[str, dict[str, Any]],
+    shard: dict[str, dict[str, Any]],
+    kept: dict[str, list[KeptCall]],
+    dropped: dict[str, Counter[str]],
 ) -> None:
-    """Adds a shard's counts, and how many of its calls were kept."""
+    """Adds a shard's counts, and how many of its calls were kept, and why the other scored ones were not."""
     calls = Counter(one.tool for of_document in kept.values() for one in of_document)
     for tool, counts in shard.items():
         sums = total.setdefault(tool, {"kept": 0})
         sums["kept"] += calls[tool]
-        for name, value in counts.items():
+        for name, value in {**counts, "filter_reasons": dict(dropped.get(tool, {}))}.items():
             if isinstance(value, dict):
                 sums[name] = dict(Counter(sums.get(name, {})) + Counter(value))
             else:

@@ -6,7 +6,6 @@ and explicit position ids. Knows nothing of calls but the token that starts one,
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -15,10 +14,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers import logging as transformers_logging
+from transformers.cache_utils import Cache
 
-from toolformer import assets
+from toolformer import assets, key_values
 from toolformer.batching import Branches, by_length, causal, common_head, pad_left
 from toolformer.calls import START
 from toolformer.errors import UserError
@@ -26,6 +26,8 @@ from toolformer.errors import UserError
 log = logging.getLogger(__name__)
 
 EMBEDDED_MODELS = ("smollm2", "gemma3")
+PREFIXES_KEPT = 8
+"""Caches of few-shot prompts that are kept: one for each tool, and a few of the tools' own."""
 
 
 def native_bfloat16(device: str | torch.device) -> bool:
@@ -80,7 +82,7 @@ class Prefix:
     """The key-value cache of tokens that many contexts share."""
 
     ids: list[int]
-    cache: DynamicCache
+    cache: Cache
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class LanguageModel:
         self._anchor = self.encode("a")
         self.start_id = self._single_token_after("a", START)
         self.context_length = _context_length(model.config)
+        self._prefixes: dict[tuple[int, ...], Prefix] = {}
 
     @classmethod
     def from_pretrained(
@@ -160,6 +163,10 @@ class LanguageModel:
             previous = max(previous, end)
         return Encoding(list(encoded.input_ids), positions)
 
+    def encode_behind(self, text: str) -> list[int]:
+        """Token ids of `text` as it stands behind other text: some tokenizers put a blank before a text."""
+        return self.encode("a" + text)[len(self._anchor) :]
+
     def encode_after_start(self, text: str) -> list[int]:
         """Token ids of `text` directly behind the start token."""
         return self.encode("a" + START + text)[len(self.encode("a" + START)) :]
@@ -172,14 +179,14 @@ class LanguageModel:
         return [next(token for token in known if token is not None)]
 
     def _single_token_after(self, before: str, text: str) -> int:
-        ids = self.encode(before + text + "A")
-        head, tail = self.encode(before), self.encode("A")
-        middle = ids[len(head) : len(ids) - len(tail)]
-        if ids[: len(head)] != head or len(middle) != 1:
+        head = self.encode(before)
+        with_text = self.encode(before + text)
+        followed = self.encode(before + text + "A")[: len(with_text)]
+        if with_text[:-1] != head or followed != with_text:
             raise UserError(
                 f"model: the tokenizer of {self.name} has no single token for {text!r}; choose another model"
             )
-        return middle[0]
+        return with_text[-1]
 
     # ---------------------------------------------------------- forward passes
 
@@ -189,11 +196,12 @@ class LanguageModel:
         ids: torch.Tensor,
         visible: torch.Tensor,
         positions: torch.Tensor,
-        cache: DynamicCache | None = None,
-        keep: int = 0,
+        cache: Cache | None = None,
+        keep: int | torch.Tensor = 0,
     ) -> torch.Tensor:
-        """Logits [batch, keep or length, vocabulary] of `ids` [batch, length].
+        """Logits of `ids` [batch, length]: of the last `keep` tokens, or all, as [batch, keep, vocabulary].
 
+        `keep` may be a mask [batch, length] of the tokens that are wanted, which then come as [wanted, vocabulary].
         `visible` [batch, length, cached + length] says which keys each token sees; `cache` grows in place.
         """
         mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
@@ -204,57 +212,82 @@ class LanguageModel:
             position_ids=positions.to(self.device),
             past_key_values=cache,
             use_cache=cache is not None,
-            logits_to_keep=keep,
+            logits_to_keep=keep.to(self.device) if isinstance(keep, torch.Tensor) else keep,
         )
         logits: torch.Tensor = output.logits
         return logits
 
     def prefill(
-        self, contexts: Sequence[Sequence[int]], prefix: Prefix | None = None, keep: int = 1
+        self,
+        contexts: Sequence[Sequence[int]],
+        prefix: Prefix | None = None,
+        keep: Sequence[int] | None = None,
     ) -> tuple[torch.Tensor, Branches]:
         """Reads contexts side by side, padded on the left.
 
-        Returns the logits of their last `keep` tokens [batch, keep, vocabulary] and a batch with one branch each.
+        Returns the logits of the last token of each [batch, vocabulary], or of the last `keep[n]` tokens of context n,
+        one context behind the other [sum of keep, vocabulary], and a batch with one branch each.
         """
         shared = len(prefix.ids) if prefix else 0
         ids, valid = pad_left(contexts)
         rows, length = ids.shape
-        cache = copy.deepcopy(prefix.cache) if prefix else DynamicCache()
-        if prefix:
-            cache.batch_repeat_interleave(rows)
+        cache = key_values.repeated(prefix.cache, rows) if prefix else key_values.new_cache()
         key_valid = torch.cat([torch.ones(rows, shared, dtype=torch.bool), valid], dim=1)
         positions = (valid.long().cumsum(1) - 1).clamp(min=0) + shared
-        logits = self.forward(ids, causal(key_valid, length), positions, cache, keep)
+        logits = self.forward(
+            ids, causal(key_valid, length), positions, cache, _last(keep or [1] * rows, length)
+        )
         lengths = valid.sum(1) + shared
         return logits, Branches(self, cache, key_valid[:, None], lengths[:, None])
 
     def prefix(self, ids: Sequence[int]) -> Prefix:
-        """The cache of tokens that many contexts begin with."""
-        _, branches = self.prefill([ids])
-        return Prefix(list(ids), branches.cache)
+        """The cache of tokens that many contexts begin with; those asked for last are kept."""
+        key = tuple(ids)
+        found = self._prefixes.pop(key, None)
+        if found is None:
+            _, branches = self.prefill([ids])
+            found = Prefix(list(ids), branches.cache)
+        self._prefixes[key] = found
+        while len(self._prefixes) > PREFIXES_KEPT:
+            del self._prefixes[next(iter(self._prefixes))]
+        return found
 
-    def score(self, sequences: Sequence[Sequence[int]], keep: Sequence[int]) -> list[TokenScores]:
-        """log p of the last `keep[n]` tokens of each sequence, batched by length within the token budget.
+    def score(
+        self,
+        sequences: Sequence[Sequence[int]],
+        wanted: Sequence[Sequence[int]],
+        dtype: torch.dtype = torch.float32,
+    ) -> list[TokenScores]:
+        """log p of some tokens of each sequence given those before them, batched by length within the token budget.
 
-        A sequence needs at least one token before those it is scored on.
+        `wanted[n]` are the tokens' indices in sequence n, rising and from 1 on. Only their rows are projected to the
+        vocabulary; log p is taken from their logits in `dtype`.
         """
-        scores: list[TokenScores | None] = [None] * len(sequences)
-        for batch in by_length([len(sequence) - 1 for sequence in sequences], keep):
-            ids, valid = pad_left([sequences[n][:-1] for n in batch])
-            rows = max(keep[n] for n in batch)
+        nothing = TokenScores(torch.empty(0), torch.empty(0, dtype=torch.bool))
+        scores = [nothing] * len(sequences)
+        lengths = [max(indices, default=0) for indices in wanted]
+        for batch in by_length(lengths, [len(indices) for indices in wanted]):
+            batch = [n for n in batch if len(wanted[n])]
+            if not batch:
+                continue
+            ids, valid = pad_left([sequences[n][: lengths[n]] for n in batch])
             positions = (valid.long().cumsum(1) - 1).clamp(min=0)
-            logits = self.forward(ids, causal(valid, ids.shape[1]), positions, keep=rows).float()
-            targets = torch.tensor(
-                [[0] * (rows - keep[n]) + list(sequences[n][len(sequences[n]) - keep[n] :]) for n in batch],
-                device=self.device,
-            )
-            best = logits.argmax(-1) == targets
-            picked = logits.gather(-1, targets[..., None])[..., 0] - logits.logsumexp(-1)
+            rows = torch.zeros_like(valid)
+            targets: list[int] = []
             for row, n in enumerate(batch):
-                scores[n] = TokenScores(
-                    picked[row, rows - keep[n] :].cpu(), best[row, rows - keep[n] :].cpu()
-                )
-        return [score for score in scores if score is not None]
+                shift = ids.shape[1] - lengths[n] - 1
+                rows[row, torch.tensor(wanted[n]) + shift] = True
+                targets += [sequences[n][index] for index in wanted[n]]
+            logits = self.forward(ids, causal(valid, ids.shape[1]), positions, keep=rows).to(dtype)
+            expected = torch.tensor(targets, device=self.device)
+            greedy = (logits.argmax(-1) == expected).cpu()
+            log_probs = (logits.gather(-1, expected[:, None])[:, 0] - logits.logsumexp(-1)).cpu()
+            done = 0
+            for n in batch:
+                end = done + len(wanted[n])
+                scores[n] = TokenScores(log_probs[done:end], greedy[done:end])
+                done = end
+        return scores
 
     # -------------------------------------------------------- text in, text out
 
@@ -280,7 +313,7 @@ class LanguageModel:
         logits, branches = self.prefill(contexts, prefix)
         written: list[list[int]] = [[] for _ in contexts]
         active = list(range(len(contexts)))
-        following = logits[:, -1].argmax(-1).tolist()
+        following = logits.argmax(-1).tolist()
         for _ in range(limit):
             going: list[int] = []
             for row, n in enumerate(active):
@@ -321,14 +354,15 @@ class LanguageModel:
                 keep.append(end - start)
                 owner.append(n)
         sums = [0.0] * len(texts)
-        for n, score in zip(owner, self.score(sequences, keep), strict=True):
+        wanted = [range(len(ids) - count, len(ids)) for ids, count in zip(sequences, keep, strict=True)]
+        for n, score in zip(owner, self.score(sequences, wanted), strict=True):
             sums[n] += float(score.log_probs.double().sum())
         return list(zip(sums, counts, strict=True))
 
     def log_likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """(log p(continuation | context) in nats, whether greedy decoding would write it) of each pair."""
         sequences: list[list[int]] = []
-        keep: list[int] = []
+        wanted: list[range] = []
         for context, continuation in pairs:
             # Blanks at the end of the context belong to the continuation's first token.
             trailing = len(context) - len(context.rstrip())
@@ -341,10 +375,16 @@ class LanguageModel:
                 else head + self.encode(continuation)
             )
             tail = whole[len(head) :]
-            sequences.append((head + tail)[-(self.context_length + 1) :])
-            keep.append(len(tail))
-        scores = self.score(sequences, keep)
+            whole = (head + tail)[-(self.context_length + 1) :]
+            sequences.append(whole)
+            wanted.append(range(max(1, len(whole) - len(tail)), len(whole)))
+        scores = self.score(sequences, wanted)
         return [(float(score.log_probs.double().sum()), bool(score.greedy.all())) for score in scores]
+
+
+def _last(keep: Sequence[int], length: int) -> torch.Tensor:
+    """Mask [batch, length] of the last `keep[n]` tokens of each row."""
+    return torch.arange(length)[None] >= length - torch.tensor(list(keep))[:, None]
 
 
 def _own_prefix(tokenizer: Any) -> list[int]:

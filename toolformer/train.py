@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from toolformer import build
+from toolformer import build, registry
 from toolformer.config import Config, fingerprint
 from toolformer.errors import UserError
+
+if TYPE_CHECKING:
+    from toolformer.tracking import Run
+    from toolformer.training.settings import TrainingResult
+    from toolformer.training.trainer import OnLog
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +42,7 @@ def train(config: Config, parent: str | None = None) -> Trained:
     build.apply_paths(config)
     trainer = asdict(config.trainer)
     limit = trainer.pop("limit_per_tool")
+    trainer.pop("other_tokenizer")
     settings = TrainingSettings(**trainer, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
     tracker = build.tracker(config.paths.root, config.tracking)
     dataset = tracker.resolve("generate", config.dataset)
@@ -54,7 +62,11 @@ def train(config: Config, parent: str | None = None) -> Trained:
         log.info("train: %s already done by run %s", config.data, finished.run_id)
         return Trained(finished.run_id, folder / "model", finished.metrics["heldout_perplexity"])
 
+    if not config.trainer.other_tokenizer:
+        _check_tokenizer(dataset, config.model)
     from toolformer.training.data import limit_per_tool
+    from toolformer.training.tokens import AnnotatedText, annotated
+    from toolformer.training.trainer import train as finetune
 
     rows = pq.read_table(tracker.artifact_path(dataset, "dataset_augmented.parquet")).to_pylist()
     if not rows:
@@ -63,32 +75,35 @@ def train(config: Config, parent: str | None = None) -> Trained:
             "tool.<name>.filter_threshold or give more documents, and run toolformer generate again"
         )
     chosen = limit_per_tool(rows, limit=limit, seed=config.seed)
-    if config.data == "plain":
-        plain = pq.read_table(tracker.artifact_path(dataset, "dataset_plain.parquet")).to_pylist()
-        texts_of = {row["doc_id"]: row["text"] for row in plain}
-        texts = [texts_of[row["doc_id"]] for row in chosen]
-    else:
-        texts = [row["text"] for row in chosen]
-    from toolformer.training.trainer import train as finetune
-
+    plain = pq.read_table(tracker.artifact_path(dataset, "dataset_plain.parquet")).to_pylist()
+    texts_of = {row["doc_id"]: row["text"] for row in plain}
+    texts: list[str | AnnotatedText] = [texts_of[row["doc_id"]] for row in chosen]
+    if config.data == "augmented":
+        positions = [[call["position"] for call in row["calls"]] for row in chosen]
+        texts = [
+            annotated(texts_of[row["doc_id"]], row["text"], of_row)
+            for row, of_row in zip(chosen, positions, strict=True)
+        ]
     log.info(
         "train: %d texts of C%s, %d held-out texts",
         len(texts),
         "*" if config.data == "augmented" else "",
         len(heldout),
     )
+
+    def finish(on_log: OnLog | None) -> TrainingResult:
+        held = [document.text for document in heldout]
+        return finetune(config.model, texts, held, settings, folder, on_log=on_log)
+
+    if int(os.environ.get("RANK", "0")):
+        # Of several processes the first one does the book-keeping.
+        result = finish(None)
+        return Trained("", Path(result.model_path), result.heldout_perplexity)
+    lineage = {"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}
     with tracker.run(
-        stage="train", name=f"train {config.data}", fingerprint=finger, config=asdict(config),
-        tags={"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}, parent=parent,
+        stage="train", name=f"train {config.data}", fingerprint=finger, config=asdict(config), tags=lineage, parent=parent,
     ) as run:  # fmt: skip
-        result = finetune(
-            config.model,
-            texts,
-            [document.text for document in heldout],
-            settings,
-            folder,
-            on_log=lambda values, step: run.metrics(values, step=step),
-        )
+        result = finish(lambda values, step: run.metrics(values, step=step))
         run.metrics(
             {
                 "heldout_perplexity": result.heldout_perplexity,
@@ -106,6 +121,10 @@ def train(config: Config, parent: str | None = None) -> Trained:
             }
         )
         run.tag("model_path", str(result.model_path))
+        version = registry.register(
+            tracker, run.run_id, config.data, Path(result.model_path), {**lineage, "fingerprint": finger}
+        )
+        run.tag("registered_model", f"{registry.SCHEME}{registry.NAMES[config.data]}/{version}")
         log.info(
             "train: held-out perplexity %.2f -> %.2f; run %s",
             result.initial_heldout_perplexity,
@@ -113,3 +132,25 @@ def train(config: Config, parent: str | None = None) -> Trained:
             run.run_id,
         )
         return Trained(run.run_id, Path(result.model_path), result.heldout_perplexity)
+
+
+def _check_tokenizer(dataset: Run, model: str) -> None:
+    """Calls were found between the tokens of the model that annotated; another one may cut the texts elsewhere."""
+    annotator = dataset.params.get("model", model)
+    if annotator == model:
+        return
+    from transformers import AutoTokenizer
+
+    from toolformer.language_model import locate
+    from toolformer.training.tokens import cut_alike
+
+    try:
+        theirs, ours = (AutoTokenizer.from_pretrained(locate(name)) for name in (annotator, model))
+    except (OSError, ValueError, UserError):
+        log.info("train: the tokenizer of %s, which annotated, is not at hand to compare with", annotator)
+        return
+    if not cut_alike(theirs, ours):
+        raise UserError(
+            f"dataset: run {dataset.run_id} was annotated by {annotator}, whose tokenizer is not that of {model}; name a "
+            "model with the same one, or set trainer.other_tokenizer=true to have the texts tokenised anew"
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from fractions import Fraction
 
 import pytest
 
@@ -16,32 +15,32 @@ def document(text: str, **fields: object) -> Document:
 
 
 @pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("1,234.56 and 3.5% of $12", ["1234.56", "3.5", "12"]),
-        ("on 2020-08-14 at 10:30, or 14/08/2020, 7 came", ["7"]),
-        ("version 1.2.3 and room4 and 1,23", []),
-        ("18 + 12 x 3 = 54.", ["18", "12", "3", "54"]),
-        ("none", []),
-    ],
-)
-def test_numbers(text: str, values: list[str]) -> None:
-    assert [number.value for number in select.numbers(text)] == [Fraction(value) for value in values]
-
-
-@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("723 goals in 252 matches, an average of 2.87 each", "numbers that compute"),
         ("From 1994 to 2011, 17 years.", "numbers that compute"),
         ("The sum is = 5", "a cue before a number"),
         ("A total of 5 came", "a cue before a number"),
+        ("It equals -5 degrees", "a cue before a number"),
+        ("equal  to $1,000", "a cue before a number"),
+        ("an average\nof 3.5%", "a cue before a number"),
+        ("x=٥", "a cue before a number"),
         ("a total of five came in 3 cars", "fewer than three numbers"),
+        ("a total of about 50 came", "fewer than three numbers"),
+        ("He equals 2020-08-14", "fewer than three numbers"),
+        ("a total of 5th graders", "fewer than three numbers"),
+        ("see https://example.org/?page=5", "fewer than three numbers"),
+        ("That makes 20% of 50 people, 10.", "numbers that compute"),
+        ("It was 1/2 of 1 234 567 or 617,283.5", "numbers that compute"),
+        ("10-12 of them, 22 in all", "numbers that compute"),
+        ("It fell from 5 to -3, by 8", "numbers that compute"),
+        ("10 by 3 is about 3", "three numbers, not drawn"),
+        ("From 3 May 1994 to 2 May 2011 it was 17 years", "fewer than three numbers"),
         ("5 and 7", "fewer than three numbers"),
     ],
 )
 def test_calculator(text: str, reason: str) -> None:
-    decision = select.calculator(document(text))
+    decision = select.calculator(document(text), share=0.0)
     assert decision.reason == reason
     assert bool(decision) == (reason in ("numbers that compute", "a cue before a number"))
 
@@ -84,6 +83,11 @@ def identify(text: str) -> tuple[str, float]:
         (f"{ENGLISH} {SPANISH}", False),
         (f"{ENGLISH}\n\n{SPANISH}\n\n{ENGLISH}", False),
         (f"{ENGLISH} " + "1 2 3 4 5 6 7 8 9 10 11 12 " + ENGLISH, False),
+        (f"{ENGLISH} " + "* — ☀ % & § + = < > 😀 😀 " + ENGLISH, False),
+        (f"{ENGLISH} " + "9 10 11 12 13 km 14 15 16 17 18 " + ENGLISH, False),
+        (f"{ENGLISH}\n{SPANISH}\n{ENGLISH}", True),
+        (f"{ENGLISH}\r\n\r\n{SPANISH}\r\n\r\n{ENGLISH}", False),
+        (f"{ENGLISH}\n \n{SPANISH}\n\t\n{ENGLISH}", False),
         (ENGLISH, False),
         ("", False),
     ],
@@ -103,3 +107,55 @@ def test_translation_takes_the_paragraph_only() -> None:
 
 def test_an_empty_text_is_refused() -> None:
     assert select.whole(document(" \n")).reason == "empty text"
+
+
+def test_a_foreign_language_needs_confidence() -> None:
+    text = f"{ENGLISH} {SPANISH} {ENGLISH}"
+    for confidence, selected in ((0.8, False), (0.81, True)):
+
+        def sure(chunk: str, confidence: float = confidence) -> tuple[str, float]:
+            language, share = identify(chunk)
+            return (language, confidence) if language == "es" else (language, share)
+
+        assert bool(select.translation(document(text), sure)) == selected
+
+
+def test_a_chunk_has_ten_tokens() -> None:
+    words = SPANISH.split()
+    for count, selected in ((9, False), (10, True)):
+
+        def all_or_nothing(chunk: str) -> tuple[str, float]:
+            found = chunk.split()
+            return ("es", 1.0) if all(word in words for word in found) else ("en", 1.0)
+
+        text = f"{ENGLISH} {' '.join(words[:count])} {ENGLISH}"
+        assert bool(select.translation(document(text), all_or_nothing)) == selected
+
+
+def test_characters_are_tokens_where_words_have_no_blanks() -> None:
+    chinese = "南京高淳县，住房和城乡建设局。"
+
+    def either(chunk: str) -> tuple[str, float]:
+        return ("zh", 1.0) if sum(letter > "\u3000" for letter in chunk) > 6 else ("en", 1.0)
+
+    text = f"{ENGLISH} {chinese} {ENGLISH}"
+    assert select.translation(document(text), either).spans == ((0, len(text)),)
+
+
+@pytest.mark.parametrize(
+    ("text", "call_input", "dropped"),
+    [
+        ("He wrote | O homem in 1967.", "O homem", True),
+        ("He wrote O homem | in 1967.", "O homem", False),
+        ("O homem is what he wrote: | O homem.", "O homem", False),
+        ("He wrote | a book.", "O homem", False),
+        ("He wrote O | homem in 1967.", "O homem", False),
+        ("First O homem.\n\nSecond, | O homem.", "O homem", False),
+        ("He wrote | O\nhomem in 1967.", "O homem", True),
+        ("He wrote | o homem in 1967.", "O homem", False),
+        ("He wrote | it.", "", False),
+    ],
+)
+def test_the_look_ahead_rule(text: str, call_input: str, dropped: bool) -> None:
+    before, after = text.split("| ")
+    assert select.looks_ahead(before + after, len(before), call_input) == dropped

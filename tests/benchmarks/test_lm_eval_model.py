@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -104,17 +106,20 @@ def test_an_interrupted_run_goes_on_where_it_was(scripted: Scripted, tmp_path: P
     path = tmp_path / "answers" / "dateset.jsonl"
     requests = [instance(f"prompt {n}", doc_id=n) for n in range(7)]
     scripted.fail_after = 4
-    with pytest.raises(KeyboardInterrupt):
-        ToolformerLM(scripted, path, progress=False).generate_until(requests)
+    with AnswerFile(path) as file, pytest.raises(KeyboardInterrupt):
+        ToolformerLM(scripted, file, progress=False).generate_until(requests)
     # The last line half written, as a killed process leaves it.
     path.write_bytes(path.read_bytes()[:-25])
     scripted.fail_after, scripted.asked = None, []
-    model = ToolformerLM(scripted, path, progress=False)
-    answers = model.generate_until(requests)
+    with AnswerFile(path) as file:
+        model = ToolformerLM(scripted, file, progress=False)
+        answers = model.generate_until(requests)
     assert scripted.asked[0][0] == [f"prompt {n}" for n in range(3, 7)]
+    assert all(record.seconds is not None for record in model.records)
     scripted.asked = []
-    again = ToolformerLM(scripted, path, progress=False)
-    assert again.generate_until(requests) == answers and again.records == model.records
+    with AnswerFile(path) as file:
+        again = ToolformerLM(scripted, file, progress=False)
+        assert again.generate_until(requests) == answers and again.records == model.records
     assert scripted.asked == []
     assert len(path.read_text().splitlines()) == 7
 
@@ -125,7 +130,8 @@ def test_an_answer_is_only_used_for_what_it_answered(
 ) -> None:
     path = tmp_path / "answers.jsonl"
     first = Scripted(tiny_gpt2, {"calendar": Diary()})
-    ToolformerLM(first, path, progress=False).generate_until([instance("a")])
+    with AnswerFile(path) as file:
+        ToolformerLM(first, file, progress=False).generate_until([instance("a")])
     second = Scripted(tiny_gpt2, {"calendar": Diary()}, k=3 if change == "k" else 10)
     asked = {
         "date": instance("a", doc_id=1),
@@ -140,14 +146,36 @@ def test_an_answer_is_only_used_for_what_it_answered(
 
 def test_answer_files_survive_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "answers.jsonl"
-    AnswerFile(path).add({"a": [1.5, True], "b": {"x": "ü\ud800\u2028"}})
+    with AnswerFile(path) as file:
+        file.add({"a": [1.5, True], "b": {"x": "ü\ud800\u2028"}}, seconds=3.0)
     path.write_bytes(b"\x00oops\n" + path.read_bytes() + b'{"key": "c", "ans')
-    found = AnswerFile(path)
-    assert found["a"] == [1.5, True] and found["b"] == {"x": "ü\ud800\u2028"} and "c" not in found
-    assert "1 lines cannot be read" in caplog.text
-    found.add({"c": float("-inf")})
-    assert AnswerFile(path)["c"] == float("-inf") and "a" in AnswerFile(path)
+    with AnswerFile(path) as found:
+        assert found["a"] == [1.5, True] and found["b"] == {"x": "ü\ud800\u2028"} and "c" not in found
+        assert "1 lines cannot be read" in caplog.text
+        found.add({"c": float("-inf")})
+    with AnswerFile(path) as found:
+        assert found["c"] == float("-inf") and "a" in found
+        assert (found.seconds("a"), found.seconds("c"), found.seconds("d")) == (1.5, None, None)
+    with pytest.raises(ValueError, match="closed"):
+        found.add({"d": 1})
     assert "d" not in AnswerFile(None)
+
+
+def test_one_process_at_a_time_writes_answers(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    code = f"from toolformer.decoding.answers import AnswerFile as A; a = A({str(path)!r}); print('open', flush=True); input()"
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert other.stdout is not None and other.stdout.readline() == b"open\n"
+        with pytest.raises(UserError, match="another evaluation .* wait until it ends"):
+            AnswerFile(path)
+    finally:
+        other.kill()  # no chance to let go of the lock
+        other.wait()
+    with AnswerFile(path) as mine:
+        mine.add({"a": 1})
+    with AnswerFile(path) as again:
+        assert again["a"] == 1
 
 
 def test_sampling_is_refused(scripted: Scripted) -> None:
@@ -163,10 +191,11 @@ def test_texts_are_scored_by_the_language_model(tiny_gpt2: LanguageModel, tmp_pa
     requests = [rolling(text, n) for n, text in enumerate(texts)]
     expected = tiny_gpt2.rolling_log_likelihoods(texts)
     for _ in range(2):
-        model = ToolformerLM(Decoder(tiny_gpt2), path, progress=False)
-        assert model.loglikelihood_rolling(requests) == pytest.approx(
-            [total for total, _ in expected], rel=1e-5
-        )
+        with AnswerFile(path) as file:
+            model = ToolformerLM(Decoder(tiny_gpt2), file, progress=False)
+            assert model.loglikelihood_rolling(requests) == pytest.approx(
+                [total for total, _ in expected], rel=1e-5
+            )
         assert [record.tokens for record in model.records] == [tokens for _, tokens in expected]
     assert len(path.read_text().splitlines()) == 3
     pairs = [Instance("loglikelihood", {}, ("Joe Biden was", " born in"), 0, ("t", 0, 1))]
@@ -191,8 +220,9 @@ def test_a_whole_evaluation_with_a_tiny_model(tiny_gpt2: LanguageModel, tmp_path
     def evaluate() -> Any:
         diary = Diary()
         decoder = Decoder(tiny_gpt2, {"calendar": diary}, k=400, max_call_tokens=12, batch_size=4)
-        model = ToolformerLM(decoder, tmp_path / "answers.jsonl", progress=False)
-        found = suite.run(model, ["dateset", "svamp", "heldout_perplexity"], metadata, bootstrap_iters=50)
+        with AnswerFile(tmp_path / "answers.jsonl") as file:
+            model = ToolformerLM(decoder, file, progress=False)
+            found = suite.run(model, ["dateset", "svamp", "heldout_perplexity"], metadata, bootstrap_iters=50)
         return found, diary
 
     found, _ = evaluate()
@@ -201,7 +231,7 @@ def test_a_whole_evaluation_with_a_tiny_model(tiny_gpt2: LanguageModel, tmp_path
     called = [sample for sample in found["dateset"].samples if sample["tool"]]
     assert all(sample["call_result"] == f"Today is {sample['current_date']}." for sample in called)
     assert all(sample["tool"] or sample["failed"] for sample in found["dateset"].samples)
-    assert all("[Calendar" not in sample["plain"] for sample in called)
+    assert all("[Calendar" not in sample["prediction"] for sample in called)
     held = found["heldout_perplexity"]
     assert held.interval == held.others["token_perplexity"] and held.interval.value > 1
     again, unused = evaluate()

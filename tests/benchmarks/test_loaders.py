@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ import pytest
 
 from benchmarks import loaders
 from benchmarks.loaders import articles_of, numeric_answer
+from tests.benchmarks.by_name import documents
+from tests.benchmarks.conftest import Hub
 from toolformer.errors import UserError
 
 Row = dict[str, Any]
@@ -102,7 +103,12 @@ def test_a_plain_file_is_read_where_there_is_no_packed_one(data_dir: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"id": 1}\n{"id"\n', "no text in field `body`"),
+        ('{"id": 1}\n{"id"\n', r"line 1: no text in field `body` \(the row has id\); mend the row"),
+        ('{"body": 5, "question": "a"}\n', "line 1: no text in field `body`; mend the row"),
+        (
+            '{"body": "a", "question": "b", "gold": 5}\n',
+            r"no field `answer` \(the row has body, question, gold\)",
+        ),
         (json.dumps(SVAMP) + "\n{oops\n", "line 2: malformed JSON"),
         ("[]\n", "line 1: not a JSON object"),
         ("", "no documents are left"),
@@ -149,57 +155,37 @@ def test_published_answers(published: Any, answer: str | None, reason: str) -> N
     assert numeric_answer(published) == (answer, reason)
 
 
-HUB_ROWS: dict[tuple[str, str], list[Row]] = {
-    ("ChilleD/SVAMP", "train"): [{"ID": "chal-7", "Body": "A.", "Question": "B?", "Answer": "76.0"}],
-    ("ChilleD/SVAMP", "test"): [{"ID": "chal-8", "Body": "C.", "Question": "D?", "Answer": "3"}],
-    ("EleutherAI/asdiv", "validation"): [{"body": "A.", "question": "B?", "answer": "9 (apples)"}],
-    ("mwpt5/MAWPS", "train"): [
+def test_svamp_and_asdiv_from_the_hub(hub: Hub) -> None:
+    hub.add("ChilleD/SVAMP", "train", [{"ID": "chal-7", "Body": "A.", "Question": "B?", "Answer": "76.0"}])
+    hub.add("ChilleD/SVAMP", "test", [{"ID": "chal-8", "Body": "C.", "Question": "D?", "Answer": "3"}])
+    hub.add("EleutherAI/asdiv", "validation", [{"body": "A.", "question": "B?", "answer": "9 (apples)"}])
+    assert [row["id"] for row in documents("svamp")] == ["chal-7", "chal-8"]
+    assert [row["answer"] for row in documents("asdiv")] == ["9"]
+    assert [asked["split"] for asked in hub.asked] == ["train", "test", "validation"]
+
+
+def test_mawps_from_the_hub_has_its_numbers_back(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    numbers = {"Question": " ".join(f"N_{n:02}" for n in range(11)), "Answer": 6.0}
+    rows = [
         {"Question": "Mary has N_00 cups and N_01 more .", "Numbers": "8.0 2.5", "Answer": 10.5},
         {"Question": "Mary has N_02 cups .", "Numbers": "8.0 2.5", "Answer": 10.5},
-        {
-            "Question": " ".join(f"N_{n:02}" for n in range(11)),
-            "Numbers": " ".join(map(str, range(11))),
-            "Answer": 6.0,
-        },
-    ],
-    ("Salesforce/wikitext", "test"): [
-        {"text": line}
-        for line in ["", " = A = \n", "", " text \n", " = = S = = \n", "", " = B = \n", "", " b \n"]
-    ],
-}
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
-    asked: list[Row] = []
-
-    def load_dataset(path: str, *, split: str, revision: str, name: str | None = None) -> datasets.Dataset:
-        asked.append({"path": path, "split": split, "revision": revision, "name": name})
-        return datasets.Dataset.from_list(HUB_ROWS[path, split])
-
-    monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    return asked
-
-
-def test_svamp_and_asdiv_from_the_hub(hub: list[Row]) -> None:
-    assert loaders.svamp()["test"]["id"] == ["chal-7", "chal-8"]
-    assert loaders.asdiv()["test"]["answer"] == ["9"]
-    assert [row["split"] for row in hub] == ["train", "test", "validation"]
-    assert all(row["revision"] for row in hub)
-
-
-def test_mawps_from_the_hub_has_its_numbers_back(hub: list[Row]) -> None:
-    found = loaders.mawps()["test"]
-    assert found["question"] == ["Mary has 8 cups and 2.5 more .", "0 1 2 3 4 5 6 7 8 9 10"]
-    assert found["answer"] == ["10.5", "6.0"]
+        {**numbers, "Numbers": " ".join(map(str, range(11)))},
+    ]
+    hub.add("mwpt5/MAWPS", "train", rows)
+    found = documents("mawps")
+    assert [row["question"] for row in found] == ["Mary has 8 cups and 2.5 more .", "0 1 2 3 4 5 6 7 8 9 10"]
+    assert [row["answer"] for row in found] == ["10.5", "6.0"]
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"][-1] == (
+        "mawps: 3 rows read, but the published set has 2373"
+    )
 
 
 @pytest.mark.parametrize("size", ["2", "103"])
-def test_wikitext_from_the_hub_is_put_together(hub: list[Row], size: str) -> None:
-    found = loaders.wikitext(wikitext=size)["test"]
-    assert len(found) == 2 and found["text"][1] == " = B = \n\n b \n"
-    assert hub[0]["name"] == f"wikitext-{size}-raw-v1"
+def test_wikitext_from_the_hub_is_put_together(hub: Hub, size: str) -> None:
+    lines = ["", " = A = \n", "", " text \n", " = = S = = \n", "", " = B = \n", "", " b \n"]
+    hub.add("Salesforce/wikitext", "test", [{"text": line} for line in lines], f"wikitext-{size}-raw-v1")
+    found = documents("wikitext_perplexity", wikitext=size)
+    assert len(found) == 2 and found[1]["text"] == " = B = \n\n b \n"
 
 
 def test_an_unreachable_hub_names_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +197,10 @@ def test_an_unreachable_hub_names_the_mend(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(
         UserError, match=r"ChilleD/SVAMP cannot be read from the hub .*; set data_dir"
     ) as error:
-        loaders.svamp()
+        documents("svamp")
     assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="svamp: no data_dir, and metadata.hub of the task names no path"):
+        loaders.svamp()
 
 
 def test_articles_begin_at_headings_between_blank_lines() -> None:
@@ -244,10 +232,3 @@ def test_subsets(data_dir: Path) -> None:
     for wrong in (0, -1, "ten", True):
         with pytest.raises(UserError, match="subset"):
             loaders.svamp(data_dir=data_dir, subset=wrong)
-
-
-@pytest.mark.real
-@pytest.mark.skipif(not os.environ.get("TOOLFORMER_DATA_DIR"), reason="TOOLFORMER_DATA_DIR is not set")
-@pytest.mark.parametrize(("benchmark", "rows"), [("svamp", 1000), ("mawps", 2373), ("wikitext", 60)])
-def test_real_benchmarks_are_whole(benchmark: str, rows: int) -> None:
-    assert len(getattr(loaders, benchmark)()["test"]) == rows

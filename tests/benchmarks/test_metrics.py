@@ -177,6 +177,22 @@ def test_an_answer_that_is_no_number_is_refused(answer: str | float) -> None:
         (" Café", ["cafe"], True),
         (" Lincoln's", ["Lincoln"], True),
         (" U.S. law", ["US"], True),
+        (" in L.A.", ["L.A"], True),
+        (" L.A traffic", ["LA"], True),
+        (" the T. Rex", ["T Rex"], True),
+        (" 在北京。", ["北京"], True),
+        (" 北大", ["北京"], False),
+        ("我们去的是北京", ["北京"], False),
+        (" $1,000", ["1000.0"], True),
+        (" 1000%", ["1,000"], True),
+        (" 1.000", ["1"], True),
+        (" 1.5", ["15"], False),
+        (" one", ["1"], False),
+        (" São Paulo", ["Sao Paulo"], True),
+        (" STRASSE", ["Straße"], True),
+        (" Tree of the Life", ["Tree of Life"], False),
+        (" rock 'n' roll", ["rock n roll"], True),
+        (" O’Neill", ["O'Neill"], True),
         (" Coca Cola", ["Coca-Cola"], True),
         (" भारत की", ["भारत"], True),
         (" किताब", ["कताब"], False),
@@ -193,6 +209,13 @@ def test_the_first_words_contain_an_answer(completion: str, answers: list[str], 
 def test_the_window_is_as_wide_as_asked() -> None:
     text = " ".join(["word"] * 19 + ["answer"])
     assert score_first_words(text, ["answer"], words=20) and not score_first_words(text, ["answer"], words=19)
+
+
+def test_chinese_characters_are_words() -> None:
+    assert words_of("在1998年，Ada去了北京") == ["在", "1998", "年", "ada", "去", "了", "北", "京"]
+    text = "一二三四五六七八，九 Ada"
+    assert score_first_words(text, ["Ada"], words=10) and not score_first_words(text, ["Ada"], words=9)
+    assert words_of("नमस्ते दुनिया") == ["नमस्ते", "दुनिया"]
 
 
 def test_words_are_compared_by_value() -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_scores_samples_and_interval_belong_together(data_dir: Path) -> None:
     assert result.scores == [100.0, 0.0, 0.0, 100.0, 0.0, 0.0] and not result.is_perplexity
     assert result.interval == percent_interval([1, 0, 0, 1, 0, 0], seed=5, resamples=100)
     assert [sample["doc_id"] for sample in result.samples] == list(range(6))
-    assert result.samples[3]["plain"] == " 3.0" and result.samples[3]["answers"] == ["3.0"]
+    assert result.samples[3]["prediction"] == " 3.0" and result.samples[3]["target"] == ["3.0"]
     json.dumps(result.samples)
     assert len(suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, limit=2)["svamp"].samples) == 2
 
@@ -167,17 +168,82 @@ def test_nothing_of_the_callers_is_changed(data_dir: Path, capfd: pytest.Capture
     assert capfd.readouterr().out == ""
 
 
-def test_the_command_line_brings_model_and_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[str]] = []
+OURS = str(TASKS_DIR)
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        (
+            "run --model toolformer --tasks=svamp",
+            f"run --model toolformer --tasks=svamp --include_path {OURS}",
+        ),
+        ("--model toolformer -t math", f"--model toolformer -t math --include_path {OURS}"),
+        ("--tasks math --include_path benchmarks", f"--tasks math --include_path {OURS}"),
+        ("--include_path=benchmarks/ --tasks math", f"--include_path={OURS} --tasks math"),
+        ("--include_path . --tasks math", "--include_path . --tasks math"),
+        ("ls tasks", f"ls tasks --include_path {OURS}"),
+        ("--help", "--help"),
+    ],
+)
+def test_the_command_line_brings_model_and_tasks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str, passed_on: str
+) -> None:
+    seen: list[str] = []
 
     def cli_evaluate() -> None:
-        seen.append(list(sys.argv))
+        seen.append(" ".join(sys.argv[1:]))
         raise UserError("data_dir: there is no folder x")
 
     monkeypatch.setattr("lm_eval.__main__.cli_evaluate", cli_evaluate)
-    monkeypatch.setattr(sys, "argv", ["suite", "run", "--model", "toolformer", "--tasks=svamp"])
+    monkeypatch.setattr(sys, "argv", ["suite", *given.split()])
+    monkeypatch.chdir(tmp_path)  # where `benchmarks` is no folder
     with pytest.raises(SystemExit) as ended:
         suite.main()
-    assert ended.value.code == 2
-    assert seen[0][-2:] == ["--include_path", str(TASKS_DIR)]
+    assert ended.value.code == 2 and seen == [passed_on]
     assert get_model("toolformer").__name__ == "ToolformerLM"
+
+
+def lm_eval_command(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(TASKS_DIR.parent), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "benchmarks.suite", *words]
+    return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_lm_evals_own_words_run_a_group(data_dir: Path, tiny_folder: Path) -> None:
+    done = lm_eval_command(
+        data_dir, "--model", "toolformer", "--model_args", f"pretrained={tiny_folder},k=3,tools=calculator",
+        "--include_path", "benchmarks", "--tasks", "math,temporal", "--limit", "2",
+        "--metadata", json.dumps({"data_dir": str(data_dir)}), "--output_path", "out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (written,) = data_dir.glob("out/**/results_*.json")
+    results = json.loads(written.read_text())["results"]
+    assert {"svamp", "asdiv", "mawps", "dateset", "math"} <= set(results)
+    assert all("score,none" in results[name] for name in ("svamp", "dateset"))
+
+
+@pytest.mark.slow
+def test_lm_evals_own_words_refuse_in_one_line(data_dir: Path, tiny_folder: Path) -> None:
+    model = ["--model", "toolformer", "--model_args", f"pretrained={tiny_folder}"]
+    done = lm_eval_command(data_dir, *model, "--tasks", "svmp")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.strip().splitlines()[-1] == (
+        "benchmarks.suite: --tasks: there is no task or group 'svmp'; did you mean svamp?"
+    )
+
+
+def test_documents_by_id(data_dir: Path) -> None:
+    lm = Parrot(lambda doc: f" {doc['answer']}")
+    found = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, ids=["4", "1"], bootstrap_iters=10)["svamp"]
+    assert [sample["id"] for sample in found.samples] == ["1", "4"] and found.interval.value == 100
+    by_task = {"svamp": ["5"], "asdiv": ["nluds-0001"]}
+    with pytest.raises(UserError, match="samples: 'asdiv' is not among the benchmarks svamp"):
+        suite.load(["svamp"], {"data_dir": str(data_dir)}, by_task)
+    with pytest.raises(UserError, match="no ids are given for asdiv"):
+        suite.load(["svamp", "asdiv"], {"data_dir": str(data_dir)}, {"svamp": ["5"]})
+    with pytest.raises(UserError, match="svamp has no document 'x'; its 6 ids are like 0, 1, 2"):
+        suite.load(["svamp"], {"data_dir": str(data_dir)}, ["x"])
+    with pytest.raises(UserError, match="none of svamp has a document 'x'"):
+        suite.load(["svamp"], {"data_dir": str(data_dir)}, ["1", "x"])

@@ -42,8 +42,10 @@ FUNNEL = {
     "calculator": {
         "documents": 40,
         "selected": 9,
+        "windows": 11,
         "positions": 50,
         "sampled": 120,
+        "well_formed": 95,
         "executed": 80,
         "scored": 60,
         "kept": 1,
@@ -51,6 +53,8 @@ FUNNEL = {
     | {
         "reasons": {"numbers that compute": 9, "fewer than three numbers": 31},
         "drop_reasons": {"invalid expression": 40},
+        "window_reasons": {"no start probability above the threshold": 2},
+        "filter_reasons": {"gain below the threshold": 59},
     },
     "calendar": {
         "documents": 40,
@@ -208,7 +212,10 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
 def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
     """Runs of all stages; ASDiv, MAWPS and the whole of M + CC on math are missing."""
     tracker = Tracker(None, tmp_path_factory.mktemp("runs"))
-    dataset = log_run(tracker, "generate", files=write_annotation(tmp_path_factory.mktemp("artifacts")))
+    skipped = {"rows_skipped": 4.0, "rows_skipped/malformed JSON": 3.0, "rows_skipped/empty text": 1.0}
+    dataset = log_run(
+        tracker, "generate", skipped, files=write_annotation(tmp_path_factory.mktemp("artifacts"))
+    )
     augmented = log_run(tracker, "train", data="augmented", dotted={"lineage.dataset_run_id": dataset})
     plain = log_run(
         tracker, "train", data="plain", fingerprint="g", dotted={"lineage.dataset_run_id": dataset}

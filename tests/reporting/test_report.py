@@ -86,8 +86,8 @@ def test_a_missing_figure_names_the_command_that_fills_it(report: Report) -> Non
         and "translation" in note.command
     )
     absent = row(report, "table7", "M")[1]
-    (note,) = table(report, "table7").footnotes
-    assert absent.text == "–" and "TempLAMA" in note.text and note.command == ""
+    (note, *_) = table(report, "table7").footnotes
+    assert absent.text == "–" and note.command.endswith("system=model 'benchmarks=[templama]'")
 
 
 def test_without_runs_every_figure_of_ours_is_a_dash_and_the_commands_start_at_the_beginning(
@@ -118,6 +118,30 @@ def test_table_2_has_the_papers_rows_and_ours(report: Report) -> None:
         "Calendar",
         "Machine Translation",
     ]
+
+
+def test_the_funnel_shows_every_step_with_its_reasons(report: Report) -> None:
+    steps = [
+        "documents",
+        "selected",
+        "windows",
+        "positions",
+        "sampled",
+        "well-formed",
+        "executed",
+        "scored",
+        "kept",
+    ]
+    assert [column.label for column in table(report, "funnel").columns] == ["Tool", *steps]
+    counts = [cell.text for cell in row(report, "funnel", "Calculator")[1:]]
+    assert counts == ["40", "9", "11", "50", "120", "95", "80", "60", "1"]
+    _, texts, dropped, kept = (cell.text for cell in row(report, "reasons", "Calculator"))
+    assert texts == "fewer than three numbers 31; numbers that compute 9"
+    assert dropped == "invalid expression 40; no start probability above the threshold 2"
+    assert kept == "gain below the threshold 59"
+    assert table(report, "funnel").caption.endswith(
+        "Rows skipped while reading the corpus: malformed JSON 3; empty text 1."
+    )
 
 
 def test_the_held_out_text_is_not_passed_off_as_ccnet(report: Report) -> None:

@@ -17,9 +17,9 @@ from toolformer.training.data import (
     limit_per_tool,
     single,
     stream,
-    tokenize,
     whole,
 )
+from toolformer.training.tokens import tokenize
 
 lengths_of_documents = st.lists(st.integers(1, 40), min_size=1, max_size=12)
 sizes = st.integers(2, 16)

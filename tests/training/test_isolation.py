@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from tests.training.conftest import CONTEXT, TEXTS, build_model
-from toolformer.training.data import IGNORED, PackedTexts, single, tokenize, whole
+from toolformer.training.data import IGNORED, PackedTexts, single, whole
 from toolformer.training.isolation import KNOWN, Collator, choose_isolation, collator
+from toolformer.training.tokens import tokenize
 
 EXPECTED = [
     ("gpt2", "sdpa", "positions"),
@@ -90,6 +91,7 @@ def test_padding_is_no_target_and_a_document_of_its_own() -> None:
         "input_ids": torch.tensor([5, 6, 7]),
         "position_ids": torch.arange(3),
         "labels": torch.tensor([IGNORED, 6, 7]),
+        "kinds": torch.tensor([0, 0, 1]),
     }
     batch = Collator(pad_id=1, isolation="positions", size=6)([sequence])
     assert batch["input_ids"].tolist() == [[5, 6, 7, 1, 1, 1]]
@@ -103,6 +105,7 @@ def test_a_mask_is_block_diagonal_and_causal() -> None:
         "input_ids": torch.tensor([5, 6, 7]),
         "position_ids": torch.tensor([0, 1, 0]),
         "labels": torch.tensor([IGNORED] * 3),
+        "kinds": torch.zeros(3, dtype=torch.long),
     }
     mask = Collator(pad_id=1, isolation="mask", size=4)([sequence])["attention_mask"]
     assert mask[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]

@@ -298,7 +298,10 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
         ({"dtype": "int8"}, "trainer.dtype is 'int8'"),
         ({"device": "tpu"}, "trainer.device is 'tpu'"),
         ({"save_every": -1}, "trainer.save_every must be 0 or more"),
-        ({"deepspeed": "/no/such/file.json"}, "trainer.deepspeed names /no/such/file.json"),
+        ({"early_stopping": 0}, "trainer.early_stopping must be above 0, or null"),
+        ({"max_hours": -1.0}, "trainer.max_hours must be above 0, or null"),
+        ({"lora_rank": 4, "deepspeed": "zero3"}, "trainer.lora_rank and ZeRO-3 do not go together"),
+        ({"deepspeed": "/no/such/file.json"}, "trainer.deepspeed is /no/such/file.json; it is one of zero2"),
     ],
 )
 def test_impossible_settings_are_refused_before_a_model_is_loaded(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolformer.calls import ApiCall
 from toolformer.documents import Document
@@ -36,6 +36,10 @@ class ToolSettings:
     """A sampled call that has not ended by then is discarded."""
     force_name: bool = False
     """Whether the tool's name is written after the call token, for models too small to write it; not the paper's."""
+    window_tokens: int | None = None
+    """Tokens of a text that are annotated as one; None is as many as the model's context holds."""
+    window_overlap: int = 0
+    """Tokens at the beginning of every window but a text's first that are context only."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,12 @@ class Window:
 
     document: Document
     encoding: Encoding
+    """The document's tokens. Where a call must not stand in this window there is no character position: inside of a
+    character, and in the tokens that an earlier window has tried."""
     start: int
     end: int
+    offset: int | None = None
+    """Character at which the window's text begins, where its first token has no position."""
 
     @property
     def ids(self) -> list[int]:
@@ -55,6 +63,8 @@ class Window:
     def text(self) -> str:
         positions = self.encoding.positions
         begin = positions[self.start] if self.start < len(positions) else len(self.document.text)
+        if self.offset is not None:
+            begin = self.offset
         stop = positions[self.end] if self.end < len(positions) else None
         return self.document.text[begin:stop]
 
@@ -104,20 +114,13 @@ def windows(
 ) -> list[Window]:
     """The parts of a document that are annotated as one text each: its selected spans, cut to what fits.
 
-    The prompt holds the text once and is followed by it again, so that a text takes its length twice.
+    The prompt holds the text once and is followed by it again, so that a text takes its length twice. Every position
+    of a span is tried in exactly one window; with an overlap it has at least so many tokens of context there, or all.
 
     Raises:
-        UserError: the tool's prompt leaves no room for a text.
+        UserError: the tool's prompt leaves no room for a text, or the overlap none for a position.
     """
-    room = language_model.context_length - settings.max_call_tokens - 16
-    longest = (
-        room - len(language_model.own_prefix) - len(language_model.encode(settings.prompt.fill("")))
-    ) // 2
-    if longest < 16:
-        raise UserError(
-            f"tool.{settings.key}: its prompt does not fit into the context of {language_model.context_length} tokens "
-            f"of model {language_model.name}; shorten the prompt or choose a model with a longer context"
-        )
+    longest = _longest(language_model, settings)
     found: list[Window] = []
     for begin, stop in spans:
         inside = [
@@ -127,14 +130,44 @@ def windows(
         ]
         if not inside:
             continue
-        start, end = inside[0], _last_token(encoding, stop)
-        while start < end:
+        first, end = inside[0], _last_token(encoding, stop)
+        start = first
+        while first < end:
             cut = min(start + longest, end)
-            while cut < end and encoding.positions[cut] is None and cut > start + 1:
+            while cut < end and encoding.positions[cut] is None and cut > first + 1:
                 cut -= 1
-            found.append(Window(document, encoding, start, cut))
-            start = cut
+            found.append(_window(document, encoding, start, first, cut))
+            start, first = max(cut - settings.window_overlap, inside[0]), cut
+            while start < end and encoding.positions[start] is None:
+                start -= 1
     return found
+
+
+def _longest(language_model: LanguageModel, settings: ToolSettings) -> int:
+    """Tokens of a window."""
+    room = language_model.context_length - settings.max_call_tokens - 16
+    fits = (room - len(language_model.own_prefix) - len(language_model.encode(settings.prompt.fill("")))) // 2
+    if fits < 16:
+        raise UserError(
+            f"tool.{settings.key}: its prompt does not fit into the context of {language_model.context_length} tokens "
+            f"of model {language_model.name}; shorten the prompt or choose a model with a longer context"
+        )
+    longest = min(fits, settings.window_tokens or fits)
+    if settings.window_overlap > longest - 8:
+        raise UserError(
+            f"propose.window_overlap is {settings.window_overlap}, but a window of tool {settings.key} has {longest} "
+            f"tokens; it must be at most {longest - 8}"
+        )
+    return longest
+
+
+def _window(document: Document, encoding: Encoding, start: int, first: int, end: int) -> Window:
+    """Tokens [start, end) with the positions from `first` on; those before it are context."""
+    if start == first:
+        return Window(document, encoding, start, end)
+    positions = list(encoding.positions)
+    positions[start:first] = [None] * (first - start)
+    return Window(document, replace(encoding, positions=positions), start, end, encoding.positions[start])
 
 
 def _last_token(encoding: Encoding, stop: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from toolformer.annotation.candidates import SCORED, Candidate
@@ -14,13 +14,21 @@ from toolformer.tools.base import Result, Tool, run_safely
 LOOK_AHEAD = "input stands only after the call"
 
 
-def execute(candidates: Sequence[Candidate], tools: Mapping[str, Tool]) -> list[Candidate]:
+def execute(
+    candidates: Sequence[Candidate],
+    tools: Mapping[str, Tool],
+    without_look_ahead: Collection[str] = ("translation",),
+) -> list[Candidate]:
     """The candidates with their calls' results; `tools` is keyed as in configuration.
+
+    Calls of the tools named in `without_look_ahead` are dropped when their input stands only after them.
 
     Calls are distinct by tool, input and document: a tool may answer from the document's date or leave its article
     out.
     """
-    candidates = [_without_look_ahead(candidate) for candidate in candidates]
+    candidates = [
+        _checked(candidate) if candidate.tool in without_look_ahead else candidate for candidate in candidates
+    ]
     wanted: dict[str, dict[tuple[str, str], Document]] = {}
     for candidate in candidates:
         if candidate.status == SCORED and candidate.call:
@@ -39,9 +47,9 @@ def _usable(result: Result) -> Result:
     )
 
 
-def _without_look_ahead(candidate: Candidate) -> Candidate:
+def _checked(candidate: Candidate) -> Candidate:
     """Appendix A.1: a translation of what stands only after the call could not be called for at inference."""
-    if candidate.status != SCORED or candidate.tool != "translation" or candidate.call is None:
+    if candidate.status != SCORED or candidate.call is None:
         return candidate
     if looks_ahead(candidate.window.document.text, candidate.position, candidate.call.input):
         return replace(candidate, status=LOOK_AHEAD)

@@ -1,17 +1,24 @@
 """Step 4: the calls worth keeping go into the texts (paper, section 2, model finetuning).
 
-Thresholds are applied here, to losses that are already known: another τ_f needs no model. Works on the rows of
+Thresholds and the baseline are applied here, to losses that are already known: another τ_f needs no model. Works on the rows of
 `candidates.parquet`, so that it can be repeated from the file.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from toolformer.annotation.candidates import SCORED, Candidate
 from toolformer.calls import ApiCall, CallSyntaxError, insert, linearise, parse
 from toolformer.documents import Document
+
+PAPER, PLAIN = "paper", "plain"
+BELOW = "gain below the threshold"
+BEATEN = "another sample at the position gains more"
+NO_GAIN = "loss is not a number"
 
 
 @dataclass(frozen=True)
@@ -47,26 +54,53 @@ def row(candidate: Candidate) -> dict[str, object]:
     }
 
 
-def keep(rows: Iterable[Mapping[str, object]], thresholds: Mapping[str, float]) -> dict[str, list[KeptCall]]:
+def gain(entry: Mapping[str, object], baseline: str = PAPER) -> float | None:
+    """L⁻ − L⁺ of a row in nats, None without losses.
+
+    L⁻ is min(L(ε), L(e(c, ε))) in the paper, and L(ε) alone with the baseline `plain`, which therefore also pays for
+    what the call says without its result.
+    """
+    losses = [entry[name] for name in ("loss_result", "loss_none", "loss_no_result")]
+    if entry["status"] != SCORED or not all(isinstance(loss, float) and loss == loss for loss in losses):
+        return None
+    result, none, no_result = (cast(float, loss) for loss in losses)
+    return (none if baseline == PLAIN else min(none, no_result)) - result
+
+
+def keep(
+    rows: Iterable[Mapping[str, object]],
+    thresholds: Mapping[str, float],
+    baseline: str = PAPER,
+    dropped: dict[str, Counter[str]] | None = None,
+) -> dict[str, list[KeptCall]]:
     """The calls of each document whose gain reaches the tool's threshold, in the text's order.
+
+    `dropped` receives, per tool, why the other scored calls are not kept.
 
     Of several kept calls of one tool at one position only the one with the largest gain stands in the text (the
     method writes one c_i for a position i); ties go to the earlier sample.
     """
     best: dict[tuple[str, str, int], tuple[float, int, KeptCall]] = {}
+    reasons = {} if dropped is None else dropped
     for entry in rows:
-        gain = entry["gain"]
-        if entry["status"] != SCORED or not isinstance(gain, float) or gain != gain:
-            continue
         tool, doc_id, position, sample = (entry[name] for name in ("tool", "doc_id", "position", "sample"))
         assert isinstance(tool, str) and isinstance(doc_id, str) and isinstance(position, int)
         assert isinstance(sample, int)
-        if tool not in thresholds or gain < thresholds[tool]:
+        if entry["status"] != SCORED or tool not in thresholds:
             continue
-        kept = KeptCall(position, tool, _call(entry), gain)
+        counts = reasons.setdefault(tool, Counter())
+        worth = gain(entry, baseline)
+        if worth is None:
+            counts[NO_GAIN] += 1
+            continue
+        if worth < thresholds[tool]:
+            counts[BELOW] += 1
+            continue
         known = best.get((doc_id, tool, position))
-        if known is None or (gain, -sample) > (known[0], -known[1]):
-            best[doc_id, tool, position] = (gain, sample, kept)
+        counts[BEATEN] += known is not None
+        if known is None or (worth, -sample) > (known[0], -known[1]):
+            kept = KeptCall(position, tool, _call(entry), worth)
+            best[doc_id, tool, position] = (worth, sample, kept)
     documents: dict[str, list[KeptCall]] = {}
     for (doc_id, _, _), (_, _, kept) in sorted(
         best.items(), key=lambda item: (item[0][0], item[0][2], item[0][1])

@@ -20,6 +20,8 @@ from toolformer.documents import Document
 from toolformer.language_model import LanguageModel
 from toolformer.tools.base import Tool
 
+NO_POSITION = "no start probability above the threshold"
+
 
 @dataclass(frozen=True)
 class Annotation:
@@ -42,11 +44,13 @@ class Annotator:
         settings: Sequence[ToolSettings],
         tools: Mapping[str, Tool],
         seed: int = 0,
+        score_dtype: str = "auto",
     ) -> None:
         self.language_model = language_model
         self.settings = list(settings)
         self.tools = tools
         self.seed = seed
+        self.score_dtype = score_dtype
         self._identify: select.Identify | None = None
 
     def annotate(self, documents: Sequence[Document]) -> Annotation:
@@ -68,16 +72,25 @@ class Annotator:
                 chosen += windows(self.language_model, document, encoding, settings, list(decision.spans))
             proposals = propose(self.language_model, settings, chosen, self.seed)
             candidates += [candidate for proposal in proposals for candidate in proposal.candidates]
+            untried = sum(not proposal.positions for proposal in proposals)
             funnel[settings.key] = {
                 "documents": len(documents),
                 "selected": selected,
                 "reasons": dict(reasons),
+                "windows": len(chosen),
+                "window_reasons": {NO_POSITION: untried} if untried else {},
                 "positions": sum(proposal.positions for proposal in proposals),
                 "sampled": sum(len(proposal.candidates) for proposal in proposals),
             }
-        candidates = score(self.language_model, execute(candidates, self.tools))
+        well_formed = _scorable(candidates)
+        translating = {one.key for one in self.settings if one.selector == "translation"}
+        candidates = execute(candidates, self.tools, translating)
+        executed = _scorable(candidates)
+        candidates = score(self.language_model, candidates, dtype=self.score_dtype)
         for key, counts in funnel.items():
             statuses = Counter(candidate.status for candidate in candidates if candidate.tool == key)
+            counts["well_formed"] = well_formed[key]
+            counts["executed"] = executed[key]
             counts["scored"] = statuses.pop(SCORED, 0)
             counts["drop_reasons"] = dict(statuses)
         order = {document.doc_id: n for n, document in enumerate(documents)}
@@ -100,3 +113,8 @@ class Annotator:
 
             self._identify = LanguageIdentifier().identify
         return self._identify(text)
+
+
+def _scorable(candidates: Sequence[Candidate]) -> Counter[str]:
+    """How many candidates of each tool nothing has been found against so far."""
+    return Counter(candidate.tool for candidate in candidates if candidate.status == SCORED)

@@ -46,6 +46,8 @@ class _Branch:
     draws: np.ndarray
     ids: list[int]
     """What was written after the start token: the forced name, if any, and what was drawn."""
+    column: int = 0
+    """Where the model's word on its next token stands; samples that are still the same share a column."""
     drawn: int = 0
     text: str = ""
     end: int | None = None
@@ -76,11 +78,20 @@ def uniforms(seed: int, document: str, tool: str, position: int, sample: int, co
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "big"))).random(count)
 
 
-def draw(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Tokens drawn from softmax(logits) by inverting the distribution function: [rows, vocabulary] -> [rows]."""
-    cumulative = logits.double().softmax(-1).cumsum(-1)
-    threshold = uniform.to(cumulative)[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, threshold, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+def draw(logits: torch.Tensor, uniform: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
+    """Tokens drawn from softmax(logits) by inverting the distribution function.
+
+    `uniform[n]` draws from `logits[rows[n]]`, or from `logits[n]`: [*, vocabulary] and [draws] -> [draws].
+    """
+    size = logits.shape[-1]
+    cumulative = logits.float().softmax(-1).cumsum(-1, dtype=torch.double)
+    cumulative /= cumulative[:, -1:].clone()
+    index = torch.arange(len(uniform)) if rows is None else rows
+    index = index.to(logits.device)
+    # One search for all draws: row n's function runs from n to n + 1.
+    cumulative += torch.arange(len(logits), device=logits.device)[:, None]
+    found = torch.searchsorted(cumulative.flatten(), index + uniform.to(cumulative), right=True)
+    return (found - index * size).clamp(0, size - 1)
 
 
 def choose_positions(probabilities: Sequence[float | None], threshold: float, most: int) -> list[int]:
@@ -146,18 +157,17 @@ def _propose_batch(
     if shared:
         contexts = [ids[len(shared.ids) :] for ids in contexts]
     lengths = [len(window.ids) for window in windows]
-    logits, branches = language_model.prefill(contexts, shared, keep=max(lengths) + 1)
-    start = language_model.start_id
+    # The last token of the prompt speaks for x_1, x_{i-1} for x_i, the last token of the text for none.
+    logits, branches = language_model.prefill(contexts, shared, [length + 1 for length in lengths])
     logits = logits.float()
-    probabilities = (logits[..., start] - logits.logsumexp(-1)).exp().cpu()
+    probabilities = (logits[:, language_model.start_id] - logits.logsumexp(-1)).exp().cpu()
     chosen: list[list[int]] = []
     rows: list[list[float | None]] = []
-    for row, window in enumerate(windows):
-        # The last token of the prompt speaks for x_1, x_{i-1} for x_i.
-        of_text = probabilities[row, -(lengths[row] + 1) : -1].tolist()
+    for window, of_window in zip(windows, probabilities.split([n + 1 for n in lengths]), strict=True):
+        of_text = of_window[:-1].tolist()
         allowed = window.encoding.positions[window.start : window.end]
         rows.append([p if place is not None else None for p, place in zip(of_text, allowed, strict=True)])
-        chosen.append(choose_positions(rows[row], settings.start_threshold, settings.max_positions))
+        chosen.append(choose_positions(rows[-1], settings.start_threshold, settings.max_positions))
     del logits
     sampled = _sample(language_model, settings, windows, branches, chosen, rows, seed)
     return [Proposal(window, len(chosen[row]), sampled[row]) for row, window in enumerate(windows)]
@@ -202,40 +212,69 @@ def _sample(
                 sample,
                 _draws(settings, windows[row], i, sample, seed),
                 [*name],
+                column=column,
             )
-            for i in chosen[row]
+            for column, i in enumerate(chosen[row])
             for sample in range(settings.samples)
         ]
         for row in rows
     ]
-    columns = [[n for n, _ in enumerate(chosen[row]) for _ in range(settings.samples)] for row in rows]
-    active = [list(branch) for branch in grown]
-    while any(active):
-        width = max(len(of_row) for of_row in active)
-        picked = torch.tensor([(of_row + [0] * width)[:width] for of_row in columns])
-        uniform = torch.zeros(len(rows), width, dtype=torch.double)
-        for index, of_row in enumerate(active):
-            for column, branch in enumerate(of_row):
-                uniform[index, column] = float(branch.draws[branch.drawn])
-        branches.select(picked)
-        distributions = logits.gather(1, picked.to(logits.device)[..., None].expand(-1, -1, logits.shape[2]))
-        tokens = draw(distributions.flatten(0, 1), uniform.flatten()).view(len(rows), width).cpu()
-        columns = []
-        for index, of_row in enumerate(active):
-            for column, branch in enumerate(of_row):
-                branch.ids.append(int(tokens[index, column]))
-                branch.drawn += 1
-                branch.text = language_model.decode(branch.ids)
-                branch.end = call_end(branch.text)
-            columns.append([column for column, branch in enumerate(of_row) if branch.alive])
-            active[index] = [branch for branch in of_row if branch.alive]
-        if any(active):
-            logits = branches.step(tokens)
+    _grow(language_model, branches, logits, grown)
     candidates: list[list[Candidate]] = [[] for _ in windows]
     for of_row in grown:
         for branch in of_row:
             candidates[branch.row].append(_candidate(settings, windows[branch.row], branch))
     return candidates
+
+
+def _grow(
+    language_model: LanguageModel, branches: Branches, logits: torch.Tensor, grown: list[list[_Branch]]
+) -> None:
+    """Draws tokens until every sample has ended.
+
+    `logits` are [rows, columns, vocabulary]. Samples of one position that have drawn the same tokens so far share a
+    column: what the model says of them is computed once.
+    """
+    active = grown
+    while any(active):
+        tokens = _drawn(logits, active)
+        columns: list[dict[tuple[int, int], int]] = [{} for _ in active]
+        alive: list[list[_Branch]] = [[] for _ in active]
+        for index, (of_row, drawn) in enumerate(zip(active, tokens, strict=True)):
+            for branch, token in zip(of_row, drawn, strict=True):
+                branch.ids.append(token)
+                branch.drawn += 1
+                branch.text = language_model.decode(branch.ids)
+                branch.end = call_end(branch.text)
+                if branch.alive:
+                    key = (branch.column, token)
+                    branch.column = columns[index].setdefault(key, len(columns[index]))
+                    alive[index].append(branch)
+        active = alive
+        # A context whose samples have all ended is read no further.
+        going = [index for index, of_row in enumerate(active) if of_row]
+        if not going:
+            return
+        if len(going) < len(active):
+            branches.keep_rows(going)
+            active, columns = [active[n] for n in going], [columns[n] for n in going]
+        width = max(len(of_row) for of_row in columns)
+        # A row with fewer columns repeats its first one; nothing is read from the repetition.
+        keys = [(list(of_row) + [next(iter(of_row))] * width)[:width] for of_row in columns]
+        branches.select(torch.tensor([[parent for parent, _ in of_row] for of_row in keys]))
+        logits = branches.step(torch.tensor([[token for _, token in of_row] for of_row in keys]))
+
+
+def _drawn(logits: torch.Tensor, active: list[list[_Branch]]) -> list[list[int]]:
+    """The next token of each branch, drawn with its own number from its column's distribution."""
+    tokens: list[list[int]] = []
+    for of_row, of_logits in zip(active, logits, strict=True):
+        used = sorted({branch.column for branch in of_row})
+        slot = {column: n for n, column in enumerate(used)}
+        uniform = torch.tensor([float(branch.draws[branch.drawn]) for branch in of_row], dtype=torch.double)
+        columns = torch.tensor([slot[branch.column] for branch in of_row])
+        tokens.append(draw(of_logits[used], uniform, columns).tolist())
+    return tokens
 
 
 def _draws(settings: ToolSettings, window: Window, i: int, sample: int, seed: int) -> np.ndarray:

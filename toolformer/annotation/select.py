@@ -7,28 +7,20 @@ heuristics are words, and single characters in scripts without blanks: they do n
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
+from toolformer.annotation.numbers import TOKEN, compute, numbers
 from toolformer.documents import Document
 
 Identify = Callable[[str], tuple[str, float]]
 
-_TOKEN = re.compile(
-    r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\u0e00-\u0e7f]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\u0e00-\u0e7f]+"
-)
-_DATE = re.compile(r"\b\d{1,4}([/.\-])\d{1,2}\1\d{1,4}\b|\b\d{1,2}:\d{2}\b")
-_NUMBER = re.compile(r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w]|[.,]\d)")
-_CUE = re.compile(
-    r"(?:=|\bequals\b|\bequal to\b|\btotal of\b|\baverage of\b)\s*(?:about |around |only |exactly )?[$€£]?\s*-?\d",
-    re.I,
-)
+_CUE = re.compile(r"(?:=|\bequals\b|\bequal\s+to\b|\btotal\s+of\b|\baverage\s+of\b)\s*", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
+# Blank lines part paragraphs; a single line break may stand inside of one.
+_PARAGRAPH = re.compile(r"[^\n]+(?:\n(?!\s*\n)[^\n]+)*")
 
-WINDOW = 100
 CHUNK = 10
 CONFIDENCE = 0.8
 
@@ -44,16 +36,6 @@ class Decision:
         return bool(self.spans)
 
 
-@dataclass(frozen=True)
-class Number:
-    """A number as it stands in a text."""
-
-    value: Fraction
-    decimals: int
-    token: int
-    """Index of the word it stands in."""
-
-
 def whole(document: Document) -> Decision:
     """The whole text; only an empty one is refused."""
     if not document.text.strip():
@@ -64,9 +46,10 @@ def whole(document: Document) -> Decision:
 def calculator(document: Document, seed: int = 0, share: float = 0.01) -> Decision:
     """Texts with numbers that compute, with a cue for one, or a random 1 % of those with three numbers."""
     found = numbers(document.text)
-    if len(found) >= 3 and _computes(found):
+    if len(found) >= 3 and compute(found):
         return Decision(((0, len(document.text)),), "numbers that compute")
-    if _CUE.search(document.text):
+    places = {number.start for number in found}
+    if any(match.end() in places for match in _CUE.finditer(document.text)):
         return Decision(((0, len(document.text)),), "a cue before a number")
     if len(found) < 3:
         return Decision(reason="fewer than three numbers")
@@ -85,56 +68,14 @@ def translation(document: Document, identify: Identify) -> Decision:
     """Paragraphs with a chunk of ten tokens in another language, English before and after it."""
     spans = [
         (match.start(), match.end())
-        for match in re.finditer(r"[^\n]+(?:\n(?!\s*\n)[^\n]+)*", document.text)
+        for match in _PARAGRAPH.finditer(document.text)
         if _has_foreign_middle(match.group(), identify)
     ]
     return Decision(tuple(spans)) if spans else Decision(reason="no foreign passage between English")
 
 
-def numbers(text: str) -> list[Number]:
-    """The numbers of a text with the word each stands in; dates and times of day are none."""
-    masked = _DATE.sub(lambda match: "x" * len(match.group()), text)
-    starts = [match.start() for match in _TOKEN.finditer(text)]
-    found: list[Number] = []
-    token = 0
-    for match in _NUMBER.finditer(masked):
-        while token + 1 < len(starts) and starts[token + 1] <= match.start():
-            token += 1
-        digits = match.group().replace(",", "")
-        if len(digits) <= 30:
-            found.append(Number(Fraction(digits), len(digits.partition(".")[2]), token))
-    return found
-
-
-def _computes(found: list[Number]) -> bool:
-    """Whether, within 100 tokens, one number is another two's sum, difference, product or quotient."""
-    for first in range(len(found)):
-        near = [number for number in found[first:] if number.token - found[first].token < WINDOW][:40]
-        for a, b in itertools.combinations(range(len(near)), 2):
-            wanted = _results(near[a].value, near[b].value)
-            for c, number in enumerate(near):
-                if c not in (a, b) and any(
-                    _rounded(value, number.decimals) == number.value for value in wanted
-                ):
-                    return True
-    return False
-
-
-def _results(a: Fraction, b: Fraction) -> list[Fraction]:
-    results = [a + b, a - b, b - a, a * b]
-    return results + ([a / b] if b else []) + ([b / a] if a else [])
-
-
-def _rounded(value: Fraction, decimals: int) -> Fraction:
-    """As a text would write it: rounded to the decimals that it shows, if it shows any."""
-    if not decimals:
-        return value
-    scale = 10**decimals
-    return Fraction((value * scale * 2 + 1) // 2, scale)
-
-
 def _has_foreign_middle(paragraph: str, identify: Identify) -> bool:
-    tokens = [(match.start(), match.end()) for match in _TOKEN.finditer(paragraph)]
+    tokens = [(match.start(), match.end()) for match in TOKEN.finditer(paragraph)]
     if len(tokens) < CHUNK + 2:
         return False
     labels = [
@@ -165,13 +106,21 @@ def _english(
 
 
 def _label(chunk: str, identify: Identify) -> str | None:
-    """The chunk's language; None for digits and symbols, and for a foreign language without confidence."""
-    if len(_LETTER.findall(chunk)) < CHUNK:
+    """The chunk's language; None for digits and symbols, and for a foreign language without confidence.
+
+    Fewer letters than half the chunk's tokens are a number with its unit, not a text whose language could be told.
+    """
+    if len(_LETTER.findall(chunk)) < CHUNK // 2:
         return None
     language, confidence = identify(chunk)
     return language if language == "en" or confidence > CONFIDENCE else None
 
 
 def looks_ahead(text: str, position: int, call_input: str) -> bool:
-    """Whether a translation's input stands after the call but not before it: at inference it could not be known."""
-    return call_input in text[position:] and call_input not in text[:position]
+    """Whether a translation's input stands after the call but not before it: at inference it could not be known.
+
+    Line breaks and runs of blanks count as one blank, since a call is written on one line. An input that begins before
+    the call and ends after it stands on neither side.
+    """
+    wanted = " ".join(call_input.split())
+    return wanted in " ".join(text[position:].split()) and wanted not in " ".join(text[:position].split())

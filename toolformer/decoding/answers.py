@@ -9,24 +9,53 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
+from toolformer.errors import UserError
+
 log = logging.getLogger(__name__)
 
 
 class AnswerFile:
     """Answers by key in a JSON Lines file that only grows: an interrupted run goes on where it was.
 
-    A line that an interruption left half written is cut off when the file is opened. Only one process may
-    write to a file.
+    A line that an interruption left half written is cut off when the file is opened. From then until `close` (or
+    the end of the process, however it ends) the file is locked against other writers. Without a path, answers are
+    kept in memory.
+
+    Raises:
+        UserError: another process has the file open.
     """
 
     def __init__(self, path: str | Path | None) -> None:
         self.path = Path(path).expanduser() if path else None
         self._answers: dict[str, Any] = {}
+        self._seconds: dict[str, float] = {}
+        self._lock: FileLock | None = None
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(self.path.with_name(f"{self.path.name}.lock"), thread_local=False)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                f"{self.path}: another evaluation of the same system is writing its answers here; "
+                "wait until it ends (or end it), then give this command again"
+            ) from None
         if self.path.exists():
             self._read(self.path)
+
+    def close(self) -> None:
+        """Lets other processes write; answers can still be read, and no longer added."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> AnswerFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _read(self, path: Path) -> None:
         content = path.read_bytes()
@@ -36,6 +65,8 @@ class AnswerFile:
             try:
                 row = json.loads(line)
                 self._answers[row["key"]] = row["answer"]
+                if "seconds" in row:
+                    self._seconds[row["key"]] = float(row["seconds"])
             except (ValueError, KeyError, TypeError):
                 unreadable += 1
         if len(whole) < len(content):
@@ -49,12 +80,24 @@ class AnswerFile:
     def __getitem__(self, key: str) -> Any:
         return self._answers[key]
 
-    def add(self, answers: Mapping[str, Any]) -> None:
-        """Keeps answers, on the disk when this returns."""
-        self._answers.update(answers)
-        if self.path is None or not answers:
+    def seconds(self, key: str) -> float | None:
+        """What an answer took, in whichever process it was given; None if nobody measured it."""
+        return self._seconds.get(key)
+
+    def add(self, answers: Mapping[str, Any], seconds: float | None = None) -> None:
+        """Keeps answers, on the disk when this returns; `seconds` is what all of them took together."""
+        if not answers:
             return
-        lines = "".join(json.dumps({"key": key, "answer": answer}) + "\n" for key, answer in answers.items())
+        self._answers.update(answers)
+        more = {} if seconds is None else {"seconds": round(seconds / len(answers), 6)}
+        if more:
+            self._seconds.update(dict.fromkeys(answers, more["seconds"]))
+        if self.path is None:
+            return
+        if self._lock is None or not self._lock.is_locked:
+            raise ValueError(f"{self.path} has been closed")
+        rows = ({"key": key, "answer": answer, **more} for key, answer in answers.items())
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
         with self.path.open("ab") as file:
             file.write(lines.encode())
             file.flush()

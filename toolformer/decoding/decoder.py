@@ -1,17 +1,20 @@
 """Greedy decoding that starts a call whenever its token is among the k likeliest (paper, section 4.2).
 
-With at most one call an input (max_calls), a batch goes through segments: every row writes until it ends or reaches an
-arrow; the calls of the batch are run together, tool by tool; the rows that called go on behind their results. What the
-model wrote is kept as tokens and never tokenised again.
+A batch stays full: rows write side by side, a token a step, until a quarter of them has ended or waits for a result.
+Then the calls are run together, tool by tool, their results are read into the rows' caches, and the next prompts take
+the ended rows' places. What the model wrote is kept as tokens and never tokenised again, what it has read is never read
+again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
+from toolformer.batching import Branches, by_length
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, linearise, parse
 from toolformer.documents import Document
 from toolformer.errors import UserError
@@ -22,6 +25,9 @@ NOT_ENDED = "call not ended"
 NOT_ALLOWED = "tool not allowed"
 MALFORMED = "malformed call"
 NO_ARROW = "call without arrow"
+
+STALLED_SHARE = 0.25
+"""Share of a batch's rows that may have ended or wait for a result before their places are filled."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +46,18 @@ class Completion:
     """Tokens the model wrote, results not counted."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Row:
     """One input while it is being continued."""
 
     index: int
     document: Document
     context: list[int]
-    """The prompt, and after a call everything written so far."""
+    """The prompt, and after a call everything up to its end."""
+    unread: list[int]
+    """Tokens that the model has yet to read: the prompt, the token it wrote last, a call's result."""
     written: list[int] = field(default_factory=list)
-    """Tokens since the context began."""
+    """Tokens since the context."""
     text: str = ""
     """Finished text: calls and what stands before them."""
     plain: str = ""
@@ -57,13 +65,69 @@ class _Row:
     failed: str | None = None
     tokens: int = 0
     before: int = 0
-    """Tokens of text, calls left out, that stand in `context`."""
+    """Tokens of text, calls left out, before `written`."""
     call_start: int | None = None
     """Index in `written` of an open call's start token."""
+    at_start: torch.Tensor | None = None
+    """Logits [vocabulary] where the open call was started: what the row goes back to if the call fails."""
+    forget: int = 0
+    """Tokens that the model has read and that have been taken back."""
     pending: ApiCall | None = None
     """A call that waits for its result."""
     done: bool = False
     may_call: bool = True
+
+    @property
+    def active(self) -> bool:
+        return not self.done and self.pending is None
+
+    @property
+    def since_start(self) -> int:
+        """Tokens of an open call behind its start token."""
+        return len(self.written) - self.call_start - 1 if self.call_start is not None else 0
+
+
+@dataclass
+class _Batch:
+    """Rows that are continued side by side."""
+
+    rows: list[_Row]
+    branches: Branches
+    """A row each; they have read all but `unread`."""
+    logits: torch.Tensor
+    """[rows, vocabulary] after the last token read."""
+    fresh: list[int]
+    """The rows whose next token is to be chosen from `logits`; the other active ones have a token to read."""
+
+
+class _Queue:
+    """Prompts that wait for a place in the batch. They are read a batch ahead, since few are read no faster."""
+
+    def __init__(self, language_model: LanguageModel, rows: Iterable[_Row], ahead: int) -> None:
+        self._language_model = language_model
+        self._rows = deque(rows)
+        self._ahead = ahead
+        self._read: deque[_Batch] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._rows or self._read)
+
+    def take(self, count: int) -> Iterator[tuple[_Batch, list[int]]]:
+        """The next `count` prompts, as rows of what they were read with."""
+        while count > 0 and self:
+            if not self._read:
+                rows = [self._rows.popleft() for _ in range(min(self._ahead, len(self._rows)))]
+                for some in by_length([len(row.unread) for row in rows], [1] * len(rows)):
+                    logits, branches = self._language_model.prefill([rows[n].unread for n in some])
+                    self._read.append(
+                        _Batch([rows[n] for n in some], branches, logits, list(range(len(some))))
+                    )
+            batch = self._read[0]
+            chosen, batch.fresh = batch.fresh[:count], batch.fresh[count:]
+            if not batch.fresh:
+                self._read.popleft()
+            count -= len(chosen)
+            yield batch, chosen
 
 
 class Decoder:
@@ -132,48 +196,107 @@ class Decoder:
                 f"{model.context_length} tokens; lower decoding.max_call_tokens or max_result_tokens"
             )
         names = {tool.name: key for key, tool in self.tools.items() if allowed is None or key in allowed}
-        completions: dict[int, Completion] = {}
+        enabled = self.mode == "tools" and self.k > 0 and bool(names) and self.max_calls > 0
         order = sorted(range(len(prompts)), key=lambda n: (-len(encoded[n]), n))
-        for start in range(0, len(order), self.batch_size):
-            batch = order[start : start + self.batch_size]
-            rows = [_Row(n, documents[n], encoded[n][-room:]) for n in batch]
-            self._run(rows, names, max_new_tokens, stop)
-            found = [_completion(row, self.language_model, stop) for row in rows]
-            completions.update(zip(batch, found, strict=True))
+        rows = [
+            _Row(n, documents[n], encoded[n][-room:], encoded[n][-room:], may_call=enabled) for n in order
+        ]
+        queue = _Queue(model, rows, self.batch_size)
+        completions: dict[int, Completion] = {}
+        for ended in self._run(queue, names, max_new_tokens, stop):
+            found = {row.index: _completion(row, model, stop) for row in ended}
+            completions.update(found)
             if on_batch:
-                on_batch(batch, found)
+                on_batch(list(found), list(found.values()))
         return [completions[n] for n in range(len(prompts))]
 
-    def _run(self, rows: list[_Row], names: Mapping[str, str], limit: int, stop: Sequence[str]) -> None:
-        enabled = self.mode == "tools" and self.k > 0 and bool(names) and self.max_calls > 0
+    @torch.inference_mode()
+    def _run(
+        self, queue: _Queue, names: Mapping[str, str], limit: int, stop: Sequence[str]
+    ) -> Iterator[list[_Row]]:
+        """Continues all rows of the queue; yields them as they end."""
         tries = [self.language_model.encode_after_start(name) for name in sorted(names)]
-        for row in rows:
-            row.may_call = enabled
-        while going := [row for row in rows if not row.done]:
-            self._segment(going, tries, limit, stop)
-            waiting = [row for row in going if row.pending]
-            for row, result in zip(waiting, self._execute(waiting, names), strict=True):
-                self._resume(row, result)
+        batch: _Batch | None = None
+        while batch or queue:
+            batch = self._turn(batch, queue, names)
+            while True:
+                self._write_next(batch, tries, limit, stop)
+                active = [n for n, row in enumerate(batch.rows) if row.active]
+                stalled = len(batch.rows) - len(active)
+                if not active or stalled >= max(1.0, STALLED_SHARE * len(batch.rows)):
+                    break
+                fed = [row.unread if row.active else [0] for row in batch.rows]
+                idle = [n for n, row in enumerate(batch.rows) if not row.active]
+                batch.logits = batch.branches.step(torch.tensor(fed), idle)[:, 0]
+                batch.fresh = active
+                for n in active:
+                    batch.rows[n].unread = []
+            ended = [row for row in batch.rows if row.done]
+            if ended:
+                yield ended
+            if len(ended) == len(batch.rows):
+                batch = None
 
-    def _segment(self, rows: list[_Row], tries: list[list[int]], limit: int, stop: Sequence[str]) -> None:
-        """Writes until every row is done, waits for a result, or has a call taken back."""
-        model = self.language_model
-        logits, branches = model.prefill([row.context + row.written for row in rows])
-        logits = logits[:, -1]
-        active = list(rows)
-        while active:
-            tokens = self._next(logits, active, tries)
-            going: list[int] = []
-            for n, (row, token) in enumerate(zip(active, tokens, strict=True)):
-                if self._write(row, token, limit, stop):
-                    going.append(n)
-            if not going:
-                return
-            if len(going) < len(active):
-                branches.keep_rows(going)
-                active = [active[n] for n in going]
-            fed = torch.tensor([[row.written[-1]] for row in active])
-            logits = branches.step(fed)[:, 0]
+    def _turn(self, batch: _Batch | None, queue: _Queue, names: Mapping[str, str]) -> _Batch:
+        """Runs the calls that wait, and puts new rows into the places of those that have ended."""
+        rows: list[_Row] = []
+        fresh: list[int] = []
+        parts: list[tuple[Branches, Sequence[int]]] = []
+        logits: list[torch.Tensor] = []
+        if batch:
+            waiting = [n for n, row in enumerate(batch.rows) if row.pending]
+            results = self._execute([batch.rows[n] for n in waiting], names)
+            for n, result in zip(waiting, results, strict=True):
+                self._resume(batch.rows[n], result)
+                self._go_back(batch, n)
+            # Rows that only have to read the token they wrote, or have gone back, stay as they are.
+            steady = [n for n, row in enumerate(batch.rows) if not row.done and len(row.unread) < 2]
+            if steady:
+                parts.append((batch.branches, steady))
+                logits.append(batch.logits[steady])
+                fresh += [n for n, old in enumerate(steady) if not batch.rows[old].unread]
+                rows += [batch.rows[n] for n in steady]
+            resumed = [n for n, row in enumerate(batch.rows) if len(row.unread) > 1]
+            if resumed:
+                branches = Branches.join([(batch.branches, resumed)])
+                logits.append(branches.extend([batch.rows[n].unread for n in resumed]))
+                parts.append((branches, range(len(resumed))))
+                fresh += range(len(rows), len(rows) + len(resumed))
+                rows += [batch.rows[n] for n in resumed]
+        for ahead, new in queue.take(self.batch_size - len(rows)):
+            logits.append(ahead.logits[new])
+            parts.append((ahead.branches, new))
+            fresh += range(len(rows), len(rows) + len(new))
+            rows += [ahead.rows[n] for n in new]
+        for n in fresh:
+            rows[n].unread = []
+        joined = (
+            parts[0][0] if len(parts) == 1 and len(rows) == len(parts[0][0].visible) else Branches.join(parts)
+        )
+        return _Batch(rows, joined, torch.cat(logits), fresh)
+
+    def _write_next(self, batch: _Batch, tries: list[list[int]], limit: int, stop: Sequence[str]) -> None:
+        """Chooses and writes the next token of every fresh row."""
+        while batch.fresh:
+            rows = [batch.rows[n] for n in batch.fresh]
+            tokens = self._next(batch.logits[batch.fresh], rows, tries)
+            for n, row, token in zip(batch.fresh, rows, tokens, strict=True):
+                if token == self.language_model.start_id and row.may_call and row.call_start is None:
+                    row.at_start = batch.logits[n].clone()
+                self._write(row, token, limit, stop)
+            # Where a call has been taken back, the next token is chosen once more.
+            batch.fresh = [n for n in batch.fresh if self._go_back(batch, n)]
+
+    @staticmethod
+    def _go_back(batch: _Batch, n: int) -> bool:
+        """Undoes what a row has read of a call that was taken back; returns whether there was one."""
+        row = batch.rows[n]
+        if row.at_start is None or row.call_start is not None:
+            return False
+        batch.branches.forget(n, row.forget)
+        batch.logits[n] = row.at_start
+        row.at_start, row.forget = None, 0
+        return True
 
     def _next(self, logits: torch.Tensor, rows: list[_Row], tries: list[list[int]]) -> list[int]:
         """The next token of each row: the likeliest, or the start token if it is among the k likeliest."""
@@ -192,13 +315,9 @@ class Decoder:
         chosen: list[int] = []
         for n, row in enumerate(rows):
             if row.call_start is not None:
-                names = [
-                    ids for ids in tries if ids[: self._since_start(row)] == row.written[row.call_start + 1 :]
-                ]
-                following = sorted(
-                    {ids[self._since_start(row)] for ids in names if len(ids) > self._since_start(row)}
-                )
-                ended = any(len(ids) == self._since_start(row) for ids in names)
+                names = [ids for ids in tries if ids[: row.since_start] == row.written[row.call_start + 1 :]]
+                following = sorted({ids[row.since_start] for ids in names if len(ids) > row.since_start})
+                ended = any(len(ids) == row.since_start for ids in names)
                 if following and not ended:
                     best = logits[n, torch.tensor(following, device=logits.device)].argmax()
                     chosen.append(following[int(best)])
@@ -213,31 +332,26 @@ class Decoder:
                 chosen.append(likeliest[n])
         return chosen
 
-    @staticmethod
-    def _since_start(row: _Row) -> int:
-        return len(row.written) - row.call_start - 1 if row.call_start is not None else 0
-
-    def _write(self, row: _Row, token: int, limit: int, stop: Sequence[str]) -> bool:
-        """Adds a token to a row; returns whether the row goes on in this segment."""
+    def _write(self, row: _Row, token: int, limit: int, stop: Sequence[str]) -> None:
+        """Adds a token to a row, which may end it, complete its call, or take the call back."""
         model = self.language_model
         if token == model.tokenizer.eos_token_id:
             if row.call_start is not None:
-                return self._take_back(row, NOT_ENDED)
-            row.done = True
-            return False
+                self._take_back(row, NOT_ENDED)
+            else:
+                row.done = True
+            return
         row.written.append(token)
+        row.unread = [token]
         row.tokens += 1
         if row.call_start is not None:
-            return self._write_call(row)
-        if token == model.start_id and row.may_call:
+            self._write_call(row)
+        elif token == model.start_id and row.may_call:
             row.call_start = len(row.written) - 1
-            return True
-        if row.before + len(row.written) >= limit or _ends(model.decode(row.written), stop):
+        elif row.before + len(row.written) >= limit or (stop and _ends(model.decode(row.written), stop)):
             row.done = True
-            return False
-        return True
 
-    def _write_call(self, row: _Row) -> bool:
+    def _write_call(self, row: _Row) -> None:
         """Looks at an open call: complete at its arrow, taken back when it cannot become one."""
         assert row.call_start is not None
         body = self.language_model.decode(row.written[row.call_start + 1 :])
@@ -246,24 +360,25 @@ class Decoder:
         if arrow >= 0 and (end is None or arrow < end):
             try:
                 row.pending = parse(START.strip() + body[:arrow].rstrip() + END)
+                return
             except CallSyntaxError:
                 if end is not None:
-                    return self._take_back(row, MALFORMED)
-            else:
-                return False
+                    self._take_back(row, MALFORMED)
+                    return
         if end is not None:
-            return self._take_back(row, NO_ARROW)
-        if self._since_start(row) >= self.max_call_tokens:
-            return self._take_back(row, NOT_ENDED)
-        return True
+            self._take_back(row, NO_ARROW)
+        elif row.since_start >= self.max_call_tokens:
+            self._take_back(row, NOT_ENDED)
 
-    def _take_back(self, row: _Row, reason: str) -> bool:
+    @staticmethod
+    def _take_back(row: _Row, reason: str) -> None:
         """Drops an open call: the row goes on from before it, without calling again."""
         assert row.call_start is not None
         row.failed = reason
+        row.forget = len(row.written) - row.call_start - len(row.unread)
         row.written = row.written[: row.call_start]
+        row.unread = []
         row.call_start, row.pending, row.may_call = None, None, False
-        return False
 
     def _execute(self, rows: list[_Row], names: Mapping[str, str]) -> Iterator[Result]:
         """Runs the pending calls of a batch together, tool by tool."""
@@ -288,16 +403,19 @@ class Decoder:
             self._take_back(row, result.reason or "no result")
             return
         call = row.pending.with_result(result.text)
-        ids = model.encode(f" {call.result}")
+        ids = model.encode_behind(f" {call.result}")
         if len(ids) > self.max_result_tokens:
             call = row.pending.with_result(model.decode(ids[: self.max_result_tokens]))
         before = model.decode(row.written[: row.call_start])
         row.text += before + linearise(call)
         row.plain += before
-        row.context = row.context + row.written + model.encode(f" {call.result}{END}")
+        # What was written last, the arrow, has not been read yet.
+        result_ids = model.encode_behind(f" {call.result}{END}")
+        row.unread = row.unread + result_ids
+        row.context = row.context + row.written + result_ids
         row.calls.append(call)
         row.before += row.call_start
-        row.written, row.call_start, row.pending = [], None, None
+        row.written, row.call_start, row.pending, row.at_start = [], None, None, None
         row.may_call = len(row.calls) < self.max_calls
 
 

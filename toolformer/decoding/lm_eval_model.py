@@ -7,9 +7,7 @@ documents that tools get to see, `current_date` and `source_id`. Scoring is the 
 from __future__ import annotations
 
 import datetime
-import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -17,15 +15,14 @@ from typing import Any
 
 import torch
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import simple_parse_args_string
-from tqdm import tqdm
 
 from benchmarks import switched_off
 from toolformer.calls import ApiCall
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.decoding.recording import RecordingLM, stopwatch
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
@@ -37,28 +34,13 @@ TEXTS_AT_ONCE = 8
 """Whole texts scored between two writes of the answer file."""
 
 
-@dataclass(frozen=True)
-class Record:
-    """What was asked and answered for one document of a task."""
-
-    task: str
-    doc_id: int
-    prompt: str
-    completion: Completion | None = None
-    """Set for generation."""
-    log_likelihood: float | None = None
-    """Sum in nats, set for scoring."""
-    tokens: int = 0
-    """Tokens written, or tokens scored (whole texts only)."""
-
-
 @register_model("toolformer")
-class ToolformerLM(LM):
+class ToolformerLM(RecordingLM):
     """lm-eval's view of a `Decoder`.
 
     Args:
         decoder: what continues prompts; its language model scores texts.
-        answers: file for what has been answered, or None.
+        answers: file for what has been answered (a path, or one that is open already), or None.
         identity: what else decides an answer (checkpoint, tools and their data); answers in the file that
             were given under another identity or other decoding settings are not used.
         progress: show a progress bar.
@@ -69,21 +51,14 @@ class ToolformerLM(LM):
     def __init__(
         self,
         decoder: Decoder,
-        answers: str | Path | None = None,
+        answers: AnswerFile | str | Path | None = None,
         identity: Mapping[str, Any] | None = None,
         progress: bool = True,
     ) -> None:
-        super().__init__()
         self.decoder = decoder
         self.language_model = decoder.language_model
-        self.answers = AnswerFile(answers)
-        self.records: list[Record] = []
-        self.progress = progress
-        self._identity = {
-            "model": self.language_model.name,
-            "dtype": str(self.language_model.dtype),
-            **(identity or {}),
-        }
+        own = {"model": self.language_model.name, "dtype": str(self.language_model.dtype)}
+        super().__init__(answers, {**own, **(identity or {})}, progress)
         self._decoding = {
             "k": decoder.k,
             "max_calls": decoder.max_calls,
@@ -162,15 +137,18 @@ class ToolformerLM(LM):
                 groups.setdefault(settings, {}).setdefault(key, question)
         with self._progress(len(set(keys)), sum(map(len, groups.values())), "completions") as bar:
             for (max_new_tokens, stop, off), questions in groups.items():
-                missing = list(questions)
+                missing, lap = list(questions), stopwatch()
 
                 def keep(
-                    batch: list[int], completions: list[Completion], missing: list[str] = missing
+                    batch: list[int],
+                    completions: list[Completion],
+                    missing: list[str] = missing,
+                    lap: Callable[[], float] = lap,
                 ) -> None:
                     answers = {
                         missing[n]: asdict(answer) for n, answer in zip(batch, completions, strict=True)
                     }
-                    self.answers.add(answers)
+                    self.answers.add(answers, seconds=lap())
                     bar.update(len(answers))
 
                 self.decoder.complete(
@@ -184,10 +162,7 @@ class ToolformerLM(LM):
         texts: list[str] = []
         for request, key in zip(requests, keys, strict=True):
             completion = _completion(self.answers[key])
-            task, doc_id = _place(request)
-            self.records.append(
-                Record(task, doc_id, request.args[0], completion=completion, tokens=completion.tokens)
-            )
+            self._record(request, key, completion=completion, tokens=completion.tokens)
             texts.append(completion.plain)
             self.cache_hook.add_partial("generate_until", request.args, completion.plain)
         return texts
@@ -200,8 +175,7 @@ class ToolformerLM(LM):
         found: list[tuple[float, bool]] = []
         for request, key in zip(requests, keys, strict=True):
             log_likelihood, greedy = self.answers[key]
-            task, doc_id = _place(request)
-            self.records.append(Record(task, doc_id, request.args[0], log_likelihood=log_likelihood))
+            self._record(request, key, log_likelihood=log_likelihood)
             found.append((log_likelihood, bool(greedy)))
             self.cache_hook.add_partial("loglikelihood", request.args, found[-1])
         return found
@@ -214,44 +188,10 @@ class ToolformerLM(LM):
         found: list[float] = []
         for request, key in zip(requests, keys, strict=True):
             log_likelihood, tokens = self.answers[key]
-            task, doc_id = _place(request)
-            self.records.append(
-                Record(task, doc_id, request.args[0], log_likelihood=log_likelihood, tokens=int(tokens))
-            )
+            self._record(request, key, log_likelihood=log_likelihood, tokens=int(tokens))
             found.append(log_likelihood)
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, log_likelihood)
         return found
-
-    def _answer_all(
-        self,
-        keys: Sequence[str],
-        inputs: Sequence[Any],
-        answer: Callable[[list[Any]], Sequence[Any]],
-        at_once: int,
-        unit: str,
-    ) -> None:
-        """Answers what is not answered yet, a few at a time, writing each lot down."""
-        missing = {key: value for key, value in zip(keys, inputs, strict=True) if key not in self.answers}
-        with self._progress(len(set(keys)), len(missing), unit) as bar:
-            items = list(missing.items())
-            for start in range(0, len(items), at_once):
-                lot = items[start : start + at_once]
-                answers = answer([value for _, value in lot])
-                self.answers.add({key: list(found) for (key, _), found in zip(lot, answers, strict=True)})
-                bar.update(len(lot))
-
-    def _key(self, *asked: Any) -> str:
-        text = json.dumps([self._identity, *asked], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def _progress(self, total: int, missing: int, unit: str) -> Any:
-        return tqdm(
-            total=total,
-            initial=total - missing,
-            unit=f" {unit}",
-            disable=not self.progress or not missing,
-            leave=False,
-        )
 
 
 @dataclass(frozen=True)
@@ -292,10 +232,6 @@ class _Question:
 def _completion(answer: Mapping[str, Any]) -> Completion:
     call = answer["call"]
     return Completion(**{**answer, "call": ApiCall(**call) if call else None})
-
-
-def _place(request: Instance) -> tuple[str, int]:
-    return request.task_name or "", request.doc_id if request.doc_id is not None else -1
 
 
 # ------------------------------------------------------- model_args to objects

@@ -110,6 +110,7 @@ class Worker:
             [build.tool_settings(config, key) for key in config.tools],
             build.tools(config),
             seed=config.seed,
+            score_dtype=config.score.dtype,
         )
 
 

@@ -87,11 +87,15 @@ class ToolFunnel:
     """How many of a tool's texts and candidates each step of the annotation let through."""
 
     steps: Mapping[str, int]
-    """documents, selected, positions, sampled, executed, scored, kept."""
+    """Those of `STEPS` that the run counted."""
     reasons: Mapping[str, int]
     """Why texts were not selected (or were)."""
     drop_reasons: Mapping[str, int]
     """Why candidates were dropped."""
+    window_reasons: Mapping[str, int] = field(default_factory=dict)
+    """Why windows of selected texts gave no candidate."""
+    filter_reasons: Mapping[str, int] = field(default_factory=dict)
+    """Why scored candidates were not kept."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,8 @@ class Annotation:
     """By tool and τ_f."""
     funnel: Mapping[str, ToolFunnel]
     examples: tuple[Example, ...]
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Rows that reading the corpus left out, by reason."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,20 @@ class Evidence:
     remarks: tuple[str, ...] = field(default=())
 
 
-STEPS = ("documents", "selected", "positions", "sampled", "executed", "scored", "kept")
+STEPS = (
+    "documents",
+    "selected",
+    "windows",
+    "positions",
+    "sampled",
+    "well_formed",
+    "executed",
+    "scored",
+    "kept",
+)
+"""The steps of `annotation.funnel`."""
+
+_SKIPPED = "rows_skipped/"
 
 
 def read(tracker: Tracker, experiment: str | None = None) -> Evidence:
@@ -221,7 +240,7 @@ def _annotation(tracker: Tracker, run: Run) -> Annotation:
     plain = tracker.artifact_path(run, "dataset_plain.parquet")
     funnel = _funnel(tracker.artifact_path(run, "funnel.json"))
     try:
-        scored = _scored(candidates)
+        scored = _scored(candidates, run.params.get("filter.baseline", "paper"))
         counts = _counts(scored, set(funnel))
         examples = _examples(scored, _kept(augmented))
         texts = _texts(plain, {example.doc_id for example in examples})
@@ -236,13 +255,23 @@ def _annotation(tracker: Tracker, run: Run) -> Annotation:
             "run `toolformer generate` again"
         ) from error
     chosen = _choose([_with_text(example, texts) for example in examples])
-    return Annotation(_note(run), counts, funnel, tuple(chosen))
+    skipped = {
+        name.removeprefix(_SKIPPED): round(count)
+        for name, count in run.metrics.items()
+        if name.startswith(_SKIPPED)
+    }
+    return Annotation(_note(run), counts, funnel, tuple(chosen), skipped)
 
 
-def _scored(path: Path) -> Any:
-    """The scored candidates as a table, the largest gain first; ties by place and sample."""
-    columns = ["doc_id", "tool", "position", "sample", "call", "result", "gain"]
-    valid = (ds.field("status") == "scored") & ds.field("gain").is_valid() & ~ds.field("gain").is_nan()
+def _scored(path: Path, baseline: str) -> Any:
+    """The scored candidates as a table, the largest gain first; ties by place and sample.
+
+    The file has the paper's gain; with the baseline `plain` it is L(ε) − L(e(c, r)), as in merging.
+    """
+    names = ["doc_id", "tool", "position", "sample", "call", "result"]
+    gain = ds.field("loss_none") - ds.field("loss_result") if baseline == "plain" else ds.field("gain")
+    valid = (ds.field("status") == "scored") & gain.is_valid() & ~gain.is_nan()
+    columns = {name: ds.field(name) for name in names} | {"gain": gain}
     table = ds.dataset(path, format="parquet").to_table(columns=columns, filter=valid)
     order = [
         ("gain", "descending"),
@@ -344,8 +373,10 @@ def _funnel(path: Path) -> dict[str, ToolFunnel]:
         return {
             tool: ToolFunnel(
                 {step: int(entry[step]) for step in STEPS if step in entry},
-                {str(reason): int(n) for reason, n in entry.get("reasons", {}).items()},
-                {str(reason): int(n) for reason, n in entry.get("drop_reasons", {}).items()},
+                *(
+                    {str(reason): int(n) for reason, n in entry.get(name, {}).items()}
+                    for name in ("reasons", "drop_reasons", "window_reasons", "filter_reasons")
+                ),
             )
             for tool, entry in content.items()
         }

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks import GROUPS, MLQA_LANGUAGES
 from toolformer.calls import insert, linearise
 from toolformer.reporting import paper
 from toolformer.reporting.reader import STEPS, Evidence, Example, RunNote, Score
@@ -19,15 +20,22 @@ SYSTEMS: Mapping[str, str] = {
     "toolformer": "Toolformer",
 }
 TASKS: Mapping[str, str] = {
+    "lama_squad": "SQuAD",
+    "lama_google_re": "Google-RE",
+    "lama_trex": "T-REx",
     "asdiv": "ASDiv",
     "svamp": "SVAMP",
     "mawps": "MAWPS",
+    "webqs": "WebQS",
+    "nq": "NQ",
+    "triviaqa": "TriviaQA",
+    **{f"mlqa_{language}": f"MLQA {language}" for language in MLQA_LANGUAGES},
+    **{f"xquad_{language}": f"XQuAD {language}" for language in MLQA_LANGUAGES},
     "templama": "TempLAMA",
     "dateset": "Dateset",
     "wikitext_perplexity": "WikiText",
     "heldout_perplexity": "Held-out text",
 }
-UNAVAILABLE = {"templama": "TempLAMA is not among the benchmarks: its queries are not freely at hand."}
 CONTEXT = 110  # characters of text shown on either side of a call
 LONGEST_CALL = 260  # characters
 
@@ -112,9 +120,10 @@ def content(evidence: Evidence) -> Content:
     """The tables of a report in the paper's order."""
     tables = (
         examples_kept(evidence),
-        scores(
-            evidence, "table4", "Table 4", "Math benchmarks, percent correct", ("asdiv", "svamp", "mawps")
-        ),
+        scores(evidence, "table3", "Table 3", "LAMA, percent correct", GROUPS["lama"]),
+        scores(evidence, "table4", "Table 4", "Math benchmarks, percent correct", GROUPS["math"]),
+        scores(evidence, "table5", "Table 5", "Question answering, percent correct", GROUPS["qa"]),
+        multilingual(evidence),
         scores(
             evidence, "table7", "Table 7", "Temporal benchmarks, percent correct", ("templama", "dateset")
         ),
@@ -212,6 +221,19 @@ def scores(evidence: Evidence, key: str, number: str, title: str, tasks: Sequenc
     return _systems_by_tasks(evidence, key, number, title, tasks, tuple(SYSTEMS), caption, larger=True)
 
 
+def multilingual(evidence: Evidence) -> Table:
+    """Table 6; where MLQA was not measured and XQuAD was, XQuAD stands in for it, without the paper's figures."""
+    measured = {task for _, task in evidence.scores}
+    if measured & set(GROUPS["xquad"]) and not measured & set(GROUPS["mlqa"]):
+        title = "XQuAD in the setting of MLQA (English paragraph, foreign question), percent correct"
+        tasks, caption = (
+            GROUPS["xquad"],
+            "Not the paper's data: XQuAD stands in for MLQA, so no figure of the paper is beside.",
+        )
+        return _systems_by_tasks(evidence, "table6", "Table 6", title, tasks, tuple(SYSTEMS), caption)
+    return scores(evidence, "table6", "Table 6", "MLQA, percent correct", GROUPS["mlqa"])
+
+
 def perplexity(evidence: Evidence) -> Table:
     """Table 8; perplexity with calls would need a sum over all calls, so Toolformer itself has no row."""
     caption = (
@@ -252,15 +274,13 @@ def _systems_by_tasks(
     for system in systems:
         theirs = paper.SYSTEMS[system]
         cells = [Cell(SYSTEMS[system], "" if theirs == SYSTEMS[system] else f"(paper: {theirs})")]
-        absent = [task for task in tasks if task not in UNAVAILABLE and (system, task) not in evidence.scores]
+        absent = [task for task in tasks if (system, task) not in evidence.scores]
         for task in tasks:
             score = evidence.scores.get((system, task))
             if score:
                 shown = _score_text(score.value, lower)
                 bold = shown == best[task]
                 cells.append(Cell(shown, _interval(score, lower, with_n=len(sizes[task]) > 1), bold))
-            elif task in UNAVAILABLE:
-                cells.append(Cell(DASH, mark=notes.mark(UNAVAILABLE[task])))
             else:
                 mark = notes.mark("Not measured yet:", _evaluation(evidence, system, absent))
                 cells.append(Cell(DASH, mark=mark))
@@ -275,7 +295,7 @@ def _systems_by_tasks(
 
 
 def _paper_cell(task: str, name: str) -> Cell:
-    value = paper.SCORES[task].get(name)
+    value = paper.SCORES.get(task, {}).get(name)
     return Cell() if value is None else Cell(f"{value:.1f}")
 
 
@@ -288,9 +308,11 @@ def _best(evidence: Evidence, task: str, systems: Iterable[str], lower: bool) ->
 
 def tool_use(evidence: Evidence) -> Table:
     """How often Toolformer calls its tools on each benchmark (the paper says it in its text)."""
+    measured_tasks = {task for _, task in evidence.scores}
     tasks = [task for task in TASKS if not task.endswith("perplexity")]
+    tasks = [task for task in tasks if task in measured_tasks or not task.startswith("xquad")]
     notes = _Notes()
-    absent = [t for t in tasks if t not in UNAVAILABLE and _share_of(evidence, t) is None]
+    absent = [task for task in tasks if _share_of(evidence, task) is None]
     measured = [score for (system, _), score in evidence.scores.items() if system == "toolformer"]
     tools = _in_order({*paper.TOOLS, *(tool for score in measured for tool in score.tool_shares)})
     rows = []
@@ -298,10 +320,8 @@ def tool_use(evidence: Evidence) -> Table:
         score = evidence.scores.get(("toolformer", task))
         cells = [Cell(TASKS[task])]
         if score is None or score.call_share is None:
-            text, command = UNAVAILABLE.get(task, ""), ""
-            if not text:
-                text, command = "Not measured yet:", _evaluation(evidence, "toolformer", absent)
-            cells += [Cell(DASH, mark=notes.mark(text, command))] * (1 + len(tools))
+            mark = notes.mark("Not measured yet:", _evaluation(evidence, "toolformer", absent))
+            cells += [Cell(DASH, mark=mark)] * (1 + len(tools))
         else:
             cells.append(_share(score.call_share, score.n))
             cells += [_share(score.tool_shares.get(tool, 0.0), score.n) for tool in tools]
@@ -345,8 +365,10 @@ def funnel(evidence: Evidence) -> Table:
     if not rows:
         mark = notes.mark("No annotation yet:", _command(evidence, "generate"))
         rows.append((Cell("All tools"), *[Cell(DASH, mark=mark)] * len(steps)))
-    columns = (Column("Tool", numeric=False), *(Column(step) for step in steps))
+    columns = (Column("Tool", numeric=False), *(Column(step.replace("_", "-")) for step in steps))
     caption = "Texts (documents, selected), then places and calls: what each step of the annotation left."
+    if evidence.annotation and evidence.annotation.skipped:
+        caption += f" Rows skipped while reading the corpus: {_reasons(evidence.annotation.skipped)}."
     return Table("funnel", "Annotation", "From texts to kept calls", columns, tuple(rows), caption, notes.all)
 
 
@@ -357,14 +379,16 @@ def reasons(evidence: Evidence) -> Table:
         (
             Cell(paper.TOOLS.get(tool, tool)),
             Cell(_reasons(found[tool].reasons)),
-            Cell(_reasons(found[tool].drop_reasons)),
+            Cell(_reasons({**found[tool].window_reasons, **found[tool].drop_reasons})),
+            Cell(_reasons(found[tool].filter_reasons)),
         )
         for tool in _in_order(found)
     )
     columns = (
         Column("Tool", numeric=False),
         Column("texts by decision", numeric=False, wide=True),
-        Column("candidates dropped", numeric=False, wide=True),
+        Column("windows and candidates dropped", numeric=False, wide=True),
+        Column("scored, not kept", numeric=False, wide=True),
     )
     return Table("reasons", "Annotation", "Reasons", columns, rows, "" if rows else "No annotation yet.")
 

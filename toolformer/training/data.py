@@ -1,8 +1,7 @@
-"""Texts to packed training sequences (paper, section 2, finetuning).
+"""Tokenised texts to packed training sequences (paper, section 2, finetuning).
 
-Texts in, tensors out: every text is tokenised whole, ends with EOS, and each of its tokens but the first is
-a target, calls and results included. Documents packed into one sequence do not see each other: their position
-ids restart. Knows nothing of models but their tokenizer.
+Each token of a text but the first is a target, calls and results included. Documents packed into one sequence do not
+see each other: their position ids restart. Knows neither models nor tokenizers.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any, TypeVar
 
@@ -18,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from toolformer.errors import UserError
+from toolformer.training.tokens import RESULT, TokenizedTexts
 
 IGNORED = -100
 """The label of a position that is no target (what torch's cross-entropy leaves out)."""
@@ -29,52 +27,6 @@ Layout = list[list[Piece]]
 """The pieces of each sequence."""
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
-
-_TEXTS_PER_CALL = 1000
-
-
-@dataclass(frozen=True)
-class TokenizedTexts:
-    """Documents as token ids: BOS (if the tokenizer adds one), the text, EOS."""
-
-    ids: np.ndarray
-    """All documents one after another, int32 [tokens]."""
-    starts: np.ndarray
-    """Where each document begins, and where the last one ends, int64 [documents + 1]."""
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    @property
-    def lengths(self) -> list[int]:
-        """Tokens of each document."""
-        return list(np.diff(self.starts).tolist())
-
-
-def tokenize(texts: Sequence[str], tokenizer: Any) -> TokenizedTexts:
-    """Every text tokenised as a whole; a text without tokens is left out.
-
-    Raises:
-        UserError: the tokenizer has no EOS token, or no text has a token.
-    """
-    if tokenizer.eos_token_id is None:
-        raise UserError("model: its tokenizer has no EOS token to end a document with; choose another model")
-    head, tail = own_bos(tokenizer), [tokenizer.eos_token_id]
-    documents: list[np.ndarray] = []
-    for first in range(0, len(texts), _TEXTS_PER_CALL):
-        batch = list(texts[first : first + _TEXTS_PER_CALL])
-        encoded = tokenizer(batch, add_special_tokens=False, verbose=False).input_ids
-        documents += [np.array(head + ids + tail, dtype=np.int32) for ids in encoded if ids]
-    if not documents:
-        raise UserError("training: there is no text to train or evaluate on (no rows, or empty texts only)")
-    starts = np.cumsum([0] + [len(document) for document in documents], dtype=np.int64)
-    return TokenizedTexts(np.concatenate(documents), starts)
-
-
-def own_bos(tokenizer: Any) -> list[int]:
-    """The BOS that the tokenizer itself puts before a text (Llama, OPT), or nothing (GPT-2)."""
-    bos = tokenizer.bos_token_id
-    return [bos] if bos is not None and tokenizer("a").input_ids[:1] == [bos] else []
 
 
 def document_order(documents: int, seed: int, passes: int | None = 1) -> Iterator[int]:
@@ -163,10 +115,14 @@ def _longest_first(piece: Piece) -> tuple[int, int, int]:
 
 
 class PackedTexts(Dataset[dict[str, torch.Tensor]]):
-    """Sequences of a layout: `input_ids`, `position_ids`, `labels`, int64 [tokens] each, not yet padded."""
+    """Sequences of a layout: `input_ids`, `position_ids`, `labels`, `kinds`, int64 [tokens] each, not yet padded.
 
-    def __init__(self, documents: TokenizedTexts, layout: Layout) -> None:
+    Without `train_on_results` what decoding inserts, the results with their closing brackets, is no target.
+    """
+
+    def __init__(self, documents: TokenizedTexts, layout: Layout, train_on_results: bool = True) -> None:
         self.documents = documents
+        self.train_on_results = train_on_results
         self.pieces = np.array(list(chain.from_iterable(layout)), dtype=np.int64).reshape(-1, 3)
         self.bounds = np.cumsum([0] + [len(sequence) for sequence in layout], dtype=np.int64)
         lengths = self.pieces[:, 2] - self.pieces[:, 1]
@@ -186,24 +142,32 @@ class PackedTexts(Dataset[dict[str, torch.Tensor]]):
 
     @property
     def targets(self) -> int:
-        """Tokens that are predicted."""
+        """Tokens that are predicted, results included."""
         return self.tokens - len(self.pieces)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         ids: list[np.ndarray] = []
         positions: list[np.ndarray] = []
         labels: list[np.ndarray] = []
+        kinds: list[np.ndarray] = []
         for document, start, end in self.pieces[self.bounds[index] : self.bounds[index + 1]].tolist():
             offset = int(self.documents.starts[document])
             piece = self.documents.ids[offset + start : offset + end].astype(np.int64)
             ids.append(piece)
             positions.append(np.arange(len(piece)))
+            of_piece = self.documents.kinds[offset + start : offset + end].astype(np.int64)
+            kinds.append(of_piece)
+            wanted = piece.copy()
             # Nothing of the document stands before its first token here: it is no target.
-            labels.append(np.concatenate([[IGNORED], piece[1:]]))
+            wanted[0] = IGNORED
+            if not self.train_on_results:
+                wanted[of_piece == RESULT] = IGNORED
+            labels.append(wanted)
         return {
             "input_ids": torch.from_numpy(np.concatenate(ids)),
             "position_ids": torch.from_numpy(np.concatenate(positions)),
             "labels": torch.from_numpy(np.concatenate(labels)),
+            "kinds": torch.from_numpy(np.concatenate(kinds)),
         }
 
 

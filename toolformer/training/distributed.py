@@ -5,27 +5,57 @@ Several processes are started by a launcher (`torchrun`, `deepspeed`), which set
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
 from toolformer.errors import UserError
 
 
-def deepspeed_configuration(path: str, device: str) -> dict[str, Any]:
-    """The configuration of a file, made ready for this process.
+def _zero(stage: int, **more: Any) -> dict[str, Any]:
+    return {
+        "zero_optimization": {"stage": stage, **more},
+        "bf16": {"enabled": "auto"},
+        "train_batch_size": "auto",
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto",
+    }
+
+
+_ON_CPU = {"device": "cpu", "pin_memory": True}
+BUILT_IN: dict[str, dict[str, Any]] = {
+    "zero2": _zero(2),
+    "zero3": _zero(3),
+    "zero3_offload": _zero(3, offload_optimizer=_ON_CPU, offload_param=_ON_CPU),
+}
+"""The configurations that have a name: optimizer and gradients spread over the processes, weights too with stage 3."""
+
+
+def end_of_process(code: int) -> None:
+    """Ends one of several processes once all have got here; gloo sometimes aborts at a normal exit."""
+    import torch.distributed
+
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or not torch.distributed.is_initialized():
+        return
+    if code == 0:
+        torch.distributed.barrier()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
+    """A configuration by name or from a file, made ready for this process.
 
     Raises:
         UserError: DeepSpeed is not installed, or the file is no JSON object.
     """
-    try:
-        configuration = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"trainer.deepspeed: {path} is no JSON file: {error}") from error
-    if not isinstance(configuration, dict):
-        raise UserError(f"trainer.deepspeed: {path} holds no JSON object")
+    configuration = copy.deepcopy(BUILT_IN[name]) if name in BUILT_IN else _from_file(name)
     try:
         import deepspeed
     except ImportError as error:
@@ -47,6 +77,16 @@ def deepspeed_configuration(path: str, device: str) -> dict[str, Any]:
     if device == "cpu":
         # On a CPU Accelerate starts torch.distributed alone; ZeRO-3 would believe itself the only process.
         deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
+    return configuration
+
+
+def _from_file(path: str) -> dict[str, Any]:
+    try:
+        configuration = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"trainer.deepspeed: {path} is no JSON file: {error}") from error
+    if not isinstance(configuration, dict):
+        raise UserError(f"trainer.deepspeed: {path} holds no JSON object")
     return configuration
 
 

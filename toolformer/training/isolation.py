@@ -15,7 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from toolformer.training.data import IGNORED, PackedTexts, TokenizedTexts
+from toolformer.training.data import IGNORED, PackedTexts
+from toolformer.training.tokens import TokenizedTexts
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ _LEAK = 0.01
 class Collator:
     """Pads sequences on the right to one length; padding counts as one more document, which is no target.
 
-    Gives `input_ids`, `labels` [batch, tokens]; `position_ids` [batch, tokens] unless isolation is `single`;
+    Gives `input_ids`, `labels`, `kinds` [batch, tokens]; `position_ids` [batch, tokens] unless isolation is `single`;
     `attention_mask` [batch, 1, tokens, tokens] if isolation is `mask`. A causal model's real tokens never see
     padding on their right, so that no mask is needed for it.
     """
@@ -61,6 +62,7 @@ class Collator:
             "input_ids": torch.full(shape, self.pad_id),
             "labels": torch.full(shape, IGNORED),
             "position_ids": torch.zeros(shape, dtype=torch.long),
+            "kinds": torch.zeros(shape, dtype=torch.long),
         }
         for row, sequence in enumerate(sequences):
             length = len(sequence["input_ids"])
@@ -109,13 +111,13 @@ def _isolates(model: Any, isolation: Isolation) -> bool:
     first, second = 6, 5
     vocabulary = int(model.get_input_embeddings().weight.shape[0])
     ids = np.random.default_rng(0).integers(0, vocabulary, first + second).astype(np.int32)
-    documents = TokenizedTexts(ids, np.array([0, first, first + second]))
+    documents = TokenizedTexts(ids, np.array([0, first, first + second]), np.zeros(len(ids), dtype=np.int8))
     packed = PackedTexts(documents, [[(0, 0, first), (1, 0, second)]])[0]
     additive = getattr(model.config, "_attn_implementation", "eager") == "eager"
 
     def logits(way: Isolation, sequence: Mapping[str, torch.Tensor]) -> torch.Tensor:
         batch = Collator(0, way, additive=additive)([sequence])
-        del batch["labels"]
+        del batch["labels"], batch["kinds"]
         batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
         output: torch.Tensor = model(**batch, use_cache=False).logits[0, -second:].float()
         return output

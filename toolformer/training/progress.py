@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import resource
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -24,12 +27,15 @@ class Progress(TrainerCallback):
         together: int,
         on_log: Callable[[dict[str, float], int], None] | None,
         show: bool,
+        deadline: float = math.inf,
     ) -> None:
         self.training = training
         self.batch_size = batch_size
         self.together = together
         self.report = on_log
         self.show = show
+        self.deadline = deadline
+        """When training ends whatever is left, in seconds of time.monotonic."""
         self.bar: tqdm[Any] | None = None
         self.evaluation_bar: tqdm[Any] | None = None
         self.shown: dict[str, str] = {}
@@ -78,9 +84,11 @@ class Progress(TrainerCallback):
             sequences - self.batch_size
         )
         self._advance(sequences)
-        if state.global_step >= state.max_steps:
+        if state.global_step >= state.max_steps or time.monotonic() > self.deadline:
             control.should_log = True
+            control.should_evaluate = True
             control.should_save = False
+            control.should_training_stop = True
 
     def on_log(
         self,
@@ -94,7 +102,9 @@ class Progress(TrainerCallback):
         logs = logs or {}
         metrics: dict[str, float] = {}
         if "loss" in logs:
-            metrics = {key: float(logs[key]) for key in ("loss", "learning_rate", "grad_norm") if key in logs}
+            names = ("loss", "learning_rate", "grad_norm", "perplexity_texts", "perplexity_calls")
+            metrics = {key: float(logs[key]) for key in names if key in logs}
+            metrics["memory_gib"] = _memory() / 2**30
             metrics["tokens_per_second"] = self.tokens / max(self.seconds, 1e-9)
             self.seconds, self.tokens = 0.0, 0
             if not math.isfinite(metrics["loss"]):
@@ -149,3 +159,13 @@ class Progress(TrainerCallback):
     def _advance(self, sequences: int) -> None:
         if self.bar is not None:
             self.bar.update(self.training.tokens_before(sequences) - self.bar.n)
+
+
+def _memory() -> float:
+    """The most memory held so far, in bytes: of the GPU, or of the process."""
+    if torch.cuda.is_available():
+        return float(torch.cuda.max_memory_allocated())
+    # Linux counts kilobytes, macOS bytes.
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (
+        1 if sys.platform == "darwin" else 1024
+    )

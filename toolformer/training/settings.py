@@ -11,6 +11,8 @@ from toolformer.errors import UserError
 
 DTYPES = ("auto", "float32", "bfloat16")
 SCHEDULES = ("constant", "linear", "cosine")
+DEEPSPEED = ("zero2", "zero3", "zero3_offload")
+"""Configurations by name (see distributed.py)."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,20 @@ class TrainingSettings:
     """Of the matrix products; weights and optimizer stay float32. auto: bfloat16 where it is native."""
     device: str = "auto"
     """auto, cpu or cuda."""
+    compile: bool = False
+    """torch.compile: faster steps after a minute or two; needs a C++ compiler on a CPU."""
+    train_on_results: bool = True
+    """Whether results, which decoding inserts, are targets too: the paper's loss is that of all tokens."""
+    early_stopping: int | None = None
+    """Held-out perplexities without a better one after which training ends."""
+    max_hours: float | None = None
+    """Training ends after this time, counted over all interruptions, with the best model so far."""
+    lora_rank: int | None = None
+    """Rank of LoRA adapters that are trained instead of all weights; they are merged into the saved model."""
+    lora_alpha: int | None = None
+    """Their scale is alpha / rank; None: twice the rank."""
     deepspeed: str | None = None
-    """Path of a DeepSpeed configuration file (JSON)."""
+    """zero2, zero3, zero3_offload, or the path of a DeepSpeed configuration file (JSON)."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -64,7 +78,7 @@ class TrainingSettings:
             "log_every",
         ):
             _require(getattr(self, name) > 0, name, f"is {getattr(self, name)}; it must be above 0")
-        for name in ("max_steps", "epochs"):
+        for name in ("max_steps", "epochs", "early_stopping", "max_hours", "lora_rank", "lora_alpha"):
             _require(getattr(self, name) is None or getattr(self, name) > 0, name, "must be above 0, or null")
         for name in ("weight_decay", "max_grad_norm", "seed"):
             _require(getattr(self, name) >= 0, name, f"is {getattr(self, name)}; it must not be negative")
@@ -88,12 +102,18 @@ class TrainingSettings:
             _require(value in allowed, name, f"is {value!r}; it is one of {', '.join(allowed)}")
         known = self.device in ("auto", "cpu") or self.device.startswith("cuda")
         _require(known, "device", f"is {self.device!r}; it is auto, cpu or cuda")
-        if self.deepspeed is not None:
+        if self.deepspeed is not None and self.deepspeed not in DEEPSPEED:
             _require(
                 Path(self.deepspeed).is_file(),
                 "deepspeed",
-                f"names {self.deepspeed}, and there is no such file",
+                f"is {self.deepspeed}; it is one of {', '.join(DEEPSPEED)}, or a file, and there is no such file",
             )
+        _require(
+            self.lora_rank is None or self.deepspeed is None or "zero3" not in self.deepspeed,
+            "lora_rank",
+            "and ZeRO-3 do not go together, for no process holds the weights that adapters are merged into;"
+            " choose deepspeed=zero2",
+        )
 
     def accumulation(self, processes: int) -> int:
         """Micro batches of one optimizer step in each process.
@@ -144,6 +164,8 @@ class TrainingSettings:
             "log_every",
             "micro_batch_size",
             "gradient_checkpointing",
+            "compile",
+            "max_hours",
         }
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out}
 

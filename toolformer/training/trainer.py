@@ -30,12 +30,13 @@ from transformers import logging as transformers_logging
 
 from toolformer.errors import UserError
 from toolformer.language_model import choose_device, locate, native_bfloat16
-from toolformer.training import checkpoints
-from toolformer.training.data import IGNORED, PackedTexts, document_order, single, stream, tokenize, whole
+from toolformer.training import checkpoints, lora
+from toolformer.training.data import IGNORED, PackedTexts, document_order, single, stream, whole
 from toolformer.training.distributed import deepspeed_configuration
 from toolformer.training.isolation import choose_isolation, collator
 from toolformer.training.progress import Progress
 from toolformer.training.settings import TrainingResult, TrainingSettings
+from toolformer.training.tokens import TEXT, AnnotatedText, tokenize
 
 OnLog = Callable[[dict[str, float], int], None]
 
@@ -45,7 +46,7 @@ _TOKENS_PER_LOSS = 512
 
 def train(
     model_path: str | Path,
-    texts: Sequence[str],
+    texts: Sequence[str | AnnotatedText],
     heldout: Sequence[str],
     settings: TrainingSettings,
     output_dir: Path,
@@ -60,10 +61,11 @@ def train(
 
     Args:
         model_path: hub name or folder of a causal LM.
-        texts: what is trained on, C* or C.
+        texts: what is trained on, C* (texts with calls) or C (plain ones).
         heldout: plain texts whose perplexity chooses the checkpoint.
-        on_log: given metrics and the step: `loss` (nats per token), `learning_rate`, `grad_norm`,
-            `tokens_per_second`, `heldout_perplexity`. Called in the main process only.
+        on_log: given metrics and the step: `loss` (nats per token), `perplexity_texts` and `perplexity_calls` (of
+            the texts' own tokens and of the calls', as trained on), `learning_rate`, `grad_norm`,
+            `tokens_per_second`, `memory_gib`, `heldout_perplexity`. Called in the main process only.
         progress: whether to draw progress bars on stderr.
 
     Raises:
@@ -75,7 +77,8 @@ def train(
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     accumulation = settings.accumulation(processes)
     deciding = settings.deciding() | {"model": str(model_path), "processes": processes}
-    run = checkpoints.fingerprint(deciding, texts, heldout)
+    written = [text if isinstance(text, str) else text.written for text in texts]
+    run = checkpoints.fingerprint(deciding, written, heldout)
     if finished := _finished(output_dir, run):
         return finished
     folder = output_dir / "checkpoints"
@@ -92,7 +95,11 @@ def train(
     order = document_order(len(documents), settings.seed, settings.epochs)
     limit = settings.max_steps * settings.batch_size if settings.max_steps else None
     layout = single if isolation == "single" else stream
-    training = PackedTexts(documents, layout(documents.lengths, order, settings.sequence_length, limit))
+    training = PackedTexts(
+        documents,
+        layout(documents.lengths, order, settings.sequence_length, limit),
+        settings.train_on_results,
+    )
     evaluated = tokenize(heldout, tokenizer)
     size = settings.sequence_length
     one_each = isolation == "single"
@@ -105,6 +112,10 @@ def train(
     if not training.targets or not evaluation.targets:
         raise UserError("training: the texts have no token to predict; give longer texts")
     arguments.max_steps = math.ceil(len(training) / settings.batch_size)
+    if settings.lora_rank:
+        model = lora.with_adapters(model, settings.lora_rank, settings.lora_alpha)
+        if settings.gradient_checkpointing:
+            model.enable_input_require_grads()
 
     before = checkpoints.read_json(resume[0] / checkpoints.MARK) or {} if resume else {}
     trainer = _Trainer(
@@ -121,8 +132,9 @@ def train(
         compute_metrics=_perplexity,
     )
     trainer.remove_callback(PrinterCallback)
+    deadline = trainer.started + 3600 * settings.max_hours if settings.max_hours else math.inf
     recorder = Progress(
-        training, settings.batch_size, settings.micro_batch_size * processes, on_log, progress
+        training, settings.batch_size, settings.micro_batch_size * processes, on_log, progress, deadline
     )
     trainer.add_callback(recorder)
     try:
@@ -154,6 +166,8 @@ class _Trainer(Trainer):
         self.checkpoints = output_dir / "checkpoints"
         # Read once: every process must decide alike whether a model is better.
         self.best = checkpoints.best_record(output_dir, run)
+        # Summed loss in nats and number of targets since the last log, [texts or calls, 2].
+        self.sums = torch.zeros(2, 2, dtype=torch.float64)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """Held-out perplexity; a model that is better than those before it is kept."""
@@ -162,7 +176,41 @@ class _Trainer(Trainer):
         if step > 0 and perplexity < self.best.get("heldout_perplexity", math.inf):
             self.best = {"run": self.run, "step": step, "heldout_perplexity": perplexity}
             self._keep_best()
+        if self.settings.early_stopping:
+            since = [
+                e
+                for e in self.state.log_history
+                if "eval_perplexity" in e and e["step"] > self.best.get("step", 0)
+            ]
+            self.control.should_training_stop |= len(since) >= self.settings.early_stopping
         return metrics
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """The mean loss of all targets; beside it, what texts and calls each contributed is summed up."""
+        kinds = inputs.pop("kinds")[:, 1:]
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        with torch.no_grad():
+            losses, targets = _losses(outputs.logits, inputs["labels"]), inputs["labels"][:, 1:]
+            for row, of_row in enumerate((kinds == TEXT, kinds != TEXT)):
+                wanted = of_row & (targets != IGNORED)
+                self.sums[row] += torch.stack([losses[wanted].double().sum(), wanted.sum().double()]).cpu()
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Adds the perplexities of texts and of calls to the logs of a training step."""
+        if "loss" in logs:
+            sums = self.accelerator.reduce(self.sums.to(self.args.device), reduction="sum").cpu()
+            self.sums.zero_()
+            for name, (total, count) in zip(("texts", "calls"), sums.tolist(), strict=True):
+                if count:
+                    logs[f"perplexity_{name}"] = math.exp(min(total / count, 700.0))
+        super().log(logs, start_time)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
         """Linear warm-up and what the settings say comes after it."""
@@ -183,19 +231,12 @@ class _Trainer(Trainer):
         """Per sequence: summed loss in nats and number of targets, [sequences, 2]."""
         inputs = self._prepare_inputs(inputs)
         labels = inputs.pop("labels")
+        inputs.pop("kinds")
         with self.compute_loss_context_manager():
             logits = model(**inputs).logits
-        rows = []
-        for sequence, targets in zip(logits[:, :-1], labels[:, 1:], strict=True):
-            total = torch.zeros((), dtype=torch.float64, device=labels.device)
-            for part, wanted in zip(
-                sequence.split(_TOKENS_PER_LOSS), targets.split(_TOKENS_PER_LOSS), strict=True
-            ):
-                total += torch.nn.functional.cross_entropy(
-                    part.float(), wanted, ignore_index=IGNORED, reduction="sum"
-                ).double()
-            rows.append(torch.stack([total, (targets != IGNORED).sum().double()]))
-        return None, torch.stack(rows), labels
+        losses, targets = _losses(logits, labels), labels[:, 1:] != IGNORED
+        rows = torch.stack([losses.double().sum(1), targets.sum(1).double()], dim=1)
+        return None, rows, labels
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         checkpoint = self.checkpoints / f"checkpoint-{self.state.global_step}"
@@ -211,7 +252,13 @@ class _Trainer(Trainer):
         with checkpoints.saving(self.folder, partial):
             # The Trainer switched the cache off; a model that generates wants it.
             self.model_config.use_cache = self.model_use_cache
-            self.save_model(str(partial), _internal_call=True)
+            if lora.is_adapted(self.model):
+                if self.is_world_process_zero():
+                    inner, weights = lora.merged(self.model)
+                    inner.save_pretrained(str(partial), state_dict=weights)
+                    cast(Any, self.processing_class).save_pretrained(str(partial))
+            else:
+                self.save_model(str(partial), _internal_call=True)
             self.model_config.use_cache = False
             if self.is_world_process_zero():
                 (partial / "training_args.bin").unlink(missing_ok=True)
@@ -246,6 +293,22 @@ class _Trainer(Trainer):
         return result
 
 
+@torch.no_grad()
+def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """[sequences, tokens - 1]: the loss of each target in nats, 0 where there is none; a part in float32 at a time."""
+    parts = [
+        torch.nn.functional.cross_entropy(
+            part.float().transpose(1, 2), wanted, ignore_index=IGNORED, reduction="none"
+        )
+        for part, wanted in zip(
+            logits[:, :-1].split(_TOKENS_PER_LOSS, dim=1),
+            labels[:, 1:].split(_TOKENS_PER_LOSS, dim=1),
+            strict=True,
+        )
+    ]
+    return torch.cat(parts, dim=1)
+
+
 def _finished(output_dir: Path, run: str) -> TrainingResult | None:
     model = output_dir / "model"
     if not model.exists():
@@ -277,6 +340,7 @@ def _arguments(settings: TrainingSettings, folder: Path, accumulation: int, fres
         per_device_eval_batch_size=settings.micro_batch_size,
         gradient_accumulation_steps=accumulation,
         activation_checkpointing=settings.gradient_checkpointing,
+        torch_compile=settings.compile,
         optim="adamw_torch" if settings.deepspeed else "adamw_torch_fused",
         learning_rate=settings.learning_rate,
         weight_decay=settings.weight_decay,

@@ -1,0 +1,130 @@
+"""LAMA (paper, section 4.2.1): `id, family, text, answers`, `family` the relation and `text` a statement up to its mask.
+
+Kept are statements whose mask is last but for closing punctuation, so that a model reading left to right can
+complete them. Google-RE and T-REx facts are put into LAMA's templates, as LAMA itself evaluates them; the Wikipedia
+sentences that come with them (evidence) are not used. A fact counts once, however many sentences it has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from benchmarks.loaders.sources import (
+    Placed,
+    Row,
+    Splits,
+    as_splits,
+    collect,
+    data_folder,
+    from_hub,
+    read_lines,
+    text_of,
+    texts_of,
+)
+from toolformer.errors import UserError
+
+MASK = "[MASK]"
+NOT_LAST = "mask not last"
+
+TEMPLATES = {
+    "place_of_birth": "[X] was born in [Y] .",
+    "date_of_birth": "[X] (born [Y]).",
+    "place_of_death": "[X] died in [Y] .",
+}
+"""LAMA's templates of Google-RE (its scripts/run_experiments.py); T-REx brings its own in the data."""
+
+_CLOSING = r"[\s.,;:!?\u2026)\]}\"'\u2019\u201d\u00bb]*"
+
+
+def squad(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:
+    """LAMA SQuAD: 305 statements written from questions of SQuAD."""
+    folder = data_folder(metadata)
+    rows = read_lines(folder, "lama_squad", "lama/squad") if folder else from_hub("lama_squad", hub)
+
+    def make(row: Row, place: str) -> Row | str:
+        # The hub's copy has a row a sentence. No statement of the published set has more than one.
+        sentences = [text_of(row, "masked_sentence", place)] if "masked_sentence" in row else None
+        sentences = sentences or texts_of(row, "masked_sentences", place)
+        return _statement(row, place, " ".join(sentences), row.get("id"), "squad")
+
+    return as_splits("lama_squad", collect("lama_squad", rows, make, published_rows), metadata)
+
+
+def google_re(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:
+    """LAMA Google-RE: 5,528 facts of three relations, as their templates."""
+    folder = data_folder(metadata)
+    rows: Iterable[Placed]
+    if folder:
+        rows = read_lines(folder, "lama_google_re", "lama/google_re")
+    else:
+        rows = _facts(from_hub("lama_google_re", hub), "pred")
+
+    def make(row: Row, place: str) -> Row | str:
+        predicate = text_of(row, "pred", place)
+        relation = next((name for name in TEMPLATES if name in predicate), None)
+        if relation is None:
+            raise UserError(
+                f"{place}: field `pred` is {predicate!r}, none of {', '.join(TEMPLATES)}; mend the row"
+            )
+        statement = _filled(TEMPLATES[relation], text_of(row, "sub_label", place))
+        return _statement(row, place, statement, row.get("uuid"), relation)
+
+    documents = collect("lama_google_re", rows, make, published_rows)
+    return as_splits("lama_google_re", documents, metadata, by="family")
+
+
+def trex(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:
+    """LAMA T-REx: 34,039 facts of 41 relations, as their templates; the hub's copy has a row an evidence."""
+    folder = data_folder(metadata)
+    rows: Iterable[Placed]
+    if folder:
+        name, rows = "relation", read_lines(folder, "lama_trex", "lama/trex")
+    else:
+        name = "predicate_id"
+        needed = (name, "uuid", "sub_label", "obj_label", "template")
+        rows = _facts(from_hub("lama_trex", hub, needed), name)
+
+    def make(row: Row, place: str) -> Row | str:
+        relation = text_of(row, name, place)
+        statement = _filled(text_of(row, "template", place), text_of(row, "sub_label", place))
+        identity = row.get("uuid") or f"{relation} {row['sub_label']}"
+        return _statement(row, place, statement, identity, relation)
+
+    documents = collect("lama_trex", rows, make, published_rows)
+    return as_splits("lama_trex", documents, metadata, by="family")
+
+
+def until_mask(statement: str, mask: str = MASK) -> str | None:
+    """The text before a mask that is last but for closing punctuation, without trailing blanks; None where it is not.
+
+    >>> until_mask("Ada was born in [MASK] ."), until_mask("Ada (born [MASK])."), until_mask("Ada is [MASK] citizen .")
+    ('Ada was born in', 'Ada (born', None)
+
+    Of several masks the last one counts, the others stay (three statements of LAMA SQuAD have two).
+    """
+    before, found, after = statement.rpartition(mask)
+    return before.rstrip() if found and re.fullmatch(_CLOSING, after) else None
+
+
+def _filled(template: str, subject: str) -> str:
+    # The subject last, so that nothing in it is taken for a slot.
+    return template.replace("[Y]", MASK).replace("[X]", subject)
+
+
+def _statement(row: Row, place: str, statement: str, identity: Any, family: str) -> Row | str:
+    answer = text_of(row, "obj_label", place)
+    text = until_mask(statement)
+    # A statement that begins with its mask leaves nothing to complete.
+    return {"id": identity, "family": family, "text": text, "answers": [answer]} if text else NOT_LAST
+
+
+def _facts(rows: Iterable[Placed], relation: str) -> Iterator[Placed]:
+    """The first row of every fact, told by relation and uuid."""
+    seen: set[tuple[str, str]] = set()
+    for place, row in rows:
+        key = (text_of(row, relation, place), text_of(row, "uuid", place))
+        if key not in seen:
+            seen.add(key)
+            yield place, row

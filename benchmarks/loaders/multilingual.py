@@ -1,0 +1,122 @@
+"""MLQA, and XQuAD in MLQA's setting (paper, section 4.2.4): `id, context, question, answers`.
+
+Context and answers are English, the question is in another language; in the all-English variant it is English too.
+The same id is the same question in every language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.loaders.sources import (
+    Placed,
+    Row,
+    Splits,
+    as_splits,
+    collect,
+    data_folder,
+    distinct,
+    find_file,
+    from_hub,
+    objects_of,
+    read_document,
+    read_lines,
+    text_of,
+    texts_of,
+    value_of,
+)
+
+MLQA_FOLDERS = ("mlqa", "mlqa/test", "MLQA_V1/test")
+"""Where MLQA's own files may stand under data_dir; the last is how its archive unpacks."""
+
+
+def mlqa(
+    question_language: str = "es",
+    questions_of: str | None = None,
+    hub: Row | None = None,
+    published_rows: int | None = None,
+    **metadata: Any,
+) -> Splits:
+    """MLQA's test part with English contexts.
+
+    `questions_of` keeps the questions that are also in that language's part, in its order: Table 6 compares "All En"
+    with each language on that language's questions.
+    """
+    name = "_".join(part for part in ("mlqa", question_language, questions_of) if part)
+    folder = data_folder(metadata)
+
+    def part(language: str) -> Iterator[Placed]:
+        if folder:
+            file = f"test-context-en-question-{language}.json"
+            names = [f"{place}/{file}{ending}" for place in MLQA_FOLDERS for ending in ("", ".gz")]
+            return squad_rows(find_file(folder, name, names))
+        return from_hub(name, {**hub, "config": f"mlqa.en.{language}"} if hub else None)
+
+    rows: Iterable[Placed] = part(question_language)
+    if questions_of:
+        rows = _joined(part(questions_of), rows, question=False)
+    return as_splits(name, collect(name, rows, _passage, published_rows), metadata)
+
+
+def xquad(
+    question_language: str = "es", hub: Row | None = None, published_rows: int | None = None, **metadata: Any
+) -> Splits:
+    """XQuAD: the English context and answers with the question in `question_language`, joined by id."""
+    name = f"xquad_{question_language}"
+    folder = data_folder(metadata)
+
+    def part(language: str) -> Iterator[Placed]:
+        if folder:
+            return read_lines(folder, name, f"xquad/{language}")
+        return from_hub(name, {**hub, "config": f"xquad.{language}"} if hub else None)
+
+    rows = part(question_language)
+    if question_language != "en":
+        rows = _joined(rows, part("en"), question=True)
+    return as_splits(name, collect(name, rows, _passage, published_rows), metadata)
+
+
+def squad_rows(path: Path) -> Iterator[Placed]:
+    """The questions of a file in SQuAD's layout: data, paragraphs, qas."""
+    for a, article in enumerate(objects_of(read_document(path), "data", str(path)), start=1):
+        place = f"{path}, article {a}"
+        for p, paragraph in enumerate(objects_of(article, "paragraphs", place), start=1):
+            place = f"{path}, article {a}, paragraph {p}"
+            context = text_of(paragraph, "context", place)
+            for q, question in enumerate(objects_of(paragraph, "qas", place), start=1):
+                yield f"{place}, question {q}", {**question, "context": context}
+
+
+def _joined(rows: Iterable[Placed], english: Iterable[Placed], question: bool) -> Iterator[Placed]:
+    """The English row of every row's id, with the row's own question where `question` is set."""
+    by_id = {text_of(row, "id", place): (place, row) for place, row in english}
+    for place, row in rows:
+        found = by_id.get(text_of(row, "id", place))
+        if found is None:
+            yield place, {"id": row["id"], "without": "no English row of this id"}
+        elif question:
+            yield place, {**found[1], "question": text_of(row, "question", place)}
+        else:
+            yield found
+
+
+def _passage(row: Row, place: str) -> Row | str:
+    if "without" in row:
+        return str(row["without"])
+    answers = value_of(row, "answers", place)
+    # A list of objects in the published files; the hub turns it into an object of lists.
+    if isinstance(answers, dict):
+        texts = texts_of(answers, "text", place)
+    else:
+        texts = [text_of(answer, "text", place) for answer in objects_of(row, "answers", place)]
+    found = distinct(texts)
+    if not found:
+        return "no answer"
+    return {
+        "id": text_of(row, "id", place),
+        "context": text_of(row, "context", place),
+        "question": text_of(row, "question", place),
+        "answers": found,
+    }

@@ -1,0 +1,68 @@
+"""WikiText and held-out texts (paper, section 4.3): `id, text`, a document a row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from benchmarks.loaders.sources import (
+    Row,
+    Splits,
+    as_splits,
+    collect,
+    data_folder,
+    from_hub,
+    read_lines,
+    text_of,
+)
+from toolformer.documents import JsonlCorpus, demo_corpus
+from toolformer.errors import UserError
+
+
+def heldout(heldout_path: str | None = None, **metadata: Any) -> Splits:
+    """Held-out texts: `id, text` of a JSON Lines file, or the held-out part of the demo corpus."""
+    documents = JsonlCorpus(heldout_path) if heldout_path else demo_corpus(split="heldout")
+    return as_splits("heldout_perplexity", [{"id": d.doc_id, "text": d.text} for d in documents], metadata)
+
+
+def wikitext(
+    wikitext: str | int = "2", hub: Row | None = None, published_rows: int | None = None, **metadata: Any
+) -> Splits:
+    """WikiText's raw test part, an article a row: `id, text` (as published) and `page`, the same text.
+
+    `wikitext` is 2 or 103 (their test parts are the same articles). `page` is what lm-eval's detokenizer
+    reads.
+    """
+    if str(wikitext) not in ("2", "103"):
+        raise UserError(f"wikitext is {wikitext!r}; it must be 2 or 103")
+    folder = data_folder(metadata)
+    if folder:
+        rows = read_lines(folder, f"wikitext{wikitext}", f"wikitext{wikitext}/test_raw")
+        articles = [text_of(row, "text", place) for place, row in rows]
+    else:
+        lines = from_hub("wikitext", {**hub, "config": f"wikitext-{wikitext}-raw-v1"} if hub else None)
+        articles = articles_of(text_of(row, "text", place) for place, row in lines)
+    made = [("", {"id": str(n), "text": text, "page": text}) for n, text in enumerate(articles)]
+    documents = collect("wikitext_perplexity", made, lambda row, _: row, published_rows)
+    return as_splits("wikitext_perplexity", documents, metadata)
+
+
+def articles_of(lines: Iterable[str]) -> list[str]:
+    """WikiText's lines as articles: one begins at a heading of the first level between blank lines.
+
+    Without the blank lines, broken formulas (" = 1 henry = ") would begin articles too.
+    """
+    whole = [line if line.endswith("\n") else line + "\n" for line in lines]
+    starts = [
+        n
+        for n, line in enumerate(whole)
+        if re.fullmatch(r" = [^=].* = \n", line)
+        and (n == 0 or not whole[n - 1].strip())
+        and (n + 1 == len(whole) or not whole[n + 1].strip())
+    ]
+    ends = [*starts[1:], len(whole)]
+    return [
+        "".join(whole[0 if n == 0 else start : end])
+        for n, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]

@@ -1,0 +1,232 @@
+"""Where rows come from (a data folder, the hub), and what becomes of them: read, kept, dropped by reason.
+
+A row comes with its place (file and line, or data set, split and number), so that a row of another schema can be
+named. Knows nothing of single benchmarks, prompts, models or scores.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from benchmarks import dateset as dateset_generator
+from toolformer.errors import UserError
+
+log = logging.getLogger(__name__)
+
+Row = dict[str, Any]
+Placed = tuple[str, Row]
+"""A row's place, for messages, and the row."""
+Splits = dict[str, datasets.Dataset]
+
+DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
+PARQUET_BRANCH = "refs/convert/parquet"
+"""Where the hub keeps a Parquet copy of data sets that have a loading script, a folder a configuration."""
+JSON_LINES = (".jsonl.gz", ".jsonl")
+
+
+# ------------------------------------------------------------------ folders
+
+
+def data_folder(metadata: Mapping[str, Any]) -> Path | None:
+    """The folder that `data_dir`, else the environment variable TOOLFORMER_DATA_DIR, names; None is the hub."""
+    given = metadata.get("data_dir") or os.environ.get(DATA_DIR_VARIABLE)
+    if not given:
+        return None
+    folder = Path(str(given)).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"data_dir: there is no folder {folder}; leave data_dir out to read from the hub")
+    return folder
+
+
+def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
+    """The first of `names` (relative to `folder`) that is there.
+
+    Raises:
+        UserError: none is; the message names the first.
+    """
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise UserError(f"data_dir: {folder} has no {benchmark}; expected the file {folder / names[0]}")
+
+
+def read_lines(
+    folder: Path, benchmark: str, name: str, endings: Sequence[str] = JSON_LINES
+) -> Iterator[Placed]:
+    """Rows of the JSON Lines file data_dir/<name><ending>, gzipped or not."""
+    path = find_file(folder, benchmark, [f"{name}{ending}" for ending in endings])
+    for number, line in enumerate(_text(path), start=1):
+        if not line.strip():
+            continue
+        place = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError:
+            raise UserError(f"{place}: malformed JSON; mend the row") from None
+        if not isinstance(row, dict):
+            raise UserError(f"{place}: not a JSON object; mend the row")
+        yield place, row
+
+
+def read_document(path: Path) -> Row:
+    """A file that is one JSON object."""
+    try:
+        found = json.loads("".join(_text(path)))
+    except ValueError:
+        raise UserError(f"{path}: malformed JSON; write the file again") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: not a JSON object; write the file again")
+    return found
+
+
+def _text(path: Path) -> Iterator[str]:
+    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as lines:
+            yield from lines
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise UserError(f"{path}: the file cannot be read ({error}); write it again") from error
+
+
+# ---------------------------------------------------------------------- hub
+
+
+def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[str] = ()) -> Iterator[Placed]:
+    """Rows of a data set on the hub, `hub` being the pin in the task's YAML (metadata.hub).
+
+    Its keys are `path`, `config`, `split` (one or a list), `revision`, and `data_files` where `path` is a format.
+    On the branch of Parquet copies a configuration is a folder. `columns` reads these only, where all are there.
+
+    Raises:
+        UserError: no pin, or the hub does not give the data.
+    """
+    if not hub or not hub.get("path") or not hub.get("split"):
+        raise UserError(f"{benchmark}: no data_dir, and metadata.hub of the task names no path and split")
+    options = {key: value for key, value in hub.items() if key not in ("path", "config", "split")}
+    if hub.get("config"):
+        options["data_dir" if hub.get("revision") == PARQUET_BRANCH else "name"] = hub["config"]
+    splits = [hub["split"]] if isinstance(hub["split"], str) else hub["split"]
+    for split in splits:
+        try:
+            loaded = datasets.load_dataset(hub["path"], split=split, **options)
+        # The hub client raises a dozen types, from its own to those of the HTTP library, for "not there".
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0][:160]
+            raise UserError(
+                f"{benchmark}: {hub['path']} cannot be read from the hub ({reason}); "
+                f"set data_dir to a folder that holds the benchmark"
+            ) from error
+        if set(columns) <= set(loaded.column_names):
+            loaded = loaded.select_columns(list(columns)) if columns else loaded
+        for number, row in enumerate(loaded):
+            yield f"{hub['path']}, {split}, row {number}", dict(row)
+
+
+# ------------------------------------------------------------------- fields
+
+
+def text_of(row: Mapping[str, Any], name: str, place: str) -> str:
+    """The text in a field.
+
+    Raises:
+        UserError: there is none; the message names place and field.
+    """
+    value = row.get(name)
+    if not isinstance(value, str):
+        raise UserError(f"{place}: no text in field `{name}`{_fields(row, name)}; mend the row")
+    return value
+
+
+def texts_of(row: Mapping[str, Any], name: str, place: str) -> list[str]:
+    """The texts in a field that is a list of them; raises as `text_of` does."""
+    value = row.get(name)
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+        raise UserError(f"{place}: no list of texts in field `{name}`{_fields(row, name)}; mend the row")
+    return list(value)
+
+
+def objects_of(row: Mapping[str, Any], name: str, place: str) -> list[Row]:
+    """The objects in a field that is a list of them; raises as `text_of` does."""
+    value = row.get(name)
+    if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
+        raise UserError(f"{place}: no list of objects in field `{name}`{_fields(row, name)}; mend the row")
+    return [dict(one) for one in value]
+
+
+def value_of(row: Mapping[str, Any], name: str, place: str) -> Any:
+    """Whatever is in a field, null included; raises as `text_of` does where the row has no such field."""
+    if name not in row:
+        raise UserError(f"{place}: no field `{name}`{_fields(row, name)}; mend the row")
+    return row[name]
+
+
+def _fields(row: Mapping[str, Any], name: str) -> str:
+    return "" if name in row else f" (the row has {', '.join(map(str, row)) or 'no fields'})"
+
+
+def distinct(texts: Iterable[str]) -> list[str]:
+    """The texts that are not blank, each once, in their order."""
+    return list(dict.fromkeys(text for text in texts if text.strip()))
+
+
+# ---------------------------------------------------------------- documents
+
+
+def collect(
+    benchmark: str,
+    rows: Iterable[Placed],
+    make: Callable[[Row, str], Row | str],
+    published_rows: int | None = None,
+) -> list[Row]:
+    """The documents that `make` makes of the rows; where it returns a text, that is why the row is dropped.
+
+    What was read, kept and dropped by reason is logged, and a number of rows that is not the published one is
+    warned of in one line. Ids are made unique.
+    """
+    kept: list[Row] = []
+    dropped: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+    total = 0
+    for place, row in rows:
+        total += 1
+        made = make(row, place)
+        if isinstance(made, str):
+            dropped[made] += 1
+            continue
+        identity = str(total if made.get("id") in (None, "") else made["id"])
+        seen[identity] += 1
+        made["id"] = identity if seen[identity] == 1 else f"{identity}#{seen[identity]}"
+        kept.append(made)
+    log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), dict(dropped) or "none")
+    if published_rows is not None and total != published_rows:
+        log.warning("%s: %d rows read, but the published set has %d", benchmark, total, published_rows)
+    return kept
+
+
+def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str | None = None) -> Splits:
+    """The rows, or their seeded subset (in proportion to the values of the field `by`), as the split `test`."""
+    key = (
+        "perplexity_subset" if name.endswith("_perplexity") and "perplexity_subset" in metadata else "subset"
+    )
+    size = metadata.get(key)
+    if size is not None:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise UserError(f"benchmarks: {key} is {size!r}; it must be a whole number of at least 1")
+        chosen = dateset_generator.subset(rows, size, int(metadata.get("seed") or 0), by)
+        log.info("%s: %d of %d rows (subset)", name, len(chosen), len(rows))
+        rows = chosen
+    if not rows:
+        raise UserError(
+            f"{name}: no documents are left to evaluate; check data_dir or the file it is read from"
+        )
+    return {"test": datasets.Dataset.from_list(rows)}

@@ -1,0 +1,66 @@
+"""TempLAMA and Dateset (paper, section 4.2.5): documents with the `current_date` that the calendar answers with."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from benchmarks import dateset as dateset_generator
+from benchmarks.loaders.lama import NOT_LAST, until_mask
+from benchmarks.loaders.sources import (
+    Row,
+    Splits,
+    as_splits,
+    collect,
+    data_folder,
+    distinct,
+    from_hub,
+    objects_of,
+    read_lines,
+    text_of,
+    value_of,
+)
+from toolformer.errors import UserError
+
+MIDDLE_OF_THE_YEAR = "07-01"
+"""Month and day of a query of which only the year is known."""
+
+
+def dateset(dateset_seed: int = 0, **metadata: Any) -> Splits:
+    """Dateset, generated: `id, family, question, answers, current_date` (see benchmarks/dateset.py)."""
+    return as_splits("dateset", dateset_generator.generate(int(dateset_seed)), metadata, by="family")
+
+
+def templama(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:
+    """TempLAMA's test part: `id, family, text, answers, current_date`.
+
+    As in LAMA, `family` is the relation, and queries whose slot `_X_` is last are kept. The year of a query is not in
+    its text: it is what the calendar tells.
+    """
+    folder = data_folder(metadata)
+    if folder:
+        endings = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
+        rows = read_lines(folder, "templama", "templama/test", endings)
+    else:
+        rows = from_hub("templama", hub)
+
+    def make(row: Row, place: str) -> Row | str:
+        year = str(value_of(row, "date", place))
+        if not re.fullmatch(r"\d{4}", year):
+            raise UserError(f"{place}: field `date` is {year!r}, not a year; mend the row")
+        answers = [text_of(answer, "name", place) for answer in objects_of(row, "answer", place)]
+        text = until_mask(text_of(row, "query", place), "_X_")
+        if not text:
+            return NOT_LAST
+        if not distinct(answers):
+            return "no answer"
+        return {
+            "id": text_of(row, "id", place),
+            "family": text_of(row, "relation", place),
+            "text": text,
+            "answers": distinct(answers),
+            "current_date": f"{year}-{MIDDLE_OF_THE_YEAR}",
+        }
+
+    documents = collect("templama", rows, make, published_rows)
+    return as_splits("templama", documents, metadata, by="family")

@@ -1,0 +1,154 @@
+"""How fast packed training is, in one run on the same documents and the same model.
+
+    python -m benchmarks.speed.train [documents=48] [model=smollm2] [sequence_length=1024] [micro_batch=1]
+
+The product packs the demo corpus into full sequences; beside it the stock Trainer of Transformers pads as many
+documents to the longest of their micro batch, the micro batches holding about as many tokens. Both do forward,
+backward and optimizer steps over all documents once; loading, evaluation and saving are not counted. Prints a table,
+and its ratios as one JSON object on the last line: `speedup_vs_padded` (text tokens a second), and
+`train_share_of_matmul_peak` (model FLOPs of the text tokens, backward counted twice the forward pass, over the time).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from benchmarks.speed.annotate import matmul_peak, model_flops
+from benchmarks.speed.machine import machine
+from toolformer.documents import demo_corpus
+from toolformer.errors import UserError
+from toolformer.language_model import LanguageModel, choose_device, choose_dtype, locate
+from toolformer.training.settings import TrainingSettings
+from toolformer.training.trainer import train
+
+
+@dataclass
+class Timing:
+    """Seconds of the steps, and the texts' tokens in them."""
+
+    seconds: float
+    tokens: int
+
+    @property
+    def rate(self) -> float:
+        return self.tokens / self.seconds
+
+
+class _Clock(TrainerCallback):
+    """Adds up the time of the steps."""
+
+    def __init__(self) -> None:
+        self.seconds = self.began = 0.0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.began = time.perf_counter()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.seconds += time.perf_counter() - self.began
+
+
+def packed(model: str, texts: Sequence[str], length: int, micro_batch: int) -> Timing:
+    """The product."""
+    rates: list[dict[str, float]] = []
+    settings = TrainingSettings(
+        max_steps=None, epochs=1, batch_size=4 * micro_batch, micro_batch_size=micro_batch, sequence_length=length,
+        eval_every=10_000, save_every=0, log_every=1, warmup_ratio=0.0,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        result = train(
+            model, texts, texts[:1], settings, Path(folder), lambda m, _: rates.append(m), progress=False
+        )
+    # Each log holds the speed of its step, and all steps but the last are equally long.
+    speeds = [one["tokens_per_second"] for one in rates if "tokens_per_second" in one]
+    full = 4 * micro_batch * length
+    steps = [full] * (len(speeds) - 1) + [result.tokens - full * (len(speeds) - 1)]
+    return Timing(sum(tokens / speed for tokens, speed in zip(steps, speeds, strict=True)), result.tokens)
+
+
+def padded(model: str, texts: Sequence[str], micro_batch: int) -> Timing:
+    """The stock Trainer on one document a row, padded to the longest of the micro batch."""
+    location = locate(model)
+    tokenizer = AutoTokenizer.from_pretrained(location)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    network = cast(Any, AutoModelForCausalLM.from_pretrained(location, dtype=torch.float32))
+    rows = [{"input_ids": tokenizer(text).input_ids + [tokenizer.eos_token_id]} for text in texts]
+    device = choose_device()
+    clock = _Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=4, num_train_epochs=1,
+            learning_rate=1e-5, report_to="none", save_strategy="no", disable_tqdm=True, use_cpu=device == "cpu",
+            bf16=choose_dtype("auto", device) is torch.bfloat16, dataloader_pin_memory=False,
+        )  # fmt: skip
+        collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+        trainer = Trainer(network, arguments, collator, cast(Any, rows), callbacks=[clock])
+        trainer.train()
+    return Timing(clock.seconds, sum(len(row["input_ids"]) for row in rows))
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = {"documents": "48", "model": "smollm2", "sequence_length": "1024", "micro_batch": "1"}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if key not in options or not equals:
+            raise UserError(
+                f"unknown argument {argument!r}; known are {', '.join(f'{name}=...' for name in options)}"
+            )
+        options[key] = value
+    texts = [document.text for document in demo_corpus("train")][: int(options["documents"])]
+    model, length, micro_batch = (
+        options["model"],
+        int(options["sequence_length"]),
+        int(options["micro_batch"]),
+    )
+    language_model = LanguageModel.from_pretrained(model)
+    mean = sum(len(language_model.encode(text)) for text in texts) / len(texts)
+    rows = max(1, round(length * micro_batch / mean))
+    per_token = model_flops(language_model, round(mean), round(mean)) / round(mean)
+    peak = matmul_peak(language_model.dtype, language_model.device)
+    del language_model
+    timings = {
+        "packed": packed(model, texts, length, micro_batch),
+        "padded": padded(model, texts, rows),
+    }
+    fast = timings["packed"]
+    ratios = {
+        "speedup_vs_padded": round(fast.rate / timings["padded"].rate, 2),
+        "train_share_of_matmul_peak": round(3 * per_token * fast.tokens / fast.seconds / peak, 3),
+    }
+    table = Table(title=f"{len(texts)} documents of {mean:.0f} tokens, {model}, sequences of {length}")
+    for column in ("", "rows a micro batch", "seconds", "tokens", "tokens/s"):
+        table.add_column(column, justify="right" if column else "left")
+    for (name, one), size in zip(timings.items(), (micro_batch, rows), strict=True):
+        table.add_row(name, str(size), f"{one.seconds:.1f}", str(one.tokens), f"{one.rate:.1f}")
+    console = Console()
+    console.print(table)
+    console.print(f"matmul peak {peak / 1e9:.0f} GFLOP/s; {machine()}")
+    print(json.dumps(ratios))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        print(f"benchmarks.speed.train: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,59 @@
+"""A task's figures, against samples counted by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.figures import figures, speed
+from benchmarks.metrics import Interval
+from benchmarks.suite import TaskResult
+
+
+def sample(score: float, tool: str | None = None, failed: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"score": score, "tool": tool, "failed": failed, "tokens": 10, "seconds": 0.5, **more}
+
+
+def result(samples: list[dict[str, Any]], **others: Interval) -> TaskResult:
+    return TaskResult("svamp", Interval(40.0, 10.0, 70.0, len(samples)), [], samples, others)
+
+
+def test_scores_with_and_without_a_call() -> None:
+    samples = [
+        sample(100, "Calculator"),
+        sample(0, "Calculator"),
+        sample(100, "Calendar"),
+        sample(0),
+        sample(0, failed="malformed call"),
+    ]
+    found = figures(result(samples), {"Calculator": "calculator"})
+    assert found == {
+        "score": 40.0, "ci_low": 10.0, "ci_high": 70.0, "n": 5,
+        "seconds": 2.5, "examples_per_second": 2.0, "tokens_per_second": 20.0,
+        "call_share": 0.6, "n_ac": 3, "n_nc": 2, "score_ac": pytest.approx(200 / 3), "score_nc": 0.0,
+        "call_share/calculator": 0.4, "n_ac/calculator": 2, "score_ac/calculator": 50.0,
+        "call_share/Calendar": 0.2, "n_ac/Calendar": 1, "score_ac/Calendar": 100.0,
+        "failed_share": 0.2, "n_failed": 1, "n_failed/malformed call": 1,
+    }  # fmt: skip
+
+
+def test_what_there_is_none_of_has_no_score() -> None:
+    found = figures(result([sample(0, tokens=None, seconds=None)]))
+    assert found["n_ac"] == 0 and "score_ac" not in found and found["score_nc"] == 0.0
+    assert "seconds" not in found and "tokens_per_second" not in found
+
+
+def test_perplexities_have_no_calls() -> None:
+    rows = [{"tokens": 30, "seconds": 0.25, "log_likelihood": -3.0}]
+    found = figures(result(rows, word_perplexity=Interval(9.0, 8.0, 10.0, 1)))
+    assert found == {
+        "perplexity": 40.0, "ci_low": 10.0, "ci_high": 70.0, "n": 1, "word_perplexity": 9.0,
+        "seconds": 0.25, "examples_per_second": 4.0, "tokens_per_second": 120.0,
+    }  # fmt: skip
+
+
+def test_only_timed_samples_make_the_speed() -> None:
+    assert speed([sample(0, seconds=None), sample(0, seconds=0.5)])["examples_per_second"] == 2.0
+    assert "tokens_per_second" not in speed([sample(0, tokens=None)])
+    assert speed([]) == {}

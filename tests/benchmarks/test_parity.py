@@ -1,0 +1,102 @@
+"""lm-eval's own published tasks give the same numbers through our model class as through its `hf` class.
+
+The tasks are lm-eval's files word for word; only their rows are made up here, in the published layout.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import lm_eval
+import pytest
+from lm_eval.api.model import LM
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
+from lm_eval.tasks._yaml_loader import load_yaml
+
+from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.language_model import LanguageModel
+
+PUBLISHED = Path(lm_eval.__file__).parent / "tasks"
+WIKITEXT = [
+    " \n = Stone Bridge = \n \n The bridge , built in 1843 , crosses the river @-@ side road . It is 1 @,@ 200 feet "
+    "long . \n \n = = History = = \n \n A first bridge of wood fell in a flood ; nobody was hurt . \n",
+    " \n = Marsh Warbler = \n \n The marsh warbler is a small bird that sings at night . \n" * 12,
+]
+QUESTIONS = [
+    ("Which of these is a liquid at room temperature?", ["iron", "water", "oxygen", "sand"], "B"),
+    ("What do plants take from the air?", ["carbon dioxide", "gold", "salt", "light bulbs"], "A"),
+    ("Which animal lays eggs?", ["cow", "horse", "hen", "whale"], "C"),
+]
+PASSAGES = [
+    "She put the kettle on and waited for the water to boil, and then she poured the water",
+    "The number in the next term is 18, and the number after that is the number",
+]
+
+
+def published(place: Path, task: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """A published task, reading `rows`."""
+    config = dict(load_yaml(PUBLISHED / task, resolve_func=True))
+    file = place / f"{config['task']}.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    for split in ("training_split", "validation_split"):
+        config.pop(split, None)
+    config |= {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(file)}}}
+    return {**config, "dataset_name": None, "test_split": "test"}
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Any:
+    configs = [
+        published(tmp_path, "wikitext/wikitext.yaml", [{"page": text} for text in WIKITEXT]),
+        published(
+            tmp_path,
+            "arc/arc_easy.yaml",
+            [
+                {"question": question, "choices": {"text": choices, "label": list("ABCD")}, "answerKey": key}
+                for question, choices, key in QUESTIONS
+            ],
+        ),
+        published(tmp_path, "lambada/lambada_openai.yaml", [{"text": text} for text in PASSAGES]),
+    ]
+    return lambda: TaskManager(include_defaults=False).load(configs)
+
+
+def measured(lm: LM, tasks: Any) -> dict[str, float]:
+    results = lm_eval.evaluate(lm, tasks(), bootstrap_iters=0)
+    assert results is not None
+    return {
+        f"{task} {metric}": value
+        for task, metrics in results["results"].items()
+        for metric, value in metrics.items()
+        if isinstance(value, float) and "stderr" not in metric
+    }
+
+
+def check(language_model: LanguageModel, tasks: Any) -> dict[str, float]:
+    reference = HFLM(
+        pretrained=language_model.model, tokenizer=language_model.tokenizer, batch_size=1,
+        max_length=language_model.context_length,
+    )  # fmt: skip
+    theirs = measured(reference, tasks)
+    ours = measured(ToolformerLM(Decoder(language_model), progress=False), tasks)
+    assert ours == pytest.approx(theirs, rel=2e-4)
+    assert {
+        "wikitext word_perplexity,none",
+        "arc_easy acc_norm,none",
+        "lambada_openai perplexity,none",
+    } <= set(ours)
+    return ours
+
+
+def test_published_tasks_with_tiny_models(language_model: LanguageModel, tasks: Any) -> None:
+    check(language_model, tasks)
+
+
+@pytest.mark.real
+def test_published_tasks_with_the_embedded_model(tasks: Any) -> None:
+    found = check(LanguageModel.from_pretrained("smollm2", dtype="float32"), tasks)
+    assert found["wikitext word_perplexity,none"] < 1000 and found["arc_easy acc,none"] > 0

@@ -1,0 +1,99 @@
+"""TempLAMA in its published layout: the year of a query is what the calendar tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from benchmarks import switched_off
+from tests.benchmarks.by_name import documents, task
+from tests.benchmarks.test_loaders import write
+from toolformer.errors import UserError
+
+QUERY: dict[str, Any] = {
+    "query": "Ada Bell plays for _X_.",
+    "answer": [{"wikidata_id": "Q1", "name": "Real Ulm"}, {"wikidata_id": "Q2", "name": "FC Bonn"}],
+    "date": "2014",
+    "id": "Q7_P54_2014",
+    "most_frequent_answer": {"wikidata_id": "Q1", "name": "Real Ulm"},
+    "most_recent_answer": {"wikidata_id": "Q1", "name": "Real Ulm"},
+    "relation": "P54",
+}
+CHAIR = {**QUERY, "query": "_X_ is the chair of Ulm.", "id": "Q8_P488_2015", "relation": "P488"}
+
+
+def write_json(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    path = folder / "templama" / "test.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_queries_whose_slot_is_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_json(tmp_path, [QUERY, CHAIR])
+    with caplog.at_level("INFO"):
+        made = task("templama", data_dir=str(tmp_path))
+    [document] = made.test_docs()
+    assert document == {
+        "id": "Q7_P54_2014",
+        "family": "P54",
+        "text": "Ada Bell plays for",
+        "answers": ["Real Ulm", "FC Bonn"],
+        "current_date": "2014-07-01",
+    }
+    assert made.doc_to_text(document) == (
+        "Please complete the following text so that it is factually correct: Ada Bell plays for"
+    )
+    assert made.process_results(document, [" the club FC Bonn"]) == {"score": 100.0}
+    assert made.process_results(document, [" 1 2 3 4 5 FC Bonn"]) == {"score": 0.0}
+    assert "templama: 2 rows read, 1 kept, dropped: {'mask not last': 1}" in caplog.messages
+    assert switched_off("templama") == frozenset()
+
+
+def test_packed_files_are_read_too(tmp_path: Path) -> None:
+    write(tmp_path, "templama/test", [QUERY])
+    assert len(documents("templama", data_dir=str(tmp_path))) == 1
+
+
+def test_without_a_data_folder_the_authors_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task's own pin, with the real JSON reader and the address replaced by a local file."""
+    path = write_json(tmp_path / "web", [QUERY, {**QUERY, "id": "other", "date": "2015"}])
+    load = datasets.load_dataset
+    asked: list[Any] = []
+
+    def from_file(name: str, data_files: dict[str, str], split: str) -> Any:
+        asked.append((name, data_files))
+        return load(name, data_files={"test": str(path)}, split=split, cache_dir=str(tmp_path / "cache"))
+
+    monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
+    monkeypatch.setattr(datasets, "load_dataset", from_file)
+    assert [row["current_date"] for row in documents("templama")] == ["2014-07-01", "2015-07-01"]
+    assert asked == [("json", {"test": "https://storage.googleapis.com/gresearch/templama/test.json"})]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"date": "14 May"}, "line 2: field `date` is '14 May', not a year"),
+        ({"answer": {"name": "x"}}, "line 2: no list of objects in field `answer`; mend"),
+        ({"answer": [{"wikidata_id": "Q1"}]}, r"no text in field `name` \(the row has wikidata_id\)"),
+    ],
+)
+def test_rows_of_another_schema_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    write_json(tmp_path, [QUERY, {**QUERY, **change}])
+    with pytest.raises(UserError, match=message):
+        documents("templama", data_dir=str(tmp_path))
+
+
+def test_a_missing_field_and_a_missing_file_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no templama; expected the file .*templama/test\.json$"):
+        documents("templama", data_dir=str(tmp_path))
+    write_json(tmp_path, [{key: value for key, value in QUERY.items() if key != "date"}])
+    with pytest.raises(UserError, match=r"line 1: no field `date` \(the row has query, answer, id"):
+        documents("templama", data_dir=str(tmp_path))

@@ -1,0 +1,110 @@
+"""A completions endpoint on this machine that answers with a tiny real model, and can be told to misbehave."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import torch
+
+from toolformer.language_model import LanguageModel
+
+
+class Completions(ThreadingHTTPServer):
+    """OpenAI's protocol: text or token prompts, greedy completions, log-probabilities of the prompt by `echo`."""
+
+    daemon_threads = True
+
+    def __init__(self, model: LanguageModel, key: str = "") -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.model = model
+        self.key = key
+        self.payloads: list[dict[str, Any]] = []
+        """What was asked and answered."""
+        self.fail_after: int | None = None
+        """So many answers are given, then HTTP 500."""
+        self.fail_first = 0
+        """So many requests get HTTP 500 first."""
+        self.authorizations: list[str | None] = []
+        self.answer: Any = None
+        """Given instead of a completion."""
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1/completions"
+
+    def complete(self, payload: dict[str, Any]) -> dict[str, Any]:
+        prompt = payload["prompt"]
+        prompts = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
+        make = self._echoed if payload.get("echo") else self._continued
+        choices = [{"index": n, **make(one, payload)} for n, one in enumerate(prompts)]
+        return {"object": "text_completion", "model": payload["model"], "choices": choices}
+
+    def _continued(self, prompt: Any, payload: dict[str, Any]) -> dict[str, Any]:
+        assert isinstance(prompt, str) and payload["temperature"] == 0 and payload.get("stop") != []
+        (text,) = self.model.generate([prompt], payload["max_tokens"], tuple(payload.get("stop", ())))
+        return {"text": text, "logprobs": None}
+
+    def _echoed(self, prompt: Any, payload: dict[str, Any]) -> dict[str, Any]:
+        ids = torch.tensor([prompt])
+        with torch.no_grad():
+            scores = self.model.model(ids).logits[0].float().log_softmax(-1)
+        best = scores.max(-1)
+        written = [*prompt[1:], int(best.indices[-1])]
+        names = self.model.tokenizer.convert_ids_to_tokens([prompt[0], *written])
+        each = [float(scores[n, token]) for n, token in enumerate(written)]
+        top = [{str(int(best.indices[n])): float(best.values[n])} for n in range(len(written))]
+        logprobs = {"tokens": names, "token_logprobs": [None, *each], "top_logprobs": [None, *top]}
+        return {"text": "".join(names), "logprobs": logprobs}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Completions
+
+    def do_POST(self) -> None:
+        payload = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            status, content = self._answer(payload)
+        body = json.dumps(content).encode()
+        with suppress(ConnectionError):  # the other side may have given up
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def _answer(self, payload: dict[str, Any]) -> tuple[int, Any]:
+        self.server.authorizations.append(self.headers.get("Authorization"))
+        if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
+            return 401, {"error": f"the key {self.headers.get('Authorization')} is wrong"}
+        if self.path != "/v1/completions":
+            return 404, {"error": "not found"}
+        if self.server.fail_first:
+            self.server.fail_first -= 1
+            return 500, {"error": "warming up"}
+        if self.server.fail_after is not None and len(self.server.payloads) >= self.server.fail_after:
+            return 500, {"error": "out of memory"}
+        self.server.payloads.append(payload)
+        return 200, self.server.complete(payload) if self.server.answer is None else self.server.answer
+
+    def log_message(self, *_: Any) -> None:
+        """Keeps the tests' output clean."""
+
+
+@contextmanager
+def served(model: LanguageModel, key: str = "") -> Iterator[Completions]:
+    """A server on a free port, ended with the block."""
+    server = Completions(model, key)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

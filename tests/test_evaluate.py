@@ -1,0 +1,222 @@
+"""The evaluation stage with a tiny model: killed and taken up again, endpoints, samples by id, checks before the model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.benchmarks.test_loaders import SVAMP, write
+from tests.completions_server import served
+from toolformer.cli import main, run_stage
+from toolformer.config import CONF, Config, compose, validate
+from toolformer.decoding.answers import AnswerFile
+from toolformer.decoding.decoder import Decoder
+from toolformer.language_model import LanguageModel
+from toolformer.tracking import Tracker
+
+KEY = "sk-a-very-secret-key-0123456789"
+
+
+def words(root: Path, *more: str) -> list[str]:
+    return [
+        f"paths.root={root}", "name=tiny", "heldout=demo", "heldout.limit=3", "evaluation.bootstrap=20",
+        "benchmarks=[dateset]", *more,
+    ]  # fmt: skip
+
+
+def config(root: Path, *more: str) -> Config:
+    return validate(compose("evaluate", words(root, *more)))
+
+
+def line_of(capsys: pytest.CaptureFixture[str]) -> str:
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toolformer:")]
+    return line
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The prompts that decoders in this process are asked."""
+    asked: list[str] = []
+    original = Decoder.complete
+
+    def complete(self: Decoder, prompts: Any, *arguments: Any, **named: Any) -> Any:
+        asked.extend(prompts)
+        return original(self, prompts, *arguments, **named)
+
+    monkeypatch.setattr(Decoder, "complete", complete)
+    return asked
+
+
+def test_a_killed_evaluation_does_only_what_is_missing(
+    tmp_path: Path, tiny_folder: Path, counted: list[str]
+) -> None:
+    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=60", "decoding.batch_size=1"]
+    command = [sys.executable, "-m", "toolformer.cli", "evaluate", *words(tmp_path, *more)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(command, cwd=CONF.parent, env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while process.poll() is None:
+        assert time.monotonic() < deadline
+        files = list(tmp_path.glob("evaluate/*/answers.jsonl"))
+        if files and files[0].read_bytes().count(b"\n") >= 3:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (answers,) = tmp_path.glob("evaluate/*/answers.jsonl")
+    kept = answers.read_bytes().count(b"\n")
+    assert 3 <= kept < 60
+    done = run_stage("evaluate", config(tmp_path, *more))
+    assert len(counted) == 60 - kept
+    assert done.metrics["dateset/n"] == 60 and done.metrics["dateset/seconds"] > 0
+    counted.clear()
+    smaller = run_stage("evaluate", config(tmp_path, *more, "evaluation.bootstrap=30"))
+    assert smaller.run_id != done.run_id and smaller.metrics["dateset/score"] == done.metrics["dateset/score"]
+    assert not counted  # another run of the same answers
+
+
+def test_two_at_once_are_told(
+    tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str], counted: list[str]
+) -> None:
+    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=2"]
+    run_stage("evaluate", config(tmp_path, *more))
+    counted.clear()
+    (answers,) = tmp_path.glob("evaluate/*/answers.jsonl")
+    with AnswerFile(answers):
+        assert main(["evaluate", *words(tmp_path, *more, "seed=3")]) == 2
+        assert "another evaluation of the same system is writing" in line_of(capsys)
+    assert not counted
+    assert main(["evaluate", *words(tmp_path, *more, "seed=3")]) == 0 and counted
+
+
+def test_samples_by_id(tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{**SVAMP, "id": f"s{n}", "question": f"How much is {n}?"} for n in range(6)]
+    write(tmp_path, "svamp/svamp", rows)
+    more = [f"model={tiny_folder}", "system=model", f"paths.data_dir={tmp_path}", "benchmarks=[svamp]"]
+    done = run_stage("evaluate", config(tmp_path, *more, "evaluation.samples=[s4,s1]"))
+    runs = Tracker(None, tmp_path)
+    rows = pq.read_table(runs.artifact_path(runs.get(done.run_id), "samples/svamp.parquet")).to_pylist()
+    assert [(row["id"], row["target"]) for row in rows] == [("s1", ["76.0"]), ("s4", ["76.0"])]
+    assert all(row["correct"] == (row["score"] == 100) and row["prediction"] for row in rows)
+    # The same ids from files are the same work.
+    for name, content in (("a.txt", "s1\ns4\n"), ("b.json", '["s4", "s1"]')):
+        (tmp_path / name).write_text(content)
+        same = run_stage("evaluate", config(tmp_path, *more, f"evaluation.samples={tmp_path / name}"))
+        assert same.run_id == done.run_id
+    assert main(["evaluate", *words(tmp_path, *more, "evaluation.samples={svamp:[s1,s9]}")]) == 2
+    assert "svamp has no document 's9'" in line_of(capsys)
+
+
+def test_an_endpoint_as_a_system(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SERVER_KEY", KEY)
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "The population is 658,893 people."}\n{"text": "red is for the blood"}\n')
+    with served(LanguageModel.from_pretrained(tiny_folder, "float32", "cpu"), KEY) as server:
+        more = [
+            "system=endpoint", f"endpoint.url={server.url}", "endpoint.model=large", "endpoint.key_variable=SERVER_KEY",
+            "endpoint.tries=1", "evaluation.limit=6", "benchmarks=[dateset,heldout_perplexity]", "heldout=jsonl",
+            f"heldout.path={texts}",
+        ]  # fmt: skip
+        server.fail_after = 3
+        assert main(["evaluate", *words(tmp_path, *more, "endpoint.concurrency=1")]) == 2
+        assert "HTTP 500" in line_of(capsys)
+        server.fail_after = None
+        done = run_stage("evaluate", config(tmp_path, *more, "endpoint.concurrency=1"))
+        assert len(server.payloads) == 6 and done.metrics["dateset/n"] == 6
+        assert not any("perplexity" in name for name in done.metrics)
+        run = Tracker(None, tmp_path).get(done.run_id)
+        assert (run.tags["system"], run.tags["baseline"], run.status) == ("endpoint", "large", "FINISHED")
+        tokens = [f"endpoint.tokenizer={tiny_folder}", "endpoint.max_length=1024"]
+        with_perplexity = run_stage("evaluate", config(tmp_path, *more, *tokens))
+        direct = run_stage(
+            "evaluate", config(tmp_path, "system=baseline", f"model={tiny_folder}", "evaluation.limit=6",
+                               "benchmarks=[dateset,heldout_perplexity]", "lm.dtype=float32",
+                               "heldout=jsonl", f"heldout.path={texts}"),
+        )  # fmt: skip
+        for name in ("dateset/score", "dateset/n", "heldout_perplexity/n"):
+            assert with_perplexity.metrics[name] == direct.metrics[name]
+    assert with_perplexity.metrics["heldout_perplexity/perplexity"] == pytest.approx(
+        direct.metrics["heldout_perplexity/perplexity"], rel=1e-4
+    )
+    # Down: one line, and what was answered is still there.
+    down = words(tmp_path, *more, "endpoint.url=http://127.0.0.1:9/v1/completions")
+    assert main(["evaluate", *down]) == 2
+    assert "http://127.0.0.1:9/v1/completions does not answer" in line_of(capsys)
+    assert run_stage("evaluate", config(tmp_path, *more, "endpoint.concurrency=1")).run_id == done.run_id
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(kept) > 5 and not any(b"a-very-secret-key" in path.read_bytes() for path in kept)
+
+
+@pytest.fixture
+def no_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(LanguageModel, "from_pretrained", refuse)
+    yield
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["benchmarks=[svmp]"], "did you mean svamp"),
+        (["benchmarks=[svamp]"], "expected the file"),
+        (["benchmarks=[asdiv]"], "asdiv.jsonl, line 2: no text in field `body`"),
+        (["evaluation.samples=[nobody]"], "dateset has no document 'nobody'"),
+        (["evaluation.samples={svamp:[a]}"], "'svamp' is not among the benchmarks dateset"),
+        (["evaluation.samples={}"], "holds no ids"),
+        (["evaluation.samples=[[1]]"], "must be a list of ids"),
+        (["evaluation.samples=/no/such/file"], "/no/such/file cannot be read as ids"),
+        (["evaluation.samples=[a]", "evaluation.limit=3"], "leave evaluation.limit out"),
+        (["system=endpoint", "endpoint.model=x"], "endpoint.url is missing"),
+        (["system=endpoint", "endpoint.model=x", "endpoint.url=here"], "must begin with http"),
+        (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", f"endpoint.key_variable={KEY}"],
+         "must be the name of an environment variable"),
+        (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", "benchmarks=[perplexity]"],
+         "nothing is left to do: perplexity of an endpoint needs endpoint.tokenizer"),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_told_before_the_model_is_loaded(
+    tmp_path: Path,
+    tiny_folder: Path,
+    no_model: None,
+    more: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = tmp_path / "data"
+    (data / "asdiv").mkdir(parents=True)
+    right = {"id": "1", "body": "b", "question": "q", "answer": "1"}
+    (data / "asdiv" / "asdiv.jsonl").write_text(json.dumps(right) + '\n{"id": "2", "text": "x"}\n')
+    given = words(tmp_path / "runs", f"model={tiny_folder}", "system=model", f"paths.data_dir={data}", *more)
+    assert main(["evaluate", *given]) == 2
+    line = line_of(capsys)
+    assert said in line and KEY not in line
+    assert Tracker(None, tmp_path / "runs").runs("evaluate") == []
+
+
+def test_a_tool_without_its_files_is_told_before_the_model(
+    tmp_path: Path, tiny_folder: Path, no_model: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tracker = Tracker(None, tmp_path)
+    tags = {"data": "augmented", "model_path": str(tiny_folder)}
+    with tracker.run(stage="train", name="t", fingerprint="f", config={}, tags=tags):
+        pass
+    for key, tool in (("retriever.articles_path", "qa"), ("generate.model", "qa")):
+        given = words(tmp_path, f"tools=[{tool}]", f"tool.{tool}.implementation.{key}=/no/such/place")
+        assert main(["evaluate", *given, "evaluation.limit=2"]) == 2
+        assert f"tool.{tool}.implementation.{key}: there is no file or folder /no/such/place" in line_of(
+            capsys
+        )

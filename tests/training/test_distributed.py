@@ -1,0 +1,89 @@
+"""Several processes under a launcher: DeepSpeed's ZeRO-3 on two CPU processes against one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.training.conftest import save_model
+from tests.training.test_trainer import ROOT, SETTINGS, run
+from toolformer.errors import UserError
+from toolformer.training.distributed import BUILT_IN, deepspeed_configuration
+from toolformer.training.settings import DEEPSPEED
+
+WORKER = """
+import json, os, sys
+from dataclasses import replace
+from pathlib import Path
+from tests.training.conftest import HELDOUT, TEXTS
+from tests.training.test_trainer import SETTINGS
+from toolformer.training.distributed import end_of_process
+from toolformer.training.trainer import train
+
+logs = []
+settings = replace(SETTINGS, micro_batch_size=1, deepspeed=sys.argv[3])
+result = train(Path(sys.argv[1]), TEXTS, HELDOUT, settings, Path(sys.argv[2]), lambda m, s: logs.append((s, m)), False)
+if os.environ["RANK"] == "0":
+    (Path(sys.argv[2]) / "logs.json").write_text(json.dumps(logs))
+end_of_process(0)
+"""
+
+
+def launch(folder: Path, script: str, *arguments: object, processes: int = 2) -> None:
+    """Runs a script under torchrun."""
+    (folder / "worker.py").write_text(script)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        str(processes),
+    ]
+    done = subprocess.run(
+        [*command, str(folder / "worker.py"), *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("deepspeed", ["zero3", "zero2"])
+def test_two_processes_train_what_one_does(deepspeed: str, tmp_path: Path) -> None:
+    model = save_model("gpt2", tmp_path / "model")
+    alone, expected = run(model, tmp_path / "alone", replace(SETTINGS, micro_batch_size=1))
+    output = tmp_path / "two"
+    output.mkdir()
+    launch(tmp_path, WORKER, model, output, deepspeed)
+    logs = [(step, metrics) for step, metrics in json.loads((output / "logs.json").read_text())]
+    losses = [metrics["loss"] for _, metrics in logs if "loss" in metrics]
+    assert losses == pytest.approx(list(expected.of("loss").values()), rel=1e-4)
+    record = json.loads((output / "model" / "training.json").read_text())
+    assert record["heldout_perplexity"] == pytest.approx(alone.heldout_perplexity, rel=1e-4)
+    # The folder is a normal one: whole weights in safetensors, with the perplexity that was measured.
+    assert (output / "model" / "model.safetensors").is_file()
+    short = replace(SETTINGS, max_steps=1, eval_every=1, save_every=0)
+    again, _ = run(output / "model", tmp_path / "again", short)
+    assert again.initial_heldout_perplexity == pytest.approx(record["heldout_perplexity"], rel=1e-4)
+
+
+def test_every_named_configuration_is_there() -> None:
+    assert set(DEEPSPEED) == set(BUILT_IN)
+    assert BUILT_IN["zero3_offload"]["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
+
+
+def test_a_file_that_is_no_configuration_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "zero.json"
+    for text, reason in (("{", "is no JSON file"), ("[]", "holds no JSON object")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=reason):
+            deepspeed_configuration(str(path), "cpu")

@@ -1,0 +1,146 @@
+"""The tokens that are trained are those that decoding reads and writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from tests.conftest import TRAINING_TEXT, tiny_model, tiny_tokenizer
+from toolformer.calls import ApiCall, insert
+from toolformer.errors import UserError
+from toolformer.language_model import LanguageModel
+from toolformer.training.tokens import (
+    CALL,
+    RESULT,
+    TEXT,
+    AnnotatedText,
+    annotated,
+    call_tokens,
+    cut_alike,
+    tokenize,
+)
+
+CALC = ApiCall("Calculator", "400 / 1400", "0.29")
+QA = ApiCall("QA", 'Who said "so"?', "he did", quoted=True)
+CALENDAR = ApiCall("Calendar", "", "Today is Monday, January 30, 2023.")
+
+
+def sentencepiece_like() -> PreTrainedTokenizerFast:
+    """As Llama's: blanks are written ▁, one is put before a text, and a BOS."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=False))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False, max_token_length=12
+    )
+    # Without a pre-tokenizer a text is one word: words are given one by one, and "▁[" often enough to be a token.
+    words = [word.strip("[]") for text in TRAINING_TEXT for word in text.split()]
+    tokenizer.train_from_iterator([*words, *["["] * 5000], trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    )
+
+
+def language_models() -> dict[str, LanguageModel]:
+    found: dict[str, LanguageModel] = {}
+    for name in ("gpt2", "gptj", "llama"):
+        tokenizer = tiny_tokenizer()
+        found[name] = LanguageModel(tiny_model(name, len(tokenizer)), tokenizer, name)
+    llama = sentencepiece_like()
+    found["llama, sentencepiece"] = LanguageModel(tiny_model("llama", len(llama)), llama, "llama")
+    return found
+
+
+MODELS = language_models()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("Out of 1400 people, 400 passed.", 23),  # after a number
+        ("The first Monday", 9),  # after a word
+        ("The first Monday", 0),  # at the beginning of a text
+        ("Prices rose, and rents", 12),  # after punctuation
+        ("One line\nand another", 9),  # after a newline
+        ("The end", 7),  # at the end
+    ],
+)
+def test_the_start_token_that_is_trained_is_the_one_decoding_watches(
+    name: str, text: str, position: int
+) -> None:
+    model = MODELS[name]
+    documents = tokenize([AnnotatedText(text, ((position, CALC),))], model.tokenizer)
+    ids, kinds = documents.ids.tolist(), documents.kinds.tolist()
+    start = kinds.index(CALL)
+    assert ids[start] == model.start_id
+    # Behind it stand the tokens that decoding offers for the name, and at its end those it inserts.
+    offered = model.encode_after_start("Calculator")
+    assert ids[start + 1 : start + 1 + len(offered)] == offered
+    inserted = model.encode_behind(" 0.29]")
+    first = kinds.index(RESULT)
+    assert ids[first : first + len(inserted)] == inserted
+    # Without the call the text has the tokens that it has alone.
+    alone = tokenize([text], model.tokenizer).ids.tolist()
+    assert [token for token, kind in zip(ids, kinds, strict=True) if kind == TEXT] == alone
+
+
+def test_written_tokens_are_the_written_text() -> None:
+    tokenizer = tiny_tokenizer()
+    text = AnnotatedText(
+        "Out of 1400 people, 400 passed today.", ((0, QA), (23, CALC), (23, CALENDAR), (30, CALENDAR))
+    )
+    ids = tokenize([text], tokenizer).ids.tolist()
+    assert tokenizer.decode(ids[:-1]) == text.written
+    assert ids[-1] == tokenizer.eos_token_id
+
+
+def test_what_decoding_inserts_begins_behind_the_arrow() -> None:
+    tokenizer = tiny_tokenizer()
+    pairs = call_tokens(tokenizer, CALC)
+    written = tokenizer.decode([token for token, kind in pairs if kind == CALL])
+    inserted = tokenizer.decode([token for token, kind in pairs if kind == RESULT])
+    assert (written, inserted) == (" [Calculator(400 / 1400) ->", " 0.29]")
+
+
+def test_a_call_inside_a_token_splits_the_text_there() -> None:
+    tokenizer = tiny_tokenizer()
+    text = "population"
+    assert len(tokenize([text], tokenizer)) == 1
+    inside = AnnotatedText(text, ((3, CALENDAR),))
+    documents = tokenize([inside], tokenizer)
+    assert tokenizer.decode(documents.ids.tolist()[:-1]) == inside.written
+
+
+words = st.text(alphabet="ab 1.,\n[]", max_size=30)
+
+
+@settings(max_examples=100, deadline=None)
+@given(words, st.lists(st.integers(0, 30), max_size=4))
+def test_rows_of_c_star_are_taken_apart_as_they_were_put_together(plain: str, places: list[int]) -> None:
+    positions = sorted(min(place, len(plain)) for place in places)
+    calls = [(position, (CALC, QA, CALENDAR)[n % 3]) for n, position in enumerate(positions)]
+    text = annotated(plain, insert(plain, calls), positions)
+    assert text.calls == tuple(calls)
+    if plain:
+        tokenizer: Any = tiny_tokenizer()
+        ids = tokenize([text], tokenizer).ids.tolist()
+        assert tokenizer.decode(ids[:-1]) == text.written
+
+
+def test_a_row_that_is_not_its_plain_text_with_calls_is_one_line() -> None:
+    for written in ("The end", "The [Calendar()] end", "Another [Calendar() -> x] end"):
+        with pytest.raises(UserError, match="^dataset: .*generate it again"):
+            annotated("The end", written, [3])
+
+
+def test_tokenizers_are_told_apart_by_how_they_cut() -> None:
+    assert cut_alike(tiny_tokenizer(), tiny_tokenizer())
+    assert not cut_alike(tiny_tokenizer(), sentencepiece_like())

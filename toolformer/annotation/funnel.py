@@ -1,0 +1,57 @@
+"""The funnel of an annotation: how many documents, places and calls each step left, and why the others were dropped.
+
+Counts only; the steps are counted where they happen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+STEPS = (
+    "documents",
+    "selected",
+    "windows",
+    "positions",
+    "sampled",
+    "well_formed",
+    "executed",
+    "scored",
+    "kept",
+)
+"""Texts, texts tried, what fits the model of them, places above τ_s, calls written there, calls that read back as one
+of the tool, calls with a result, calls with their losses, calls in C*."""
+
+REASONS = {
+    "reasons": "texts",
+    "window_reasons": "windows left",
+    "drop_reasons": "calls dropped",
+    "filter_reasons": "scored calls not kept",
+}
+"""What the counters beside the steps count."""
+
+
+def log_funnel(funnel: Mapping[str, Mapping[str, Any]]) -> None:
+    """A line a tool with its steps, and one with the reasons."""
+    for tool, counts in funnel.items():
+        steps = " > ".join(f"{counts[step]} {step}" for step in STEPS if step in counts)
+        log.info("%s: %s", tool, steps)
+        for name, what in REASONS.items():
+            if counts.get(name):
+                log.info("%s: %s: %s", tool, what, listed(counts[name]))
+
+
+def listed(reasons: Mapping[str, int]) -> str:
+    """`12 malformed call, 3 no result`, the most frequent first."""
+    return ", ".join(f"{count} {reason}" for reason, count in Counter(reasons).most_common())
+
+
+def rows_skipped(skipped: Mapping[str, int]) -> dict[str, int]:
+    """The metrics of what reading the corpus left out, in all and by reason."""
+    return {"rows_skipped": sum(skipped.values())} | {
+        f"rows_skipped/{reason}": count for reason, count in skipped.items()
+    }

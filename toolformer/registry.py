@@ -1,0 +1,58 @@
+"""Trained models in MLflow's model registry: a version for each train run, with its lineage.
+
+Works with what a tracker gives; the models themselves stay in their folders, the registry points there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from toolformer.errors import UserError
+from toolformer.tracking import Run, Tracker
+
+NAMES = {"augmented": "toolformer", "plain": "toolformer-cc"}
+"""The registered model of each kind of training data: Toolformer, and the baseline M + CC."""
+SCHEME = "models:/"
+
+
+def register(tracker: Tracker, run_id: str, data: str, folder: Path, tags: Mapping[str, str]) -> int:
+    """Makes the model of a train run a version of its registered model, once; returns the version."""
+    name = NAMES[data]
+    with tracker.faults() as client:
+        if not client.search_registered_models(filter_string=f"name = '{name}'"):
+            client.create_registered_model(name)
+        for version in client.search_model_versions(f"name = '{name}'"):
+            if version.run_id == run_id:
+                return int(version.version)
+        made = client.create_model_version(
+            name, source=folder.resolve().as_uri(), run_id=run_id, tags=dict(tags), await_creation_for=0
+        )
+        return int(made.version)
+
+
+def resolve(tracker: Tracker, reference: str) -> Run:
+    """The train run behind `models:/NAME/VERSION`, `models:/NAME/latest` or `models:/NAME@ALIAS`.
+
+    Raises:
+        UserError: it is written otherwise, or there is no such version.
+    """
+    match = re.fullmatch(rf"{SCHEME}([^/@]+)(?:/(\d+|latest)|@([^/@]+))", reference)
+    if not match:
+        raise UserError(
+            f"model is {reference}; write {SCHEME}NAME/VERSION, {SCHEME}NAME/latest or {SCHEME}NAME@ALIAS"
+        )
+    name, number, alias = match.groups()
+    with tracker.faults() as client:
+        versions = list(client.search_model_versions(f"name = '{name}'"))
+        if alias:
+            models = client.search_registered_models(filter_string=f"name = '{name}'")
+            number = next((str(model.aliases.get(alias)) for model in models), None)
+    known = {str(version.version): version.run_id for version in versions}
+    if number == "latest" and known:
+        number = max(known, key=int)
+    if number not in known:
+        there = f"versions {', '.join(sorted(known, key=int))}" if known else "no version"
+        raise UserError(f"model: {reference} is not in the registry, which has {there} of {name}")
+    return tracker.get(known[str(number)])
