@@ -94,7 +94,7 @@ class Place:
     def words(self, root: Path, *more: str, pause: float = 0.05, crowd: int = 1) -> list[str]:
         return [
             "generate", f"model={self.model}", f"paths.root={root}", "tools=[calendar]", "generate.shard_size=2",
-            "corpus=jsonl", f"corpus.path={self.corpus}", "generate.force_name=true", "lm.dtype=float32",
+            "corpus=jsonl", f"corpus.path={self.corpus}", "propose.force_name=true", "lm.dtype=float32",
             "tool.calendar.samples=3", "tool.calendar.max_positions=3", "tool.calendar.max_call_tokens=8",
             "tool.calendar.start_threshold=0.0", "tool.calendar.filter_threshold=-100",
             "tool.calendar.implementation._target_=tests.test_engine.LoggedCalendar",

@@ -133,7 +133,10 @@ def _connected(config: Config) -> Iterator[None]:
                     ray.init(address=address, **quiet)
                 except (ConnectionError, ValueError, RuntimeError) as error:
                     line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-                    raise UserError(f"engine.address: no Ray answers at {address} ({line[:300]})") from error
+                    raise UserError(
+                        f"engine.address: no Ray answers at {address} ({line[:300]}); if the cluster has a token, set "
+                        "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too"
+                    ) from error
             yield
         finally:
             ray.shutdown()
