@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -414,6 +415,14 @@ def test_ray_gives_the_same_bytes_though_an_actor_is_killed(
 ) -> None:
     process = place.start(tmp_path, "engine=ray", "engine.workers=2", crowd=2, pause=0.2, shell=True)
     process.until(lambda: len(who_did(place.log)) == 2 and len(place.shards(tmp_path)) >= 2)
+    ours = psutil.Process(process.pid).children(recursive=True)
+    addresses = {
+        connection.laddr.ip
+        for one in ours
+        for connection in one.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert addresses and all(address.removeprefix("::ffff:") == "127.0.0.1" for address in addresses)
     victim = next(iter(who_did(place.log)))
     os.kill(victim, signal.SIGKILL)
     finished(place, process, tmp_path, reference)
@@ -425,9 +434,40 @@ def test_ray_gives_the_same_bytes_though_an_actor_is_killed(
 
 
 @needs_ray
-def test_ray_too_large_for_the_machine_is_one_line(
-    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["engine.workers=999", "engine.cpus_per_worker=1"], "is 999, and the reader needs 0.25 more"),
+        (["engine.address=127.0.0.1:1"], "engine.address: nothing answers at 127.0.0.1:1"),
+    ],
+)
+def test_what_ray_cannot_have_is_one_line(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    arguments = ["engine=ray", "engine.workers=999", "engine.cpus_per_worker=1"]
-    assert main(place.words(tmp_path, *arguments)) == 2
-    assert "engine.cpus_per_worker is 999, and the reader needs 0.25 more" in capsys.readouterr().err
+    assert main(place.words(tmp_path, "engine=ray", *arguments)) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_ray_the_line_says_how_to_install_it(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks a module that cannot be imported
+    assert main(place.words(tmp_path, "engine=ray")) == 2
+    assert "pip install 'toolformer[ray]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("engine.workers=0", "engine.workers is 0; it must be at least 1"),
+        ("engine.gpus_per_worker=1", "engine.gpus_per_worker is for engine=ray"),
+        ("engine.address=auto", "engine.address is for engine=ray"),
+        ("engine.cpus_per_worker=-1", "engine.cpus_per_worker is -1.0"),
+        ("engine.kind=dask", "engine.kind is 'dask'; it must be one of local, ray"),
+        ("engine=dask", "engine"),
+    ],
+)
+def test_engine_keys_are_checked(override: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", override]) == 2
+    assert message in capsys.readouterr().err

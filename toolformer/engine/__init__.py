@@ -43,12 +43,12 @@ def check(config: Config) -> None:
     """Whether the engine can work, before anything is read.
 
     Raises:
-        UserError: its library is not installed.
+        UserError: its library is not installed, its cluster does not answer, or it asks for more than there is.
     """
     if config.engine.kind == "ray":
-        from toolformer.engine.ray import require
+        from toolformer.engine import ray
 
-        require()
+        ray.check(config.engine)
 
 
 def annotate(

@@ -11,7 +11,9 @@ import importlib.util
 import json
 import logging
 import os
+import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer import build
-from toolformer.config import Config
+from toolformer.config import Config, EngineConfig
 from toolformer.documents import Document
 from toolformer.engine.work import Outcome, Worker, threads, wanted
 from toolformer.errors import UserError
@@ -29,19 +31,37 @@ READER_CPUS = 0.25
 RETRIES = 3
 """How often a shard may take its actor with it before the run ends."""
 
-# A Ray of our own sends no statistics, and listens on the loopback interface alone: the second variable is Ray's switch
-# for a node that no other joins, whatever the system.
-_OWN = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+CONNECT_SECONDS = 10.0
 
 
-def require() -> None:
-    """Whether Ray can be imported.
+def check(engine: EngineConfig) -> None:
+    """Whether Ray is installed, its cluster answers, and a Ray of our own would have room.
 
     Raises:
-        UserError: it is not installed.
+        UserError: it is not so.
     """
     if importlib.util.find_spec("ray") is None:
         raise UserError("engine=ray needs Ray, which is not installed: pip install 'toolformer[ray]'")
+    if engine.address is None:
+        _fits(engine.workers * engine.cpus_per_worker, len(os.sched_getaffinity(0)))
+        return
+    host, separator, port = engine.address.removeprefix("ray://").rpartition(":")
+    if not separator or not port.isdigit():
+        return  # `auto` and the like are for Ray to find
+    try:
+        # Ray itself would try for minutes.
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(f"engine.address: nothing answers at {engine.address} ({error})") from error
+
+
+def _fits(share: float, cpus: int) -> None:
+    """Actors that take every CPU leave none for the reader, and all wait for ever."""
+    if share + READER_CPUS > cpus:
+        raise UserError(
+            f"engine.workers x engine.cpus_per_worker is {share:g}, and the reader needs {READER_CPUS:g} more: this "
+            f"machine has {cpus} CPUs; lower one of them"
+        )
 
 
 def run(config: Config, folder: Path, names: Set[str]) -> Generator[Outcome]:
@@ -65,7 +85,7 @@ def run(config: Config, folder: Path, names: Set[str]) -> Generator[Outcome]:
             outcomes = ray.data.read_datasource(
                 _source(_Reader(config, frozenset(names), here)),
                 override_num_blocks=1,
-                ray_remote_args={"num_cpus": READER_CPUS},
+                num_cpus=READER_CPUS,
             ).map(
                 _Actor,
                 fn_constructor_args=(config, folder.absolute(), here),
@@ -90,45 +110,61 @@ def run(config: Config, folder: Path, names: Set[str]) -> Generator[Outcome]:
 @contextmanager
 def _connected(config: Config) -> Iterator[None]:
     """A connection to the cluster, or a Ray of our own for as long as the block lasts."""
-    engine = config.engine
-    os.environ.update(_OWN if engine.address is None else {"RAY_USAGE_STATS_ENABLED": "0"})
-    import ray
-
-    if ray.is_initialized():  # by whoever calls us as a library; theirs to end
-        yield
-        return
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    logging.getLogger("ray").setLevel(logging.ERROR)
+    address = config.engine.address
     logs = None
+    with _environment({"RAY_USAGE_STATS_ENABLED": "0"} if address else _own_environment()):
+        import ray
+        import ray.data
+
+        for name in ("ray", "ray.data"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        if ray.is_initialized():  # by whoever calls us as a library; theirs to end
+            yield
+            return
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        try:
+            if address is None:
+                cpus = len(os.sched_getaffinity(0))
+                # Short: the path of a socket in it may have 107 characters.
+                logs = tempfile.mkdtemp(prefix="tf-ray-")
+                ray.init(num_cpus=cpus, include_dashboard=False, _temp_dir=logs, **quiet)
+            else:
+                try:
+                    ray.init(address=address, **quiet)
+                except (ConnectionError, ValueError, RuntimeError) as error:
+                    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                    raise UserError(f"engine.address: no Ray answers at {address} ({line[:300]})") from error
+            yield
+        finally:
+            ray.shutdown()
+            if logs:
+                shutil.rmtree(logs, ignore_errors=True)
+
+
+def _own_environment() -> dict[str, str]:
+    """A Ray of our own sends no statistics and listens on the loopback interface alone, for who knows a secret."""
+    return {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray's switch for a node that no other joins, whatever the system: every port on 127.0.0.1.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_BACKEND_LOG_LEVEL": "fatal",
+    }
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
-        if engine.address is None:
-            cpus = len(os.sched_getaffinity(0))
-            _fits(engine.workers * engine.cpus_per_worker, cpus)
-            # Short: the path of a socket in it may have 107 characters.
-            logs = tempfile.mkdtemp(prefix="tf-ray-")
-            ray.init(num_cpus=cpus, include_dashboard=False, _temp_dir=logs, **quiet)
-        else:
-            try:
-                ray.init(address=engine.address, **quiet)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-                raise UserError(
-                    f"engine.address: no Ray answers at {engine.address} ({line[:300]})"
-                ) from error
         yield
     finally:
-        ray.shutdown()
-        if logs:
-            shutil.rmtree(logs, ignore_errors=True)
-
-
-def _fits(share: float, cpus: int) -> None:
-    """Actors that take every CPU leave none for the reader, and all wait for ever."""
-    if share + READER_CPUS > cpus:
-        raise UserError(
-            f"engine.workers x engine.cpus_per_worker is {share:g}, and the reader needs {READER_CPUS:g} more: this "
-            f"machine has {cpus} CPUs; lower one of them"
-        )
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 class _Actor:
