@@ -250,6 +250,10 @@ def _compare(arguments: list[str]) -> int:
 
 
 def _demo(arguments: list[str]) -> int:
+    if {"-h", "--help"} & set(arguments):
+        print(f"usage: toolformer demo [key=value ...]\n\n{COMMANDS['demo']}, with conf/experiment/demo.yaml")
+        print("\nkeys are those of the stages: toolformer generate --help")
+        return 0
     from toolformer.demo import demo
 
     demo(arguments)

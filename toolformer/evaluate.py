@@ -13,6 +13,7 @@ an interrupted evaluation goes on with the missing ones.
 
 from __future__ import annotations
 
+import datetime
 import json
 import logging
 import os
@@ -163,8 +164,17 @@ def _identity(config: Config, model: str, trained: Run | None, uses_tools: bool)
     return {
         "model": {"train": trained.tags["fingerprint"]} if trained else build.model_identity(model),
         "lm": asdict(config.lm),
-        "tools": {key: asdict(config.tool[key]) for key in config.tools} if uses_tools else {},
+        "tools": {key: build.tool_identity(config.tool[key]) for key in config.tools} if uses_tools else {},
+        # Where a task's examples have no date of their own, the calendar answers with today's.
+        "today": datetime.date.today().isoformat() if uses_tools and _asks_the_clock(config) else None,
     }
+
+
+def _asks_the_clock(config: Config) -> bool:
+    return any(
+        {**config.tool[key].implementation, **config.tool[key].inference}.get("use_clock")
+        for key in config.tools
+    )
 
 
 def _possible(config: Config, tasks: list[str]) -> list[str]:
