@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STAGES = {
     "generate": "annotate a corpus with the calls that help (C*)",
     "train": "finetune the model on C* (data=augmented) or on C (data=plain)",
-    "evaluate": "run benchmarks with one of the four systems",
+    "evaluate": "run benchmarks with one of the systems",
     "report": "print the paper's tables from the runs",
 }
 COMMANDS = {
