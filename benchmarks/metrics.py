@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.stats import bootstrap
+from scipy.stats import binomtest, bootstrap
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
@@ -216,7 +216,7 @@ def _contains(words: Sequence[str], part: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Interval:
-    """A value over `n` documents with its 95 % bootstrap interval; of no width where all documents agree."""
+    """A value over `n` documents with its 95 % interval."""
 
     value: float
     low: float
@@ -227,12 +227,18 @@ class Interval:
 def percent_interval(correct: Sequence[bool | float], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """The share of right answers in percent.
 
+    Where all answers are right, or all wrong, a bootstrap has nothing to vary: Wilson's interval says then what such
+    a sample leaves open.
+
     Raises:
         ValueError: no answers at all.
     """
     if not len(correct):
         raise ValueError("an interval needs at least one document")
     scores = np.asarray(correct, dtype=float) * 100
+    if scores.min() == scores.max() and scores[0] in (0.0, 100.0):
+        wilson = binomtest(round(float(scores.sum()) / 100), len(scores)).proportion_ci(CONFIDENCE, "wilson")
+        return Interval(float(scores[0]), 100 * float(wilson.low), 100 * float(wilson.high), len(scores))
 
     def mean(sample: Any, axis: int = -1) -> Any:
         return np.mean(sample, axis=axis)

@@ -41,9 +41,9 @@ def passage_prompt(doc: Doc) -> str:
 
 
 def math_score(doc: Doc, results: Sequence[str]) -> dict[str, float]:
-    """100 or 0. The answer is the first paragraph with a digit: past it models invent further problems."""
-    paragraphs = results[0].split("\n\n")
-    answer = next((text for text in paragraphs if any(char.isdigit() for char in text)), "")
+    """100 or 0. The answer is the first line with a digit: past it models invent further problems."""
+    lines = results[0].splitlines()
+    answer = next((text for text in lines if any(char.isdigit() for char in text)), "")
     return {"score": 100.0 * score_math(answer, doc["answer"])}
 
 

@@ -57,7 +57,9 @@ class Toolformer:
         stop: Sequence[str] = (),
     ) -> list[Completion]:
         """Continues each prompt. `text` holds the continuation with its call, `plain` without, `call` the call itself."""
-        return self.decoder.complete(prompts, documents, max_new_tokens=max_new_tokens, stop=stop)
+        return self.decoder.complete(
+            prompts, documents, max_new_tokens=max_new_tokens, stop=stop, strict=True
+        )
 
 
 def _config(overrides: Sequence[str]) -> Config:

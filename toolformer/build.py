@@ -16,7 +16,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from toolformer import assets
-from toolformer.config import Config, CorpusConfig, TrackingConfig
+from toolformer.config import Config, CorpusConfig, ToolConfig, TrackingConfig
 from toolformer.documents import Document, Fields, FileCorpus, HubCorpus, demo_corpus
 from toolformer.errors import UserError
 from toolformer.tools.base import Tool
@@ -108,7 +108,8 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
             cause = error.__cause__ or error
             if isinstance(cause, UserError):
                 raise cause from error
-            raise UserError(f"tool.{key}.implementation: {str(cause).splitlines()[0]}") from error
+            reason = " ".join(str(cause).split())[:300]
+            raise UserError(f"tool.{key}.implementation: {reason}") from error
     return made
 
 
@@ -146,6 +147,23 @@ def tool_settings(config: Config, key: str) -> ToolSettings:
         window_tokens=config.propose.window_tokens,
         window_overlap=config.propose.window_overlap,
     )
+
+
+def tool_identity(tool: ToolConfig) -> dict[str, Any]:
+    """What tells one tool from another: its configuration, and the files that it names by size and time of change."""
+    configured = asdict(tool)
+    files: list[tuple[str, int, int]] = []
+
+    def look(value: Any) -> None:
+        if isinstance(value, dict | list):
+            for one in value.values() if isinstance(value, dict) else value:
+                look(one)
+        elif isinstance(value, str) and "/" in value and Path(value).expanduser().is_file():
+            stat = Path(value).expanduser().stat()
+            files.append((value, stat.st_size, stat.st_mtime_ns))
+
+    look(configured)
+    return {**configured, "files": files}
 
 
 def model_identity(name: str) -> dict[str, Any]:

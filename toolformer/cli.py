@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STAGES = {
     "generate": "annotate a corpus with the calls that help (C*)",
     "train": "finetune the model on C* (data=augmented) or on C (data=plain)",
-    "evaluate": "run benchmarks with one of the four systems",
+    "evaluate": "run benchmarks with one of the systems",
     "report": "print the paper's tables from the runs",
 }
 COMMANDS = {
@@ -250,6 +250,10 @@ def _compare(arguments: list[str]) -> int:
 
 
 def _demo(arguments: list[str]) -> int:
+    if {"-h", "--help"} & set(arguments):
+        print(f"usage: toolformer demo [key=value ...]\n\n{COMMANDS['demo']}, with conf/experiment/demo.yaml")
+        print("\nkeys are those of the stages: toolformer generate --help")
+        return 0
     from toolformer.demo import demo
 
     demo(arguments)

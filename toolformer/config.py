@@ -11,6 +11,7 @@ import datetime
 import difflib
 import hashlib
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ SYSTEMS = {
     "baseline": "Baseline",
     "endpoint": "Endpoint",
 }
+PAPER_SYSTEMS = ("model", "model_cc", "toolformer_disabled", "toolformer")
+"""The four that the paper compares, in its order."""
 
 
 @dataclass
@@ -342,14 +345,46 @@ def compose(stage: str, overrides: Sequence[str]) -> DictConfig:
         UserError: an unknown key, a wrong type or a broken override, in one line.
     """
     register()
+    for override in overrides:
+        key, _, name = override.partition("=")
+        if key.lstrip("+") == "experiment":
+            _check_experiment(name)
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             return hydra_compose(stage, overrides=list(overrides))
     except (HydraException, OmegaConfBaseException) as error:
+        unknown = re.search(r"Could not override '([\w.@]+)'", str(error))
+        if unknown:
+            raise UserError(_unknown_key(stage, unknown[1])) from error
         raise UserError(f"{one_line(error)}; see toolformer {stage} --help") from error
     finally:
         GlobalHydra.instance().clear()
+
+
+def _unknown_key(stage: str, key: str) -> str:
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        known = _keys(hydra_compose(stage))
+    return f"there is no key {key!r}{_near(key, known)}; see toolformer {stage} --help"
+
+
+def _keys(config: DictConfig, above: str = "") -> list[str]:
+    """Every key of a configuration, written out."""
+    found: list[str] = []
+    for key in map(str, config):
+        name = f"{above}{key}"
+        found.append(name)
+        if OmegaConf.is_dict(config._get_node(key)) and not OmegaConf.is_missing(config, key):
+            found += _keys(config[key], f"{name}.") if config[key] is not None else []
+    return found
+
+
+def _check_experiment(name: str) -> None:
+    """Hydra takes an experiment that is not there for none, since base.yaml has none."""
+    known = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+    for one in name.split(","):
+        if one not in ("", "null"):
+            _one_of("experiment", one.strip(), known)
 
 
 def one_line(error: Exception) -> str:
@@ -369,6 +404,9 @@ def validate(config: DictConfig) -> Config:
     Raises:
         UserError: an impossible value, named by its key.
     """
+    repeated = next((key for key in config.tools if list(config.tools).count(key) > 1), None)
+    if repeated:
+        raise UserError(f"tools: {repeated} is named twice; name each tool once")
     unknown = sorted(set(config.tools) - set(config.tool))
     if unknown:
         raise UserError(
@@ -388,15 +426,33 @@ def validate(config: DictConfig) -> Config:
         _one_of(f"tool.{key}.selector", tool.selector, ("any", "calculator", "calendar", "translation"))
         for name in ("max_positions", "samples", "max_call_tokens"):
             _at_least(f"tool.{key}.{name}", getattr(tool, name), 1)
+        if not math.isfinite(tool.filter_threshold):
+            raise UserError(
+                f"tool.{key}.filter_threshold is {tool.filter_threshold}; it must be a number (nats)"
+            )
+        if not re.fullmatch(r"[A-Za-z_]\w*", tool.name):
+            raise UserError(
+                f"tool.{key}.name is {tool.name!r}; a name has letters, digits and underscores only"
+            )
         if not 0 <= tool.start_threshold < 1:
             raise UserError(
                 f"tool.{key}.start_threshold is {tool.start_threshold}; a probability must be in [0, 1)"
             )
+    names = [made.tool[key].name for key in made.tools]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise UserError(f"tool.<key>.name: two tools are called {twice}; give each a name of its own")
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps|xpu(:\d+)?", made.lm.device):
+        raise UserError(f"lm.device is {made.lm.device!r}; it must be auto, cpu, cuda or cuda:N")
+    _at_least("seed", made.seed, 0)
+    _at_least("trainer.limit_per_tool", made.trainer.limit_per_tool, 1)
     _check_annotation(made)
     _at_least("generate.shard_size", made.generate.shard_size, 1)
     _check_engine(made.engine)
     _at_least("decoding.k", made.decoding.k, 0)
     _at_least("decoding.max_calls", made.decoding.max_calls, 0)
+    _at_least("decoding.max_call_tokens", made.decoding.max_call_tokens, 1)
+    _at_least("decoding.max_result_tokens", made.decoding.max_result_tokens, 1)
     _at_least("decoding.min_new_tokens", made.decoding.min_new_tokens, 0)
     _at_least("decoding.batch_size", made.decoding.batch_size, 1)
     _at_least("evaluation.limit", made.evaluation.limit, 1)

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from toolformer.config import SYSTEMS, Config, compose, validate
+from toolformer.config import PAPER_SYSTEMS, SYSTEMS, Config, compose, validate
 from toolformer.evaluate import evaluate
 from toolformer.generate import generate
 from toolformer.report import report
@@ -34,8 +34,8 @@ def demo(overrides: Sequence[str] = ()) -> None:
             "C*, the texts with calls" if data == "augmented" else "C, the same texts without",
         )
         trained[data] = train(config("train", f"dataset={dataset.run_id}", f"data={data}"))
-    for system, label in SYSTEMS.items():
-        log.info("demo: evaluating %s", label)
+    for system in PAPER_SYSTEMS:
+        log.info("demo: evaluating %s", SYSTEMS[system])
         run = trained["plain" if system == "model_cc" else "augmented"].run_id
         evaluate(config("evaluate", f"system={system}", f"checkpoint={run}"))
     report(config("report"))

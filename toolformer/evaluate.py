@@ -13,6 +13,7 @@ an interrupted evaluation goes on with the missing ones.
 
 from __future__ import annotations
 
+import datetime
 import json
 import logging
 import os
@@ -135,16 +136,20 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
 
 def _shown(config: Config) -> str:
     """The system's name, with the model where the name alone does not say which it is."""
-    system = SYSTEMS[config.system]
-    return {"baseline": f"{system} {config.model}", "endpoint": f"{system} {config.endpoint.model}"}.get(
-        config.system, system
-    )
+    return " ".join(part for part in (SYSTEMS[config.system], _baseline(config)) if part)
+
+
+def _baseline(config: Config) -> str:
+    """What a model to compare with is called in reports; empty for the paper's systems."""
+    if config.system == "baseline":
+        return Path(config.model).name if Path(config.model).expanduser().is_dir() else config.model
+    return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 
 def _tags(config: Config, k: int, trained: Run | None) -> dict[str, object]:
     tags: dict[str, object] = {"experiment": config.name, "system": config.system, "decoding.k": k}
-    if config.system in ("baseline", "endpoint"):
-        tags["baseline"] = config.model if config.system == "baseline" else config.endpoint.model
+    if _baseline(config):
+        tags["baseline"] = _baseline(config)
     if trained:
         tags["lineage.train_run_id"] = trained.run_id
         tags["lineage.dataset_run_id"] = trained.tags.get("lineage.dataset_run_id", "")
@@ -159,8 +164,17 @@ def _identity(config: Config, model: str, trained: Run | None, uses_tools: bool)
     return {
         "model": {"train": trained.tags["fingerprint"]} if trained else build.model_identity(model),
         "lm": asdict(config.lm),
-        "tools": {key: asdict(config.tool[key]) for key in config.tools} if uses_tools else {},
+        "tools": {key: build.tool_identity(config.tool[key]) for key in config.tools} if uses_tools else {},
+        # Where a task's examples have no date of their own, the calendar answers with today's.
+        "today": datetime.date.today().isoformat() if uses_tools and _asks_the_clock(config) else None,
     }
+
+
+def _asks_the_clock(config: Config) -> bool:
+    return any(
+        {**config.tool[key].implementation, **config.tool[key].inference}.get("use_clock")
+        for key in config.tools
+    )
 
 
 def _possible(config: Config, tasks: list[str]) -> list[str]:

@@ -83,7 +83,7 @@ def generate(config: Config, parent: str | None = None) -> Generated:
         "model": build.model_identity(config.model),
         "lm": asdict(config.lm),
         "tools": {
-            key: [{**asdict(config.tool[key]), "filter_threshold": None}, one.prompt.fill("")]
+            key: [{**build.tool_identity(config.tool[key]), "filter_threshold": None}, one.prompt.fill("")]
             for key, one in settings.items()
         },
         "propose": asdict(config.propose),
@@ -141,6 +141,12 @@ class _Job:
 def _lead(job: _Job, tracker: Tracker) -> Generated:
     """The tracked run: all shards, then the results from them."""
     config, total = job.config, sum(job.plan.values())
+    if any(not job.store.is_there(name) for name in job.plan):
+        # What cannot work is said before a run is begun.
+        from toolformer.language_model import check
+
+        check(config.model)
+        build.tools(config)
     log.info("generate: %d documents in %d shards", total, len(job.plan))
     with tracker.run(
         stage="generate", name=f"generate {config.corpus.source}", fingerprint=job.finger, config=asdict(config),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers import logging as transformers_logging
 from transformers.cache_utils import Cache
 
@@ -62,9 +62,27 @@ def locate(name_or_path: str) -> str:
         )
     if not path.exists() and (name_or_path.startswith((".", "/", "~")) or name_or_path.count("/") > 1):
         raise UserError(
-            f"model: there is no folder {name_or_path}; name a model folder, a hub model or one of {EMBEDDED_MODELS}"
+            f"model: there is no folder {name_or_path}; name a model folder, a hub model or one of {', '.join(EMBEDDED_MODELS)}"
         )
     return str(path) if path.exists() else name_or_path
+
+
+def check(name_or_path: str) -> None:
+    """Whether a model is there, without its weights.
+
+    Raises:
+        UserError: it is no model, or cannot be reached.
+    """
+    location = locate(name_or_path)
+    try:
+        AutoConfig.from_pretrained(location, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise _no_model(name_or_path, error) from error
+
+
+def _no_model(name: str, error: Exception) -> UserError:
+    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    return UserError(f"model: {name} cannot be loaded as a causal language model: {reason}")
 
 
 @dataclass(frozen=True)
@@ -131,8 +149,7 @@ class LanguageModel:
                 location, dtype=choose_dtype(dtype, place), trust_remote_code=False, use_safetensors=True
             )
         except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-            raise UserError(f"model: {name} cannot be loaded as a causal language model: {reason}") from error
+            raise _no_model(name, error) from error
         model = cast(Any, model).to(place)
         return cls(model, tokenizer, name)
 

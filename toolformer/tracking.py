@@ -410,7 +410,10 @@ class Tracker:
             matches = [run for run in self.runs(stage, **tags) if run.run_id.startswith(ref)]
             if len(matches) == 1:
                 return matches[0]
-        run = self.get(ref)
+        try:
+            run = self.get(ref)
+        except UserError as error:
+            raise UserError(f"{error}; name the id of a {stage} run, or say latest") from error
         if run.stage != stage:
             raise UserError(f"run {ref} is a {run.stage or 'parent'} run: name a {stage} run or say latest")
         if run.status != "FINISHED":

@@ -55,7 +55,7 @@ def train(config: Config, parent: str | None = None) -> Trained:
         {**asdict(config.trainer), "seed": config.seed, **asdict(config.lm)},
         build.content_hash(heldout),
     )
-    folder = Path(config.paths.root) / "train" / key
+    folder = Path(config.paths.root) / "train" / f"{config.data}-{key}"
     finger = fingerprint(key, config.name)
     finished = tracker.find_finished("train", finger)
     if finished and (folder / "model").is_dir():
@@ -72,7 +72,8 @@ def train(config: Config, parent: str | None = None) -> Trained:
     if not rows:
         raise UserError(
             f"dataset: run {dataset.run_id} kept no call, so there is nothing to train on; lower "
-            "tool.<name>.filter_threshold or give more documents, and run toolformer generate again"
+            "tool.<name>.filter_threshold or give more documents, and run toolformer generate again (its log counts why calls "
+            "were dropped)"
         )
     chosen = limit_per_tool(rows, limit=limit, seed=config.seed)
     plain = pq.read_table(tracker.artifact_path(dataset, "dataset_plain.parquet")).to_pylist()

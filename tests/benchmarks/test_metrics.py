@@ -232,10 +232,14 @@ def test_percent_intervals_are_seeded_and_hold_the_value() -> None:
     assert 4.5 < interval.value - interval.low < 7.5 and 4.5 < interval.high - interval.value < 7.5
 
 
-@pytest.mark.parametrize("correct", [[True], [False, False], [True] * 30])
-def test_documents_that_agree_make_an_interval_without_width(correct: list[bool]) -> None:
-    interval = percent_interval(correct)
-    assert interval.low == interval.value == interval.high == 100.0 * correct[0]
+def test_documents_that_agree_still_leave_something_open() -> None:
+    """Nothing right of 64 does not show that nothing ever is: Wilson's bound is z² / (n + z²)."""
+    z = 1.959964
+    none, every = percent_interval([False] * 64), percent_interval([True] * 64)
+    assert (none.value, none.low) == (0.0, 0.0)
+    assert none.high == pytest.approx(100 * z**2 / (64 + z**2), rel=1e-4)
+    assert (every.value, every.high) == (100.0, 100.0)
+    assert every.low == pytest.approx(100 - none.high)
 
 
 def test_no_documents_make_no_interval() -> None:

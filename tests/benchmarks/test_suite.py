@@ -214,7 +214,7 @@ def lm_eval_command(place: Path, *words: str) -> subprocess.CompletedProcess[str
 def test_lm_evals_own_words_run_a_group(data_dir: Path, tiny_folder: Path) -> None:
     done = lm_eval_command(
         data_dir, "--model", "toolformer", "--model_args", f"pretrained={tiny_folder},k=3,tools=calculator",
-        "--include_path", "benchmarks", "--tasks", "math,temporal", "--limit", "2",
+        "--include_path", "benchmarks", "--tasks", "math,dateset", "--limit", "2",
         "--metadata", json.dumps({"data_dir": str(data_dir)}), "--output_path", "out",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -216,3 +216,18 @@ def test_an_early_end_of_text_can_be_forbidden(
     assert Decoder(tiny_gpt2, {}, k=0).complete(["Joe"], max_new_tokens=6)[0].tokens == 0
     written = Decoder(tiny_gpt2, {}, k=0, min_new_tokens=4).complete(["Joe"], max_new_tokens=6)[0]
     assert written.tokens >= 4
+
+
+def test_a_prompt_that_does_not_fit_is_cut_with_a_word_or_refused(
+    language_model: LanguageModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    decoder = Decoder(language_model, {}, mode="plain", max_calls=0)
+    long = "red " * 600 + PROMPTS[0]
+    room = language_model.context_length - 4
+    assert len(language_model.encode(long)) > room
+    (cut,) = decoder.complete([long], max_new_tokens=4)
+    assert f"1 of 1 prompts are longer than {room} tokens" in caplog.text
+    tail = language_model.decode((language_model.own_prefix + language_model.encode(long))[-room:])
+    assert cut.text == decoder.complete([tail], max_new_tokens=4)[0].text
+    with pytest.raises(UserError, match=f"leaves room for {room}"):
+        decoder.complete([long], max_new_tokens=4, strict=True)

@@ -8,6 +8,7 @@ again.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
 from toolformer.tools.base import Result, Tool, run_safely
+
+log = logging.getLogger(__name__)
 
 NOT_ENDED = "call not ended"
 NOT_ALLOWED = "tool not allowed"
@@ -173,12 +176,19 @@ class Decoder:
         stop: Sequence[str] = (),
         allowed: Collection[str] | None = None,
         on_batch: Callable[[list[int], list[Completion]], None] | None = None,
+        strict: bool = False,
     ) -> list[Completion]:
         """Continues each prompt by at most `max_new_tokens` tokens outside of calls.
 
         `documents[n]` is what the tools may know of prompt n (its date). `allowed` limits the tools by key. A batch's
         completions go to `on_batch` as soon as they are there, with the prompts' indices; batches are made of prompts
         of similar length.
+
+        A prompt that leaves no room for its continuation and a call loses its beginning, with a line in the log; with
+        `strict` it is refused.
+
+        Raises:
+            UserError: the context has no room at all, or with `strict` too little for a prompt.
         """
         if documents is None:
             documents = [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
@@ -195,12 +205,26 @@ class Decoder:
                 f"decoding: {max_new_tokens} new tokens and a call do not fit into the model's context of "
                 f"{model.context_length} tokens; lower decoding.max_call_tokens or max_result_tokens"
             )
+        long = [n for n, ids in enumerate(encoded) if len(ids) > room]
+        if long and strict:
+            raise UserError(
+                f"text: it has {len(encoded[long[0]])} tokens, and the context of {model.context_length} leaves room for "
+                f"{room} before a call and {max_new_tokens} new tokens; shorten it, or ask for fewer"
+            )
+        if long:
+            log.warning(
+                "decoding: %d of %d prompts are longer than %d tokens: cut on their left",
+                len(long),
+                len(prompts),
+                room,
+            )
+            head = model.own_prefix
+            for n in long:
+                encoded[n] = head + encoded[n][len(encoded[n]) - room + len(head) :]
         names = {tool.name: key for key, tool in self.tools.items() if allowed is None or key in allowed}
         enabled = self.mode == "tools" and self.k > 0 and bool(names) and self.max_calls > 0
         order = sorted(range(len(prompts)), key=lambda n: (-len(encoded[n]), n))
-        rows = [
-            _Row(n, documents[n], encoded[n][-room:], encoded[n][-room:], may_call=enabled) for n in order
-        ]
+        rows = [_Row(n, documents[n], encoded[n], encoded[n], may_call=enabled) for n in order]
         queue = _Queue(model, rows, self.batch_size)
         completions: dict[int, Completion] = {}
         for ended in self._run(queue, names, max_new_tokens, stop):

@@ -1,7 +1,7 @@
 """The paper's figures, to stand beside ours. Data only.
 
 Source: Schick et al., "Toolformer: Language Models Can Teach Themselves to Use Tools", 2023
-(arXiv:2302.04761), tables 2 to 8, and the shares of tool use given in the text of section 4.2.
+(arXiv:2302.04761), tables 2 to 9, and the shares of tool use given in the text of section 4.2.
 M is GPT-J with 6.7B parameters.
 """
 
@@ -218,3 +218,22 @@ TOOL_USE: Mapping[tuple[str, str], float] = {
 }
 """(task, tool) -> percent of examples in which Toolformer calls it; 97.9, 98.1 and 99.3 are over all three sets of their
 tables. For the other languages of MLQA the paper gives a range, 63.8 to 94.9."""
+
+KS = (0, 1, 3, 10)
+"""The values of k in Table 9."""
+
+BY_K: Mapping[str, Mapping[int, tuple[float | None, ...]]] = {
+    "lama_trex": {
+        0: (34.9, None, 34.9, 0.0),
+        1: (47.8, 53.0, 44.3, 40.3),
+        3: (52.9, 58.0, 29.0, 82.8),
+        10: (53.5, 54.0, 22.5, 98.1),
+    },
+    "webqs": {
+        0: (18.9, None, 18.9, 0.0),
+        1: (19.3, 17.1, 19.9, 8.5),
+        3: (26.3, 26.5, 6.6, 99.3),
+        10: (26.3, 26.4, None, 100.0),
+    },
+}
+"""Table 9: task -> k -> score over all examples, those with a call, those without, and percent with a call."""

@@ -59,6 +59,19 @@ class Score:
 
 
 @dataclass(frozen=True)
+class KScore:
+    """Toolformer's score on one task at one k, in percent."""
+
+    value: float
+    n: int
+    ac: float | None
+    """Over the examples with a call; None where there are none."""
+    n_ac: int
+    nc: float | None
+    n_nc: int
+
+
+@dataclass(frozen=True)
 class Counts:
     """Table 2, one tool at one τ_f."""
 
@@ -124,6 +137,10 @@ class Evidence:
     lineage: tuple[RunNote, ...] = ()
     """The runs that the evaluated systems come from, where they are not shown otherwise."""
     remarks: tuple[str, ...] = field(default=())
+    by_k: Mapping[tuple[int, str], KScore] = field(default_factory=dict)
+    """Toolformer, by k and task."""
+    baselines: Mapping[tuple[str, str], Score] = field(default_factory=dict)
+    """Other models, by name and task."""
 
 
 STEPS = (
@@ -171,6 +188,8 @@ def read(tracker: Tracker, experiment: str | None = None) -> Evidence:
         data,
         tuple(_note(run) for run in parents if run.run_id != own),
         tuple(_remarks(parents, own)),
+        _by_k(evaluated),
+        _baselines(evaluated),
     )
 
 
@@ -187,10 +206,37 @@ def _scores(runs: Iterable[Run]) -> dict[tuple[str, str], Score]:
         k = run.tags.get("decoding.k") or run.params.get("decoding.k", DEFAULT_K)
         if system not in paper.SYSTEMS or (system == "toolformer" and k != DEFAULT_K):
             continue
-        for name, value in run.metrics.items():
-            task, _, kind = name.rpartition("/")
-            if kind in ("score", "perplexity") and "/" not in task:
-                found.setdefault((system, task), _score(run, task, value))
+        for task, value in _measured(run):
+            found.setdefault((system, task), _score(run, task, value))
+    return found
+
+
+def _measured(run: Run) -> Iterator[tuple[str, float]]:
+    for name, value in run.metrics.items():
+        task, _, kind = name.rpartition("/")
+        if kind in ("score", "perplexity") and "/" not in task:
+            yield task, value
+
+
+def _baselines(runs: Iterable[Run]) -> dict[tuple[str, str], Score]:
+    found: dict[tuple[str, str], Score] = {}
+    for run in runs:  # the newest first
+        if run.tags.get("baseline"):
+            for task, value in _measured(run):
+                found.setdefault((run.tags["baseline"], task), _score(run, task, value))
+    return found
+
+
+def _by_k(runs: Iterable[Run]) -> dict[tuple[int, str], KScore]:
+    found: dict[tuple[int, str], KScore] = {}
+    for run in runs:  # the newest first
+        k = run.tags.get("decoding.k", "")
+        for task, value in _measured(run) if run.tags.get("system") == "toolformer" and k.isdecimal() else ():
+            figures = {key: run.metrics.get(f"{task}/{key}") for key in ("n", "n_ac", "n_nc")}
+            if all(one is not None for one in figures.values()):
+                n, n_ac, n_nc = (round(one or 0) for one in figures.values())
+                ac, nc = run.metrics.get(f"{task}/score_ac"), run.metrics.get(f"{task}/score_nc")
+                found.setdefault((int(k), task), KScore(value, n, ac, n_ac, nc, n_nc))
     return found
 
 

@@ -118,6 +118,8 @@ class Content:
 
 def content(evidence: Evidence) -> Content:
     """The tables of a report in the paper's order."""
+    from toolformer.reporting.table9 import table9  # stands on this module
+
     tables = (
         examples_kept(evidence),
         scores(evidence, "table3", "Table 3", "LAMA, percent correct", GROUPS["lama"]),
@@ -129,6 +131,7 @@ def content(evidence: Evidence) -> Content:
         ),
         perplexity(evidence),
         tool_use(evidence),
+        table9(evidence),
         funnel(evidence),
         reasons(evidence),
     )
@@ -159,6 +162,8 @@ def runs(evidence: Evidence) -> Table:
         for system in SYSTEMS:
             if (system, task) in evidence.scores:
                 used.setdefault(evidence.scores[system, task].run, []).append(TASKS[task])
+    for (_, task), score in evidence.baselines.items():
+        used.setdefault(score.run, []).append(TASKS.get(task, task))
     rows = [
         (
             Cell(note.run_id[:8]),
@@ -287,8 +292,19 @@ def _systems_by_tasks(
             cells.append(_paper_cell(task, theirs))
         rows.append(tuple(cells))
     rules: tuple[int, ...] = ()
-    if larger:
+    others = sorted({name for name, task in evidence.baselines if task in tasks})
+    if larger or others:
         rules = (len(rows),)
+    for name in others:
+        cells = [Cell(name, "(baseline)")]
+        for task in tasks:
+            score = evidence.baselines.get((name, task))
+            cells.append(
+                Cell(_score_text(score.value, lower), _interval(score, lower, True)) if score else Cell()
+            )
+            cells.append(Cell())
+        rows.append(tuple(cells))
+    if larger:
         for name in paper.LARGER:
             rows.append((Cell(name), *(cell for task in tasks for cell in (Cell(), _paper_cell(task, name)))))
     return Table(key, number, title, tuple(columns), tuple(rows), caption, notes.all, rules)
