@@ -494,7 +494,8 @@ def ui(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int = 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGTERM, stop)
+    # SIGINT too: what a shell starts in the background inherits that it is ignored.
+    previous = {sign: signal.signal(sign, stop) for sign in (signal.SIGTERM, signal.SIGINT)}
     print(f"MLflow UI: http://{host}:{port} (ready in a few seconds; Ctrl-C ends it)", flush=True)
     try:
         code = server.wait()
@@ -502,7 +503,8 @@ def ui(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int = 
     except KeyboardInterrupt:
         print("MLflow UI ended", flush=True)
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for sign, handler in previous.items():
+            signal.signal(sign, handler)
         _end_group(server)
 
 
