@@ -155,12 +155,17 @@ def tool_identity(tool: ToolConfig) -> dict[str, Any]:
     files: list[tuple[str, int, int]] = []
 
     def look(value: Any) -> None:
-        if isinstance(value, dict | list):
-            for one in value.values() if isinstance(value, dict) else value:
+        if isinstance(value, list):
+            for one in value:
                 look(one)
-        elif isinstance(value, str) and "/" in value and Path(value).expanduser().is_file():
-            stat = Path(value).expanduser().stat()
-            files.append((value, stat.st_size, stat.st_mtime_ns))
+        if not isinstance(value, dict):
+            return
+        for key, one in value.items():
+            # By the name of the key: other files, a log for example, do not decide an answer.
+            if isinstance(one, str) and str(key).endswith("_path") and Path(one).expanduser().is_file():
+                stat = Path(one).expanduser().stat()
+                files.append((one, stat.st_size, stat.st_mtime_ns))
+            look(one)
 
     look(configured)
     return {**configured, "files": files}
