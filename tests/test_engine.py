@@ -6,197 +6,24 @@ Real processes of the real command, with a tiny model. The tool writes down whic
 from __future__ import annotations
 
 import importlib.util
-import json
-import multiprocessing
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-import torch
 
-from tests.conftest import tiny_model, tiny_tokenizer
-from toolformer.annotation.shards import ShardStore
+from tests.processes import PATIENCE, SHARDS, Place, Process, save_calling_model, who_did
 from toolformer.cli import main
-from toolformer.config import CONF
-from toolformer.tools.base import Result
-from toolformer.tracking import Run, Tracker
 
-SHARDS = 16
-PATIENCE = 300  # seconds until a test gives up on a process
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    [
-        "toolformer.generate",
-        "toolformer.annotation.pipeline",
-        "transformers.models.gpt2.modeling_gpt2",
-        "mlflow.store.tracking.sqlalchemy_store",
-    ]
-)
 needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="ray is not installed")
-
-
-class LoggedCalendar:
-    """Answers yes, and writes down who asked for which document; may wait until several processes have asked."""
-
-    name = "Calendar"
-
-    def __init__(self, log: str, pause: float, crowd: int, **_: object) -> None:
-        self._log, self._pause, self._crowd = Path(log), pause, crowd
-
-    def run(self, inputs: list[str], documents: list[Any]) -> list[Result]:
-        with self._log.open("a") as log:
-            for doc_id in sorted({document.doc_id for document in documents}):
-                log.write(f"{os.getpid()} {doc_id}\n")
-        deadline = time.monotonic() + 60
-        while len(who_did(self._log)) < self._crowd and time.monotonic() < deadline:
-            time.sleep(0.02)
-        time.sleep(self._pause)
-        return [Result("yes") for _ in inputs]
-
-
-def who_did(log: Path) -> dict[int, list[str]]:
-    """The documents that each process asked the tool about."""
-    found: dict[int, list[str]] = defaultdict(list)
-    for line in log.read_text().splitlines() if log.exists() else ():
-        pid, doc_id = line.split()
-        found[int(pid)].append(doc_id)
-    return found
-
-
-class Place:
-    """A corpus and a model, and the command that annotates the one with the other under a folder of runs."""
-
-    def __init__(self, folder: Path, model: Path) -> None:
-        self.folder, self.model, self.log = folder, model, folder / "calls.log"
-        self.corpus = folder / "corpus.jsonl"
-        rows = [
-            {
-                "id": f"d{n}",
-                "text": f"On day {n} we met.",
-                "url": f"https://example.org/2020/05/{n % 28 + 1:02d}/x",
-            }
-            for n in range(2 * SHARDS)
-        ]
-        self.corpus.write_text("\n".join(map(json.dumps, rows)))
-
-    def words(self, root: Path, *more: str, pause: float = 0.05, crowd: int = 1) -> list[str]:
-        return [
-            "generate", f"model={self.model}", f"paths.root={root}", "tools=[calendar]", "generate.shard_size=2",
-            "corpus=jsonl", f"corpus.path={self.corpus}", "propose.force_name=true", "lm.dtype=float32",
-            "tool.calendar.samples=3", "tool.calendar.max_positions=3", "tool.calendar.max_call_tokens=8",
-            "tool.calendar.start_threshold=0.0", "tool.calendar.filter_threshold=-100",
-            "tool.calendar.implementation._target_=tests.test_engine.LoggedCalendar",
-            f"+tool.calendar.implementation.log={self.log}", f"+tool.calendar.implementation.pause={pause}",
-            f"+tool.calendar.implementation.crowd={crowd}", *more,
-        ]  # fmt: skip
-
-    def prepare(self, root: Path) -> None:
-        """Lays an empty store there, so that not every test waits for MLflow to make one."""
-        if not (root / "mlflow.db").exists():
-            made = self.folder / "empty"
-            Tracker(None, made).prepare("another experiment")
-            shutil.copy(made / "mlflow.db", root / "mlflow.db")
-
-    def start(
-        self, root: Path, *more: str, pause: float = 0.05, crowd: int = 1, shell: bool = False
-    ) -> Process:
-        self.prepare(root)
-        words = self.words(root, *more, pause=pause, crowd=crowd)
-        return Process(words, self.folder / f"{random.random()}.err", shell)
-
-    def candidates(self, root: Path) -> bytes:
-        (path,) = root.glob("generate/*/*/candidates.parquet")
-        return path.read_bytes()
-
-    def shards(self, root: Path) -> list[str]:
-        return sorted(path.stem for path in root.glob("generate/*/shards/0*.sha256"))
-
-    def has_shards(self, root: Path, count: int) -> bool:
-        return len(self.shards(root)) >= count
-
-    def store(self, root: Path) -> ShardStore:
-        (folder,) = root.glob("generate/*/shards")
-        return ShardStore(folder)
-
-    def runs(self, root: Path) -> list[Run]:
-        return Tracker(None, root).runs("generate")
-
-
-class Process:
-    """A command at work, its standard error in a file.
-
-    A process of its own either way: the shell's command, or its entry in a fork of a server that has imported the
-    libraries, which spares seconds at each of many starts.
-    """
-
-    def __init__(self, words: list[str], errors: Path, shell: bool) -> None:
-        self._errors = errors
-        errors.touch()
-        if shell:
-            command = [sys.executable, "-m", "toolformer.cli", *words]
-            with errors.open("wb") as stream:
-                process = subprocess.Popen(command, cwd=CONF.parent, stderr=stream)
-            self.pid = process.pid
-            self._code: Callable[[], int | None] = process.poll
-        else:
-            child = FORKS.Process(target=run_entry, args=(words, str(errors)))
-            child.start()
-            assert child.pid is not None
-            self.pid = child.pid
-            self._code = lambda: child.exitcode
-
-    @property
-    def ended(self) -> bool:
-        return self._code() is not None
-
-    @property
-    def errors(self) -> str:
-        return self._errors.read_text(errors="replace")
-
-    @property
-    def last_words(self) -> list[str]:
-        """The lines in which the command says why it failed."""
-        assert "Traceback" not in self.errors, self.errors
-        return [line for line in re.split(r"[\r\n]", self.errors) if line.startswith("toolformer: ")]
-
-    def wait(self) -> int | None:
-        self.until(lambda: self.ended)
-        return self._code()
-
-    def until(self, condition: Callable[[], object]) -> bool:
-        """Waits for a condition; returns whether it came before the process's end."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            if self.ended:
-                return bool(condition())
-            assert time.monotonic() < deadline, self.errors
-            time.sleep(0.005)
-        return True
-
-    def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        self.wait()
-
-
-def run_entry(words: list[str], errors: str) -> None:
-    """The command in a fork: standard error to a file, and the exit code of `main`."""
-    stream = os.open(errors, os.O_WRONLY)
-    os.dup2(stream, 2)
-    sys.stderr = open(2, "w", buffering=1, closefd=False)
-    os.chdir(CONF.parent)
-    sys.exit(main(words))
 
 
 @pytest.fixture(scope="module")
@@ -204,22 +31,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("engine")
     save_calling_model(folder / "model")
     return Place(folder, folder / "model")
-
-
-def save_calling_model(folder: Path) -> None:
-    """A tiny GPT-2 that has learnt to write the calendar's call, wherever it stands: it has no positions."""
-    tokenizer = tiny_tokenizer()
-    model = tiny_model("gpt2", len(tokenizer), context=1024)
-    model.transformer.wpe.weight.requires_grad_(False).zero_()
-    text = "On day 3 we [Calendar()] met [Calendar()] on [Calendar()] day"
-    ids = tokenizer(text, return_tensors="pt").input_ids
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(120):
-        optimizer.zero_grad()
-        model(ids, labels=ids).loss.backward()
-        optimizer.step()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
