@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 import yaml
 
-from toolformer import provenance, tracking
+from toolformer import provenance
 from toolformer.errors import UserError
 from toolformer.provenance import is_secret, masked, masked_flat
 from toolformer.tracking import Tracker
+from toolformer.ui import serve
 
 SECRET = "hunter2-correct-horse"
 
@@ -462,7 +463,7 @@ def port() -> int:
         return int(probe.getsockname()[1])
 
 
-UI = "import sys; from pathlib import Path; from toolformer.tracking import ui; ui(Path(sys.argv[1]), port=int(sys.argv[2]))"
+UI = "import sys; from pathlib import Path; from toolformer.ui import serve; serve(Path(sys.argv[1]), port=int(sys.argv[2]))"
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT])
@@ -505,7 +506,7 @@ def test_the_interface_names_a_taken_port(store: Tracker) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(UserError, match=f"port {taken.getsockname()[1]} of 127.0.0.1 cannot be used"):
-            tracking.ui(store.root, port=taken.getsockname()[1])
+            serve(store.root, port=taken.getsockname()[1])
 
 
 def test_a_users_own_setting_wins(store: Tracker) -> None:

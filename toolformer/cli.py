@@ -334,10 +334,10 @@ def _ui(arguments: list[str]) -> int:
     parser.add_argument("overrides", nargs="*", help="configuration, for example paths.root=DIR")
     options = parser.parse_intermixed_args(arguments)
     from toolformer.config import compose, validate
-    from toolformer.tracking import ui
+    from toolformer.ui import serve
 
     config = validate(compose("report", options.overrides))
-    ui(Path(config.paths.root), config.tracking.uri, host=options.host, port=options.port)
+    serve(Path(config.paths.root), config.tracking.uri, host=options.host, port=options.port)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Everything that knows MLflow: a tracked run for every stage, look-ups between stages, the user interface.
+"""Everything that knows MLflow: a tracked run for every stage, look-ups between stages.
 
 A store is made ready under a lock between processes before anything is logged, an interrupted stage goes on
 in its own run, and every fault of the store ends in one `UserError`. Importing this imports no MLflow.
@@ -12,10 +12,6 @@ import math
 import os
 import re
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -463,58 +459,6 @@ class Tracker:
             # It does no work of its own, and none of its children knows which is the last.
             client.set_terminated(made.info.run_id, "FINISHED")
             return str(made.info.run_id)
-
-
-def ui(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int = 5000) -> None:
-    """Serve MLflow's user interface until Ctrl-C; for a store that is a server already, print its address.
-
-    Raises:
-        UserError: the port is taken, or the interface ended by itself.
-    """
-    tracker = Tracker(uri, root)
-    if tracker.uri.startswith(("http://", "https://")):
-        print(f"MLflow UI: {tracker.shown_uri}", flush=True)
-        return
-    tracker.prepare()
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise UserError(
-                f"port {port} of {host} cannot be used ({error.strerror}): choose another"
-            ) from error
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracker.uri]
-    command += ["--default-artifact-root", (tracker.root / "artifacts").as_uri()]
-    command += ["--host", host, "--port", str(port), "--workers", "1"]
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    # A session of its own: Ctrl-C reaches only us, and we end the server with all its workers.
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    # SIGINT too: what a shell starts in the background inherits that it is ignored.
-    previous = {sign: signal.signal(sign, stop) for sign in (signal.SIGTERM, signal.SIGINT)}
-    print(f"MLflow UI: http://{host}:{port} (ready in a few seconds; Ctrl-C ends it)", flush=True)
-    try:
-        code = server.wait()
-        raise UserError(f"the MLflow UI ended with code {code}: its message is above")
-    except KeyboardInterrupt:
-        print("MLflow UI ended", flush=True)
-    finally:
-        for sign, handler in previous.items():
-            signal.signal(sign, handler)
-        _end_group(server)
-
-
-def _end_group(server: subprocess.Popen[bytes]) -> None:
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(server.pid, sign)
-        with suppress(subprocess.TimeoutExpired):
-            server.wait(timeout=10)
-            return
 
 
 def _quoted(value: str) -> str:

@@ -6,7 +6,7 @@ Merging comes later, from the rows: thresholds need no model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +53,14 @@ class Annotator:
         self.score_dtype = score_dtype
         self._identify: select.Identify | None = None
 
-    def annotate(self, documents: Sequence[Document]) -> Annotation:
-        """Every candidate call of every tool for each document, executed and scored."""
+    def annotate(
+        self, documents: Sequence[Document], tell: Callable[[str], object] = lambda step: None
+    ) -> Annotation:
+        """Every candidate call of every tool for each document, executed and scored.
+
+        Args:
+            tell: hears which step has begun, for people who watch.
+        """
         encodings = {
             document.doc_id: self.language_model.encode_text(document.text) for document in documents
         }
@@ -70,6 +76,7 @@ class Annotator:
                 selected += bool(decision)
                 encoding = encodings[document.doc_id]
                 chosen += windows(self.language_model, document, encoding, settings, list(decision.spans))
+            tell(f"proposing {settings.name}")
             proposals = propose(self.language_model, settings, chosen, self.seed)
             candidates += [candidate for proposal in proposals for candidate in proposal.candidates]
             untried = sum(not proposal.positions for proposal in proposals)
@@ -84,8 +91,10 @@ class Annotator:
             }
         well_formed = _scorable(candidates)
         translating = {one.key for one in self.settings if one.selector == "translation"}
+        tell("executing calls")
         candidates = execute(candidates, self.tools, translating)
         executed = _scorable(candidates)
+        tell("scoring")
         candidates = score(self.language_model, candidates, dtype=self.score_dtype)
         for key, counts in funnel.items():
             statuses = Counter(candidate.status for candidate in candidates if candidate.tool == key)

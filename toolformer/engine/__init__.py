@@ -72,7 +72,7 @@ def annotate(
         _found(bar, sum(plan.values()) - sum(plan[name] for name in missing))
         while missing:
             try:
-                with closing(_run(config, store.folder, missing)) as outcomes:
+                with closing(_run(config, store.folder, missing, bar.set_postfix_str)) as outcomes:
                     for outcome in outcomes:
                         if outcome.error:
                             raise UserError(outcome.error)
@@ -99,7 +99,7 @@ def annotate(
     return done
 
 
-def _run(config: Config, folder: Path, names: Set[str]) -> Generator[Outcome]:
+def _run(config: Config, folder: Path, names: Set[str], tell: Callable[[str], object]) -> Generator[Outcome]:
     # A copy: the caller strikes names off while the engine still reads them.
     if config.engine.kind == "ray":
         from toolformer.engine import ray
@@ -107,7 +107,7 @@ def _run(config: Config, folder: Path, names: Set[str]) -> Generator[Outcome]:
         return ray.run(config, folder, frozenset(names))
     from toolformer.engine import local
 
-    return local.run(config, folder, frozenset(names))
+    return local.run(config, folder, frozenset(names), tell)
 
 
 def _missing(store: ShardStore, plan: Mapping[str, int]) -> set[str]:

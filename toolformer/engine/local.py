@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Generator, Set
+from collections.abc import Callable, Generator, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -20,14 +20,17 @@ _worker: Worker | None = None
 """The replica of a worker process."""
 
 
-def run(config: Config, folder: Path, names: Set[str]) -> Generator[Outcome]:
+def run(config: Config, folder: Path, names: Set[str], tell: Callable[[str], object]) -> Generator[Outcome]:
     """Does the shards of these names; an outcome each, as they are finished.
+
+    Args:
+        tell: hears which step of a shard has begun, where a single worker does them in this process.
 
     Raises:
         BrokenProcessPool: a worker process died; what the others had finished is kept.
     """
     if config.engine.workers == 1:
-        worker = Worker(config, folder, threads(config, 1))
+        worker = Worker(config, folder, threads(config, 1), tell)
         for name, documents in wanted(config, names):
             yield worker(name, documents)
         return

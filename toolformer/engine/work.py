@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,8 +72,15 @@ def wanted(config: Config, names: Set[str]) -> Iterator[tuple[str, list[Document
 class Worker:
     """A replica of the model at work on shards."""
 
-    def __init__(self, config: Config, folder: Path, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        threads: int | None = None,
+        tell: Callable[[str], object] = lambda step: None,
+    ) -> None:
         self._config = config
+        self._tell = tell
         self._store = ShardStore(folder)
         self._threads = threads
         self._annotator: Annotator | None = None
@@ -86,7 +93,7 @@ class Worker:
                     return Outcome(name)
                 annotator = self._annotator = self._annotator or self._load()
                 started = time.monotonic()
-                annotation = annotator.annotate(documents)
+                annotation = annotator.annotate(documents, self._tell)
                 self._store.write(name, annotation.rows, annotation.funnel)
                 return Outcome(name, True, annotation.tokens, time.monotonic() - started)
         except UserError as error:

@@ -1,0 +1,81 @@
+"""A stage's configuration from conf/ and the overrides of the command line, by Hydra; mistakes in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from toolformer.config.checks import near, one_of
+from toolformer.config.schema import register
+from toolformer.errors import UserError
+
+CONF = Path(__file__).resolve().parent.parent.parent / "conf"
+"""Where Hydra finds the configuration."""
+
+
+def compose(stage: str, overrides: Sequence[str]) -> DictConfig:
+    """The configuration of a stage.
+
+    Raises:
+        UserError: an unknown key, a wrong type or a broken override, in one line.
+    """
+    register()
+    for override in overrides:
+        key, _, name = override.partition("=")
+        if key.lstrip("+") == "experiment":
+            _check_experiment(name)
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            return hydra_compose(stage, overrides=list(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        unknown = re.search(r"Could not override '([\w.@]+)'", str(error))
+        if unknown:
+            raise UserError(_unknown_key(stage, unknown[1])) from error
+        raise UserError(f"{one_line(error)}; see toolformer {stage} --help") from error
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def _unknown_key(stage: str, key: str) -> str:
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        known = _keys(hydra_compose(stage))
+    return f"there is no key {key!r}{near(key, known)}; see toolformer {stage} --help"
+
+
+def _keys(config: DictConfig, above: str = "") -> list[str]:
+    """Every key of a configuration, written out."""
+    found: list[str] = []
+    for key in map(str, config):
+        name = f"{above}{key}"
+        found.append(name)
+        if OmegaConf.is_dict(config._get_node(key)) and not OmegaConf.is_missing(config, key):
+            found += _keys(config[key], f"{name}.") if config[key] is not None else []
+    return found
+
+
+def _check_experiment(name: str) -> None:
+    """Hydra takes an experiment that is not there for none, since base.yaml has none."""
+    known = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+    for one in name.split(","):
+        if one not in ("", "null"):
+            one_of("experiment", one.strip(), known)
+
+
+def one_line(error: Exception) -> str:
+    """Hydra's and OmegaConf's messages run over several lines; the key and the reason are what is wanted."""
+    causes = [error, *([error.__cause__] if error.__cause__ else [])]
+    lines = [line.strip() for one in causes for line in str(one).splitlines() if line.strip()]
+    noise = ("object_type", "reference_type", "Set the environment", "Config search path", "provider=")
+    lines = [line for line in dict.fromkeys(lines) if not line.startswith(noise)]
+    key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:")), "")
+    text = " ".join(line for line in lines if not line.startswith("full_key:"))
+    return f"{key}: {text}" if key and key not in text else text
