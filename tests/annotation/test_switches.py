@@ -28,7 +28,7 @@ from toolformer.config import compose, validate
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
-from toolformer.reporting.reader import STEPS as SHOWN
+from toolformer.reporting.evidence import STEPS as SHOWN
 
 # The call alone helps here: the plain baseline, which knows no call without result, gains more.
 LOSSES = {"loss_result": 1.0, "loss_no_result": 1.5, "loss_none": 3.0}

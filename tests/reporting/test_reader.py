@@ -9,7 +9,7 @@ import pytest
 from tests.reporting.conftest import ROWS, TEXTS, accuracy, log_run, write_annotation
 from toolformer.errors import UserError
 from toolformer.reporting import paper, reader
-from toolformer.reporting.reader import Counts
+from toolformer.reporting.evidence import Counts
 from toolformer.tracking import Tracker
 
 

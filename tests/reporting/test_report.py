@@ -12,8 +12,10 @@ import pytest
 
 from tests.reporting.conftest import HOSTILE, log_run
 from toolformer.errors import UserError
-from toolformer.reporting import Report, build, reader, render, tables, terminal
-from toolformer.reporting.tables import Cell, Table, wilson
+from toolformer.reporting import Report, annotation_tables, build, render, terminal
+from toolformer.reporting.cells import wilson
+from toolformer.reporting.evidence import Example
+from toolformer.reporting.layout import Cell, Table
 from toolformer.tracking import Tracker
 
 
@@ -185,10 +187,10 @@ def test_long_texts_and_calls_are_cut() -> None:
     text = "word " * 300
     call = ApiCall("QA", "why", result="because " * 100)
     call = call.with_result(call.result or "")
-    found = tables.passage(reader.Example("qa", "d", 500, call, 1.0, True, text))
+    found = annotation_tables.passage(Example("qa", "d", 500, call, 1.0, True, text))
     assert found.before.startswith("… word") and found.after.endswith("word …")
-    assert max(len(found.before), len(found.after)) <= tables.CONTEXT + 2
-    assert len(found.call) <= tables.LONGEST_CALL and found.call.endswith("…]")
+    assert max(len(found.before), len(found.after)) <= annotation_tables.CONTEXT + 2
+    assert len(found.call) <= annotation_tables.LONGEST_CALL and found.call.endswith("…]")
 
 
 def test_the_same_runs_give_the_same_bytes(tracker: Tracker, report: Report, tmp_path: Path) -> None:

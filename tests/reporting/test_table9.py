@@ -8,7 +8,7 @@ import pytest
 
 from tests.reporting.conftest import accuracy, log_run, perplexity
 from toolformer.reporting import build
-from toolformer.reporting.tables import Content
+from toolformer.reporting.layout import Content
 from toolformer.tracking import Tracker
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer.errors import UserError
-from toolformer.reporting import reader, render, tables
+from toolformer.reporting import layout, reader, render, tables
 from toolformer.tracking import Tracker
 
 
@@ -21,7 +21,7 @@ class Report:
     markdown: Path
     latex: Path
     html: Path
-    content: tables.Content
+    content: layout.Content
 
 
 def build(tracker: Tracker, experiment: str | None = None, out: Path = Path("report")) -> Report:

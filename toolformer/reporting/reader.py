@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,144 +17,26 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from toolformer.calls import ApiCall, CallSyntaxError, parse
+from toolformer.calls import CallSyntaxError, parse
 from toolformer.errors import UserError
 from toolformer.reporting import paper
+from toolformer.reporting.evidence import (
+    STEPS,
+    Annotation,
+    Counts,
+    Evidence,
+    Example,
+    KScore,
+    RunNote,
+    Score,
+    ToolFunnel,
+)
 from toolformer.tracking import Run, Tracker
 
 DEFAULT_K = "10"
 KEPT_PER_TOOL = 2
 WORST = 2
 _LOOKED_AT = 300  # rows of each tool, at either end of its gains, among which examples are chosen
-
-
-@dataclass(frozen=True)
-class RunNote:
-    """What the report says about a run."""
-
-    run_id: str
-    stage: str
-    system: str
-    """Key of the system (evaluate), the data (train), or empty."""
-    commit: str
-    date: str
-    """Day it was started, in UTC, ISO."""
-    device: str
-
-
-@dataclass(frozen=True)
-class Score:
-    """A figure of one system on one task, with its 95 % interval."""
-
-    value: float
-    """Percent, or perplexity."""
-    low: float | None
-    high: float | None
-    n: int | None
-    call_share: float | None
-    """Share of the examples with a call, 0 to 1."""
-    tool_shares: Mapping[str, float]
-    run: RunNote
-
-
-@dataclass(frozen=True)
-class KScore:
-    """Toolformer's score on one task at one k, in percent."""
-
-    value: float
-    n: int
-    ac: float | None
-    """Over the examples with a call; None where there are none."""
-    n_ac: int
-    nc: float | None
-    n_nc: int
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Table 2, one tool at one τ_f."""
-
-    examples: int
-    """Texts with at least one call."""
-    calls: int
-    """Places in these texts that have a call."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """A scored call and the text around its place."""
-
-    tool: str
-    doc_id: str
-    position: int
-    call: ApiCall
-    gain: float
-    kept: bool
-    text: str | None
-    """The plain text of the document, or None where the run holds it no more (it kept no call)."""
-
-
-@dataclass(frozen=True)
-class ToolFunnel:
-    """How many of a tool's texts and candidates each step of the annotation let through."""
-
-    steps: Mapping[str, int]
-    """Those of `STEPS` that the run counted."""
-    reasons: Mapping[str, int]
-    """Why texts were not selected (or were)."""
-    drop_reasons: Mapping[str, int]
-    """Why candidates were dropped."""
-    window_reasons: Mapping[str, int] = field(default_factory=dict)
-    """Why windows of selected texts gave no candidate."""
-    filter_reasons: Mapping[str, int] = field(default_factory=dict)
-    """Why scored candidates were not kept."""
-
-
-@dataclass(frozen=True)
-class Annotation:
-    """What a generate run found."""
-
-    run: RunNote
-    counts: Mapping[tuple[str, float], Counts]
-    """By tool and τ_f."""
-    funnel: Mapping[str, ToolFunnel]
-    examples: tuple[Example, ...]
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    """Rows that reading the corpus left out, by reason."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that a report is made of."""
-
-    experiment: str | None
-    annotation: Annotation | None
-    scores: Mapping[tuple[str, str], Score]
-    """By system and task."""
-    trained: Mapping[str, RunNote]
-    """Newest finished training by its data, `augmented` or `plain`."""
-    lineage: tuple[RunNote, ...] = ()
-    """The runs that the evaluated systems come from, where they are not shown otherwise."""
-    remarks: tuple[str, ...] = field(default=())
-    by_k: Mapping[tuple[int, str], KScore] = field(default_factory=dict)
-    """Toolformer, by k and task."""
-    baselines: Mapping[tuple[str, str], Score] = field(default_factory=dict)
-    """Other models, by name and task."""
-
-
-STEPS = (
-    "documents",
-    "selected",
-    "windows",
-    "positions",
-    "sampled",
-    "well_formed",
-    "executed",
-    "scored",
-    "kept",
-)
-"""The steps of `annotation.funnel`."""
-
 _SKIPPED = "rows_skipped/"
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from toolformer.reporting.tables import Cell, Column, Content, Footnote, Passage, Table
+from toolformer.reporting.layout import Cell, Column, Content, Footnote, Passage, Table
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from toolformer.reporting import paper
-from toolformer.reporting.reader import Evidence, KScore
-from toolformer.reporting.tables import DASH, TASKS, Cell, Column, Footnote, Table
+from toolformer.reporting.cells import DASH, TASKS
+from toolformer.reporting.evidence import Evidence, KScore
+from toolformer.reporting.layout import Cell, Column, Footnote, Table
 
 LABELS = ("All", "AC", "NC", "%")
 

@@ -1,0 +1,126 @@
+"""What goes into a cell: figures with their intervals, footnotes, and the commands that fill what is missing."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from benchmarks import MLQA_LANGUAGES
+from toolformer.reporting import paper
+from toolformer.reporting.evidence import Evidence, Score
+from toolformer.reporting.layout import Cell, Footnote
+
+DASH = "–"
+
+SYSTEMS: Mapping[str, str] = {
+    "model": "M",
+    "model_cc": "M + CC",
+    "toolformer_disabled": "Toolformer (disabled)",
+    "toolformer": "Toolformer",
+}
+TASKS: Mapping[str, str] = {
+    "lama_squad": "SQuAD",
+    "lama_google_re": "Google-RE",
+    "lama_trex": "T-REx",
+    "asdiv": "ASDiv",
+    "svamp": "SVAMP",
+    "mawps": "MAWPS",
+    "webqs": "WebQS",
+    "nq": "NQ",
+    "triviaqa": "TriviaQA",
+    **{f"mlqa_{language}": f"MLQA {language}" for language in MLQA_LANGUAGES},
+    **{f"xquad_{language}": f"XQuAD {language}" for language in MLQA_LANGUAGES},
+    "templama": "TempLAMA",
+    "dateset": "Dateset",
+    "wikitext_perplexity": "WikiText",
+    "heldout_perplexity": "Held-out text",
+}
+
+
+class Notes:
+    """Footnotes of a table; equal ones share a mark."""
+
+    def __init__(self) -> None:
+        self._marks: dict[tuple[str, str], str] = {}
+
+    def mark(self, text: str, command: str = "") -> str:
+        return self._marks.setdefault((text, command), _letters(len(self._marks)))
+
+    @property
+    def all(self) -> tuple[Footnote, ...]:
+        return tuple(Footnote(mark, text, command) for (text, command), mark in self._marks.items())
+
+
+def _letters(number: int) -> str:
+    return chr(ord("a") + number % 26) * (number // 26 + 1)
+
+
+def stage_command(evidence: Evidence, stage: str, *overrides: str) -> str:
+    named = [f"name={evidence.experiment}"] if evidence.experiment else []
+    return shlex.join(["toolformer", stage, *named, *overrides])
+
+
+def evaluation_command(evidence: Evidence, system: str, tasks: Sequence[str]) -> str:
+    """The command, or commands, that measure a system: what it is made of comes first where it is missing."""
+    steps = []
+    if system != "model":
+        data = "plain" if system == "model_cc" else "augmented"
+        if not evidence.annotation:
+            steps.append(stage_command(evidence, "generate"))
+        if data not in evidence.trained:
+            steps.append(stage_command(evidence, "train", f"data={data}"))
+    steps.append(stage_command(evidence, "evaluate", f"system={system}", f"benchmarks=[{','.join(tasks)}]"))
+    return " && ".join(steps)
+
+
+def shown_score(value: float, perplexity: bool) -> str:
+    return f"{value:.2f}" if perplexity else f"{value:.1f}"
+
+
+def shown_interval(score: Score, perplexity: bool, with_n: bool) -> str:
+    parts = []
+    if score.low is not None and score.high is not None:
+        parts.append(f"[{shown_score(score.low, perplexity)}, {shown_score(score.high, perplexity)}]")
+    if with_n and score.n is not None:
+        parts.append(f"n = {shown_count(score.n)}")
+    return " ".join(parts)
+
+
+def share_cell(share: float, n: int | None) -> Cell:
+    if not n:
+        return Cell(f"{100 * share:.1f}")
+    low, high = wilson(share, n)
+    return Cell(f"{100 * share:.1f}", f"[{100 * low:.1f}, {100 * high:.1f}]")
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share, both in 0 to 1; `n` is at least 1."""
+    z = 1.959964
+    centre = share + z * z / (2 * n)
+    spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def shown_count(number: int | None) -> str:
+    return DASH if number is None else f"{number:,}"
+
+
+def shown_calls(number: int) -> str:
+    return f"({shown_count(number)} call{'' if number == 1 else 's'})" if number else ""
+
+
+def shown_reasons(reasons: Mapping[str, int]) -> str:
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    return "; ".join(f"{reason} {shown_count(number)}" for reason, number in ordered)
+
+
+def in_order(tools: Iterable[str]) -> list[str]:
+    known = set(tools)
+    return [tool for tool in paper.TOOLS if tool in known] + sorted(known - set(paper.TOOLS))
+
+
+def short_commit(commit: str) -> str:
+    name, dash, dirty = commit.partition("-")
+    return f"{name[:10]}{dash}{dirty}"
