@@ -5,10 +5,15 @@ Slow on purpose. Every fast path of the product is held to it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 import torch
+from transformers import LogitsProcessor, StoppingCriteria
 
 from toolformer.annotation.candidates import ToolSettings
-from toolformer.annotation.propose import draw, uniforms
+from toolformer.annotation.draws import draw_keys
 from toolformer.calls import ApiCall, CallSyntaxError, call_end, linearise, parse
 from toolformer.decoding.decoder import Completion
 from toolformer.documents import Document
@@ -32,6 +37,21 @@ def start_probabilities(language_model: LanguageModel, settings: ToolSettings, t
     ]
 
 
+def drawn(row: torch.Tensor, key: int) -> int:
+    """The token with the largest p_i / E_i; E_i is exponential, by SplitMix64 of the key and i; row is [vocabulary]."""
+    with np.errstate(over="ignore"):
+        places = _splitmix(np.arange(len(row), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+        z = _splitmix(places ^ np.array([key], dtype=np.int64).view(np.uint64))
+    exponential = -np.log(((z >> np.uint64(11)) + 0.5) / 2.0**53)
+    return int((row.float().softmax(-1).double().numpy() / exponential).argmax())
+
+
+def _splitmix(z: np.ndarray) -> np.ndarray:
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+    return z ^ (z >> np.uint64(31))
+
+
 def sample_call(
     language_model: LanguageModel,
     settings: ToolSettings,
@@ -42,13 +62,13 @@ def sample_call(
     sample: int,
     seed: int,
 ) -> str:
-    """What M writes after [P_a(x), x_1..x_{i-1}, <API>] until </API>, drawn with the product's uniforms."""
+    """What M writes after [P_a(x), x_1..x_{i-1}, <API>] until </API>, drawn with the product's keys."""
     context = language_model.own_prefix + language_model.encode(settings.prompt.fill(text))
     context = context + language_model.encode(text)[:i] + [language_model.start_id]
-    draws = uniforms(seed, doc_id, settings.key, position, sample, settings.max_call_tokens)
+    draws = draw_keys(seed, doc_id, settings.key, position, sample, settings.max_call_tokens)
     written = language_model.encode("a [" + settings.name)[2:] if settings.force_name else []
-    for uniform in draws:
-        written.append(int(draw(logits(language_model, context + written)[-1:], torch.tensor([uniform]))))
+    for key in draws.tolist():
+        written.append(drawn(logits(language_model, context + written)[-1], key))
         end = call_end(language_model.decode(written))
         if end is not None:
             return language_model.decode(written)[:end]
@@ -70,6 +90,108 @@ def loss(language_model: LanguageModel, text: str, i: int, call: ApiCall | None)
         if weight:
             result -= weight * float(log_probs[len(head) + j - 1, ids[j]])
     return result
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A sampled call with what the method says of it."""
+
+    token_position: int
+    sample: int
+    start_probability: float
+    text: str
+    call: ApiCall | None = None
+    """With its result; None for what is no call of the tool, or has no result."""
+    losses: tuple[float, float, float] | None = None
+    """L(e(c, r)), L(e(c, ε)), L(ε) in nats."""
+
+    @property
+    def gain(self) -> float:
+        assert self.losses is not None
+        return min(self.losses[1:]) - self.losses[0]
+
+
+@torch.inference_mode()
+def annotate(
+    language_model: LanguageModel, settings: ToolSettings, tool: Tool, document: Document, seed: int
+) -> list[Sampled]:
+    """Steps 1 to 3 for one text: stock `generate` at each position, one call and one loss at a time."""
+    prompt = language_model.own_prefix + language_model.encode(settings.prompt.fill(document.text))
+    encoding = language_model.encode_text(document.text)
+    rows = logits(language_model, prompt + encoding.ids)[len(prompt) - 1 : -1].softmax(-1)
+    p = rows[:, language_model.start_id].tolist()
+    above = [
+        i
+        for i, place in enumerate(encoding.positions[: len(p)])
+        if place is not None and p[i] > settings.start_threshold
+    ]
+    found = []
+    for i in sorted(sorted(above, key=lambda i: -p[i])[: settings.max_positions]):
+        place = encoding.positions[i]
+        assert place is not None
+        for sample in range(settings.samples):
+            name = language_model.encode("a [" + settings.name)[2:] if settings.force_name else []
+            context = prompt + encoding.ids[:i] + [language_model.start_id] + name
+            draws = draw_keys(seed, document.doc_id, settings.key, place, sample, settings.max_call_tokens)
+            text = language_model.decode(name + _generate(language_model, context, name, draws.tolist()))
+            call, losses = _own_call(text, settings), None
+            result = tool.run([call.input], [document])[0].text if call else None
+            call = call.with_result(result) if call and result else None
+            if call:
+                with_result, without = (
+                    loss(language_model, document.text, i, one) for one in (call, call.with_result(""))
+                )
+                losses = with_result, without, loss(language_model, document.text, i, None)
+            found.append(Sampled(i, sample, p[i], text[: call_end(text)], call, losses))
+    return found
+
+
+def kept(found: Sequence[Sampled], threshold: float) -> dict[int, Sampled]:
+    """Step 4: of each position the call with the largest gain, where it reaches τ_f."""
+    best: dict[int, Sampled] = {}
+    for one in found:
+        known = best.get(one.token_position)
+        if one.losses and one.gain >= threshold and (known is None or one.gain > known.gain):
+            best[one.token_position] = one
+    return best
+
+
+def _own_call(text: str, settings: ToolSettings) -> ApiCall | None:
+    end = call_end(text)
+    try:
+        call = parse("[" + text[:end])
+    except CallSyntaxError:
+        return None
+    return call if end is not None and call.tool == settings.name and call.result is None else None
+
+
+def _generate(
+    language_model: LanguageModel, context: list[int], name: list[int], draws: Sequence[int]
+) -> list[int]:
+    """What stock `generate` writes when every token is the one that its key draws."""
+
+    class Draw(LogitsProcessor):
+        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            token = drawn(scores[0], draws[input_ids.shape[1] - len(context)])
+            return torch.full_like(scores, float("-inf")).index_fill(1, torch.tensor([token]), 0.0)
+
+    class Ended(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
+            written = name + input_ids[0, len(context) :].tolist()
+            return torch.tensor([call_end(language_model.decode(written)) is not None])
+
+    ids = torch.tensor([context])
+    written = language_model.model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=len(draws),
+        do_sample=False,
+        eos_token_id=10**9,  # a token that there is not: only </API> ends a sample
+        pad_token_id=0,
+        logits_processor=[Draw()],
+        stopping_criteria=[Ended()],
+    )
+    return [int(token) for token in written[0, len(context) :]]
 
 
 def greedy(language_model: LanguageModel, prompt: str, new_tokens: int) -> Completion:

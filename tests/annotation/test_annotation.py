@@ -12,7 +12,7 @@ from tests import textbook
 from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
 from toolformer.annotation.execute import LOOK_AHEAD, execute
 from toolformer.annotation.merge import keep, merge, row
-from toolformer.annotation.propose import choose_positions, propose, read_sample, uniforms
+from toolformer.annotation.propose import choose_positions, propose, read_sample
 from toolformer.annotation.score import WEIGHTS, score
 from toolformer.calls import ApiCall, strip
 from toolformer.documents import Document
@@ -120,24 +120,6 @@ def test_a_forced_name_stands_in_every_sample(language_model: LanguageModel) -> 
                 seed=3,
             )
             assert c.text == text and text.startswith("QA")
-
-
-def test_draws_are_keyed_and_uniform() -> None:
-    one = uniforms(0, "d", "qa", 3, 1, 1000)
-    assert (one == uniforms(0, "d", "qa", 3, 1, 1000)).all()
-    assert (one[:10] == uniforms(0, "d", "qa", 3, 1, 10)).all()
-    others = [
-        uniforms(*key, 1000)
-        for key in [
-            (1, "d", "qa", 3, 1),
-            (0, "e", "qa", 3, 1),
-            (0, "d", "mt", 3, 1),
-            (0, "d", "qa", 4, 1),
-            (0, "d", "qa", 3, 2),
-        ]
-    ]
-    assert all((one != other).all() for other in others)
-    assert abs(one.mean() - 0.5) < 0.05
 
 
 def test_positions_above_the_threshold_the_likeliest_first() -> None:

@@ -195,7 +195,8 @@ def test_the_funnel_counts_every_step_and_every_drop(
     assert made.funnel["never"]["window_reasons"] == {NO_POSITION: 4}
     assert made.funnel["never"]["sampled"] == 0
     assert made.funnel["dated"]["reasons"] == {"selected": 3, "no date in the URL": 2}
-    assert made.funnel["dated"]["drop_reasons"] == {"call not ended": made.funnel["dated"]["sampled"]}
+    dropped = made.funnel["dated"]["drop_reasons"]  # after one token
+    assert dropped["call not ended"] > 0 and set(dropped) <= {"call not ended", "malformed call"}
     assert json.loads(json.dumps(made.funnel)) == made.funnel
     with caplog.at_level("INFO", funnel_module.__name__):
         log_funnel({"qa": {**made.funnel["qa"], "kept": 1, "filter_reasons": {BELOW: 3}}})

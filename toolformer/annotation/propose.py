@@ -7,7 +7,6 @@ batch size, order and resumption do not change them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from toolformer.annotation.candidates import Candidate, ToolSettings, Window
+from toolformer.annotation.draws import draw, draw_keys
 from toolformer.batching import ROWS_PER_BATCH, Branches
 from toolformer.calls import START, ApiCall, CallSyntaxError, call_end, parse
 from toolformer.language_model import LanguageModel, Prefix
@@ -44,6 +44,7 @@ class _Branch:
     probability: float
     sample: int
     draws: np.ndarray
+    """A key for each of its draws."""
     ids: list[int]
     """What was written after the start token: the forced name, if any, and what was drawn."""
     column: int = 0
@@ -69,29 +70,6 @@ def propose(
         found = _propose_batch(language_model, settings, [windows[n] for n in batch], prefix, seed)
         proposals.update(zip(batch, found, strict=True))
     return [proposals[n] for n in range(len(windows))]
-
-
-def uniforms(seed: int, document: str, tool: str, position: int, sample: int, count: int) -> np.ndarray:
-    """`count` uniform draws in [0, 1) of one sample: they depend on nothing but these keys."""
-    key = f"{seed}|{document}|{tool}|{position}|{sample}".encode("utf-8", "surrogatepass")
-    digest = hashlib.sha256(key).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "big"))).random(count)
-
-
-def draw(logits: torch.Tensor, uniform: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
-    """Tokens drawn from softmax(logits) by inverting the distribution function.
-
-    `uniform[n]` draws from `logits[rows[n]]`, or from `logits[n]`: [*, vocabulary] and [draws] -> [draws].
-    """
-    size = logits.shape[-1]
-    cumulative = logits.float().softmax(-1).cumsum(-1, dtype=torch.double)
-    cumulative /= cumulative[:, -1:].clone()
-    index = torch.arange(len(uniform)) if rows is None else rows
-    index = index.to(logits.device)
-    # One search for all draws: row n's function runs from n to n + 1.
-    cumulative += torch.arange(len(logits), device=logits.device)[:, None]
-    found = torch.searchsorted(cumulative.flatten(), index + uniform.to(cumulative), right=True)
-    return (found - index * size).clamp(0, size - 1)
 
 
 def choose_positions(probabilities: Sequence[float | None], threshold: float, most: int) -> list[int]:
@@ -266,21 +244,21 @@ def _grow(
 
 
 def _drawn(logits: torch.Tensor, active: list[list[_Branch]]) -> list[list[int]]:
-    """The next token of each branch, drawn with its own number from its column's distribution."""
+    """The next token of each branch, drawn with its own key from its column's distribution."""
     tokens: list[list[int]] = []
     for of_row, of_logits in zip(active, logits, strict=True):
         used = sorted({branch.column for branch in of_row})
         slot = {column: n for n, column in enumerate(used)}
-        uniform = torch.tensor([float(branch.draws[branch.drawn]) for branch in of_row], dtype=torch.double)
+        keys = torch.tensor([int(branch.draws[branch.drawn]) for branch in of_row])
         columns = torch.tensor([slot[branch.column] for branch in of_row])
-        tokens.append(draw(of_logits[used], uniform, columns).tolist())
+        tokens.append(draw(of_logits[used], keys, columns).tolist())
     return tokens
 
 
 def _draws(settings: ToolSettings, window: Window, i: int, sample: int, seed: int) -> np.ndarray:
     position = window.encoding.positions[window.start + i]
     assert position is not None  # choose_positions leaves those out
-    return uniforms(seed, window.document.doc_id, settings.key, position, sample, settings.max_call_tokens)
+    return draw_keys(seed, window.document.doc_id, settings.key, position, sample, settings.max_call_tokens)
 
 
 def _candidate(settings: ToolSettings, window: Window, branch: _Branch) -> Candidate:

@@ -9,14 +9,14 @@ again.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from toolformer.batching import Branches, by_length
+from toolformer.batching import Branches
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, linearise, parse
+from toolformer.decoding.rows import Batch, Queue, Row
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
@@ -47,90 +47,6 @@ class Completion:
     """Why a call that was started has been taken back."""
     tokens: int = 0
     """Tokens the model wrote, results not counted."""
-
-
-@dataclass(eq=False)
-class _Row:
-    """One input while it is being continued."""
-
-    index: int
-    document: Document
-    context: list[int]
-    """The prompt, and after a call everything up to its end."""
-    unread: list[int]
-    """Tokens that the model has yet to read: the prompt, the token it wrote last, a call's result."""
-    written: list[int] = field(default_factory=list)
-    """Tokens since the context."""
-    text: str = ""
-    """Finished text: calls and what stands before them."""
-    plain: str = ""
-    calls: list[ApiCall] = field(default_factory=list)
-    failed: str | None = None
-    tokens: int = 0
-    before: int = 0
-    """Tokens of text, calls left out, before `written`."""
-    call_start: int | None = None
-    """Index in `written` of an open call's start token."""
-    at_start: torch.Tensor | None = None
-    """Logits [vocabulary] where the open call was started: what the row goes back to if the call fails."""
-    forget: int = 0
-    """Tokens that the model has read and that have been taken back."""
-    pending: ApiCall | None = None
-    """A call that waits for its result."""
-    done: bool = False
-    may_call: bool = True
-
-    @property
-    def active(self) -> bool:
-        return not self.done and self.pending is None
-
-    @property
-    def since_start(self) -> int:
-        """Tokens of an open call behind its start token."""
-        return len(self.written) - self.call_start - 1 if self.call_start is not None else 0
-
-
-@dataclass
-class _Batch:
-    """Rows that are continued side by side."""
-
-    rows: list[_Row]
-    branches: Branches
-    """A row each; they have read all but `unread`."""
-    logits: torch.Tensor
-    """[rows, vocabulary] after the last token read."""
-    fresh: list[int]
-    """The rows whose next token is to be chosen from `logits`; the other active ones have a token to read."""
-
-
-class _Queue:
-    """Prompts that wait for a place in the batch. They are read a batch ahead, since few are read no faster."""
-
-    def __init__(self, language_model: LanguageModel, rows: Iterable[_Row], ahead: int) -> None:
-        self._language_model = language_model
-        self._rows = deque(rows)
-        self._ahead = ahead
-        self._read: deque[_Batch] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._rows or self._read)
-
-    def take(self, count: int) -> Iterator[tuple[_Batch, list[int]]]:
-        """The next `count` prompts, as rows of what they were read with."""
-        while count > 0 and self:
-            if not self._read:
-                rows = [self._rows.popleft() for _ in range(min(self._ahead, len(self._rows)))]
-                for some in by_length([len(row.unread) for row in rows], [1] * len(rows)):
-                    logits, branches = self._language_model.prefill([rows[n].unread for n in some])
-                    self._read.append(
-                        _Batch([rows[n] for n in some], branches, logits, list(range(len(some))))
-                    )
-            batch = self._read[0]
-            chosen, batch.fresh = batch.fresh[:count], batch.fresh[count:]
-            if not batch.fresh:
-                self._read.popleft()
-            count -= len(chosen)
-            yield batch, chosen
 
 
 class Decoder:
@@ -195,6 +111,23 @@ class Decoder:
         model = self.language_model
         encoded = [model.own_prefix + model.encode(prompt) for prompt in prompts]
         encoded = [ids or model.document_start() for ids in encoded]
+        self._fit(encoded, max_new_tokens, strict)
+        names = {tool.name: key for key, tool in self.tools.items() if allowed is None or key in allowed}
+        enabled = self.mode == "tools" and self.k > 0 and bool(names) and self.max_calls > 0
+        order = sorted(range(len(prompts)), key=lambda n: (-len(encoded[n]), n))
+        rows = [Row(n, documents[n], encoded[n], encoded[n], may_call=enabled) for n in order]
+        queue = Queue(model, rows, self.batch_size)
+        completions: dict[int, Completion] = {}
+        for ended in self._run(queue, names, max_new_tokens, stop):
+            found = {row.index: _completion(row, model, stop) for row in ended}
+            completions.update(found)
+            if on_batch:
+                on_batch(list(found), list(found.values()))
+        return [completions[n] for n in range(len(prompts))]
+
+    def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> None:
+        """Cuts prompts that leave no room on their left, in place, or with `strict` refuses the first."""
+        model = self.language_model
         room = (
             model.context_length
             - max_new_tokens
@@ -215,32 +148,20 @@ class Decoder:
             log.warning(
                 "decoding: %d of %d prompts are longer than %d tokens: cut on their left",
                 len(long),
-                len(prompts),
+                len(encoded),
                 room,
             )
             head = model.own_prefix
             for n in long:
                 encoded[n] = head + encoded[n][len(encoded[n]) - room + len(head) :]
-        names = {tool.name: key for key, tool in self.tools.items() if allowed is None or key in allowed}
-        enabled = self.mode == "tools" and self.k > 0 and bool(names) and self.max_calls > 0
-        order = sorted(range(len(prompts)), key=lambda n: (-len(encoded[n]), n))
-        rows = [_Row(n, documents[n], encoded[n], encoded[n], may_call=enabled) for n in order]
-        queue = _Queue(model, rows, self.batch_size)
-        completions: dict[int, Completion] = {}
-        for ended in self._run(queue, names, max_new_tokens, stop):
-            found = {row.index: _completion(row, model, stop) for row in ended}
-            completions.update(found)
-            if on_batch:
-                on_batch(list(found), list(found.values()))
-        return [completions[n] for n in range(len(prompts))]
 
     @torch.inference_mode()
     def _run(
-        self, queue: _Queue, names: Mapping[str, str], limit: int, stop: Sequence[str]
-    ) -> Iterator[list[_Row]]:
+        self, queue: Queue, names: Mapping[str, str], limit: int, stop: Sequence[str]
+    ) -> Iterator[list[Row]]:
         """Continues all rows of the queue; yields them as they end."""
         tries = [self.language_model.encode_after_start(name) for name in sorted(names)]
-        batch: _Batch | None = None
+        batch: Batch | None = None
         while batch or queue:
             batch = self._turn(batch, queue, names)
             while True:
@@ -261,9 +182,9 @@ class Decoder:
             if len(ended) == len(batch.rows):
                 batch = None
 
-    def _turn(self, batch: _Batch | None, queue: _Queue, names: Mapping[str, str]) -> _Batch:
+    def _turn(self, batch: Batch | None, queue: Queue, names: Mapping[str, str]) -> Batch:
         """Runs the calls that wait, and puts new rows into the places of those that have ended."""
-        rows: list[_Row] = []
+        rows: list[Row] = []
         fresh: list[int] = []
         parts: list[tuple[Branches, Sequence[int]]] = []
         logits: list[torch.Tensor] = []
@@ -297,9 +218,9 @@ class Decoder:
         joined = (
             parts[0][0] if len(parts) == 1 and len(rows) == len(parts[0][0].visible) else Branches.join(parts)
         )
-        return _Batch(rows, joined, torch.cat(logits), fresh)
+        return Batch(rows, joined, torch.cat(logits), fresh)
 
-    def _write_next(self, batch: _Batch, tries: list[list[int]], limit: int, stop: Sequence[str]) -> None:
+    def _write_next(self, batch: Batch, tries: list[list[int]], limit: int, stop: Sequence[str]) -> None:
         """Chooses and writes the next token of every fresh row."""
         while batch.fresh:
             rows = [batch.rows[n] for n in batch.fresh]
@@ -312,7 +233,7 @@ class Decoder:
             batch.fresh = [n for n in batch.fresh if self._go_back(batch, n)]
 
     @staticmethod
-    def _go_back(batch: _Batch, n: int) -> bool:
+    def _go_back(batch: Batch, n: int) -> bool:
         """Undoes what a row has read of a call that was taken back; returns whether there was one."""
         row = batch.rows[n]
         if row.at_start is None or row.call_start is not None:
@@ -322,7 +243,7 @@ class Decoder:
         row.at_start, row.forget = None, 0
         return True
 
-    def _next(self, logits: torch.Tensor, rows: list[_Row], tries: list[list[int]]) -> list[int]:
+    def _next(self, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
         """The next token of each row: the likeliest, or the start token if it is among the k likeliest."""
         start = self.language_model.start_id
         end = self.language_model.tokenizer.eos_token_id
@@ -356,7 +277,7 @@ class Decoder:
                 chosen.append(likeliest[n])
         return chosen
 
-    def _write(self, row: _Row, token: int, limit: int, stop: Sequence[str]) -> None:
+    def _write(self, row: Row, token: int, limit: int, stop: Sequence[str]) -> None:
         """Adds a token to a row, which may end it, complete its call, or take the call back."""
         model = self.language_model
         if token == model.tokenizer.eos_token_id:
@@ -375,7 +296,7 @@ class Decoder:
         elif row.before + len(row.written) >= limit or (stop and _ends(model.decode(row.written), stop)):
             row.done = True
 
-    def _write_call(self, row: _Row) -> None:
+    def _write_call(self, row: Row) -> None:
         """Looks at an open call: complete at its arrow, taken back when it cannot become one."""
         assert row.call_start is not None
         body = self.language_model.decode(row.written[row.call_start + 1 :])
@@ -395,7 +316,7 @@ class Decoder:
             self._take_back(row, NOT_ENDED)
 
     @staticmethod
-    def _take_back(row: _Row, reason: str) -> None:
+    def _take_back(row: Row, reason: str) -> None:
         """Drops an open call: the row goes on from before it, without calling again."""
         assert row.call_start is not None
         row.failed = reason
@@ -404,7 +325,7 @@ class Decoder:
         row.unread = []
         row.call_start, row.pending, row.may_call = None, None, False
 
-    def _execute(self, rows: list[_Row], names: Mapping[str, str]) -> Iterator[Result]:
+    def _execute(self, rows: list[Row], names: Mapping[str, str]) -> Iterator[Result]:
         """Runs the pending calls of a batch together, tool by tool."""
         results: dict[int, Result] = {}
         for name, key in names.items():
@@ -419,7 +340,7 @@ class Decoder:
         for row in rows:
             yield results.get(row.index, Result(reason=NOT_ALLOWED))
 
-    def _resume(self, row: _Row, result: Result) -> None:
+    def _resume(self, row: Row, result: Result) -> None:
         """Puts the result behind the arrow, or takes the call back when there is none."""
         model = self.language_model
         assert row.pending is not None and row.call_start is not None
@@ -447,7 +368,7 @@ def _ends(text: str, stop: Sequence[str]) -> bool:
     return any(end in text for end in stop)
 
 
-def _completion(row: _Row, model: LanguageModel, stop: Sequence[str]) -> Completion:
+def _completion(row: Row, model: LanguageModel, stop: Sequence[str]) -> Completion:
     tail = model.decode(row.written)
     tail = tail[: min([tail.find(end) for end in stop if end in tail], default=len(tail))]
     call = row.calls[0] if row.calls else None

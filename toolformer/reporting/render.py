@@ -6,7 +6,9 @@ Every text from data or a model is escaped for where it stands: none can open a 
 from __future__ import annotations
 
 import math
+import os
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -316,7 +318,8 @@ def terminal(content: Content) -> None:
     from rich.table import Table as Grid
     from rich.text import Text
 
-    console = Console()
+    # A file or a pipe has no width of its own; rich would cut the tables at 80 columns.
+    console = Console() if sys.stdout.isatty() or "COLUMNS" in os.environ else Console(width=160)
     for remark in content.remarks:
         console.print(Text(clean(remark), style="yellow"))
     for table in (content.runs, *content.tables):
