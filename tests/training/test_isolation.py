@@ -6,8 +6,15 @@ import pytest
 import torch
 
 from tests.training.conftest import CONTEXT, TEXTS, build_model
+from toolformer.training import attention
 from toolformer.training.data import IGNORED, PackedTexts, single, whole
-from toolformer.training.isolation import KNOWN, Collator, choose_isolation, collator
+from toolformer.training.isolation import (
+    KNOWN,
+    Collator,
+    attend_by_document,
+    choose_isolation,
+    collator,
+)
 from toolformer.training.tokens import tokenize
 
 EXPECTED = [
@@ -111,3 +118,46 @@ def test_a_mask_is_block_diagonal_and_causal() -> None:
     assert mask[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
     additive = Collator(pad_id=1, isolation="mask", size=4, additive=True)([sequence])["attention_mask"]
     assert ((additive == 0) == mask).all()
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen2", "gpt_neox"])
+def test_attention_by_document_changes_neither_loss_nor_gradient(name: str, tokenizer: Any) -> None:
+    documents = tokenize([text[:40] for text in TEXTS], tokenizer)
+    packed = PackedTexts(documents, whole(documents.lengths, CONTEXT))
+    found = []
+    for by_document in (False, True):
+        model = build_model(name, "sdpa")
+        batch = collator(model, tokenizer, "positions", CONTEXT)([packed[n] for n in range(len(packed))])
+        assert len(batch["input_ids"]) > 1, "one row proves nothing about the next"
+        if by_document:
+            assert attend_by_document(model) and model.config._attn_implementation == attention.NAME
+        batch.pop("kinds", None)
+        loss = model(**batch, use_cache=False).loss
+        loss.backward()
+        found.append((float(loss.detach()), {key: one.grad for key, one in model.named_parameters()}))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    for key, gradient in found[0][1].items():
+        torch.testing.assert_close(found[1][1][key], gradient, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "way"), [("mistral", "sdpa"), ("gemma3_text", "sdpa"), ("llama", "eager")])
+def test_a_model_that_asks_for_more_keeps_its_own_attention(name: str, way: str) -> None:
+    model = build_model(name, way)
+    assert model.config._attn_implementation == way
+    if name == "mistral":
+        model.config.sliding_window = 4
+        for module in model.modules():
+            if hasattr(module, "sliding_window"):
+                module.sliding_window = 4
+    assert not attend_by_document(model)
+    assert model.config._attn_implementation == way
+
+
+def test_a_mask_of_the_callers_own_is_refused() -> None:
+    one = torch.zeros(1, 2, 3, 4)
+    with pytest.raises(ValueError, match="attention by document"):
+        attention.attend(
+            torch.nn.Identity(), one, one, one, torch.ones(1, 1, 3, 3), position_ids=torch.zeros(1, 3)
+        )
+    with pytest.raises(ValueError, match="attention by document"):
+        attention.attend(torch.nn.Identity(), one, one, one, None)

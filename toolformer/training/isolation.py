@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from toolformer.training import attention
 from toolformer.training.data import IGNORED, PackedTexts
 from toolformer.training.tokens import TokenizedTexts
 
@@ -104,6 +105,21 @@ def choose_isolation(model: Any) -> Isolation:
             return way
     log.warning("%s cannot keep packed documents apart: one document per sequence instead", model_type)
     return "single"
+
+
+def attend_by_document(model: Any) -> bool:
+    """Lets a model whose documents are kept apart by position ids attend to each alone, without a mask.
+
+    Returns whether it does: on CPUs only, and only if its logits stay what they were.
+    """
+    before = getattr(model.config, "_attn_implementation", None)
+    if model.device.type != "cpu" or before != "sdpa" or any(p.numel() == 0 for p in model.parameters()):
+        return False
+    model.set_attn_implementation(attention.NAME)
+    if _isolates(model, "positions"):
+        return True
+    model.set_attn_implementation(before)
+    return False
 
 
 @torch.no_grad()

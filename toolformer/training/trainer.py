@@ -33,15 +33,12 @@ from toolformer.language_model import choose_device, locate, native_bfloat16
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import IGNORED, PackedTexts, document_order, single, stream, whole
 from toolformer.training.distributed import deepspeed_configuration
-from toolformer.training.isolation import choose_isolation, collator
+from toolformer.training.isolation import attend_by_document, choose_isolation, collator
 from toolformer.training.progress import Progress
 from toolformer.training.settings import TrainingResult, TrainingSettings
 from toolformer.training.tokens import TEXT, AnnotatedText, tokenize
 
 OnLog = Callable[[dict[str, float], int], None]
-
-# Logits of this many tokens are turned into float32 at a time when perplexity is taken.
-_TOKENS_PER_LOSS = 512
 
 
 def train(
@@ -91,6 +88,8 @@ def train(
     model, tokenizer = _load(str(model_path))
     settings.check_context(_context(model.config))
     isolation = choose_isolation(model)
+    if isolation == "positions" and not settings.compile:
+        attend_by_document(model)
     documents = tokenize(texts, tokenizer)
     order = document_order(len(documents), settings.seed, settings.epochs)
     limit = settings.max_steps * settings.batch_size if settings.max_steps else None
@@ -158,7 +157,7 @@ class _Trainer(Trainer):
     ) -> None:
         self.model_config = arguments["model"].config
         self.model_use_cache = getattr(self.model_config, "use_cache", None)
-        super().__init__(**arguments)
+        super().__init__(**arguments, compute_loss_func=self._mean_loss)
         self.run = run
         self.settings = settings
         self.started = started
@@ -192,15 +191,21 @@ class _Trainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """The mean loss of all targets; beside it, what texts and calls each contributed is summed up."""
-        kinds = inputs.pop("kinds")[:, 1:]
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        """The mean loss of all targets."""
+        self._kinds = inputs.pop("kinds")
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def _mean_loss(
+        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """Every token's loss is computed once: its sum is trained on, and what texts and calls each gave is kept."""
+        losses, targets = _losses(outputs.logits, labels), labels[:, 1:] != IGNORED
+        kinds = self._kinds[:, 1:]
         with torch.no_grad():
-            losses, targets = _losses(outputs.logits, inputs["labels"]), inputs["labels"][:, 1:]
             for row, of_row in enumerate((kinds == TEXT, kinds != TEXT)):
-                wanted = of_row & (targets != IGNORED)
+                wanted = of_row & targets
                 self.sums[row] += torch.stack([losses[wanted].double().sum(), wanted.sum().double()]).cpu()
-        return (loss, outputs) if return_outputs else loss
+        return losses.sum() / (targets.sum() if num_items_in_batch is None else num_items_in_batch)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds the perplexities of texts and of calls to the logs of a training step."""
@@ -234,7 +239,9 @@ class _Trainer(Trainer):
         inputs.pop("kinds")
         with self.compute_loss_context_manager():
             logits = model(**inputs).logits
-        losses, targets = _losses(logits, labels), labels[:, 1:] != IGNORED
+        parts = zip(logits, labels, strict=True)  # in float32 one sequence at a time
+        losses = torch.cat([_losses(of_one[None], wanted[None]) for of_one, wanted in parts])
+        targets = labels[:, 1:] != IGNORED
         rows = torch.stack([losses.double().sum(1), targets.sum(1).double()], dim=1)
         return None, rows, labels
 
@@ -293,20 +300,14 @@ class _Trainer(Trainer):
         return result
 
 
-@torch.no_grad()
 def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """[sequences, tokens - 1]: the loss of each target in nats, 0 where there is none; a part in float32 at a time."""
-    parts = [
-        torch.nn.functional.cross_entropy(
-            part.float().transpose(1, 2), wanted, ignore_index=IGNORED, reduction="none"
-        )
-        for part, wanted in zip(
-            logits[:, :-1].split(_TOKENS_PER_LOSS, dim=1),
-            labels[:, 1:].split(_TOKENS_PER_LOSS, dim=1),
-            strict=True,
-        )
-    ]
-    return torch.cat(parts, dim=1)
+    """[sequences, tokens - 1]: the loss of each target in nats, in float32; 0 where there is none."""
+    # The labels are moved, not the logits: those would be copied.
+    following = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
+    losses = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), following.flatten(), ignore_index=IGNORED, reduction="none"
+    )
+    return losses.view(labels.shape)[:, :-1]
 
 
 def _finished(output_dir: Path, run: str) -> TrainingResult | None:

@@ -1,0 +1,70 @@
+"""Attention of packed sequences a document at a time: no mask, and no work between documents.
+
+For CPUs. Transformers' own way to keep packed documents apart is a block-diagonal mask, whose attention still multiplies
+every token of a sequence with every other; here a sequence is cut where its position ids restart, and each document
+attends alone. On GPUs the fused kernels are left as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+NAME = "by_document"
+# What a model may ask of its attention and what this one does not do.
+_UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias", "head_mask", "cache")
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    position_ids: torch.Tensor | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Causal attention within documents; queries [batch, heads, tokens, size], output [batch, tokens, heads, size].
+
+    Raises:
+        ValueError: the model asks for more than causal attention, or does not say where documents begin.
+    """
+    asked = [name for name in _UNSUPPORTED if options.get(name) is not None]
+    if attention_mask is not None or position_ids is None or query.shape[2] != key.shape[2] or asked:
+        raise ValueError(
+            f"attention by document cannot do this: {asked or 'a mask, a cache or no position ids'}"
+        )
+    shared = query.shape[1] != key.shape[1]
+    rows = []
+    for row in range(len(query)):
+        starts = (position_ids[min(row, len(position_ids) - 1)] == 0).nonzero().flatten().tolist()
+        bounds = [*dict.fromkeys([0, *starts]), query.shape[2]]
+        parts = [
+            scaled_dot_product_attention(
+                query[row : row + 1, :, start:end],
+                key[row : row + 1, :, start:end],
+                value[row : row + 1, :, start:end],
+                dropout_p=dropout,
+                scale=scaling,
+                is_causal=True,
+                enable_gqa=shared,
+            )
+            for start, end in zip(bounds, bounds[1:], strict=False)
+        ]
+        rows.append(torch.cat(parts, dim=2))
+    return torch.cat(rows).transpose(1, 2).contiguous(), None
+
+
+def _no_mask(*arguments: Any, attention_mask: torch.Tensor | None = None, **options: Any) -> Any:
+    """Packed documents need no mask; a mask of the caller's own is made, and refused above."""
+    return None if attention_mask is None else sdpa_mask(*arguments, attention_mask=attention_mask, **options)
+
+
+AttentionInterface.register(NAME, attend)
+AttentionMaskInterface.register(NAME, _no_mask)
