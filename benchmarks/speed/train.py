@@ -1,6 +1,6 @@
 """How fast packed training is, in one run on the same documents and the same model.
 
-    python -m benchmarks.speed.train [documents=48] [model=smollm2] [sequence_length=1024] [micro_batch=1]
+    python -m benchmarks.speed.train [documents=96] [model=smollm2] [sequence_length=1024] [micro_batch=1]
 
 The product packs the demo corpus into full sequences; beside it the stock Trainer of Transformers pads as many
 documents to the longest of their micro batch, the micro batches holding about as many tokens. Both do forward,
@@ -106,7 +106,7 @@ def padded(model: str, texts: Sequence[str], micro_batch: int) -> Timing:
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = {"documents": "48", "model": "smollm2", "sequence_length": "1024", "micro_batch": "1"}
+    options = {"documents": "96", "model": "smollm2", "sequence_length": "1024", "micro_batch": "1"}
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if key not in options or not equals:

@@ -84,8 +84,8 @@ class Collator:
         return torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)
 
 
-def collator(model: Any, tokenizer: Any, isolation: Isolation, size: int) -> Collator:
-    """The collator of a model: `size` tokens a sequence, or as many as needed where documents stand alone."""
+def collator(model: Any, tokenizer: Any, isolation: Isolation, size: int | None = None) -> Collator:
+    """The collator of a model: `size` tokens a sequence, or the longest of a batch (also where documents stand alone)."""
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     additive = getattr(model.config, "_attn_implementation", "eager") == "eager"
     return Collator(int(pad_id), isolation, None if isolation == "single" else size, additive)

@@ -124,7 +124,8 @@ def train(
         output_dir=output_dir,
         model=model,
         args=arguments,
-        data_collator=collator(model, tokenizer, isolation, size),
+        # A compiled model is compiled anew for every shape.
+        data_collator=collator(model, tokenizer, isolation, size if settings.compile else None),
         train_dataset=training,
         eval_dataset=evaluation,
         processing_class=tokenizer,
