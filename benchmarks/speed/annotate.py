@@ -5,8 +5,9 @@
 The textbook reads the method literally with stock Transformers: one forward pass for the start probabilities of a
 document, `generate` at each position, every call executed as it comes, three losses of each call one at a time. Both
 sides use the demo's settings. Prints a table, and its ratios as one JSON object on the last line:
-`speedup_vs_textbook` (documents a second) and `score_share_of_matmul_peak` (model FLOPs of the tokens that have to be
-scored, over the time of scoring, as a share of the matrix-multiply rate measured in the same run).
+`speedup_vs_textbook` (documents a second), `score_share_of_matmul_peak` (model FLOPs of the tokens that have to be
+scored, over the time of scoring, as a share of the matrix-multiply rate measured in the same run) and
+`peak_memory_gib` (the product's, beyond the loaded model, tools and libraries).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from benchmarks.speed.machine import machine
+from benchmarks.speed.machine import machine, peak_memory
 from toolformer import build
 from toolformer.annotation import pipeline
 from toolformer.annotation.candidates import Candidate, ToolSettings
@@ -215,13 +216,15 @@ def main(arguments: Sequence[str]) -> None:
     peak = matmul_peak(language_model.dtype, language_model.device)
     for tool in tools.values():
         tool.run(["1 + 1"], documents[:1])  # a tool's index is loaded before the clock starts
-    product(language_model, settings, tools, documents[:1])
-    fast = product(language_model, settings, tools, documents)
+    with peak_memory() as peak_gib:
+        product(language_model, settings, tools, documents[:1])
+        fast = product(language_model, settings, tools, documents)
     slow = textbook(language_model, settings, tools, documents)
 
     ratios = {
         "speedup_vs_textbook": round(slow.seconds / fast.seconds, 2),
         "score_share_of_matmul_peak": round(fast.flops / fast.scoring / peak, 3) if fast.scoring else 0.0,
+        "peak_memory_gib": round(peak_gib.gib, 2),
     }
     table = Table(
         title=f"{len(documents)} documents, {options['tools']}, {config.model}, {language_model.dtype}"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.masking_utils import AttentionMaskInterface
 
 NAME = "by_document"
 # What a model may ask of its attention and what this one does not do.
@@ -61,9 +61,10 @@ def attend(
     return torch.cat(rows).transpose(1, 2).contiguous(), None
 
 
-def _no_mask(*arguments: Any, attention_mask: torch.Tensor | None = None, **options: Any) -> Any:
-    """Packed documents need no mask; a mask of the caller's own is made, and refused above."""
-    return None if attention_mask is None else sdpa_mask(*arguments, attention_mask=attention_mask, **options)
+def _no_mask(*_: Any, attention_mask: torch.Tensor | None = None, **__: Any) -> None:
+    """Packed documents need no mask; one of the caller's own would be lost here."""
+    if attention_mask is not None:
+        raise ValueError("attention by document takes no mask")
 
 
 AttentionInterface.register(NAME, attend)
