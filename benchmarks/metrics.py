@@ -134,6 +134,11 @@ def _places(number: Fraction) -> int:
 # ------------------------------------------------------------------ words
 
 _PLAIN_NUMBER = re.compile(rf"(?P<sign>[-\u2212])?[$€£]?(?P<number>{_UNSIGNED})%?")
+_NUMBER_WITHIN = re.compile(
+    # With thousands or decimals, beside other signs or letters (10,000-year, US$1,000), but no part of 1.2.3 or 12.05.2020.
+    r"(?<![0-9])(?<![0-9][.,])(?:[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+)(?![0-9])(?![.,][0-9])"
+)
+_INITIALS = re.compile(r"\b([^\W\d_]\.)\s+(?=[^\W\d_]\.)")
 _ABBREVIATION = re.compile(r"\b[^\W\d_](?:\.[^\W\d_])+\b\.?")
 _POSSESSIVE = re.compile(r"['\u2019]s\b")
 _APOSTROPHE = re.compile(r"['\u2019]")
@@ -152,21 +157,30 @@ def words_of(text: str) -> list[str]:
     >>> words_of("$1,000.0 on August 14th; 3.50")
     ['1000', 'on', 'august', '14th', '3.5']
 
-    A possessive 's is dropped, hyphens and slashes separate ("Coca-Cola" is two words), leading zeros do not
-    count. A minus counts: "-5" is not "5". A Chinese character is a word, as in MLQA's own scoring.
+    A possessive 's is dropped, hyphens, slashes and commas separate ("Coca-Cola" is two words), leading zeros do not
+    count. Initials are one word with or without blanks ("J. K. Rowling"). A minus counts: "-5" is not "5". A Chinese
+    character is a word, as in MLQA's own scoring.
     """
     return [word for chunk in _chunks(text) for word in _words_of_chunk(chunk)]
 
 
 def _chunks(text: str) -> list[str]:
-    """What blanks separate, and every Chinese character by itself."""
-    return _CHINESE.sub(r" \g<0> ", text).split()
+    """What blanks separate, but for those between initials, and every Chinese character by itself."""
+    return _CHINESE.sub(r" \g<0> ", _INITIALS.sub(r"\1", text)).split()
 
 
 def _words_of_chunk(chunk: str) -> list[str]:
     match = _PLAIN_NUMBER.fullmatch(chunk.lstrip(_OPENING).rstrip(_CLOSING))
     if match:
         return [("-" if match["sign"] else "") + _numeral(match["number"])]
+    words, end = [], 0
+    for number in _NUMBER_WITHIN.finditer(chunk):
+        words += [*_plain_words(chunk[end : number.start()]), _numeral(number[0])]
+        end = number.end()
+    return words + _plain_words(chunk[end:])
+
+
+def _plain_words(chunk: str) -> list[str]:
     letters = unicodedata.normalize("NFD", chunk).casefold()
     # Only the accents of Latin, Greek and Cyrillic: the vowel signs of other scripts are letters.
     letters = "".join(char for char in letters if not "\u0300" <= char <= "\u036f")
@@ -190,14 +204,14 @@ def score_first_words(completion: str, answers: Iterable[str], words: int = 5) -
     True
     >>> score_first_words(" 2011", ["1"]), score_first_words(" one two three four five Monday", ["Monday"])
     (False, False)
+    >>> score_first_words(" Sunday/Monday/Tuesday/Wednesday/Thursday/Friday", ["Friday"])
+    False
 
-    Words are what blanks separate, and Chinese characters; chunks of punctuation alone are not counted,
-    articles are. An answer of several words must stand there whole and in order. Articles at an answer's beginning may be missing ("The
+    Words are those of `words_of`, counted with articles; a list without blanks is as many words as it has parts. An answer of several words must stand there whole and in order. Articles at an answer's beginning may be missing ("The
     Hague" is found in "Hague"); elsewhere they count, so that "Vitamin A" is not found in "Vitamin C". Words
     are compared as `words_of` says. An answer without any word is never found.
     """
-    counted = [chunk for chunk in _chunks(completion) if any(char.isalnum() for char in chunk)]
-    window = words_of(" ".join(counted[:words]))
+    window = words_of(completion)[:words]
     return any(_contains(window, _without_articles(words_of(answer))) for answer in answers)
 
 

@@ -1,7 +1,8 @@
 """Two systems on the same samples: differences with paired bootstrap intervals, and McNemar's exact test.
 
 Pure functions of two equally long lists, one entry a sample; knows no runs and no files. Every difference is the
-second minus the first. Intervals are 95 % percentile bootstrap intervals with whole samples resampled, seeded.
+second minus the first. Intervals are 95 % percentile bootstrap intervals with whole samples resampled, seeded; where all
+differences are equal a bootstrap has nothing to vary, and Newcombe's paired score interval stands in its place.
 """
 
 from __future__ import annotations
@@ -77,15 +78,43 @@ def compare_scores(
     def difference(one: Any, two: Any, axis: int = -1) -> Any:
         return np.mean(two, axis=axis) - np.mean(one, axis=axis)
 
+    if right_or_wrong and len(set((two - one).tolist())) == 1:
+        estimate = _newcombe(one / 100, two / 100)
+    else:
+        estimate = _estimate((one, two), difference, seed, resamples)
     return ScoreComparison(
         n=len(one),
         first=float(one.mean()),
         second=float(two.mean()),
-        difference=_estimate((one, two), difference, seed, resamples),
+        difference=estimate,
         only_first=only_first,
         only_second=only_second,
         p_value=mcnemar(only_first, only_second) if right_or_wrong else None,
     )
+
+
+def _newcombe(one: np.ndarray, two: np.ndarray) -> Estimate:
+    """The difference of two paired shares (0 or 1 a sample) in percentage points (Newcombe, 1998, method 10)."""
+    n = len(one)
+    (p1, low1, high1), (p2, low2, high2) = (_wilson(int(right.sum()), n) for right in (one, two))
+    both, neither = float(np.sum(one * two)), float(np.sum((1 - one) * (1 - two)))
+    apart = float(np.sum(one * (1 - two))) * float(np.sum((1 - one) * two))
+    spread = math.sqrt(n * p1 * n * (1 - p1) * n * p2 * n * (1 - p2))
+    odds = both * neither - apart
+    odds = max(odds - n / 2, 0.0) if odds > 0 else odds
+    phi = odds / spread if spread else 0.0
+
+    def distance(of_two: float, of_one: float) -> float:
+        return math.sqrt(max(0.0, of_two**2 - 2 * phi * of_two * of_one + of_one**2))
+
+    value = p2 - p1
+    low, high = value - distance(p2 - low2, high1 - p1), value + distance(high2 - p2, p1 - low1)
+    return Estimate(100 * value, 100 * low, 100 * high)
+
+
+def _wilson(right: int, n: int) -> tuple[float, float, float]:
+    interval = binomtest(right, n).proportion_ci(CONFIDENCE, "wilson")
+    return right / n, float(interval.low), float(interval.high)
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

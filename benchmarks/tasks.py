@@ -41,8 +41,11 @@ def passage_prompt(doc: Doc) -> str:
 
 
 def math_score(doc: Doc, results: Sequence[str]) -> dict[str, float]:
-    """100 or 0. The answer is the first line with a digit: past it models invent further problems."""
-    lines = results[0].splitlines()
+    """100 or 0. The answer is the first line with a digit: past it models invent further problems.
+
+    An equation that goes on behind its sign in the next line ("5 + 3 =\\n8") is one line.
+    """
+    lines = re.sub(r"=\s*\n\s*", "= ", results[0]).splitlines()
     answer = next((text for text in lines if any(char.isdigit() for char in text)), "")
     return {"score": 100.0 * score_math(answer, doc["answer"])}
 

@@ -274,7 +274,9 @@ def decode(
         if likeliest == language_model.tokenizer.eos_token_id:
             break
         if likeliest == language_model.start_id:
-            likeliest = int(row.topk(2).indices[1])
+            others = row.clone()
+            others[likeliest] = float("-inf")
+            likeliest = int(others.argmax())
         written.append(likeliest)
     tail = language_model.decode(written)
     return Completion(before + tail, plain + tail, call, failed)

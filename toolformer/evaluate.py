@@ -204,7 +204,11 @@ def sample_ids(samples: Any) -> Ids | None:
         place = f"evaluation.samples: {path}"
         try:
             text = path.read_text(encoding="utf-8")
-            content = json.loads(text) if text.lstrip()[:1] in ("[", "{") else text.split()
+            content = (
+                json.loads(text)
+                if text.lstrip()[:1] in ("[", "{")
+                else [line.strip() for line in text.splitlines() if line.strip()]
+            )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else f"broken JSON or no UTF-8: {error}"
             raise UserError(
@@ -281,7 +285,7 @@ def _model(
 
 def _data_files(data_dir: str | None) -> list[tuple[str, int, int]]:
     """The benchmark files that results may depend on, by name, size and time of change."""
-    files = sorted(Path(data_dir).expanduser().glob("*/*")) if data_dir else []
+    files = sorted(Path(data_dir).expanduser().rglob("*")) if data_dir else []
     return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
 
 

@@ -27,6 +27,7 @@ from toolformer.errors import UserError
 
 MASK = "[MASK]"
 NOT_LAST = "mask not last"
+NO_ANSWER = "empty answer"
 
 TEMPLATES = {
     "place_of_birth": "[X] was born in [Y] .",
@@ -69,7 +70,7 @@ def google_re(hub: Row | None = None, published_rows: int | None = None, **metad
                 f"{place}: field `pred` is {predicate!r}, none of {', '.join(TEMPLATES)}; mend the row"
             )
         statement = _filled(TEMPLATES[relation], text_of(row, "sub_label", place))
-        return _statement(row, place, statement, row.get("uuid"), relation)
+        return _statement(row, place, statement, text_of(row, "uuid", place), relation)
 
     documents = collect("lama_google_re", rows, make, published_rows)
     return as_splits("lama_google_re", documents, metadata, by="family")
@@ -115,6 +116,8 @@ def _filled(template: str, subject: str) -> str:
 
 def _statement(row: Row, place: str, statement: str, identity: Any, family: str) -> Row | str:
     answer = text_of(row, "obj_label", place)
+    if not answer.strip():
+        return NO_ANSWER
     text = until_mask(statement)
     # A statement that begins with its mask leaves nothing to complete.
     return {"id": identity, "family": family, "text": text, "answers": [answer]} if text else NOT_LAST

@@ -28,7 +28,11 @@ MIDDLE_OF_THE_YEAR = "07-01"
 
 def dateset(dateset_seed: int = 0, **metadata: Any) -> Splits:
     """Dateset, generated: `id, family, question, answers, current_date` (see benchmarks/dateset.py)."""
-    return as_splits("dateset", dateset_generator.generate(int(dateset_seed)), metadata, by="family")
+    try:
+        rows = dateset_generator.generate(int(dateset_seed))
+    except ValueError:
+        raise UserError(f"dateset_seed is {dateset_seed!r}; it must be a whole number") from None
+    return as_splits("dateset", rows, metadata, by="family")
 
 
 def templama(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:

@@ -178,7 +178,10 @@ def _continue(
                 row = read([body[-1], *ids, *language_model.encode(END)])
                 timing.calls += 1
             continue
-        token = int(row.argmax()) if int(row.argmax()) != start else int(row.topk(2).indices[1])
+        token = int(row.argmax())
+        if token == start:
+            row[start] = float("-inf")
+            token = int(row.argmax())
         written += 1
         timing.tokens += 1
         if written < settings.new_tokens:

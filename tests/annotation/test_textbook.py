@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-import torch
 
 from tests import textbook
 from tests.annotation.test_annotation import DOCUMENTS, QA
-from tests.conftest import ARCHITECTURES, tiny_model, tiny_tokenizer
+from tests.conftest import ARCHITECTURES, taught_model
 from toolformer import build
 from toolformer.annotation.candidates import SCORED, ToolSettings
 from toolformer.annotation.merge import keep
@@ -69,20 +67,8 @@ def compare(
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
 def calling_model(request: pytest.FixtureRequest) -> LanguageModel:
-    """A tiny model of each architecture that has learnt to write calls, unlike a random one."""
-    tokenizer = tiny_tokenizer()
-    model = tiny_model(request.param, len(tokenizer))
-    if request.param == "gpt2":
-        model.transformer.wpe.weight.requires_grad_(False).zero_()  # it writes them wherever it stands
-    chance = random.Random(0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(200):
-        words = [chance.choice(["The", "is", "people", "red", "[QA(x)]", "[QA(Joe)]"]) for _ in range(30)]
-        ids = tokenizer(" ".join(words), return_tensors="pt").input_ids
-        optimizer.zero_grad()
-        model(ids, labels=ids).loss.backward()
-        optimizer.step()
-    return LanguageModel(model, tokenizer, name=f"calling {request.param}")
+    """A tiny model of each architecture that writes calls."""
+    return taught_model(request.param, ["The", "is", "people", "red", "[QA(x)]", "[QA(Joe)]"])
 
 
 def test_annotation_is_the_textbooks(calling_model: LanguageModel) -> None:

@@ -118,3 +118,13 @@ def test_what_cannot_be_paired() -> None:
         compare_scores([], [])
     with pytest.raises(ValueError, match="units"):
         compare_perplexities([-1.0, -2.0], [1], [-1.0, -2.0], [1])
+
+
+def test_pairs_that_all_agree_still_leave_something_open() -> None:
+    same = compare_scores([100.0] * 8 + [0.0] * 12, [100.0] * 8 + [0.0] * 12)
+    assert same.difference.value == 0 and same.difference.low < 0 < same.difference.high
+    assert same.difference.low == pytest.approx(-same.difference.high)
+    one_way = compare_scores([0.0] * 5, [100.0] * 5)
+    assert one_way.difference.value == 100 and 0 < one_way.difference.low < 70
+    assert one_way.difference.high == pytest.approx(100)
+    assert compare_scores([0.0] * 50, [100.0] * 50).difference.low > one_way.difference.low

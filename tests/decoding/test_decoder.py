@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from tests import textbook
+from tests.conftest import ARCHITECTURES, taught_model
 from toolformer.calls import strip
 from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.decoding.rows import Row
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
@@ -58,6 +60,34 @@ def test_batches_decode_like_one_prompt_at_a_time(language_model: LanguageModel,
     for completion, prompt, document in zip(found, PROMPTS, DOCUMENTS, strict=True):
         expected = textbook.decode(language_model, prompt, 9, tools(), document, k, max_call_tokens=14)  # type: ignore[arg-type]
         assert outcome(completion) == outcome(expected)
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def calling_model(request: pytest.FixtureRequest) -> LanguageModel:
+    """A tiny model of each architecture that writes calls up to their arrow."""
+    return taught_model(request.param, ["The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abcd) -> AB 2]"])
+
+
+@pytest.mark.parametrize("k", [1, 3, 20])
+def test_executed_calls_are_the_textbooks(calling_model: LanguageModel, k: int) -> None:
+    prompts = [f"{prompt} people is" for prompt in PROMPTS]
+    decoder = Decoder(calling_model, tools(), k=k, max_call_tokens=20, batch_size=3)
+    found = decoder.complete(prompts, DOCUMENTS, max_new_tokens=12)
+    for completion, prompt, document in zip(found, prompts, DOCUMENTS, strict=True):
+        expected = textbook.decode(calling_model, prompt, 12, tools(), document, k, max_call_tokens=20)  # type: ignore[arg-type]
+        assert outcome(completion) == outcome(expected)
+    assert k < 20 or any(completion.call for completion in found)
+
+
+def test_a_tie_at_the_top_does_not_let_a_forbidden_start_token_through(tiny_gpt2: LanguageModel) -> None:
+    start = tiny_gpt2.start_id
+    other = start + 5
+    logits = torch.zeros(1, tiny_gpt2.model.config.vocab_size)
+    logits[0, [start, other]] = 7.0
+    row = Row(0, DOCUMENTS[0], [1], [1], may_call=False)
+    assert Decoder(tiny_gpt2, {}, k=0)._next(logits, [row], []) == [other]
+    logits[0, start - 5] = 7.0
+    assert Decoder(tiny_gpt2, {}, k=0)._next(logits, [row], []) == [start - 5]
 
 
 def test_plain_mode_is_stock_greedy_generation(language_model: LanguageModel) -> None:
@@ -189,6 +219,38 @@ def test_stop_texts_end_a_completion(monkeypatch: pytest.MonkeyPatch, tiny_gpt2:
     assert completion.text == " was born."
 
 
+def test_a_stop_text_may_begin_before_a_call_and_end_behind_it(
+    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
+) -> None:
+    wanted = ' is [QA("Who?") ->'
+    force(monkeypatch, tiny_gpt2, "Joe", wanted)
+    decoder = Decoder(tiny_gpt2, {"qa": Shout("QA")}, k=1, min_new_tokens=8)
+    free = decoder.complete(["Joe"], max_new_tokens=8)[0]
+    assert free.call and len(free.plain) > 5
+    stop = free.plain[2:5]  # " is" ends with the "s" before the call
+    assert free.plain.startswith(" is") and free.plain.find(stop) == 2
+    stopped = decoder.complete(["Joe"], max_new_tokens=8, stop=(stop,))[0]
+    assert stopped.plain == free.plain[:2] and stopped.tokens < free.tokens
+
+
+def test_a_result_is_never_cut_inside_a_character(
+    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
+) -> None:
+    class Foreign:
+        name = "QA"
+
+        def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+            return [Result("東京都" * 5) for _ in inputs]
+
+    force(monkeypatch, tiny_gpt2, "Joe", ' [QA("Where?") ->')
+    for most in range(4, 12):
+        decoder = Decoder(tiny_gpt2, {"qa": Foreign()}, k=1, max_result_tokens=most)
+        call = decoder.complete(["Joe"], max_new_tokens=2)[0].call
+        assert call is not None and call.result is not None
+        assert "\ufffd" not in call.result and ("東京都" * 5).startswith(call.result)
+        assert len(tiny_gpt2.encode_behind(f" {call.result}")) <= most
+
+
 def test_finished_batches_are_handed_over(tiny_gpt2: LanguageModel) -> None:
     seen: dict[int, Completion] = {}
     decoder = Decoder(tiny_gpt2, {}, k=0, batch_size=2)
@@ -206,7 +268,8 @@ def test_what_cannot_fit_is_refused(tiny_gpt2: LanguageModel) -> None:
 
 
 def test_an_empty_prompt_is_continued(language_model: LanguageModel) -> None:
-    assert Decoder(language_model, {}, k=0).complete([""], max_new_tokens=3)[0].tokens >= 0
+    completion = Decoder(language_model, {}, k=0, min_new_tokens=3).complete([""], max_new_tokens=3)[0]
+    assert completion.tokens == 3 and completion.text
 
 
 def test_an_early_end_of_text_can_be_forbidden(

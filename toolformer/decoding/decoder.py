@@ -52,7 +52,7 @@ class Completion:
 class Decoder:
     """Continues prompts with a language model that may call tools.
 
-    `tools` is keyed as in configuration. `k` is the paper's: 1 is plain greedy decoding with 0 forbids the start
+    `tools` is keyed as in configuration. `k` is the paper's: 1 is plain greedy decoding with calls, 0 forbids the start
     token. `min_new_tokens` forbids the end of the text before so many tokens: chat models end at once where a plain
     language model would write on. With `mode="plain"` the model is left alone: no tool runs and no token is forbidden (the baselines).
     """
@@ -271,8 +271,10 @@ class Decoder:
             elif row.may_call and ahead[n] < self.k:
                 chosen.append(start)
             elif likeliest[n] == start:
-                # Probability zero for <API>: the runner-up.
-                chosen.append(int(logits[n].topk(2).indices[1]))
+                # Probability zero for <API>: the runner-up, also of a tie.
+                others = logits[n].clone()
+                others[start] = float("-inf")
+                chosen.append(int(others.argmax()))
             else:
                 chosen.append(likeliest[n])
         return chosen
@@ -293,7 +295,9 @@ class Decoder:
             self._write_call(row)
         elif token == model.start_id and row.may_call:
             row.call_start = len(row.written) - 1
-        elif row.before + len(row.written) >= limit or (stop and _ends(model.decode(row.written), stop)):
+        elif row.before + len(row.written) >= limit or (
+            stop and _ends(row.plain + model.decode(row.written), stop)
+        ):
             row.done = True
 
     def _write_call(self, row: Row) -> None:
@@ -348,9 +352,7 @@ class Decoder:
             self._take_back(row, result.reason or "no result")
             return
         call = row.pending.with_result(result.text)
-        ids = model.encode_behind(f" {call.result}")
-        if len(ids) > self.max_result_tokens:
-            call = row.pending.with_result(model.decode(ids[: self.max_result_tokens]))
+        call = row.pending.with_result(self._cut(call.result or ""))
         before = model.decode(row.written[: row.call_start])
         row.text += before + linearise(call)
         row.plain += before
@@ -363,13 +365,25 @@ class Decoder:
         row.written, row.call_start, row.pending, row.at_start = [], None, None, None
         row.may_call = len(row.calls) < self.max_calls
 
+    def _cut(self, result: str) -> str:
+        """As much of a result as has at most `max_result_tokens` tokens."""
+        model = self.language_model
+        ids = model.encode_behind(f" {result}")
+        most = self.max_result_tokens
+        while len(ids) > self.max_result_tokens:
+            # Cut inside of a character, or into tokens that are encoded to more: shorter still.
+            result = model.decode(ids[:most]).rstrip("\ufffd").strip()
+            ids, most = model.encode_behind(f" {result}"), most - 1
+        return result
+
 
 def _ends(text: str, stop: Sequence[str]) -> bool:
     return any(end in text for end in stop)
 
 
 def _completion(row: Row, model: LanguageModel, stop: Sequence[str]) -> Completion:
-    tail = model.decode(row.written)
-    tail = tail[: min([tail.find(end) for end in stop if end in tail], default=len(tail))]
+    """What the row has written, up to the first stop text, which may begin before a call and end behind it."""
+    plain = row.plain + model.decode(row.written)
+    plain = plain[: min([plain.find(end) for end in stop if end in plain], default=len(plain))]
     call = row.calls[0] if row.calls else None
-    return Completion(row.text + tail, row.plain + tail, call, row.failed, row.tokens)
+    return Completion(row.text + plain[len(row.plain) :], plain, call, row.failed, row.tokens)

@@ -111,12 +111,13 @@ class ToolformerLM(RecordingLM):
             ARGUMENTS["batch_size"] if str(given["batch_size"]).startswith("auto") else given["batch_size"]
         )
         name = str(given["pretrained"])
+        tools = _tools(str(given["tools"]))  # refused before the model is loaded
         language_model = LanguageModel.from_pretrained(
             name, dtype=str(given["dtype"]), device="auto" if missing_gpu else str(given["device"])
         )
         decoder = Decoder(
             language_model,
-            _tools(str(given["tools"])),
+            tools,
             k=int(given["k"]),
             max_calls=int(given["max_calls"]),
             mode=str(given["mode"]),
