@@ -7,6 +7,7 @@ import gzip
 import itertools
 import json
 import logging
+import random
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,6 +125,20 @@ def test_a_line_without_end_is_left_out(tmp_path: Path, monkeypatch: pytest.Monk
     assert found.skipped == {"longer than 1 MiB": 1}
 
 
+def test_an_archive_that_breaks_off_within_a_line_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonl_module, "LONGEST", 2**16)
+    chance = random.Random(0)
+    endless = "".join(chance.choices("abcdefgh", k=2**19))
+    packed = gzip.compress(lines([{"text": "a"}, {"text": endless}, {"text": "b"}]))
+    path = tmp_path / "c.jsonl.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+    found = JsonlCorpus(path)
+    assert texts(found) == ["a"]
+    assert found.skipped == {"longer than 0 MiB": 1, "broken off": 1}
+
+
 def test_many_bad_rows_are_counted_not_told_one_by_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -180,6 +195,17 @@ def test_a_parquet_text_that_is_not_utf_8_costs_its_row_only(tmp_path: Path) -> 
     found = FileCorpus(parquet(tmp_path / "c.parquet", {"text": false}), "parquet")
     assert texts(found) == ["good", "also good"]
     assert found.skipped == {"not UTF-8": 1}
+
+
+def test_a_parquet_date_that_python_has_not_costs_no_batch(tmp_path: Path) -> None:
+    dates = pa.array([0, 10**15, 86400], pa.timestamp("s"))
+    path = parquet(tmp_path / "c.parquet", {"text": ["One.", "Two.", "Three."], "date": dates})
+    found = FileCorpus(path, "parquet")
+    assert [(document.text, document.date) for document in found] == [
+        ("One.", datetime.date(1970, 1, 1)),
+        ("Two.", None),
+        ("Three.", datetime.date(1970, 1, 2)),
+    ]
 
 
 def test_a_parquet_file_without_the_column_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -44,7 +44,7 @@ class Corpus:
         return itertools.islice(self._distinct(), self.config.limit)
 
     def _distinct(self) -> Iterator[Document]:
-        # Eight bytes of each id are remembered, and of the documents nothing.
+        # A hash of each id is remembered, and of the documents nothing.
         seen: set[int] = set()
         for document in self.source:
             digest = hashlib.blake2b(document.doc_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 FILES = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet")
 ATTEMPTS = 3
+ROW_GROUP = 10_000  # rows
 """How often shards that broke between being written and being read are done again."""
 _CALL = pa.struct(
     [
@@ -198,20 +199,20 @@ def _write(job: _Job) -> dict[str, dict[str, Any]]:
         while not acquired(lock, wait=True):
             pass
         with (
-            pq.ParquetWriter(temporary[0], CANDIDATES) as candidates,
-            pq.ParquetWriter(temporary[1], DATASET) as augmented,
-            pq.ParquetWriter(temporary[2], DATASET) as plain,
+            _Rows(temporary[0], CANDIDATES) as candidates,
+            _Rows(temporary[1], DATASET) as augmented,
+            _Rows(temporary[2], DATASET) as plain,
         ):
             for name, batch in engine.wanted(job.config, job.plan.keys()):
                 table = job.store.read(name)
-                candidates.write_table(table.replace_schema_metadata(None))
+                candidates.add(table.replace_schema_metadata(None))
                 dropped: dict[str, Counter[str]] = {}
                 kept = keep(table.to_pylist(), job.thresholds, job.config.filter.baseline, dropped)
                 _add(funnel, json.loads((table.schema.metadata or {})[b"funnel"]), kept, dropped)
                 with_calls = [document for document in batch if document.doc_id in kept]
                 rows = [merge(document, kept[document.doc_id]) for document in with_calls]
-                augmented.write_table(pa.Table.from_pylist(rows, schema=DATASET))
-                plain.write_table(
+                augmented.add(pa.Table.from_pylist(rows, schema=DATASET))
+                plain.add(
                     pa.Table.from_pylist([merge(document, ()) for document in with_calls], schema=DATASET)
                 )
         for name, path in zip(FILES, temporary, strict=True):
@@ -228,6 +229,32 @@ def _write(job: _Job) -> dict[str, dict[str, Any]]:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
         lock.release()
+
+
+class _Rows:
+    """A Parquet file written in large row groups: the file's own list of them is held in memory by all who open it."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._writer = pq.ParquetWriter(path, schema)
+        self._tables: list[pa.Table] = []
+
+    def __enter__(self) -> _Rows:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+
+    def add(self, table: pa.Table) -> None:
+        self._tables.append(table)
+        if sum(map(len, self._tables)) >= ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._tables:
+            self._writer.write_table(pa.concat_tables(self._tables))
+        self._tables = []
 
 
 def _add(

@@ -52,7 +52,9 @@ def train(config: Config, parent: str | None = None) -> Trained:
         dataset.tags["fingerprint"],
         config.data,
         build.model_identity(config.model),
-        {**asdict(config.trainer), "seed": config.seed, **asdict(config.lm)},
+        # What may change between an interruption and the rest (the micro batch, after a want of memory) is left out.
+        settings.deciding()
+        | {name: getattr(config.trainer, name) for name in ("limit_per_tool", "other_tokenizer")},
         build.content_hash(heldout),
     )
     folder = Path(config.paths.root) / "train" / f"{config.data}-{key}"

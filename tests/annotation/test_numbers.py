@@ -41,6 +41,9 @@ def values(text: str) -> list[Fraction]:
         ("on 2020-08-14 at 10:30, or 14/08/2020, or 14.08.20, 7 came", ["7"]),
         ("2020-08-14T10:30:00Z and 10:30:45.5 and 12pm, 5 p.m., 10.30 am", []),
         ("August 14, 2020; 14 August 2020; Aug. 14; 3rd of May 1990; May 2020; Sept 5", []),
+        ("AUGUST 14, 2020; SEPTEMBER 2020; Aug 14-16, 2020; 14-16 August 2020; 14 – 16 May", []),
+        ("12/2020, 2020-08 and 2020/08", []),
+        ("13/2020 and 2020-13", ["13", "2020", "2020", "13"]),
         ("2020年8月14日 and 8月14日", []),
         # Names and codes.
         ("version 1.2.3, version 2.0, v2 and 3.11.4", []),

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from toolformer.errors import UserError
 from toolformer.training import checkpoints
 from toolformer.training.distributed import deepspeed_configuration
+from toolformer.training.settings import TrainingSettings
 
 
 def write(folder: Path, name: str, record: dict[str, object]) -> Path:
@@ -72,3 +75,43 @@ def test_a_broken_deepspeed_file_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message) as caught:
             deepspeed_configuration(str(path), "cpu")
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_processes_that_claim_a_folder_at_once_do_not_trip_over_each_other(
+    tmp_path: Path, attempt: int
+) -> None:
+    together = threading.Barrier(6)
+
+    def claim() -> None:
+        together.wait()
+        checkpoints.claim(tmp_path / "checkpoints", "run")
+
+    with ThreadPoolExecutor(6) as pool:
+        for one in [pool.submit(claim) for _ in range(6)]:
+            one.result()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [checkpoints.RUN]
+
+
+def test_a_folder_is_held_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with checkpoints.alone(tmp_path):
+        with (
+            pytest.raises(UserError, match="another command is at work in"),
+            checkpoints.alone(tmp_path),
+        ):
+            pass
+        monkeypatch.setenv("RANK", "1")
+        with checkpoints.alone(tmp_path):  # of the same command
+            pass
+    monkeypatch.delenv("RANK")
+    with checkpoints.alone(tmp_path):
+        pass
+
+
+def test_adapters_and_zero_3_are_refused_whatever_the_file_is_called(tmp_path: Path) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text('{"zero_optimization": {"stage": 3}}')
+    with pytest.raises(UserError, match=r"trainer.lora_rank and ZeRO-3"):
+        TrainingSettings(lora_rank=4, deepspeed=str(path))
+    path.write_text('{"zero_optimization": {"stage": 2}}')
+    assert TrainingSettings(lora_rank=4, deepspeed=str(path)).lora_rank == 4

@@ -87,6 +87,7 @@ def test_training_ends_when_its_time_is_over(gpt2_folder: Path, tmp_path: Path) 
     settings = replace(SETTINGS, max_steps=1000, eval_every=500, save_every=0, max_hours=1e-9)
     result, logs = run(gpt2_folder, tmp_path, settings)
     assert (result.steps, result.best_step) == (1, 1)
+    assert result.tokens == settings.batch_size * settings.sequence_length, "tokens that were not trained on"
     assert list(logs.of("heldout_perplexity")) == [0, 1]
 
 

@@ -29,9 +29,10 @@ _WORD = rf"[^\W{_UNSPACED}]"  # a letter, figure or underscore that may not touc
 _LETTER = rf"[^\W\d_{_UNSPACED}]"
 _MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
-    r"|Nov(?:ember)?|Dec(?:ember)?|J[AU]N|FEB|MAR|APR|MAY|JUL|AUG|SEP|OCT|NOV|DEC)\b\.?"
+    r"|Nov(?:ember)?|Dec(?:ember)?|J[AU]N|FEB|MAR|APR|MAY|JUL|AUG|SEP|OCT|NOV|DEC"
+    r"|JANUARY|FEBRUARY|MARCH|APRIL|JUNE|JULY|AUGUST|SEPT|SEPTEMBER|OCTOBER|NOVEMBER|DECEMBER)\b\.?"
 )
-_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+_DAY = r"\d{1,2}(?:st|nd|rd|th)?(?:\s?[-–]\s?\d{1,2}(?:st|nd|rd|th)?)?"  # or days: 14-16
 _NOT_NUMBERS = re.compile(
     "|".join(
         (
@@ -40,6 +41,7 @@ _NOT_NUMBERS = re.compile(
             # Dates and times in figures.
             r"(?<!\d)\d{4}([-/.])\d{1,2}\1\d{1,2}(?:T\d{1,2}(?::\d{2})*(?:\.\d+)?Z?)?(?!\d)",
             r"(?<![\d.])\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d{2})(?![\d]|\.\d)",
+            r"(?<![\d/.,-])(?:0?[1-9]|1[0-2])/(?:19|20)\d{2}(?![\d/])|(?<![\d/.,-])(?:19|20)\d{2}[-/]0[1-9](?![\d/-])",
             r"(?<!\d)\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?!\d)",
             r"(?<![\w.,])\d{1,2}(?:\.\d{2})?\s?[aApP](?:\.[mM]\.|[mM]\b)",
             # Dates in words.

@@ -30,12 +30,15 @@ def read_jsonl(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     Raises:
         UserError: the file cannot be opened or read at all (not: what is in it is broken).
     """
-    number = 0
+    number, rest = 0, False
     try:
         with open(path, "rb") as file:
             lines = _unpacked(file)
             while True:
                 try:
+                    while rest:
+                        line = lines.readline(_BUFFER)
+                        rest = bool(line) and not line.endswith(b"\n")
                     line = lines.readline(LONGEST)
                 except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                     skipped.row(str(path), f"after line {number}", BROKEN, detail=str(error))
@@ -51,9 +54,8 @@ def read_jsonl(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
                 number += 1
                 place = f"line {number}"
                 if len(line) == LONGEST and not line.endswith(b"\n"):
-                    while line and not line.endswith(b"\n"):
-                        line = lines.readline(_BUFFER)
                     skipped.row(str(path), place, f"longer than {LONGEST // 2**20} MiB")
+                    rest = True  # of the long line
                     continue
                 if line.strip():
                     yield from _row(path, number, line, skipped)

@@ -60,7 +60,15 @@ def read_parquet(path: Path, fields: Fields, skipped: Skipped) -> Iterator[tuple
             read = 0
             try:
                 for batch in file.iter_batches(_ROWS, [group], columns, use_threads=False):
-                    values = [_values(batch.column(column)) for column in columns]
+                    try:
+                        values = [_values(batch.column(column)) for column in columns]
+                    except (
+                        OverflowError,
+                        ValueError,
+                    ) as error:  # a date that Python has not: of a row, not of a batch
+                        if isinstance(error, pa.ArrowException):
+                            raise
+                        values = [_one_by_one(batch.column(column)) for column in columns]
                     for row in zip(*values, strict=True):
                         read += 1
                         yield f"row {before + read}", dict(zip(columns, row, strict=True))
@@ -84,6 +92,17 @@ def _values(column: Any) -> list[Any]:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         column = column.cast(pa.large_binary() if pa.types.is_large_string(kind) else pa.binary())
     found: list[Any] = column.to_pylist()
+    return found
+
+
+def _one_by_one(column: Any) -> list[Any]:
+    """The values of a column of which some cannot be made in Python: those are None."""
+    found: list[Any] = []
+    for n in range(len(column)):
+        try:
+            found += _values(column.slice(n, 1))
+        except (OverflowError, ValueError):
+            found.append(None)
     return found
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from toolformer.errors import UserError
@@ -100,6 +102,29 @@ def claim(folder: Path, run: str) -> None:
 
 
 @contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Holds the checkpoints' folder for one command (of several processes the first does); ends with its holder.
+
+    Raises:
+        UserError: another command holds it.
+    """
+    if int(os.environ.get("RANK", "0")) > 0:
+        yield
+        return
+    lock = FileLock(folder / "lock", thread_local=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise UserError(
+            f"training: another command is at work in {folder}; wait for it, its model will be taken as it is"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def saving(folder: Path, partial: Path | None) -> Iterator[None]:
     """Turns a failed write into a UserError that names the folder; removes what was written of `partial`."""
     try:
@@ -118,7 +143,8 @@ def saving(folder: Path, partial: Path | None) -> Iterator[None]:
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Writes a JSON object whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
+    # A name of its own: the processes of one training may all claim its folder at once.
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     partial.write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")
     os.replace(partial, path)
 

@@ -74,6 +74,15 @@ class Progress(TrainerCallback):
         self.forward_passes += 1
         self._advance(state.global_step * self.batch_size + self.forward_passes * self.together)
 
+    def _is_over(self, device: torch.device) -> bool:
+        """Whether the time is up in any process: all must end at the same step."""
+        over = time.monotonic() > self.deadline
+        if not math.isfinite(self.deadline) or not torch.distributed.is_initialized():
+            return over
+        said = torch.tensor([int(over)], device=device)
+        torch.distributed.all_reduce(said, torch.distributed.ReduceOp.MAX)
+        return bool(said)
+
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
@@ -84,7 +93,7 @@ class Progress(TrainerCallback):
             sequences - self.batch_size
         )
         self._advance(sequences)
-        if state.global_step >= state.max_steps or time.monotonic() > self.deadline:
+        if state.global_step >= state.max_steps or self._is_over(args.device):
             control.should_log = True
             control.should_evaluate = True
             control.should_save = False

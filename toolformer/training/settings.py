@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -59,7 +60,7 @@ class TrainingSettings:
     early_stopping: int | None = None
     """Held-out perplexities without a better one after which training ends."""
     max_hours: float | None = None
-    """Training ends after this time, counted over all interruptions, with the best model so far."""
+    """Training ends after this time, the hours before an interruption included, with the best model so far."""
     lora_rank: int | None = None
     """Rank of LoRA adapters that are trained instead of all weights; they are merged into the saved model."""
     lora_alpha: int | None = None
@@ -109,7 +110,7 @@ class TrainingSettings:
                 f"is {self.deepspeed}; it is one of {', '.join(DEEPSPEED)}, or a file, and there is no such file",
             )
         _require(
-            self.lora_rank is None or self.deepspeed is None or "zero3" not in self.deepspeed,
+            self.lora_rank is None or self.deepspeed is None or _stage(self.deepspeed) != 3,
             "lora_rank",
             "and ZeRO-3 do not go together, for no process holds the weights that adapters are merged into;"
             " choose deepspeed=zero2",
@@ -168,6 +169,17 @@ class TrainingSettings:
             "max_hours",
         }
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out}
+
+
+def _stage(deepspeed: str) -> int | None:
+    """The ZeRO stage of a configuration by name or file; None where a file does not say."""
+    if deepspeed in DEEPSPEED:
+        return int(deepspeed[4])
+    try:
+        stage = json.loads(Path(deepspeed).read_text(encoding="utf-8"))["zero_optimization"]["stage"]
+        return int(stage)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 @dataclass(frozen=True)

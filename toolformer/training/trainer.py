@@ -67,7 +67,7 @@ def train(
 
     Raises:
         UserError: settings that do not fit the model or the number of processes, no texts, no such model, a
-            folder of another run, a full disk, a loss that is no number.
+            folder of another run, or one that another command is training in, a full disk, a loss that is no number.
     """
     started = time.monotonic()
     output_dir = Path(output_dir)
@@ -76,16 +76,48 @@ def train(
     deciding = settings.deciding() | {"model": str(model_path), "processes": processes}
     written = [text if isinstance(text, str) else text.written for text in texts]
     run = checkpoints.fingerprint(deciding, written, heldout)
-    if finished := _finished(output_dir, run):
-        return finished
     folder = output_dir / "checkpoints"
+    if finished := _finished(output_dir, run):
+        if int(os.environ.get("RANK", "0")) == 0:
+            shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
+        return finished
     checkpoints.claim(folder, run)
+    with checkpoints.alone(folder):
+        return _train(
+            str(model_path),
+            texts,
+            heldout,
+            settings,
+            output_dir,
+            on_log,
+            progress,
+            run,
+            started,
+            accumulation,
+        )
+
+
+def _train(
+    model_path: str,
+    texts: Sequence[str | AnnotatedText],
+    heldout: Sequence[str],
+    settings: TrainingSettings,
+    output_dir: Path,
+    on_log: OnLog | None,
+    progress: bool,
+    run: str,
+    started: float,
+    accumulation: int,
+) -> TrainingResult:
+    """The training itself, by the one command that holds the folder of its checkpoints."""
+    folder = output_dir / "checkpoints"
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
     if int(os.environ.get("RANK", "0")) == 0:
         checkpoints.remove_checkpoints(folder, keep=settings.keep_checkpoints)
     resume = checkpoints.complete_checkpoints(folder)[-1:]
 
     arguments = _arguments(settings, folder, accumulation, fresh=not resume)
-    model, tokenizer = _load(str(model_path))
+    model, tokenizer = _load(model_path)
     settings.check_context(_context(model.config))
     isolation = choose_isolation(model)
     if isolation == "positions" and not settings.compile:
@@ -141,7 +173,7 @@ def train(
         trainer.train(resume_from_checkpoint=str(resume[0]) if resume else None)
     finally:
         recorder.close()
-    return trainer.finish(training.tokens)
+    return trainer.finish(training.tokens_before(trainer.state.global_step * settings.batch_size))
 
 
 class _Trainer(Trainer):
