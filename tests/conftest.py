@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers side by side fill the cores: threads that wait for each other would take most of the time. Processes
+    # that tests start inherit it, so that their sums are rounded alike.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
