@@ -285,7 +285,11 @@ def _model(
 
 def _data_files(data_dir: str | None) -> list[tuple[str, int, int]]:
     """The benchmark files that results may depend on, by name, size and time of change."""
-    files = sorted(Path(data_dir).expanduser().rglob("*")) if data_dir else []
+    # The places that loaders know, and no others: runs may be written below the same folder.
+    places = ("*/*", "*/test/*")
+    files = (
+        sorted(file for one in places for file in Path(data_dir).expanduser().glob(one)) if data_dir else []
+    )
     return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
 
 
