@@ -207,9 +207,10 @@ def score_first_words(completion: str, answers: Iterable[str], words: int = 5) -
     >>> score_first_words(" Sunday/Monday/Tuesday/Wednesday/Thursday/Friday", ["Friday"])
     False
 
-    Words are those of `words_of`, counted with articles; a list without blanks is as many words as it has parts. An answer of several words must stand there whole and in order. Articles at an answer's beginning may be missing ("The
-    Hague" is found in "Hague"); elsewhere they count, so that "Vitamin A" is not found in "Vitamin C". Words
-    are compared as `words_of` says. An answer without any word is never found.
+    Words are those of `words_of`, counted with articles; a list without blanks is as many words as it has parts. An
+    answer of several words must stand there whole and in order. Articles at an answer's beginning may be missing
+    ("The Hague" is found in "Hague"); elsewhere they count, so that "Vitamin A" is not found in "Vitamin C". An
+    answer without any word is never found.
     """
     window = words_of(completion)[:words]
     return any(_contains(window, _without_articles(words_of(answer))) for answer in answers)
@@ -251,13 +252,19 @@ def percent_interval(correct: Sequence[bool | float], seed: int = 0, resamples: 
         raise ValueError("an interval needs at least one document")
     scores = np.asarray(correct, dtype=float) * 100
     if scores.min() == scores.max() and scores[0] in (0.0, 100.0):
-        wilson = binomtest(round(float(scores.sum()) / 100), len(scores)).proportion_ci(CONFIDENCE, "wilson")
-        return Interval(float(scores[0]), 100 * float(wilson.low), 100 * float(wilson.high), len(scores))
+        low, high = wilson(round(float(scores.sum()) / 100), len(scores))
+        return Interval(float(scores[0]), 100 * low, 100 * high, len(scores))
 
     def mean(sample: Any, axis: int = -1) -> Any:
         return np.mean(sample, axis=axis)
 
     return _interval(float(scores.mean()), (scores,), mean, seed, resamples)
+
+
+def wilson(right: int, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of the share `right` / `n`, both ends in 0 to 1; `n` is at least 1."""
+    interval = binomtest(right, n).proportion_ci(CONFIDENCE, "wilson")
+    return float(interval.low), float(interval.high)
 
 
 def perplexity(log_likelihoods: Sequence[float], units: Sequence[int]) -> float:

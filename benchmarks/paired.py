@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest, bootstrap
 
-from benchmarks.metrics import CONFIDENCE, RESAMPLES, perplexity
+from benchmarks.metrics import CONFIDENCE, RESAMPLES, perplexity, wilson
 
 _DRAWS_AT_ONCE = 2_000_000
 """Numbers held in memory by one step of the bootstrap: resamples x samples."""
@@ -96,7 +96,8 @@ def compare_scores(
 def _newcombe(one: np.ndarray, two: np.ndarray) -> Estimate:
     """The difference of two paired shares (0 or 1 a sample) in percentage points (Newcombe, 1998, method 10)."""
     n = len(one)
-    (p1, low1, high1), (p2, low2, high2) = (_wilson(int(right.sum()), n) for right in (one, two))
+    p1, p2 = float(one.mean()), float(two.mean())
+    (low1, high1), (low2, high2) = (wilson(int(right.sum()), n) for right in (one, two))
     both, neither = float(np.sum(one * two)), float(np.sum((1 - one) * (1 - two)))
     apart = float(np.sum(one * (1 - two))) * float(np.sum((1 - one) * two))
     spread = math.sqrt(n * p1 * n * (1 - p1) * n * p2 * n * (1 - p2))
@@ -110,11 +111,6 @@ def _newcombe(one: np.ndarray, two: np.ndarray) -> Estimate:
     value = p2 - p1
     low, high = value - distance(p2 - low2, high1 - p1), value + distance(high2 - p2, p1 - low1)
     return Estimate(100 * value, 100 * low, 100 * high)
-
-
-def _wilson(right: int, n: int) -> tuple[float, float, float]:
-    interval = binomtest(right, n).proportion_ci(CONFIDENCE, "wilson")
-    return right / n, float(interval.low), float(interval.high)
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,21 +128,26 @@ def tiny_model(architecture: str, vocabulary: int, context: int = 512) -> Any:
     )
 
 
-def taught_model(architecture: str, pieces: Sequence[str], steps: int = 200) -> LanguageModel:
-    """A tiny model that has learnt to write these pieces of text in any order, unlike a random one."""
-    tokenizer = tiny_tokenizer()
-    model = tiny_model(architecture, len(tokenizer))
-    if architecture == "gpt2":
-        model.transformer.wpe.weight.requires_grad_(False).zero_()  # wherever they stand
-    chance = random.Random(0)
+def teach(model: Any, tokenizer: Any, texts: Iterable[str]) -> None:
+    """Trains a tiny model, a step a text; a GPT-2 learns what stands next wherever it stands."""
+    if hasattr(model, "transformer") and hasattr(model.transformer, "wpe"):
+        model.transformer.wpe.weight.requires_grad_(False).zero_()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(steps):
-        text = " ".join(chance.choice(pieces) for _ in range(30))
+    for text in texts:
         ids = tokenizer(text, return_tensors="pt").input_ids
         optimizer.zero_grad()
         model(ids, labels=ids).loss.backward()
         optimizer.step()
-    return LanguageModel(model.eval(), tokenizer, name=f"taught {architecture}")
+    model.eval()
+
+
+def taught_model(architecture: str, pieces: Sequence[str], steps: int = 200) -> LanguageModel:
+    """A tiny model that has learnt to write these pieces of text in any order, unlike a random one."""
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(architecture, len(tokenizer))
+    chance = random.Random(0)
+    teach(model, tokenizer, (" ".join(chance.choice(pieces) for _ in range(30)) for _ in range(steps)))
+    return LanguageModel(model, tokenizer, name=f"taught {architecture}")
 
 
 @pytest.fixture(scope="session", params=ARCHITECTURES)

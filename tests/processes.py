@@ -17,9 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from tests.conftest import tiny_model, tiny_tokenizer
+from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
 from toolformer.config import CONF
@@ -198,13 +196,6 @@ def save_calling_model(folder: Path) -> None:
     """A tiny GPT-2 that has learnt to write the calendar's call, wherever it stands: it has no positions."""
     tokenizer = tiny_tokenizer()
     model = tiny_model("gpt2", len(tokenizer), context=1024)
-    model.transformer.wpe.weight.requires_grad_(False).zero_()
-    text = "On day 3 we [Calendar()] met [Calendar()] on [Calendar()] day"
-    ids = tokenizer(text, return_tensors="pt").input_ids
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(120):
-        optimizer.zero_grad()
-        model(ids, labels=ids).loss.backward()
-        optimizer.step()
+    teach(model, tokenizer, ["On day 3 we [Calendar()] met [Calendar()] on [Calendar()] day"] * 120)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

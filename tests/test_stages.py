@@ -93,19 +93,12 @@ def generated(place: Path, lax_model: Path) -> Generated:
 @pytest.fixture(scope="module")
 def lax_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model that has learnt to write short calls, so that some parse."""
-    import torch
-
-    from tests.conftest import tiny_model, tiny_tokenizer
+    from tests.conftest import teach, tiny_model, tiny_tokenizer
 
     folder = tmp_path_factory.mktemp("lax") / "model"
     tokenizer = tiny_tokenizer()
     model = tiny_model("gpt2", len(tokenizer), context=1024)
-    ids = tokenizer("x [Calendar()] y [Calculator(1 + 2)] z", return_tensors="pt").input_ids
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(150):
-        optimizer.zero_grad()
-        model(ids, labels=ids).loss.backward()
-        optimizer.step()
+    teach(model, tokenizer, ["x [Calendar()] y [Calculator(1 + 2)] z"] * 150)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

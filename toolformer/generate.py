@@ -39,8 +39,9 @@ log = logging.getLogger(__name__)
 
 FILES = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet")
 ATTEMPTS = 3
-ROW_GROUP = 10_000  # rows
 """How often shards that broke between being written and being read are done again."""
+ROW_GROUP = 10_000
+"""Rows of the results that are written together."""
 _CALL = pa.struct(
     [
         ("position", pa.int64()),

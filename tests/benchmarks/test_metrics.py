@@ -20,6 +20,7 @@ from benchmarks.metrics import (
     perplexity_interval,
     score_first_words,
     score_math,
+    wilson,
     words_of,
 )
 
@@ -292,3 +293,9 @@ def test_perplexity_intervals_survive_extremes() -> None:
     assert perplexity_interval([-1e9, -1.0], [1, 1]).value == math.inf
     assert perplexity_interval([-10.0, 0.0], [3, 0]).high == math.inf
     assert perplexity_interval([-10.0], [5]).low == pytest.approx(math.exp(2))
+
+
+def test_wilsons_interval() -> None:
+    low, high = wilson(50, 100)
+    assert (round(low, 3), round(high, 3)) == (0.404, 0.596)
+    assert wilson(0, 10)[0] == 0.0 and wilson(10, 10)[1] == pytest.approx(1.0) and wilson(0, 10)[1] > 0.2

@@ -13,7 +13,6 @@ import pytest
 from tests.reporting.conftest import HOSTILE, log_run
 from toolformer.errors import UserError
 from toolformer.reporting import Report, annotation_tables, build, render, terminal
-from toolformer.reporting.cells import wilson
 from toolformer.reporting.evidence import Example
 from toolformer.reporting.layout import Cell, Table
 from toolformer.tracking import Tracker
@@ -157,12 +156,6 @@ def test_tool_use_has_intervals(report: Report) -> None:
     assert cells[1].text == "75.0" and cells[1].detail == "[72.2, 77.6]"
     assert row(report, "tool_use", "Dateset")[-1].text == "54.8"
     assert row(report, "tool_use", "ASDiv")[1].text == "–"
-
-
-def test_wilsons_interval() -> None:
-    low, high = wilson(0.5, 100)
-    assert (round(low, 4), round(high, 4)) == (0.4038, 0.5962)
-    assert wilson(0.0, 10)[0] == 0.0 and wilson(1.0, 10)[1] == pytest.approx(1.0) and wilson(0.0, 10)[1] > 0.2
 
 
 def test_the_runs_of_every_column_are_named(report: Report) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks import MLQA_LANGUAGES
+from benchmarks.metrics import wilson
 from toolformer.reporting import paper
 from toolformer.reporting.evidence import Evidence, Score
 from toolformer.reporting.layout import Cell, Footnote
@@ -90,17 +90,8 @@ def shown_interval(score: Score, perplexity: bool, with_n: bool) -> str:
 def share_cell(share: float, n: int | None) -> Cell:
     if not n:
         return Cell(f"{100 * share:.1f}")
-    low, high = wilson(share, n)
+    low, high = wilson(round(share * n), n)
     return Cell(f"{100 * share:.1f}", f"[{100 * low:.1f}, {100 * high:.1f}]")
-
-
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share, both in 0 to 1; `n` is at least 1."""
-    z = 1.959964
-    centre = share + z * z / (2 * n)
-    spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
 def shown_count(number: int | None) -> str:
