@@ -36,10 +36,11 @@ def figures(result: TaskResult, tool_keys: Mapping[str, str] | None = None) -> d
     uncalled = [sample for sample in samples if not sample["tool"]]
     found |= {"call_share": len(called) / interval.n, "n_ac": len(called), "n_nc": len(uncalled)}
     found |= _score("score_ac", called) | _score("score_nc", uncalled)
-    for name, count in sorted(Counter(sample["tool"] for sample in called).items()):
+    # An example with several calls (decoding.max_calls) counts once for each of its tools.
+    for name, count in sorted(Counter(name for sample in called for name in set(sample["tools"])).items()):
         key = keys.get(name, name)
         found |= {f"call_share/{key}": count / interval.n, f"n_ac/{key}": count}
-        found |= _score(f"score_ac/{key}", [sample for sample in called if sample["tool"] == name])
+        found |= _score(f"score_ac/{key}", [sample for sample in called if name in sample["tools"]])
     failed = Counter(sample["failed"] for sample in samples if sample["failed"])
     found |= {"failed_share": failed.total() / interval.n, "n_failed": failed.total()}
     return found | {f"n_failed/{reason}": count for reason, count in sorted(failed.items())}

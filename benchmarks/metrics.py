@@ -62,6 +62,7 @@ def number_in(completion: str) -> Fraction | None:
     taken for an unsolved division: 10/2 begins with 10. A number glued behind letters (x2, B12) does not
     count; <=, >= and != are no equations.
     """
+    completion = completion.translate(_FULL_WIDTH)
     equals = _EQUALS.search(completion)
     if equals:
         completion = re.sub(r"^\s*([-\u2212])\s+", r" \1", completion[equals.end() :])
@@ -144,6 +145,12 @@ _POSSESSIVE = re.compile(r"['\u2019]s\b")
 _APOSTROPHE = re.compile(r"['\u2019]")
 _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003347f]")
 """Characters of a script that puts no blanks between words."""
+_FULL_WIDTH = {0xFF01 + n: 0x21 + n for n in range(94)} | {0x3000: " "}
+"""Full-width letters, digits and signs of East Asian texts, and their blank."""
+_STROKES = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
+)
+"""Latin letters that Unicode does not take apart into a letter and an accent, after casefolding."""
 _ARTICLES = frozenset({"a", "an", "the"})
 _OPENING = "\"'`([{<*_~\u00ab\u201c\u2018\u00bf\u00a1"
 _CLOSING = "\"'`)]}>*_~\u00bb\u201d\u2019.,;:!?\u2026"
@@ -166,7 +173,7 @@ def words_of(text: str) -> list[str]:
 
 def _chunks(text: str) -> list[str]:
     """What blanks separate, but for those between initials, and every Chinese character by itself."""
-    return _CHINESE.sub(r" \g<0> ", _INITIALS.sub(r"\1", text)).split()
+    return _CHINESE.sub(r" \g<0> ", _INITIALS.sub(r"\1", text.translate(_FULL_WIDTH))).split()
 
 
 def _words_of_chunk(chunk: str) -> list[str]:
@@ -183,7 +190,7 @@ def _words_of_chunk(chunk: str) -> list[str]:
 def _plain_words(chunk: str) -> list[str]:
     letters = unicodedata.normalize("NFD", chunk).casefold()
     # Only the accents of Latin, Greek and Cyrillic: the vowel signs of other scripts are letters.
-    letters = "".join(char for char in letters if not "\u0300" <= char <= "\u036f")
+    letters = "".join(char for char in letters if not "\u0300" <= char <= "\u036f").translate(_STROKES)
     letters = _ABBREVIATION.sub(lambda found: found[0].replace(".", ""), letters)
     letters = _APOSTROPHE.sub("", _POSSESSIVE.sub("", letters))
     spaced = "".join(char if unicodedata.category(char)[0] in "LNM" else " " for char in letters)

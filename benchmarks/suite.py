@@ -1,7 +1,6 @@
 """Runs benchmarks through lm-eval and puts intervals and samples beside its numbers.
 
-`run` is what the evaluation stage calls. `python -m benchmarks.suite` is lm-eval's own command line with this
-project's model and tasks in it (lm-eval has no way to find them by itself). Knows neither Hydra nor MLflow.
+`run` is what the evaluation stage calls. Knows neither Hydra nor MLflow.
 """
 
 from __future__ import annotations
@@ -12,11 +11,8 @@ import functools
 import hashlib
 import logging
 import os
-import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import lm_eval
@@ -70,12 +66,13 @@ def task_names(names: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for name in names:
         if name not in TASKS and name not in GROUPS:
-            raise UserError(f"benchmarks: there is no task or group {name!r}{_nearest(name)}")
+            raise UserError(f"benchmarks: there is no task or group {name!r}{nearest(name)}")
         found.update(dict.fromkeys(GROUPS.get(name, (name,))))
     return list(found)
 
 
-def _nearest(name: str) -> str:
+def nearest(name: str) -> str:
+    """The end of a sentence about a name that is not known: what it may have been meant to be."""
     known = [*TASKS, *GROUPS]
     near = difflib.get_close_matches(name, known, n=3)
     return f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(known)}"
@@ -190,6 +187,7 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
                 "current_date": document.get("current_date"),
                 "prompt": sample["arguments"][0][0],
                 "completion": completion.text if completion else prediction,
+                "tools": [one.tool for one in completion.calls] if completion else [],
                 "tool": call.tool if call else None,
                 "call_input": call.input if call else None,
                 "call_result": call.result if call else None,
@@ -250,51 +248,3 @@ def _quiet() -> Iterator[None]:
             del os.environ["DISABLE_MULTIPROC"]
         else:
             os.environ["DISABLE_MULTIPROC"] = pool
-
-
-def main() -> None:
-    """lm-eval's command line word for word, with the model `toolformer` and the tasks of this folder in it.
-
-    As lm-eval's own, it takes its arguments with `run` and without. `--include_path` may be left out; the name
-    `benchmarks` means this folder wherever the command is given.
-    """
-    from lm_eval.__main__ import cli_evaluate
-
-    # Imported for its registration only.
-    import toolformer.decoding.lm_eval_model  # noqa: F401
-
-    sys.argv[1:] = _with_tasks(sys.argv[1:])
-    try:
-        cli_evaluate()
-    except UserError as error:
-        sys.exit(_refused(str(error)))
-    except ValueError as error:
-        name = re.search(r"Tasks not found: ([^,\s]+)", str(error))
-        if not name:
-            raise
-        sys.exit(_refused(f"--tasks: there is no task or group {name[1]!r}{_nearest(name[1])}"))
-
-
-def _refused(message: str) -> int:
-    print(f"benchmarks.suite: {' '.join(message.split())}", file=sys.stderr)
-    return 2
-
-
-def _with_tasks(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `--include_path` naming this folder, where tasks are asked for."""
-    found: list[str] = []
-    for word in arguments:
-        flag, equals, value = word.partition("=")
-        path = value if flag == "--include_path" else word if found[-1:] == ["--include_path"] else ""
-        if path.rstrip("/") == TASKS_DIR.name and not Path(path).is_dir():
-            word = f"{flag}{equals}{TASKS_DIR}" if equals else str(TASKS_DIR)
-        found.append(word)
-    flags = {word.partition("=")[0] for word in found}
-    wants_tasks = flags & {"--tasks", "-t"} or {"ls", "validate"} & set(found[:1])
-    if wants_tasks and "--include_path" not in flags:
-        found += ["--include_path", str(TASKS_DIR)]
-    return found
-
-
-if __name__ == "__main__":
-    main()

@@ -44,6 +44,12 @@ def test_samples_pair_by_what_was_asked() -> None:
     assert pair([], []) == ([], Unpaired())
 
 
+def test_the_same_words_on_another_day_are_another_question() -> None:
+    monday, tuesday = (scored(1, 0, current_date=day) for day in ("2023-01-30", "2023-01-31"))
+    assert pair([monday], [monday]) == ([(monday, monday)], Unpaired())
+    assert pair([monday], [tuesday]) == ([], Unpaired(changed=1))
+
+
 def test_perplexity_per_token_or_per_word() -> None:
     first = [text(1, -8.0, 4), text(2, -8.0, 4)]
     same = compare_task("t", first, [text(1, -6.0, 4), text(2, -6.0, 4)], 0, 50)

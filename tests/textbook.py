@@ -215,19 +215,20 @@ def decode(
     document: Document,
     k: int,
     max_call_tokens: int,
+    max_calls: int = 1,
 ) -> Completion:
-    """Top-k API decoding of one prompt with at most one call, one token and one full pass at a time."""
+    """Top-k API decoding of one prompt with at most `max_calls` calls, one token and one full pass at a time."""
     ids = language_model.own_prefix + language_model.encode(prompt)
     written: list[int] = []
     before, plain = "", ""
     counted = 0
-    call: ApiCall | None = None
+    calls: list[ApiCall] = []
     failed: str | None = None
     while counted + len(written) < new_tokens:
         row = logits(language_model, ids + written)[-1]
         likeliest = int(row.argmax())
         wants = bool((row > row[language_model.start_id]).sum() < k)
-        if wants and call is None and failed is None:
+        if wants and len(calls) < max_calls and failed is None:
             body: list[int] = []
             failed = "call not ended"
             while len(body) < max_call_tokens:
@@ -260,9 +261,10 @@ def decode(
                     failed = result.reason
                     if result.text is not None:
                         call = parsed.with_result(result.text)
-                        before = language_model.decode(written) + linearise(call)
-                        plain = language_model.decode(written)
-                        counted = len(written)
+                        calls.append(call)
+                        before += language_model.decode(written) + linearise(call)
+                        plain += language_model.decode(written)
+                        counted += len(written)
                         ids = ids + written + [language_model.start_id] + body
                         ids = ids + language_model.encode(f" {call.result}]")
                         written = []
@@ -279,4 +281,4 @@ def decode(
             likeliest = int(others.argmax())
         written.append(likeliest)
     tail = language_model.decode(written)
-    return Completion(before + tail, plain + tail, call, failed)
+    return Completion(before + tail, plain + tail, tuple(calls), failed)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.documents import Document
-from toolformer.language_model import LanguageModel
 
 if TYPE_CHECKING:
     from toolformer.config import Config
@@ -74,15 +73,4 @@ def _config(overrides: Sequence[str]) -> Config:
 def _decoder(config: Config, model: str) -> Decoder:
     from toolformer import build
 
-    language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
-    decoding = config.decoding
-    return Decoder(
-        language_model,
-        build.tools(config, inference=True),
-        k=decoding.k,
-        max_calls=decoding.max_calls,
-        max_call_tokens=decoding.max_call_tokens,
-        max_result_tokens=decoding.max_result_tokens,
-        min_new_tokens=decoding.min_new_tokens,
-        batch_size=decoding.batch_size,
-    )
+    return build.decoder(config, model, build.tools(config, inference=True))

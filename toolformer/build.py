@@ -23,6 +23,7 @@ from toolformer.tools.base import Tool
 
 if TYPE_CHECKING:
     from toolformer.annotation.candidates import ToolSettings
+    from toolformer.decoding.decoder import Decoder
     from toolformer.tracking import Tracker
 
 log = logging.getLogger(__name__)
@@ -182,6 +183,27 @@ def model_identity(name: str) -> dict[str, Any]:
     files = sorted(folder.glob("*.safetensors")) + [folder / "config.json", folder / "tokenizer.json"]
     seen = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
     return {"model": str(folder.resolve()), "files": seen}
+
+
+def decoder(
+    config: Config, model: str, tools: Mapping[str, Tool], k: int | None = None, mode: str = "tools"
+) -> Decoder:
+    """Decoding as configured, with a loaded model; `k` goes before `decoding.k`."""
+    from toolformer.decoding.decoder import Decoder
+    from toolformer.language_model import LanguageModel
+
+    decoding = config.decoding
+    return Decoder(
+        LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device),
+        tools,
+        k=decoding.k if k is None else k,
+        max_calls=decoding.max_calls,
+        max_call_tokens=decoding.max_call_tokens,
+        max_result_tokens=decoding.max_result_tokens,
+        min_new_tokens=decoding.min_new_tokens,
+        batch_size=decoding.batch_size,
+        mode=mode,
+    )
 
 
 def tracker(paths_root: str, tracking: TrackingConfig) -> Tracker:

@@ -31,6 +31,7 @@ STAGES = {
 }
 COMMANDS = {
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
+    "lm_eval": "lm-eval's own command with the model toolformer and these tasks in it",
     "demo": "all four stages on the embedded defaults",
     "assets": "fetch the embedded models and data",
     "tool": "run one tool by hand: toolformer tool calculator '723 / 252'",
@@ -70,6 +71,7 @@ def _command(argv: Sequence[str] | None) -> int:
             return _stage(name, rest)
         commands: dict[str, Callable[[list[str]], int]] = {
             "compare": _compare,
+            "lm_eval": _lm_eval,
             "demo": _demo,
             "assets": _assets,
             "tool": _tool,
@@ -247,6 +249,12 @@ def _compare(arguments: list[str]) -> int:
     for line in comparing.remarks(found):
         print(line)
     return 0
+
+
+def _lm_eval(arguments: list[str]) -> int:
+    from toolformer import lm_eval_command
+
+    return lm_eval_command.run(arguments)
 
 
 def _demo(arguments: list[str]) -> int:

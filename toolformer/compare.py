@@ -168,7 +168,9 @@ def pair(first: Sequence[Row], second: Sequence[Row]) -> tuple[list[tuple[Row, R
 
 def _asked(row: Row) -> str:
     if "score" in row:
-        return json.dumps([row["id"], row["prompt"], sorted(map(str, row["target"]))])
+        # The date is what the calendar answers with: another one makes another question of the same words.
+        asked = [row["id"], row["prompt"], sorted(map(str, row["target"])), row.get("current_date")]
+        return json.dumps(asked)
     return json.dumps([row["id"], row["text_sha256"]])
 
 

@@ -94,19 +94,19 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
         trained, folder = checkpoint(tracker, reference, TRAINED_ON[config.system])
         model = str(folder)
     uses_tools = config.system == "toolformer" and config.decoding.k > 0
-    identity = _identity(config, model, trained, uses_tools)
+    decides = identity(config, model, trained, uses_tools)
     decoding = {**asdict(config.decoding), "k": config.decoding.k if uses_tools else 0}
     heldout = build.content_hash(build.documents(config.heldout)) if "heldout_perplexity" in tasks else None
     evaluation = {**asdict(config.evaluation), "samples": ids}
     wanted = [tasks, evaluation, heldout, _data_files(config.paths.data_dir), config.seed]
-    key = fingerprint("evaluate", config.system, identity, decoding, wanted)
+    key = fingerprint("evaluate", config.system, decides, decoding, wanted)
     finger = fingerprint(key, config.name)
     finished = tracker.find_finished("evaluate", finger)
     if finished:
         log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], finished.run_id)
         return Evaluated(finished.run_id, dict(finished.metrics))
 
-    work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, identity, decoding)
+    work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, decides, decoding)
     work.mkdir(parents=True, exist_ok=True)
     loaded = suite.load(tasks, _metadata(config, tasks, work / key), ids)
     tools = build.tools(config, inference=True) if uses_tools else {}
@@ -122,7 +122,7 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
             parent=parent,
         ) as run,
     ):
-        lm = _model(config, model, tools, answers, identity)
+        lm = _model(config, model, tools, answers, decides)
         results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
         metrics: dict[str, float] = speed([sample for one in results.values() for sample in one.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
@@ -156,7 +156,7 @@ def _tags(config: Config, k: int, trained: Run | None) -> dict[str, object]:
     return tags
 
 
-def _identity(config: Config, model: str, trained: Run | None, uses_tools: bool) -> dict[str, Any]:
+def identity(config: Config, model: str, trained: Run | None, uses_tools: bool) -> dict[str, Any]:
     """What decides an answer besides the question and the decoding."""
     if config.system == "endpoint":
         endpoint = config.endpoint
@@ -245,7 +245,7 @@ def _metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, A
 
 
 def _model(
-    config: Config, model: str, tools: Mapping[str, Tool], answers: AnswerFile, identity: dict[str, Any]
+    config: Config, model: str, tools: Mapping[str, Tool], answers: AnswerFile, decides: dict[str, Any]
 ) -> RecordingLM:
     """The system as lm-eval asks it."""
     if config.system == "endpoint":
@@ -263,24 +263,12 @@ def _model(
             served.tries,
             served.max_length,
         )
-        return EndpointLM(endpoint, answers, identity)
-    from toolformer.decoding.decoder import Decoder
+        return EndpointLM(endpoint, answers, decides)
     from toolformer.decoding.lm_eval_model import ToolformerLM
-    from toolformer.language_model import LanguageModel
 
-    decoding = config.decoding
-    decoder = Decoder(
-        LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device),
-        tools,
-        k=decoding.k if tools else 0,
-        max_calls=decoding.max_calls,
-        max_call_tokens=decoding.max_call_tokens,
-        max_result_tokens=decoding.max_result_tokens,
-        min_new_tokens=decoding.min_new_tokens,
-        batch_size=decoding.batch_size,
-        mode="plain" if config.system in PLAIN else "tools",
-    )
-    return ToolformerLM(decoder, answers, identity)
+    mode = "plain" if config.system in PLAIN else "tools"
+    decoder = build.decoder(config, model, tools, k=config.decoding.k if tools else 0, mode=mode)
+    return ToolformerLM(decoder, answers, decides)
 
 
 def _data_files(data_dir: str | None) -> list[tuple[str, int, int]]:

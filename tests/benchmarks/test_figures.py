@@ -12,7 +12,10 @@ from benchmarks.suite import TaskResult
 
 
 def sample(score: float, tool: str | None = None, failed: str | None = None, **more: Any) -> dict[str, Any]:
-    return {"score": score, "tool": tool, "failed": failed, "tokens": 10, "seconds": 0.5, **more}
+    tools = [tool] if tool else []
+    return {
+        "score": score, "tool": tool, "tools": tools, "failed": failed, "tokens": 10, "seconds": 0.5, **more
+    }  # fmt: skip
 
 
 def result(samples: list[dict[str, Any]], **others: Interval) -> TaskResult:
@@ -36,6 +39,14 @@ def test_scores_with_and_without_a_call() -> None:
         "call_share/Calendar": 0.2, "n_ac/Calendar": 1, "score_ac/Calendar": 100.0,
         "failed_share": 0.2, "n_failed": 1, "n_failed/malformed call": 1,
     }  # fmt: skip
+
+
+def test_several_calls_count_once_for_each_tool() -> None:
+    both = ["Calculator", "Calendar", "Calculator"]
+    found = figures(result([sample(100, "Calculator", tools=both), sample(0, "Calendar")]))
+    assert found["call_share"] == 1.0 and found["n_ac"] == 2
+    assert found["call_share/Calculator"] == 0.5 and found["score_ac/Calculator"] == 100.0
+    assert found["call_share/Calendar"] == 1.0 and found["score_ac/Calendar"] == 50.0
 
 
 def test_what_there_is_none_of_has_no_score() -> None:

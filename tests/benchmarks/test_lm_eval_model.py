@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 from lm_eval.api.instance import Instance
-from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 
 from benchmarks import suite
@@ -236,40 +234,6 @@ def test_a_whole_evaluation_with_a_tiny_model(tiny_gpt2: LanguageModel, tmp_path
     assert held.interval == held.others["token_perplexity"] and held.interval.value > 1
     again, unused = evaluate()
     assert again == found and unused.documents == []
-
-
-def test_lm_eval_finds_the_model_by_name(tiny_folder: Path, tmp_path: Path) -> None:
-    answers = tmp_path / "answers.jsonl"
-    made = get_model("toolformer").create_from_arg_string(
-        f"pretrained={tiny_folder},tools=none,k=0,batch_size=4,answers={answers}",
-        {"device": "cuda:0", "batch_size": 1, "max_batch_size": None},
-    )
-    assert isinstance(made, ToolformerLM)
-    assert made.decoder.k == 0 and made.decoder.tools == {} and made.decoder.batch_size == 4
-    made.progress = False
-    assert len(made.generate_until([instance("The number")])) == 1
-    assert len(json.loads(answers.read_text())["key"]) == 64
-    own = f"pretrained={tiny_folder},tools=calendar=tests.benchmarks.test_lm_eval_model:Diary,batch_size=auto"
-    assert ToolformerLM.create_from_arg_string(own).decoder.tools["calendar"].name == "Calendar"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "pretrained is missing"),
-        ({"pretrained": "x", "kk": 3}, "unknown argument 'kk'"),
-        ({"pretrained": "/nowhere/at/all"}, "model"),
-    ],
-)
-def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        ToolformerLM.create_from_arg_obj(arguments)
-
-
-def test_unknown_tools(tiny_folder: Path) -> None:
-    for tools in ("abacus", "calendar=no.such.module:Tool", "calendar=datetime:date"):
-        with pytest.raises(UserError, match="tool"):
-            ToolformerLM.create_from_arg_obj({"pretrained": str(tiny_folder), "tools": tools})
 
 
 def test_likelihoods_are_those_of_lm_evals_own_model(tiny_gpt2: LanguageModel) -> None:

@@ -6,8 +6,6 @@ import json
 import logging
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import pytest
 import yaml
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
-from lm_eval.api.registry import get_model
 from lm_eval.tasks import TaskManager
 
 from benchmarks import ALL_TOOLS, GROUPS, SWITCHED_OFF, TASKS, TASKS_DIR, suite, switched_off
@@ -166,72 +163,6 @@ def test_nothing_of_the_callers_is_changed(data_dir: Path, capfd: pytest.Capture
     suite.run(Parrot(lambda doc: " 1"), ["svamp"], {"data_dir": str(data_dir)})
     assert before == (logger.level, suite.lm_eval.api.task.tqdm, os.environ.get("DISABLE_MULTIPROC"))
     assert capfd.readouterr().out == ""
-
-
-OURS = str(TASKS_DIR)
-
-
-@pytest.mark.parametrize(
-    ("given", "passed_on"),
-    [
-        (
-            "run --model toolformer --tasks=svamp",
-            f"run --model toolformer --tasks=svamp --include_path {OURS}",
-        ),
-        ("--model toolformer -t math", f"--model toolformer -t math --include_path {OURS}"),
-        ("--tasks math --include_path benchmarks", f"--tasks math --include_path {OURS}"),
-        ("--include_path=benchmarks/ --tasks math", f"--include_path={OURS} --tasks math"),
-        ("--include_path . --tasks math", "--include_path . --tasks math"),
-        ("ls tasks", f"ls tasks --include_path {OURS}"),
-        ("--help", "--help"),
-    ],
-)
-def test_the_command_line_brings_model_and_tasks(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str, passed_on: str
-) -> None:
-    seen: list[str] = []
-
-    def cli_evaluate() -> None:
-        seen.append(" ".join(sys.argv[1:]))
-        raise UserError("data_dir: there is no folder x")
-
-    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", cli_evaluate)
-    monkeypatch.setattr(sys, "argv", ["suite", *given.split()])
-    monkeypatch.chdir(tmp_path)  # where `benchmarks` is no folder
-    with pytest.raises(SystemExit) as ended:
-        suite.main()
-    assert ended.value.code == 2 and seen == [passed_on]
-    assert get_model("toolformer").__name__ == "ToolformerLM"
-
-
-def lm_eval_command(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(TASKS_DIR.parent), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "benchmarks.suite", *words]
-    return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
-
-
-@pytest.mark.slow
-def test_lm_evals_own_words_run_a_group(data_dir: Path, tiny_folder: Path) -> None:
-    done = lm_eval_command(
-        data_dir, "--model", "toolformer", "--model_args", f"pretrained={tiny_folder},k=3,tools=calculator",
-        "--include_path", "benchmarks", "--tasks", "math,dateset", "--limit", "2",
-        "--metadata", json.dumps({"data_dir": str(data_dir)}), "--output_path", "out",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    (written,) = data_dir.glob("out/**/results_*.json")
-    results = json.loads(written.read_text())["results"]
-    assert {"svamp", "asdiv", "mawps", "dateset", "math"} <= set(results)
-    assert all("score,none" in results[name] for name in ("svamp", "dateset"))
-
-
-@pytest.mark.slow
-def test_lm_evals_own_words_refuse_in_one_line(data_dir: Path, tiny_folder: Path) -> None:
-    model = ["--model", "toolformer", "--model_args", f"pretrained={tiny_folder}"]
-    done = lm_eval_command(data_dir, *model, "--tasks", "svmp")
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert done.stderr.strip().splitlines()[-1] == (
-        "benchmarks.suite: --tasks: there is no task or group 'svmp'; did you mean svamp?"
-    )
 
 
 def test_documents_by_id(data_dir: Path) -> None:

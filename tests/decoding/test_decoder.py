@@ -50,7 +50,7 @@ def tools() -> dict[str, Shout]:
 
 
 def outcome(completion: Completion) -> tuple[str, str, object, str | None]:
-    return completion.text, completion.plain, completion.call, completion.failed
+    return completion.text, completion.plain, completion.calls, completion.failed
 
 
 @pytest.mark.parametrize("k", [0, 1, 3, 10, 400])
@@ -77,6 +77,16 @@ def test_executed_calls_are_the_textbooks(calling_model: LanguageModel, k: int) 
         expected = textbook.decode(calling_model, prompt, 12, tools(), document, k, max_call_tokens=20)  # type: ignore[arg-type]
         assert outcome(completion) == outcome(expected)
     assert k < 20 or any(completion.call for completion in found)
+
+
+def test_several_calls_are_the_textbooks(calling_model: LanguageModel) -> None:
+    prompts = [f"{prompt} people is" for prompt in PROMPTS]
+    decoder = Decoder(calling_model, tools(), k=20, max_calls=3, max_call_tokens=20, batch_size=3)
+    found = decoder.complete(prompts, DOCUMENTS, max_new_tokens=12)
+    for completion, prompt, document in zip(found, prompts, DOCUMENTS, strict=True):
+        expected = textbook.decode(calling_model, prompt, 12, tools(), document, 20, 20, max_calls=3)  # type: ignore[arg-type]
+        assert outcome(completion) == outcome(expected)
+    assert max(len(completion.calls) for completion in found) == 3
 
 
 def test_a_tie_at_the_top_does_not_let_a_forbidden_start_token_through(tiny_gpt2: LanguageModel) -> None:

@@ -41,12 +41,17 @@ class Completion:
     """The continuation with its calls: " [Calculator(2 + 3) -> 5] 5."."""
     plain: str
     """The continuation without them: what is scored."""
-    call: ApiCall | None = None
-    """The first executed call, with its result."""
+    calls: tuple[ApiCall, ...] = ()
+    """The executed calls with their results, in the text's order."""
     failed: str | None = None
     """Why a call that was started has been taken back."""
     tokens: int = 0
     """Tokens the model wrote, results not counted."""
+
+    @property
+    def call(self) -> ApiCall | None:
+        """The first executed call, which is the only one unless `max_calls` allows more."""
+        return self.calls[0] if self.calls else None
 
 
 class Decoder:
@@ -385,5 +390,4 @@ def _completion(row: Row, model: LanguageModel, stop: Sequence[str]) -> Completi
     """What the row has written, up to the first stop text, which may begin before a call and end behind it."""
     plain = row.plain + model.decode(row.written)
     plain = plain[: min([plain.find(end) for end in stop if end in plain], default=len(plain))]
-    call = row.calls[0] if row.calls else None
-    return Completion(row.text + plain[len(row.plain) :], plain, call, row.failed, row.tokens)
+    return Completion(row.text + plain[len(row.plain) :], plain, tuple(row.calls), row.failed, row.tokens)

@@ -1,6 +1,6 @@
 """The decoder as a model of lm-evaluation-harness, resumable: answers are written down batch by batch.
 
-Registered as `toolformer`. Knows tasks only by name (which tools they may use) and by two fields of their
+Knows tasks only by name (which tools they may use) and by two fields of their
 documents that tools get to see, `current_date` and `source_id`. Scoring is the tasks' affair.
 """
 
@@ -9,14 +9,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
 from lm_eval.api.instance import Instance
-from lm_eval.api.registry import register_model
-from lm_eval.utils import simple_parse_args_string
 
 from benchmarks import switched_off
 from toolformer.calls import ApiCall
@@ -25,8 +21,6 @@ from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.recording import RecordingLM, stopwatch
 from toolformer.documents import Document
 from toolformer.errors import UserError
-from toolformer.language_model import LanguageModel
-from toolformer.tools.base import Tool
 
 PAIRS_AT_ONCE = 64
 """Context-continuation pairs scored between two writes of the answer file."""
@@ -34,7 +28,6 @@ TEXTS_AT_ONCE = 8
 """Whole texts scored between two writes of the answer file."""
 
 
-@register_model("toolformer")
 class ToolformerLM(RecordingLM):
     """lm-eval's view of a `Decoder`.
 
@@ -69,68 +62,10 @@ class ToolformerLM(RecordingLM):
         }
         self._device = self.language_model.device
 
-    # ------------------------------------------------------- from arguments
-
-    @classmethod
-    def create_from_arg_string(
-        cls, arg_string: str, additional_config: dict[str, Any] | None = None
-    ) -> ToolformerLM:
-        """`pretrained=FOLDER,k=10,tools=calculator+calendar,...`: see `from_arguments`."""
-        return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
-
-    @classmethod
-    def create_from_arg_obj(
-        cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
-    ) -> ToolformerLM:
-        """The same from a mapping; `additional_config` is what lm-eval adds (batch size, device)."""
-        added = {key: value for key, value in (additional_config or {}).items() if value is not None}
-        added.pop("max_batch_size", None)
-        return cls.from_arguments({**added, **arg_dict})
-
-    @classmethod
-    def from_arguments(cls, arguments: Mapping[str, Any]) -> ToolformerLM:
-        """A model from plain values (see `ARGUMENTS`).
-
-        `pretrained` is an embedded model, a folder or a hub name; `tools` are keys joined by "+", or "none";
-        `answers` is a file; `k`, `max_calls`, `mode` and `batch_size` go to the decoder.
-
-        Raises:
-            UserError: an unknown argument or tool, or no model.
-        """
-        given = {**ARGUMENTS, **arguments}
-        unknown = sorted(set(given) - set(ARGUMENTS))
-        if unknown:
-            raise UserError(f"model_args: unknown argument {unknown[0]!r}; known are {', '.join(ARGUMENTS)}")
-        if not given["pretrained"]:
-            raise UserError(
-                "model_args: pretrained is missing; name an embedded model, a folder or a hub model"
-            )
-        # lm-eval's command line asks for cuda:0 unless told otherwise, and allows batch_size=auto.
-        missing_gpu = str(given["device"]).startswith("cuda") and not torch.cuda.is_available()
-        batch_size = (
-            ARGUMENTS["batch_size"] if str(given["batch_size"]).startswith("auto") else given["batch_size"]
-        )
-        name = str(given["pretrained"])
-        tools = _tools(str(given["tools"]))  # refused before the model is loaded
-        language_model = LanguageModel.from_pretrained(
-            name, dtype=str(given["dtype"]), device="auto" if missing_gpu else str(given["device"])
-        )
-        decoder = Decoder(
-            language_model,
-            tools,
-            k=int(given["k"]),
-            max_calls=int(given["max_calls"]),
-            mode=str(given["mode"]),
-            batch_size=int(batch_size),
-        )
-        return cls(decoder, given["answers"], {"tools": str(given["tools"]), "files": _files_of(name)})
-
-    # ---------------------------------------------------- what lm-eval calls
-
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy continuations of (prompt, settings); the scored text is the one without calls."""
         asked = [_Question.of(request) for request in requests]
-        keys = [self._key("generate", self._decoding, asdict(question)) for question in asked]
+        keys = [self._key("completion", self._decoding, asdict(question)) for question in asked]
         groups: dict[tuple[Any, ...], dict[str, _Question]] = {}
         for key, question in zip(keys, asked, strict=True):
             if key not in self.answers:
@@ -231,50 +166,4 @@ class _Question:
 
 
 def _completion(answer: Mapping[str, Any]) -> Completion:
-    call = answer["call"]
-    return Completion(**{**answer, "call": ApiCall(**call) if call else None})
-
-
-# ------------------------------------------------------- model_args to objects
-
-ARGUMENTS: dict[str, Any] = {
-    "pretrained": None,
-    "tools": "calculator+calendar",
-    "k": 10,
-    "max_calls": 1,
-    "mode": "tools",
-    "batch_size": 32,
-    "device": "auto",
-    "dtype": "auto",
-    "answers": None,
-}
-"""What `model_args` may hold, with its defaults."""
-
-TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
-    "calculator": ("toolformer.tools.calculator:Calculator", {}),
-    "calendar": ("toolformer.tools.calendar:Calendar", {"use_clock": True}),
-}
-"""The tools that need no configuration; the stages build all of them from conf/."""
-
-
-def _tools(names: str) -> dict[str, Tool]:
-    """Tools by key from "calculator+calendar", "none", or "key=module:Class" for a tool of one's own."""
-    made: dict[str, Tool] = {}
-    for name in names.split("+") if names not in ("", "none", "None") else []:
-        key, _, own = name.partition("=")
-        place, settings = (own, {}) if own else TOOLS.get(key, ("", {}))
-        module, _, attribute = place.partition(":")
-        if not attribute:
-            raise UserError(f"model_args: unknown tool {key!r}; use {', '.join(TOOLS)} or key=module:Class")
-        try:
-            made[key] = getattr(import_module(module), attribute)(**settings)
-        except (ImportError, AttributeError, TypeError) as error:
-            raise UserError(f"model_args: the tool {key} cannot be made from {place} ({error})") from error
-    return made
-
-
-def _files_of(name: str) -> list[tuple[str, int, int]]:
-    """Name, size and time of change of a model folder's files: what tells one checkpoint from the next."""
-    folder = Path(name).expanduser()
-    files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.json")) if folder.is_dir() else []
-    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return Completion(**{**answer, "calls": tuple(ApiCall(**call) for call in answer["calls"])})

@@ -1,0 +1,171 @@
+"""lm-eval's own command line with the model `toolformer` and this project's tasks: words, arguments, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lm_eval.api.registry import get_model
+
+from benchmarks import TASKS_DIR
+from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
+from toolformer import lm_eval_command
+from toolformer.errors import UserError
+from toolformer.lm_eval_command import ConfiguredLM
+
+OURS = str(TASKS_DIR)
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    write(tmp_path, "svamp/svamp", [{**SVAMP, "id": str(n), "answer": float(n)} for n in range(6)])
+    write(tmp_path, "asdiv/asdiv", ASDIV)
+    write(tmp_path, "mawps/mawps_full", MAWPS)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        (
+            "run --model toolformer --tasks=svamp",
+            f"run --model toolformer --tasks=svamp --include_path {OURS}",
+        ),
+        ("--model toolformer -t math", f"--model toolformer -t math --include_path {OURS}"),
+        ("--tasks math --include_path benchmarks", f"--tasks math --include_path {OURS}"),
+        ("--include_path=benchmarks/ --tasks math", f"--include_path={OURS} --tasks math"),
+        ("--include_path . --tasks math", "--include_path . --tasks math"),
+        ("ls tasks", f"ls tasks --include_path {OURS}"),
+        ("--help", "--help"),
+    ],
+)
+def test_the_words_are_lm_evals(
+    monkeypatch: pytest.MonkeyPatch, data_dir: Path, tmp_path: Path, given: str, passed_on: str
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: seen.append(" ".join(sys.argv[1:])))
+    monkeypatch.setenv("TOOLFORMER_DATA_DIR", str(data_dir))
+    monkeypatch.setattr(sys, "argv", ["toolformer"])
+    monkeypatch.chdir(tmp_path)  # where `benchmarks` is no folder
+    assert lm_eval_command.run(given.split()) == 0
+    assert seen == [passed_on]
+    assert get_model("toolformer") is ConfiguredLM
+
+
+@pytest.mark.parametrize("metadata", ['{"data_dir": "DIR"}', "data_dir=DIR"])
+def test_data_is_read_before_the_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, metadata: str
+) -> None:
+    write(tmp_path, "svamp/svamp", [{"id": "0", "answer": 1.0}])
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: pytest.fail("the model would be loaded"))
+    words = ["--tasks", "svamp", "--metadata", metadata.replace("DIR", str(tmp_path))]
+    with pytest.raises(UserError, match="line 1: no text in field `body`"):
+        lm_eval_command.run(["--model", "toolformer", *words])
+
+
+def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.jsonl"
+    made = get_model("toolformer").create_from_arg_string(
+        f"pretrained={tiny_folder},tools=calculator+search,k=3,max_calls=2,max_call_tokens=7,max_result_tokens=9,"
+        f"min_new_tokens=1,batch_size=4,answers={answers},tool.search.implementation.max_words=5",
+        {"device": "cuda:0", "batch_size": 1, "max_batch_size": None},
+    )
+    assert isinstance(made, ConfiguredLM)
+    decoder = made.decoder
+    assert (decoder.k, decoder.max_calls, decoder.max_call_tokens) == (3, 2, 7)
+    assert (decoder.max_result_tokens, decoder.min_new_tokens, decoder.batch_size) == (9, 1, 4)
+    assert sorted(decoder.tools) == ["calculator", "search"]
+    assert decoder.tools["search"].max_words == 5  # type: ignore[attr-defined]
+    assert made.answers.path == answers
+
+
+@pytest.mark.parametrize(
+    ("system", "k", "mode"),
+    [("toolformer", 10, "tools"), ("toolformer_disabled", 0, "tools"), ("model", 0, "plain")],
+)
+def test_systems(tiny_folder: Path, system: str, k: int, mode: str) -> None:
+    made = ConfiguredLM.create_from_arg_obj(
+        {"pretrained": str(tiny_folder), "system": system, "tools": "calendar"}
+    )
+    assert (made.decoder.k, made.decoder.mode, made.decoder.batch_size) == (k, mode, 32)
+
+
+def test_no_tools(tiny_folder: Path) -> None:
+    made = ConfiguredLM.create_from_arg_string(f"pretrained={tiny_folder},tools=none,batch_size=2")
+    assert made.decoder.tools == {} and made.decoder.k == 0 and made.decoder.batch_size == 2
+
+
+def test_answers_of_another_day_tool_or_length_are_not_used(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def key(**more: Any) -> str:
+        made = ConfiguredLM.create_from_arg_obj(
+            {"pretrained": str(tiny_folder), "tools": "calendar+search", **more}
+        )
+        return made._key("generate", made._decoding, "x")
+
+    same = key()
+    assert key() == same
+    assert key(max_result_tokens=5) != same
+    assert key(**{"tool.search.implementation.max_words": 5}) != same
+    today = lm_eval_command.identity.__globals__["datetime"].date
+
+    class Tomorrow(today):  # type: ignore[misc, valid-type]
+        @classmethod
+        def today(cls) -> Any:
+            return today.fromordinal(today.today().toordinal() + 1)
+
+    monkeypatch.setattr(lm_eval_command.identity.__globals__["datetime"], "date", Tomorrow)
+    assert key() != same
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "pretrained is missing"),
+        ({"pretrained": "x", "kk": 3}, "unknown argument 'kk'; known are pretrained, tools, answers, k, "),
+        ({"pretrained": "/nowhere/at/all"}, "/nowhere/at/all"),
+        ({"pretrained": "x", "tools": "abacus"}, "abacus"),
+        ({"pretrained": "x", "k": "many"}, "decoding.k"),
+        ({"pretrained": "x", "decoding.kk": 3}, "decoding.kk"),
+        ({"pretrained": "x", "system": "endpoint"}, "local-completions"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ConfiguredLM.create_from_arg_obj(arguments)
+
+
+def command(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(TASKS_DIR.parent), "HF_HUB_OFFLINE": "1"}
+    line = [sys.executable, "-m", "toolformer.cli", "lm_eval", *words]
+    return subprocess.run(line, cwd=place, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_lm_evals_own_words_run_a_group(data_dir: Path, tiny_folder: Path) -> None:
+    done = command(
+        data_dir, "--model", "toolformer", "--model_args", f"pretrained={tiny_folder},k=3,tools=calculator",
+        "--include_path", "benchmarks", "--tasks", "math,dateset", "--limit", "2",
+        "--metadata", json.dumps({"data_dir": str(data_dir)}), "--output_path", "out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (written,) = data_dir.glob("out/**/results_*.json")
+    results = json.loads(written.read_text())["results"]
+    assert {"svamp", "asdiv", "mawps", "dateset", "math"} <= set(results)
+    assert all("score,none" in results[name] for name in ("svamp", "dateset"))
+
+
+@pytest.mark.slow
+def test_lm_evals_own_words_refuse_in_one_line(data_dir: Path, tiny_folder: Path) -> None:
+    model = ["--model", "toolformer", "--model_args", f"pretrained={tiny_folder}"]
+    done = command(data_dir, *model, "--tasks", "svmp")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.strip().splitlines()[-1] == (
+        "toolformer: --tasks: there is no task or group 'svmp'; did you mean svamp?"
+    )

@@ -1,0 +1,173 @@
+"""lm-eval's own command line with this project's model and tasks in it: `toolformer lm_eval --model toolformer ...`.
+
+lm-eval looks for no plug-ins, so its command is run from here. The model is configured as in the stages; what lm-eval
+does with it afterwards (limits, output files, caches) is lm-eval's affair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lm_eval.api.registry import register_model
+from lm_eval.utils import simple_parse_args_string
+
+from benchmarks import GROUPS, TASKS, TASKS_DIR, suite
+from toolformer import build
+from toolformer.config import Config, compose, validate
+from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.errors import UserError
+from toolformer.evaluate import PLAIN, identity
+
+ARGUMENTS = {
+    "k": "decoding.k",
+    "max_calls": "decoding.max_calls",
+    "max_call_tokens": "decoding.max_call_tokens",
+    "max_result_tokens": "decoding.max_result_tokens",
+    "min_new_tokens": "decoding.min_new_tokens",
+    "batch_size": "decoding.batch_size",
+    "device": "lm.device",
+    "dtype": "lm.dtype",
+    "system": "system",
+    "experiment": "experiment",
+}
+"""Short names in `model_args`, and the configuration that they stand for. Beside them: pretrained (an embedded model, a
+folder or a hub name), tools (keys joined by "+", or none), answers (a file) and any key of the configuration with a dot."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """lm-eval's command line word for word; returns the exit code.
+
+    As lm-eval's own, it takes its arguments with `run` and without. `--include_path` may be left out; the name
+    `benchmarks` means this project's tasks wherever the command is given.
+
+    Raises:
+        UserError: unknown tasks or model arguments, or data that is missing or of another schema. The data of this
+            project's tasks is read before the model is.
+    """
+    from lm_eval.__main__ import cli_evaluate
+
+    words = _with_tasks(arguments)
+    _check_data(words)
+    sys.argv = ["toolformer lm_eval", *words]
+    try:
+        cli_evaluate()
+    except ValueError as error:
+        name = re.search(r"Tasks not found: ([^,\s]+)", str(error))
+        if not name:
+            raise
+        raise UserError(f"--tasks: there is no task or group {name[1]!r}{suite.nearest(name[1])}") from error
+    return 0
+
+
+def _with_tasks(arguments: Sequence[str]) -> list[str]:
+    """The arguments with `--include_path` naming this project's tasks, where tasks are asked for."""
+    found: list[str] = []
+    for word in arguments:
+        flag, equals, value = word.partition("=")
+        path = value if flag == "--include_path" else word if found[-1:] == ["--include_path"] else ""
+        if path.rstrip("/") == TASKS_DIR.name and not Path(path).is_dir():
+            word = f"{flag}{equals}{TASKS_DIR}" if equals else str(TASKS_DIR)
+        found.append(word)
+    flags = {word.partition("=")[0] for word in found}
+    wants_tasks = flags & {"--tasks", "-t"} or {"ls", "validate"} & set(found[:1])
+    if wants_tasks and "--include_path" not in flags:
+        found += ["--include_path", str(TASKS_DIR)]
+    return found
+
+
+def _check_data(words: Sequence[str]) -> None:
+    """Reads the data of this project's tasks, which lm-eval would do after it has loaded the model."""
+    if {"ls", "validate"} & set(words[:1]) or {"-h", "--help"} & set(words):
+        return
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("--tasks", "-t", nargs="*", default=[])
+    parser.add_argument("--metadata", default="")
+    try:
+        options, _ = parser.parse_known_args(words)
+        metadata = options.metadata.strip()
+        parsed = json.loads(metadata) if metadata.startswith("{") else simple_parse_args_string(metadata)
+    except (argparse.ArgumentError, ValueError, IndexError):
+        return  # lm-eval says it better
+    ours = [name for text in options.tasks for name in text.split(",") if name in TASKS or name in GROUPS]
+    if ours:
+        suite.load(ours, parsed)
+
+
+@register_model("toolformer")
+class ConfiguredLM(ToolformerLM):
+    """`--model toolformer`: a `ToolformerLM` made from `model_args` (see `ARGUMENTS`) and the configuration."""
+
+    @classmethod
+    def create_from_arg_string(
+        cls, arg_string: str, additional_config: dict[str, Any] | None = None
+    ) -> ConfiguredLM:
+        """`pretrained=FOLDER,k=10,tools=calculator+calendar,...`."""
+        return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
+
+    @classmethod
+    def create_from_arg_obj(
+        cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
+    ) -> ConfiguredLM:
+        """The same from a mapping; `additional_config` is what lm-eval adds (batch size, device).
+
+        Raises:
+            UserError: no model, an unknown argument or tool, or a wrong value.
+        """
+        added = {key: value for key, value in (additional_config or {}).items() if value is not None}
+        added.pop("max_batch_size", None)
+        # lm-eval's command line asks for cuda:0 and a batch of 1 unless told otherwise, and allows batch_size=auto.
+        if str(added.get("device", "")).startswith("cuda") and not torch.cuda.is_available():
+            del added["device"]
+        if str(added.get("batch_size")) == "1" or str(added.get("batch_size", "")).startswith("auto"):
+            del added["batch_size"]
+        given = {**added, **arg_dict}
+        name, answers = given.pop("pretrained", None), given.pop("answers", None)
+        if not name:
+            raise UserError(
+                "model_args: pretrained is missing; name an embedded model, a folder or a hub model"
+            )
+        config = _configured(given)
+        uses_tools = config.system == "toolformer" and bool(config.tools) and config.decoding.k > 0
+        tools = build.tools(config, inference=True) if uses_tools else {}
+        decoder = build.decoder(
+            config,
+            str(name),
+            tools,
+            k=config.decoding.k if uses_tools else 0,
+            mode="plain" if config.system in PLAIN else "tools",
+        )
+        return cls(decoder, answers, identity(config, str(name), None, uses_tools))
+
+
+def _configured(given: Mapping[str, Any]) -> Config:
+    """The configuration of the evaluation stage with what `model_args` say."""
+    overrides: list[str] = []
+    without_tools = False
+    for name, value in given.items():
+        if name == "tools":
+            without_tools = str(value) in ("", "none", "None")
+            if not without_tools:
+                overrides.append(f"tools=[{str(value).replace('+', ',')}]")
+        elif name in ARGUMENTS or "." in name:
+            overrides.append(f"{ARGUMENTS.get(name, name)}={'null' if value is None else value}")
+        else:
+            known = ["pretrained", "tools", "answers", *ARGUMENTS]
+            raise UserError(
+                f"model_args: unknown argument {name!r}; known are {', '.join(known)} and keys of the configuration"
+            )
+    if given.get("system") == "endpoint":
+        raise UserError(
+            "model_args: for a model served elsewhere use lm-eval's own --model local-completions"
+        )
+    config = validate(compose("evaluate", overrides))
+    build.apply_paths(config)
+    if without_tools:
+        config.tools = []
+    return config
