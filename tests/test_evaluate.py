@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from toolformer.cli import main, run_stage
 from toolformer.config import CONF, Config, compose, validate
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Decoder
+from toolformer.errors import UserError
+from toolformer.evaluate import checkpoint
 from toolformer.language_model import LanguageModel
 from toolformer.tracking import Tracker
 
@@ -217,6 +220,23 @@ def test_wrong_input_is_told_before_the_model_is_loaded(
     line = line_of(capsys)
     assert said in line and KEY not in line
     assert Tracker(None, tmp_path / "runs").runs("evaluate") == []
+
+
+def test_a_model_is_found_where_the_runs_have_been_moved_to(tmp_path: Path, tiny_folder: Path) -> None:
+    moved = tmp_path / "moved"
+    model = moved / "train" / "augmented-0123" / "model"
+    shutil.copytree(tiny_folder, model)
+    tracker = Tracker(None, moved)
+    tags = {
+        "data": "augmented",
+        "model_path": str(tmp_path / "before" / "train" / "augmented-0123" / "model"),
+    }
+    with tracker.run(stage="train", name="t", fingerprint="f", config={}, tags=tags):
+        pass
+    assert checkpoint(tracker, "latest", "augmented")[1] == model
+    shutil.rmtree(model)
+    with pytest.raises(UserError, match="is no longer at"):
+        checkpoint(tracker, "latest", "augmented")
 
 
 def test_a_tool_without_its_files_is_told_before_the_model(

@@ -68,6 +68,9 @@ def checkpoint(tracker: Tracker, reference: str, data: str) -> tuple[Run, Path]:
             f"checkpoint: run {run.run_id} was trained with data={run.tags.get('data')}, not data={data}"
         )
     folder = Path(run.tags.get("model_path", ""))
+    if not folder.is_dir():
+        # The runs' folder may have been moved as a whole, or the command be given elsewhere.
+        folder = tracker.root / "train" / folder.parent.name / folder.name
     if not (folder / "config.json").is_file():
         raise UserError(
             f"checkpoint: the model of train run {run.run_id} is no longer at {folder}; train it again"

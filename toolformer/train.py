@@ -123,7 +123,7 @@ def train(config: Config, parent: str | None = None) -> Trained:
                 for tool in config.tools
             }
         )
-        run.tag("model_path", str(result.model_path))
+        run.tag("model_path", str(Path(result.model_path).resolve()))
         version = registry.register(
             tracker, run.run_id, config.data, Path(result.model_path), {**lineage, "fingerprint": finger}
         )

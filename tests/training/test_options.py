@@ -12,13 +12,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.training.conftest import HELDOUT, save_model
+from tests.training.conftest import HELDOUT, TEXTS, save_model
 from tests.training.test_trainer import SETTINGS, run
 from toolformer.calls import ApiCall
 from toolformer.training import lora
 from toolformer.training.data import IGNORED, PackedTexts, stream
+from toolformer.training.loop import PackedTrainer
 from toolformer.training.settings import TrainingSettings
 from toolformer.training.tokens import CALL, RESULT, TEXT, AnnotatedText, tokenize
+from toolformer.training.trainer import train
 
 CALC = ApiCall("Calculator", "400 / 1400", "0.29")
 ANNOTATED = [
@@ -81,6 +83,37 @@ def test_training_ends_when_nothing_gets_better(gpt2_folder: Path, tmp_path: Pat
     result, logs = run(gpt2_folder, tmp_path, settings, heldout=HELDOUT[:1])
     assert result.best_step + 4 == result.steps < 40
     assert max(logs.of("heldout_perplexity")) == result.steps
+
+
+def test_a_run_that_was_killed_where_it_stopped_does_not_go_on(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(
+        SETTINGS, learning_rate=0.05, max_steps=40, eval_every=2, save_every=2, early_stopping=2
+    )
+    straight, _ = run(gpt2_folder, tmp_path / "straight", settings, heldout=HELDOUT[:1])
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(PackedTrainer, "finish", killed)
+        run(gpt2_folder, tmp_path / "killed", settings, heldout=HELDOUT[:1])
+    resumed, logs = run(gpt2_folder, tmp_path / "killed", settings, heldout=HELDOUT[:1])
+    assert logs.of("loss") == {}
+    assert (resumed.steps, resumed.best_step) == (straight.steps, straight.best_step)
+    assert resumed.heldout_perplexity == pytest.approx(straight.heldout_perplexity, rel=1e-5)
+
+
+def test_intervals_may_change_between_two_commands(gpt2_folder: Path, tmp_path: Path) -> None:
+    def kill(_: dict[str, float], step: int) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(gpt2_folder, TEXTS, HELDOUT, SETTINGS, tmp_path, kill, progress=False)
+    _, logs = run(gpt2_folder, tmp_path, replace(SETTINGS, log_every=3))
+    assert sorted(logs.of("loss")) == [6, 8]
 
 
 def test_training_ends_when_its_time_is_over(gpt2_folder: Path, tmp_path: Path) -> None:

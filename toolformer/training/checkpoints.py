@@ -42,8 +42,19 @@ def fingerprint(deciding: dict[str, Any], *texts: Sequence[str]) -> str:
 
 
 def mark_complete(checkpoint: Path, record: dict[str, Any]) -> None:
-    """Declares a checkpoint whole."""
+    """Declares a checkpoint whole, once all of it has reached the disk."""
+    settle(checkpoint)
     write_json(checkpoint / MARK, record)
+
+
+def settle(folder: Path) -> None:
+    """Has the disk take everything below a folder, so that losing power after this loses nothing of it."""
+    for path in (*(file for file in folder.rglob("*") if file.is_file()), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:
@@ -74,6 +85,7 @@ def best_record(folder: Path, run: str) -> dict[str, Any]:
 
 def replace_best(folder: Path, partial: Path, step: int) -> None:
     """Makes a model just written the best one: first it gets its name, then the others are removed."""
+    settle(partial)
     best = folder / f"best-{step}"
     shutil.rmtree(best, ignore_errors=True)
     partial.rename(best)

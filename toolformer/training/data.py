@@ -117,19 +117,23 @@ def _longest_first(piece: Piece) -> tuple[int, int, int]:
 class PackedTexts(Dataset[dict[str, torch.Tensor]]):
     """Sequences of a layout: `input_ids`, `position_ids`, `labels`, `kinds`, int64 [tokens] each, not yet padded.
 
-    Without `train_on_results` what decoding inserts, the results with their closing brackets, is no target.
+    Without `train_on_results` what decoding inserts, the results with their closing brackets, is no target. The
+    number of sequences is a multiple of `multiple`: those added at the end are one token that is no target.
     """
 
-    def __init__(self, documents: TokenizedTexts, layout: Layout, train_on_results: bool = True) -> None:
+    def __init__(
+        self, documents: TokenizedTexts, layout: Layout, train_on_results: bool = True, multiple: int = 1
+    ) -> None:
         self.documents = documents
         self.train_on_results = train_on_results
         self.pieces = np.array(list(chain.from_iterable(layout)), dtype=np.int64).reshape(-1, 3)
         self.bounds = np.cumsum([0] + [len(sequence) for sequence in layout], dtype=np.int64)
         lengths = self.pieces[:, 2] - self.pieces[:, 1]
         self._tokens_before = np.concatenate([[0], np.cumsum(lengths)])[self.bounds]
+        self._length = -(-len(layout) // multiple) * multiple
 
     def __len__(self) -> int:
-        return len(self.bounds) - 1
+        return self._length
 
     @property
     def tokens(self) -> int:
@@ -138,7 +142,7 @@ class PackedTexts(Dataset[dict[str, torch.Tensor]]):
 
     def tokens_before(self, index: int) -> int:
         """Tokens of the sequences before this one, padding not counted."""
-        return int(self._tokens_before[min(index, len(self))])
+        return int(self._tokens_before[min(index, len(self._tokens_before) - 1)])
 
     @property
     def targets(self) -> int:
@@ -146,6 +150,15 @@ class PackedTexts(Dataset[dict[str, torch.Tensor]]):
         return self.tokens - len(self.pieces)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        if index >= len(self.bounds) - 1:
+            nothing = torch.zeros(1, dtype=torch.int64)
+            labels_of_nothing = torch.full((1,), IGNORED, dtype=torch.int64)
+            return {
+                "input_ids": nothing,
+                "position_ids": nothing,
+                "labels": labels_of_nothing,
+                "kinds": nothing,
+            }
         ids: list[np.ndarray] = []
         positions: list[np.ndarray] = []
         labels: list[np.ndarray] = []

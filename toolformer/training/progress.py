@@ -47,7 +47,8 @@ class Progress(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Draws the bar where an interrupted run had got to."""
+        """Draws the bar where an interrupted run had got to; its intervals may have been changed since."""
+        state.compute_steps(args, state.max_steps)
         if state.is_local_process_zero:
             done = self.training.tokens_before(state.global_step * self.batch_size)
             self.bar = tqdm(

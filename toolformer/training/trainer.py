@@ -11,19 +11,14 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
-    EvalPrediction,
     PrinterCallback,
-    Trainer,
     TrainingArguments,
 )
 from transformers import logging as transformers_logging
@@ -31,12 +26,13 @@ from transformers import logging as transformers_logging
 from toolformer.errors import UserError
 from toolformer.language_model import choose_device, locate, native_bfloat16
 from toolformer.training import checkpoints, lora
-from toolformer.training.data import IGNORED, PackedTexts, document_order, single, stream, whole
+from toolformer.training.data import PackedTexts, document_order, single, stream, whole
 from toolformer.training.distributed import deepspeed_configuration
 from toolformer.training.isolation import attend_by_document, choose_isolation, collator
+from toolformer.training.loop import PackedTrainer, finished, perplexity_of
 from toolformer.training.progress import Progress
 from toolformer.training.settings import TrainingResult, TrainingSettings
-from toolformer.training.tokens import TEXT, AnnotatedText, tokenize
+from toolformer.training.tokens import AnnotatedText, tokenize
 
 OnLog = Callable[[dict[str, float], int], None]
 
@@ -77,10 +73,10 @@ def train(
     written = [text if isinstance(text, str) else text.written for text in texts]
     run = checkpoints.fingerprint(deciding, written, heldout)
     folder = output_dir / "checkpoints"
-    if finished := _finished(output_dir, run):
+    if done := finished(output_dir, run):
         if int(os.environ.get("RANK", "0")) == 0:
             shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
-        return finished
+        return done
     checkpoints.claim(folder, run)
     with checkpoints.alone(folder):
         return _train(
@@ -122,24 +118,20 @@ def _train(
     isolation = choose_isolation(model)
     if isolation == "positions" and not settings.compile:
         attend_by_document(model)
-    documents = tokenize(texts, tokenizer)
+    documents, evaluated = tokenize(texts, tokenizer), tokenize(heldout, tokenizer)
     order = document_order(len(documents), settings.seed, settings.epochs)
     limit = settings.max_steps * settings.batch_size if settings.max_steps else None
-    layout = single if isolation == "single" else stream
-    training = PackedTexts(
-        documents,
-        layout(documents.lengths, order, settings.sequence_length, limit),
-        settings.train_on_results,
-    )
-    evaluated = tokenize(heldout, tokenizer)
     size = settings.sequence_length
-    one_each = isolation == "single"
-    evaluation = PackedTexts(
-        evaluated,
-        single(evaluated.lengths, range(len(evaluated)), size)
-        if one_each
-        else whole(evaluated.lengths, size),
-    )
+    if isolation == "single":
+        train_layout = single(documents.lengths, order, size, limit)
+        heldout_layout = single(evaluated.lengths, range(len(evaluated)), size)
+    else:
+        train_layout = stream(documents.lengths, order, size, limit)
+        heldout_layout = whole(evaluated.lengths, size)
+    # Several processes would be given some sequences twice to make their last micro batches full.
+    together = settings.micro_batch_size * processes
+    training = PackedTexts(documents, train_layout, settings.train_on_results, multiple=together)
+    evaluation = PackedTexts(evaluated, heldout_layout, multiple=together)
     if not training.targets or not evaluation.targets:
         raise UserError("training: the texts have no token to predict; give longer texts")
     arguments.max_steps = math.ceil(len(training) / settings.batch_size)
@@ -149,7 +141,7 @@ def _train(
             model.enable_input_require_grads()
 
     before = checkpoints.read_json(resume[0] / checkpoints.MARK) or {} if resume else {}
-    trainer = _Trainer(
+    trainer = PackedTrainer(
         run=run,
         settings=settings,
         started=started - float(before.get("seconds", 0.0)),
@@ -161,7 +153,7 @@ def _train(
         train_dataset=training,
         eval_dataset=evaluation,
         processing_class=tokenizer,
-        compute_metrics=_perplexity,
+        compute_metrics=perplexity_of,
     )
     trainer.remove_callback(PrinterCallback)
     deadline = trainer.started + 3600 * settings.max_hours if settings.max_hours else math.inf
@@ -170,193 +162,10 @@ def _train(
     )
     trainer.add_callback(recorder)
     try:
-        trainer.train(resume_from_checkpoint=str(resume[0]) if resume else None)
+        trainer.go_on(resume[0] if resume else None)
     finally:
         recorder.close()
     return trainer.finish(training.tokens_before(trainer.state.global_step * settings.batch_size))
-
-
-class _Trainer(Trainer):
-    """The Trainer, with whole checkpoints, the best model's weights kept apart, and perplexity by token."""
-
-    def __init__(
-        self,
-        *,
-        run: str,
-        settings: TrainingSettings,
-        started: float,
-        output_dir: Path,
-        **arguments: Any,
-    ) -> None:
-        self.model_config = arguments["model"].config
-        self.model_use_cache = getattr(self.model_config, "use_cache", None)
-        super().__init__(**arguments, compute_loss_func=self._mean_loss)
-        self.run = run
-        self.settings = settings
-        self.started = started
-        self.folder = output_dir
-        self.checkpoints = output_dir / "checkpoints"
-        # Read once: every process must decide alike whether a model is better.
-        self.best = checkpoints.best_record(output_dir, run)
-        # Summed loss in nats and number of targets since the last log, [texts or calls, 2].
-        self.sums = torch.zeros(2, 2, dtype=torch.float64)
-
-    def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
-        """Held-out perplexity; a model that is better than those before it is kept."""
-        metrics: dict[str, float] = super().evaluate(*arguments, **options)
-        perplexity, step = metrics["eval_perplexity"], self.state.global_step
-        if step > 0 and perplexity < self.best.get("heldout_perplexity", math.inf):
-            self.best = {"run": self.run, "step": step, "heldout_perplexity": perplexity}
-            self._keep_best()
-        if self.settings.early_stopping:
-            since = [
-                e
-                for e in self.state.log_history
-                if "eval_perplexity" in e and e["step"] > self.best.get("step", 0)
-            ]
-            self.control.should_training_stop |= len(since) >= self.settings.early_stopping
-        return metrics
-
-    def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> Any:
-        """The mean loss of all targets."""
-        self._kinds = inputs.pop("kinds")
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-
-    def _mean_loss(
-        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
-    ) -> torch.Tensor:
-        """Every token's loss is computed once: its sum is trained on, and what texts and calls each gave is kept."""
-        losses, targets = _losses(outputs.logits, labels), labels[:, 1:] != IGNORED
-        kinds = self._kinds[:, 1:]
-        with torch.no_grad():
-            for row, of_row in enumerate((kinds == TEXT, kinds != TEXT)):
-                wanted = of_row & targets
-                self.sums[row] += torch.stack([losses[wanted].double().sum(), wanted.sum().double()]).cpu()
-        return losses.sum() / (targets.sum() if num_items_in_batch is None else num_items_in_batch)
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the perplexities of texts and of calls to the logs of a training step."""
-        if "loss" in logs:
-            sums = self.accelerator.reduce(self.sums.to(self.args.device), reduction="sum").cpu()
-            self.sums.zero_()
-            for name, (total, count) in zip(("texts", "calls"), sums.tolist(), strict=True):
-                if count:
-                    logs[f"perplexity_{name}"] = math.exp(min(total / count, 700.0))
-        super().log(logs, start_time)
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
-        """Linear warm-up and what the settings say comes after it."""
-        if self.lr_scheduler is None:
-            factor = partial(self.settings.learning_rate_factor, steps=num_training_steps)
-            self.lr_scheduler = LambdaLR(cast(Optimizer, optimizer or self.optimizer), factor)
-            self._created_lr_scheduler = True
-        return self.lr_scheduler
-
-    @torch.no_grad()
-    def prediction_step(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-        """Per sequence: summed loss in nats and number of targets, [sequences, 2]."""
-        inputs = self._prepare_inputs(inputs)
-        labels = inputs.pop("labels")
-        inputs.pop("kinds")
-        with self.compute_loss_context_manager():
-            logits = model(**inputs).logits
-        parts = zip(logits, labels, strict=True)  # in float32 one sequence at a time
-        losses = torch.cat([_losses(of_one[None], wanted[None]) for of_one, wanted in parts])
-        targets = labels[:, 1:] != IGNORED
-        rows = torch.stack([losses.double().sum(1), targets.sum(1).double()], dim=1)
-        return None, rows, labels
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        checkpoint = self.checkpoints / f"checkpoint-{self.state.global_step}"
-        with checkpoints.saving(self.checkpoints, partial=checkpoint):
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()
-            if self.is_world_process_zero():
-                checkpoints.mark_complete(checkpoint, {"seconds": time.monotonic() - self.started})
-                checkpoints.remove_checkpoints(self.checkpoints, keep=self.settings.keep_checkpoints)
-
-    def _keep_best(self) -> None:
-        partial = self.folder / "best.partial"
-        with checkpoints.saving(self.folder, partial):
-            # The Trainer switched the cache off; a model that generates wants it.
-            self.model_config.use_cache = self.model_use_cache
-            if lora.is_adapted(self.model):
-                if self.is_world_process_zero():
-                    inner, weights = lora.merged(self.model)
-                    inner.save_pretrained(str(partial), state_dict=weights)
-                    cast(Any, self.processing_class).save_pretrained(str(partial))
-            else:
-                self.save_model(str(partial), _internal_call=True)
-            self.model_config.use_cache = False
-            if self.is_world_process_zero():
-                (partial / "training_args.bin").unlink(missing_ok=True)
-                checkpoints.write_json(partial / checkpoints.RECORD, self.best)
-                checkpoints.replace_best(self.folder, partial, self.best["step"])
-        self.accelerator.wait_for_everyone()
-
-    def finish(self, tokens: int) -> TrainingResult:
-        """Gives the best model its final name and removes what was only needed to get there."""
-        if not self.best:
-            raise UserError(
-                "training: the held-out perplexity is no finite number; lower trainer.learning_rate"
-            )
-        if self.is_world_process_zero():
-            initial = next(entry for entry in self.state.log_history if "eval_perplexity" in entry)
-            best = self.folder / f"best-{self.best['step']}"
-            record = self.best | {
-                "initial_heldout_perplexity": initial["eval_perplexity"],
-                "steps": self.state.global_step,
-                "tokens": tokens,
-                "seconds": time.monotonic() - self.started,
-            }
-            with checkpoints.saving(self.folder, partial=None):
-                checkpoints.write_json(best / checkpoints.RECORD, record)
-                best.rename(self.folder / "model")
-            for left_over in (self.checkpoints, *self.folder.glob("best*")):
-                shutil.rmtree(left_over, ignore_errors=True)
-        self.accelerator.wait_for_everyone()
-        result = _finished(self.folder, self.best["run"])
-        if result is None:
-            raise UserError(f"training: {self.folder / 'model'} is gone already; run again")
-        return result
-
-
-def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """[sequences, tokens - 1]: the loss of each target in nats, in float32; 0 where there is none."""
-    # The labels are moved, not the logits: those would be copied.
-    following = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
-    losses = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), following.flatten(), ignore_index=IGNORED, reduction="none"
-    )
-    return losses.view(labels.shape)[:, :-1]
-
-
-def _finished(output_dir: Path, run: str) -> TrainingResult | None:
-    model = output_dir / "model"
-    if not model.exists():
-        return None
-    record = checkpoints.read_json(model / checkpoints.RECORD) or {}
-    if record.pop("run", None) != run:
-        raise UserError(f"training: {model} is the model of another run; remove it or name another folder")
-    return TrainingResult(model_path=model, best_step=record.pop("step"), **record)
-
-
-def _perplexity(prediction: EvalPrediction) -> dict[str, float]:
-    loss, targets = prediction.predictions.sum(axis=0)  # type: ignore[union-attr]
-    # Beyond this a float overflows; the comparison with other checkpoints needs no more.
-    return {"perplexity": math.exp(min(loss / targets, 700.0)) if math.isfinite(loss) else math.nan}
 
 
 def _arguments(settings: TrainingSettings, folder: Path, accumulation: int, fresh: bool) -> TrainingArguments:

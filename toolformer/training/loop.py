@@ -1,0 +1,226 @@
+"""The loop itself: the Hugging Face Trainer with whole checkpoints, the best model kept apart, perplexity by token.
+
+Knows neither where texts come from nor how they are packed.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import EvalPrediction, Trainer, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
+
+from toolformer.errors import UserError
+from toolformer.training import checkpoints, lora
+from toolformer.training.data import IGNORED
+from toolformer.training.settings import TrainingResult, TrainingSettings
+from toolformer.training.tokens import TEXT
+
+
+class PackedTrainer(Trainer):
+    """The Trainer for `PackedTexts`.
+
+    Args:
+        run: the run's fingerprint, which the kept model carries.
+        started: when the run began, in seconds of time.monotonic, interruptions not counted.
+        output_dir: where the kept model goes.
+        arguments: the Trainer's own.
+    """
+
+    def __init__(
+        self,
+        *,
+        run: str,
+        settings: TrainingSettings,
+        started: float,
+        output_dir: Path,
+        **arguments: Any,
+    ) -> None:
+        self.model_config = arguments["model"].config
+        self.model_use_cache = getattr(self.model_config, "use_cache", None)
+        super().__init__(**arguments, compute_loss_func=self._mean_loss)
+        self.run = run
+        self.settings = settings
+        self.started = started
+        self.folder = output_dir
+        self.checkpoints = output_dir / "checkpoints"
+        # Read once: every process must decide alike whether a model is better.
+        self.best = checkpoints.best_record(output_dir, run)
+        # Summed loss in nats and number of targets since the last log, [texts or calls, 2].
+        self.sums = torch.zeros(2, 2, dtype=torch.float64)
+
+    def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
+        """Held-out perplexity; a model that is better than those before it is kept."""
+        metrics: dict[str, float] = super().evaluate(*arguments, **options)
+        perplexity, step = metrics["eval_perplexity"], self.state.global_step
+        if step > 0 and perplexity < self.best.get("heldout_perplexity", math.inf):
+            self.best = {"run": self.run, "step": step, "heldout_perplexity": perplexity}
+            self._keep_best()
+        self.control.should_training_stop |= self._is_enough(self.state)
+        return metrics
+
+    def _is_enough(self, state: TrainerState) -> bool:
+        """Whether as many evaluations as early stopping allows have gone by without a better model."""
+        best = self.best.get("step", 0)
+        since = [one for one in state.log_history if "eval_perplexity" in one and one["step"] > best]
+        return bool(self.settings.early_stopping) and len(since) >= (self.settings.early_stopping or 0)
+
+    def go_on(self, checkpoint: Path | None) -> None:
+        """Trains from the beginning, or from a checkpoint, which may be one where early stopping has ended the run."""
+        if checkpoint:
+            state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+            if self._is_enough(state):
+                self.state = state
+                return
+        self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """The mean loss of all targets."""
+        self._kinds = inputs.pop("kinds")
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def _mean_loss(
+        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """Every token's loss is computed once: its sum is trained on, and what texts and calls each gave is kept."""
+        losses, targets = token_losses(outputs.logits, labels), labels[:, 1:] != IGNORED
+        kinds = self._kinds[:, 1:]
+        with torch.no_grad():
+            for row, of_row in enumerate((kinds == TEXT, kinds != TEXT)):
+                wanted = of_row & targets
+                self.sums[row] += torch.stack([losses[wanted].double().sum(), wanted.sum().double()]).cpu()
+        return losses.sum() / (targets.sum() if num_items_in_batch is None else num_items_in_batch)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Adds the perplexities of texts and of calls to the logs of a training step."""
+        if "loss" in logs:
+            sums = self.accelerator.reduce(self.sums.to(self.args.device), reduction="sum").cpu()
+            self.sums.zero_()
+            for name, (total, count) in zip(("texts", "calls"), sums.tolist(), strict=True):
+                if count:
+                    logs[f"perplexity_{name}"] = math.exp(min(total / count, 700.0))
+        super().log(logs, start_time)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
+        """Linear warm-up and what the settings say comes after it."""
+        if self.lr_scheduler is None:
+            factor = partial(self.settings.learning_rate_factor, steps=num_training_steps)
+            self.lr_scheduler = LambdaLR(cast(Optimizer, optimizer or self.optimizer), factor)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    @torch.no_grad()
+    def prediction_step(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """Per sequence: summed loss in nats and number of targets, [sequences, 2]."""
+        inputs = self._prepare_inputs(inputs)
+        labels = inputs.pop("labels")
+        inputs.pop("kinds")
+        with self.compute_loss_context_manager():
+            logits = model(**inputs).logits
+        parts = zip(logits, labels, strict=True)  # in float32 one sequence at a time
+        losses = torch.cat([token_losses(of_one[None], wanted[None]) for of_one, wanted in parts])
+        targets = labels[:, 1:] != IGNORED
+        rows = torch.stack([losses.double().sum(1), targets.sum(1).double()], dim=1)
+        return None, rows, labels
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        checkpoint = self.checkpoints / f"checkpoint-{self.state.global_step}"
+        with checkpoints.saving(self.checkpoints, partial=checkpoint):
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.is_world_process_zero():
+                checkpoints.mark_complete(checkpoint, {"seconds": time.monotonic() - self.started})
+                checkpoints.remove_checkpoints(self.checkpoints, keep=self.settings.keep_checkpoints)
+
+    def _keep_best(self) -> None:
+        partial = self.folder / "best.partial"
+        with checkpoints.saving(self.folder, partial):
+            # The Trainer switched the cache off; a model that generates wants it.
+            self.model_config.use_cache = self.model_use_cache
+            if lora.is_adapted(self.model):
+                if self.is_world_process_zero():
+                    inner, weights = lora.merged(self.model)
+                    inner.save_pretrained(str(partial), state_dict=weights)
+                    cast(Any, self.processing_class).save_pretrained(str(partial))
+            else:
+                self.save_model(str(partial), _internal_call=True)
+            self.model_config.use_cache = False
+            if self.is_world_process_zero():
+                (partial / "training_args.bin").unlink(missing_ok=True)
+                checkpoints.write_json(partial / checkpoints.RECORD, self.best)
+                checkpoints.replace_best(self.folder, partial, self.best["step"])
+        self.accelerator.wait_for_everyone()
+
+    def finish(self, tokens: int) -> TrainingResult:
+        """Gives the best model its final name and removes what was only needed to get there."""
+        if not self.best:
+            raise UserError(
+                "training: the held-out perplexity is no finite number; lower trainer.learning_rate"
+            )
+        if self.is_world_process_zero():
+            initial = next(entry for entry in self.state.log_history if "eval_perplexity" in entry)
+            best = self.folder / f"best-{self.best['step']}"
+            record = self.best | {
+                "initial_heldout_perplexity": initial["eval_perplexity"],
+                "steps": self.state.global_step,
+                "tokens": tokens,
+                "seconds": time.monotonic() - self.started,
+            }
+            with checkpoints.saving(self.folder, partial=None):
+                checkpoints.write_json(best / checkpoints.RECORD, record)
+                best.rename(self.folder / "model")
+            for left_over in (self.checkpoints, *self.folder.glob("best*")):
+                shutil.rmtree(left_over, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        result = finished(self.folder, self.best["run"])
+        if result is None:
+            raise UserError(f"training: {self.folder / 'model'} is gone already; run again")
+        return result
+
+
+def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """[sequences, tokens - 1]: the loss of each target in nats, in float32; 0 where there is none."""
+    # The labels are moved, not the logits: those would be copied.
+    following = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
+    losses = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), following.flatten(), ignore_index=IGNORED, reduction="none"
+    )
+    return losses.view(labels.shape)[:, :-1]
+
+
+def finished(output_dir: Path, run: str) -> TrainingResult | None:
+    """What a run has left, if it is done; raises UserError if the folder holds the model of another one."""
+    model = output_dir / "model"
+    if not model.exists():
+        return None
+    record = checkpoints.read_json(model / checkpoints.RECORD) or {}
+    if record.pop("run", None) != run:
+        raise UserError(f"training: {model} is the model of another run; remove it or name another folder")
+    return TrainingResult(model_path=model, best_step=record.pop("step"), **record)
+
+
+def perplexity_of(prediction: EvalPrediction) -> dict[str, float]:
+    """Held-out perplexity, from the rows of `PackedTrainer.prediction_step`."""
+    loss, targets = prediction.predictions.sum(axis=0)  # type: ignore[union-attr]
+    # Beyond this a float overflows; the comparison with other checkpoints needs no more.
+    return {"perplexity": math.exp(min(loss / targets, 700.0)) if math.isfinite(loss) else math.nan}
