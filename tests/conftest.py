@@ -43,6 +43,7 @@ SLOW = (
     "test_options.py",
     "test_distributed.py",
     "reporting/",
+    "test_nllb_ctranslate2.py",
 )
 """Tests that start processes, stores or whole pipelines: run after the fast ones, as `-m slow`."""
 

@@ -1,10 +1,12 @@
-"""Translation into English: a multilingual language model with worked examples (the paper's tool is NLLB, section 3).
+"""Translation into English (paper, section 3): fastText names the source language, a `Translator` does the rest.
 
-fastText names the source language; English is not translated.
+The embedded translator is a multilingual language model with worked examples; the paper's is NLLB (`nllb.py`).
+English is not translated.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -29,13 +31,17 @@ LANGUAGES = {
 }  # fmt: skip
 """fastText's label -> the language's English name; another language is called by its label."""
 LONGEST_INPUT = 500
+"""Characters; bounds what a translator has to hold. A longer text has no result."""
 
 
 class Translator(Protocol):
     """Translates texts of known languages into English."""
 
-    def translate(self, texts: Sequence[str], languages: Sequence[str]) -> list[str]:
-        """One English text for each; `languages` are ISO 639 codes as fastText gives them."""
+    def translate(self, texts: Sequence[str], languages: Sequence[str]) -> Sequence[str | Result]:
+        """One English text for each, or a result with the reason why there is none.
+
+        Texts are single lines of valid Unicode, `languages` their codes as fastText gives them ("fr", "ceb", "zh").
+        """
         ...
 
 
@@ -64,34 +70,42 @@ class Translation:
     def __init__(self, translator: Translator, identifier: LanguageIdentifier | None = None) -> None:
         self.translator = translator
         self.identifier = identifier
+        self._loading = threading.Lock()
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The English of each text; equal texts are translated once."""
-        texts = [" ".join(text.encode("utf-8", "replace").decode("utf-8").split()) for text in inputs]
+        texts = [_clean(text) for text in inputs]
+        answers: dict[str, Result] = {}
         languages: dict[str, str] = {}
-        reasons: dict[str, str] = {}
         for text in dict.fromkeys(texts):
-            if not any(character.isalpha() for character in text):
-                reasons[text] = "nothing to translate"
-            elif len(text) > LONGEST_INPUT:
-                reasons[text] = "text too long"
+            if len(text) > LONGEST_INPUT:
+                answers[text] = Result(reason="text too long")
+            elif not any(character.isalpha() for character in text):
+                answers[text] = Result(reason="nothing to translate")
             elif (language := self._language(text)) == "en":
-                reasons[text] = "already English"
+                answers[text] = Result(reason="already English")
             else:
                 languages[text] = language
-        english = self.translator.translate(list(languages), list(languages.values())) if languages else []
-        answers = dict(zip(languages, english, strict=True))
-        return [_result(text, answers.get(text), reasons.get(text)) for text in texts]
+        if languages:
+            english = self.translator.translate(list(languages), list(languages.values()))
+            for text, one in zip(languages, english, strict=True):
+                answers[text] = one if isinstance(one, Result) else _result(text, one)
+        return [answers[text] for text in texts]
 
     def _language(self, text: str) -> str:
-        if self.identifier is None:
-            self.identifier = LanguageIdentifier()
+        with self._loading:  # two threads would load it twice
+            if self.identifier is None:
+                self.identifier = LanguageIdentifier()
         return self.identifier.identify(text)[0]
 
 
-def _result(text: str, english: str | None, reason: str | None) -> Result:
-    if english is None:
-        return Result(reason=reason or "no translation")
+def _clean(text: str) -> str:
+    """A line of what can be encoded: lone surrogates become question marks, NULs and runs of blanks a blank."""
+    return " ".join(text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8").split())
+
+
+def _result(text: str, english: str) -> Result:
+    english = " ".join(english.split())
     if not english:
         return Result(reason="no translation")
     return Result(reason="left untranslated") if english.lower() == text.lower() else Result(english)
