@@ -53,6 +53,15 @@ def test_newlines_and_lone_surrogates_do_not_disturb(identifier: LanguageIdentif
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("head", ["\0", "Le\0", "</s> ", "Le </s> </s> "])
+def test_what_ends_a_line_for_fasttext_does_not_hide_the_rest(
+    identifier: LanguageIdentifier, head: str
+) -> None:
+    code, probability = identifier.identify(head + SENTENCES["fr"])
+    assert (code, probability > 0.7) == ("fr", True)
+
+
+@pytest.mark.real
 @pytest.mark.parametrize("text", ["", "  \n", "123 456", "$ 4.50 -> ?"])
 def test_a_text_without_letters_has_no_language(identifier: LanguageIdentifier, text: str) -> None:
     assert identifier.identify(text) == (UNDETERMINED, 0.0)
@@ -60,7 +69,7 @@ def test_a_text_without_letters_has_no_language(identifier: LanguageIdentifier, 
 
 @pytest.mark.real
 def test_a_batch_is_the_single_answers_in_order_from_any_thread(identifier: LanguageIdentifier) -> None:
-    texts = [*SENTENCES.values(), ""] * 5
+    texts = [*SENTENCES.values(), "", "12 5", "\ud800 mundo", "caf\u00e9\nnoir"] * 300
     expected = [identifier.identify(text) for text in texts]
     assert identifier.identify_batch(texts) == expected
     with ThreadPoolExecutor(8) as pool:

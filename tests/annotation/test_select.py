@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import re
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from toolformer.annotation import select
+from toolformer.annotation.numbers import TOKEN
 from toolformer.documents import Document
 
 
@@ -97,6 +101,77 @@ def test_translation_wants_a_foreign_middle(text: str, selected: bool) -> None:
     assert bool(decision) == selected
     if not selected:
         assert decision.reason == "no foreign passage between English"
+
+
+PARAGRAPHS = re.compile(r"[^\n]+(?:\n(?!\s*\n)[^\n]+)*")
+
+
+def as_defined(text: str, identify: select.Identify) -> tuple[tuple[int, int], ...]:
+    """Every chunk against every chunk before it and behind it: the definition word for word, in quadratic time."""
+
+    def english(paragraph: str, tokens: list[tuple[int, int]]) -> bool:
+        if len(tokens) < 2:
+            return False
+        if len(tokens) < select.CHUNK:
+            return identify(paragraph[tokens[0][0] : tokens[-1][1]])[0] == "en"
+        chunks = [tokens[n : n + select.CHUNK] for n in range(len(tokens) - select.CHUNK + 1)]
+        return any(label(paragraph, chunk) == "en" for chunk in chunks)
+
+    def label(paragraph: str, chunk: list[tuple[int, int]]) -> str | None:
+        return select._label(paragraph[chunk[0][0] : chunk[-1][1]], identify)
+
+    def foreign(paragraph: str) -> bool:
+        tokens = [match.span() for match in TOKEN.finditer(paragraph)]
+        return any(
+            label(paragraph, tokens[n : n + select.CHUNK]) not in (None, "en")
+            and english(paragraph, tokens[:n])
+            and english(paragraph, tokens[n + select.CHUNK :])
+            for n in range(len(tokens) - select.CHUNK + 1)
+        )
+
+    return tuple(match.span() for match in PARAGRAPHS.finditer(text) if foreign(match.group()))
+
+
+def majority(text: str) -> tuple[str, float]:
+    """Spanish where most words are "el", English where they are "the", both without much confidence otherwise."""
+    words = text.split()
+    spanish, english = (sum(word == one for word in words) / len(words) for one in ("el", "the"))
+    return ("es", spanish) if spanish > english else ("en", english)
+
+
+RUNS = st.lists(
+    st.tuples(st.sampled_from(["the", "el", "el", "7", "und", "\n", "\n \n", "\r\n"]), st.integers(1, 14)),
+    max_size=12,
+)
+
+
+@given(RUNS)
+@example([("the", 2), ("el", 10), ("the", 2)])
+@example([("the", 9), ("el", 10), ("the", 10)])
+@example([("the", 10), ("el", 20), ("the", 1)])
+@example([("the", 5), ("el", 30), ("the", 5)])
+def test_the_translations_paragraphs_are_those_of_the_definition(runs: list[tuple[str, int]]) -> None:
+    text = " ".join(word for word, count in runs for _ in range(count))
+    expected = as_defined(text, majority)
+    assert select.translation(document(text), majority).spans == expected
+
+
+@given(st.text(" \n\r\t\u2028a", max_size=30))
+def test_paragraphs_are_parted_by_lines_of_blanks(text: str) -> None:
+    found = [match.span() for match in select._PARAGRAPH.finditer(text)]
+    assert found == [match.span() for match in PARAGRAPHS.finditer(text)]
+
+
+@pytest.mark.parametrize("pieces", [["el"] * 20_000, [" \n"] * 20_000, ["the"] * 9 + ["el"] * 20_000])
+def test_a_long_text_is_asked_about_once_a_chunk(pieces: list[str]) -> None:
+    asked: list[int] = []
+
+    def counted(text: str) -> tuple[str, float]:
+        asked.append(len(text))
+        return ("es", 1.0) if "el" in text else ("en", 1.0)
+
+    assert not select.translation(document(" ".join(pieces)), counted)
+    assert len(asked) <= len(pieces) + 2 * select.CHUNK
 
 
 def test_translation_takes_the_paragraph_only() -> None:

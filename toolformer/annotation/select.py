@@ -6,6 +6,7 @@ heuristics are words, and single characters in scripts without blanks: they do n
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable
@@ -19,7 +20,7 @@ Identify = Callable[[str], tuple[str, float]]
 _CUE = re.compile(r"(?:=|\bequals\b|\bequal\s+to\b|\btotal\s+of\b|\baverage\s+of\b)\s*", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
 # Blank lines part paragraphs; a single line break may stand inside of one.
-_PARAGRAPH = re.compile(r"[^\n]+(?:\n(?!\s*\n)[^\n]+)*")
+_PARAGRAPH = re.compile(r"[^\n]+(?:\n(?![^\S\n]*\n)[^\n]+)*")
 
 CHUNK = 10
 CONFIDENCE = 0.8
@@ -82,27 +83,30 @@ def _has_foreign_middle(paragraph: str, identify: Identify) -> bool:
         _label(paragraph[tokens[n][0] : tokens[n + CHUNK - 1][1]], identify)
         for n in range(len(tokens) - CHUNK + 1)
     ]
+    english = [n for n, label in enumerate(labels) if label == "en"]
+
+    @functools.cache
+    def edge_is_english(start: int, end: int) -> bool:
+        """Whether tokens [start, end) are: fewer than a chunk, at the paragraph's edge."""
+        return end - start >= 2 and identify(paragraph[tokens[start][0] : tokens[end - 1][1]])[0] == "en"
+
     for n, label in enumerate(labels):
-        if label not in (None, "en") and _english(paragraph, tokens, labels, 0, n, identify):
-            if _english(paragraph, tokens, labels, n + CHUNK, len(tokens), identify):
-                return True
+        if label in (None, "en"):
+            continue
+        after = n + CHUNK
+        if n >= CHUNK:
+            before_it = bool(english) and english[0] + CHUNK <= n
+        else:
+            before_it = edge_is_english(0, n)
+        if not before_it:
+            continue
+        if len(tokens) - after >= CHUNK:
+            behind_it = bool(english) and english[-1] >= after
+        else:
+            behind_it = edge_is_english(after, len(tokens))
+        if behind_it:
+            return True
     return False
-
-
-def _english(
-    paragraph: str,
-    tokens: list[tuple[int, int]],
-    labels: list[str | None],
-    start: int,
-    end: int,
-    identify: Identify,
-) -> bool:
-    """Whether tokens [start, end) hold an English chunk; at a paragraph's edge a shorter one will do."""
-    if end - start >= CHUNK:
-        return any(label == "en" for label in labels[start : end - CHUNK + 1])
-    if end - start < 2:
-        return False
-    return identify(paragraph[tokens[start][0] : tokens[end - 1][1]])[0] == "en"
 
 
 def _label(chunk: str, identify: Identify) -> str | None:
