@@ -34,8 +34,8 @@ LONGEST_INPUT = 500
 class Translator(Protocol):
     """Translates texts of known languages into English."""
 
-    def translate(self, texts: Sequence[str], languages: Sequence[str]) -> list[str]:
-        """One English text for each; `languages` are ISO 639 codes as fastText gives them."""
+    def translate(self, texts: Sequence[str], languages: Sequence[str]) -> Sequence[str | Result]:
+        """One English text for each, or a fault; `languages` are ISO 639 codes as fastText gives them."""
         ...
 
 
@@ -46,14 +46,15 @@ class FewShotTranslator:
         self.generate = generate
         self.max_new_tokens = max_new_tokens
 
-    def translate(self, texts: Sequence[str], languages: Sequence[str]) -> list[str]:
+    def translate(self, texts: Sequence[str], languages: Sequence[str]) -> Sequence[str | Result]:
         """See `Translator`."""
         shown = "".join(f"{language}: {text}\nEnglish: {english}\n\n" for language, text, english in EXAMPLES)
         prompts = [
             f"{shown}{LANGUAGES.get(code, code)}: {text}\nEnglish:"
             for text, code in zip(texts, languages, strict=True)
         ]
-        return [text.strip() for text in self.generate(prompts, self.max_new_tokens, ("\n",))]
+        written = self.generate(prompts, self.max_new_tokens, ("\n",))
+        return [text if isinstance(text, Result) else text.strip() for text in written]
 
 
 class Translation:
@@ -64,6 +65,10 @@ class Translation:
     def __init__(self, translator: Translator, identifier: LanguageIdentifier | None = None) -> None:
         self.translator = translator
         self.identifier = identifier
+
+    def depends_on(self, document: Document) -> str:
+        """Nothing."""
+        return ""
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The English of each text; equal texts are translated once."""
@@ -89,7 +94,9 @@ class Translation:
         return self.identifier.identify(text)[0]
 
 
-def _result(text: str, english: str | None, reason: str | None) -> Result:
+def _result(text: str, english: str | Result | None, reason: str | None) -> Result:
+    if isinstance(english, Result):
+        return english
     if english is None:
         return Result(reason=reason or "no translation")
     if not english:
