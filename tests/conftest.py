@@ -38,6 +38,7 @@ SLOW = (
     "test_engine.py",
     "test_tracking.py",
     "test_assets.py",
+    "test_cache_processes.py",
     "test_setup.py",
     "test_trainer.py",
     "test_options.py",

@@ -113,7 +113,9 @@ class ToolRuntime:
         self, cache: ResultCache, inputs: Sequence[str], documents: Sequence[Document]
     ) -> list[Result]:
         keys = self._keys(inputs, documents)
-        places = {key: n for n, key in reversed(list(enumerate(keys)))}
+        places: dict[bytes, int] = {}
+        for n, key in enumerate(keys):
+            places.setdefault(key, n)
         known = cache.read(list(places))
         while missing := [key for key in places if key not in known]:
             with cache.claimed(missing) as ours:
@@ -148,9 +150,11 @@ class ToolRuntime:
 
         def once() -> bool:
             nonlocal pending
+            size = self.limits.batch_size or -(-len(pending) // self.limits.workers)
             if results:
                 self._count(Usage(retries=len(pending)))
-            results.update(self._in_parts(pending, inputs, documents))
+                size = 1  # the one that breaks the tool must not take others with it again
+            results.update(self._in_parts(pending, size, inputs, documents))
             # A call that took too long has had its time; its thread may be at work still.
             pending = [n for n in pending if results[n].fault and results[n].reason != self._too_late]
             return bool(pending)
@@ -164,13 +168,11 @@ class ToolRuntime:
         return [results[n] for n in range(len(inputs))]
 
     def _in_parts(
-        self, pending: Sequence[int], inputs: Sequence[str], documents: Sequence[Document]
+        self, pending: Sequence[int], size: int, inputs: Sequence[str], documents: Sequence[Document]
     ) -> Iterator[tuple[int, Result]]:
-        limits = self.limits
-        size = limits.batch_size or -(-len(pending) // limits.workers)
         parts = [pending[n : n + size] for n in range(0, len(pending), size)]
         jobs = [_Job(self.tool, [inputs[n] for n in part], [documents[n] for n in part]) for part in parts]
-        if limits.timeout is None and limits.workers == 1:
+        if self.limits.timeout is None and self.limits.workers == 1:
             for job in jobs:
                 with self._slots:
                     job.run()
@@ -195,11 +197,11 @@ class ToolRuntime:
             job.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         late = sum(len(job.inputs) for job in jobs if job.results is None)
         if late:
-            log.warning("%s: %d calls %s", self.name, late, self._too_late)
+            log.warning("%s: %d calls got %s", self.name, late, self._too_late)
 
     @property
     def _too_late(self) -> str:
-        return f"not answered within {self.limits.timeout:g} s" if self.limits.timeout else "not answered"
+        return f"no answer within {self.limits.timeout:g} s a call" if self.limits.timeout else "no answer"
 
     def _count(self, usage: Usage) -> None:
         with self._mutex:
