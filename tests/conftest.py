@@ -39,6 +39,7 @@ SLOW = (
     "test_tracking.py",
     "test_assets.py",
     "test_cache_processes.py",
+    "test_tool_configuration.py",
     "test_setup.py",
     "test_trainer.py",
     "test_options.py",

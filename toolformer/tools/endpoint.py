@@ -35,6 +35,8 @@ FIRST_WAIT = 0.5
 """Seconds before the second try (and up to as many more at random), doubled with each further one."""
 LONGEST_WAIT = 60.0
 """Seconds between two tries at most, whatever the server asks for."""
+MOST_IN_VAIN = 3
+"""Requests in a row that may fail for good, for reasons of the server's, before those behind them are not made."""
 MOST_BYTES = 1 << 20
 """Bytes of an answer at most; a longer one is a fault."""
 _PASSING = {408, 409, 425, 429}
@@ -152,7 +154,7 @@ class _Batch:
             return list(await asyncio.gather(*map(one, prompts)))
 
     async def _answer(self, session: aiohttp.ClientSession, prompt: str) -> str | Result:
-        if self.in_vain >= self.to.concurrency:
+        if self.in_vain >= MOST_IN_VAIN:
             # A server that is down would otherwise cost every prompt all its tries.
             return Result(reason="endpoint is down (not asked)", fault=True)
         retrying = AsyncRetrying(
