@@ -105,8 +105,9 @@ class EndpointGenerator:
         answers = dict(zip(distinct, _run(_Batch(self, key, max_new_tokens, stop), distinct), strict=True))
         faults = [answer.reason for answer in answers.values() if isinstance(answer, Result)]
         if faults:
+            place = self.url.partition("?")[0]  # a query may hold a key, where it should not
             log.warning(
-                "%s: %d of %d requests failed, the last: %s", self.url, len(faults), len(answers), faults[-1]
+                "%s: %d of %d requests failed, the last: %s", place, len(faults), len(answers), faults[-1]
             )
         return [answers[prompt] for prompt in prompts]
 
