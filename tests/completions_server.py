@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import torch
 
 from toolformer.language_model import LanguageModel
+
+CHAT = "/v1/chat/completions"
+
+
+@dataclass(frozen=True)
+class Misbehaviour:
+    """An answer that is none: this status, these headers and this body; or none for ever, or a byte at a time."""
+
+    status: int = 200
+    body: bytes = b"{}"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    hang: bool = False
+    drip: bool = False
 
 
 class Completions(ThreadingHTTPServer):
@@ -32,6 +46,14 @@ class Completions(ThreadingHTTPServer):
         self.authorizations: list[str | None] = []
         self.answer: Any = None
         """Given instead of a completion."""
+        self.script: list[Misbehaviour] = []
+        """What happens to the next requests, one each; those after them are answered."""
+        self.over = threading.Event()
+        """Set at the end, for requests that hang."""
+        self.meet: threading.Barrier | None = None
+        """So many requests have to be under way at once before one of them is answered."""
+        self.at_once = self.most_at_once = 0
+        """Requests that wait for an answer, now and at most."""
         self.lock = threading.Lock()
 
     @property
@@ -69,7 +91,37 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         payload = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with self.server.lock:
+            bad = self.server.script.pop(0) if self.server.script else None
+            if bad:
+                self.server.authorizations.append(self.headers.get("Authorization"))
+        self._misbehave(bad) if bad else self._behave(payload)
+
+    def _misbehave(self, bad: Misbehaviour) -> None:
+        with suppress(ConnectionError):
+            if bad.hang:
+                self.server.over.wait()
+                return
+            self.send_response(bad.status)
+            for name, value in {"Content-Length": str(len(bad.body)), **bad.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if not bad.drip:
+                self.wfile.write(bad.body)
+                return
+            for byte in bad.body:
+                if self.server.over.wait(0.05):
+                    return
+                self.wfile.write(bytes([byte]))
+
+    def _behave(self, payload: dict[str, Any]) -> None:
+        with self.server.lock:
+            self.server.at_once += 1
+            self.server.most_at_once = max(self.server.most_at_once, self.server.at_once)
+        if self.server.meet:
+            self.server.meet.wait()
+        with self.server.lock:
             status, content = self._answer(payload)
+            self.server.at_once -= 1
         body = json.dumps(content).encode()
         with suppress(ConnectionError):  # the other side may have given up
             self.send_response(status)
@@ -82,6 +134,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.authorizations.append(self.headers.get("Authorization"))
         if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
             return 401, {"error": f"the key {self.headers.get('Authorization')} is wrong"}
+        if self.path == CHAT:
+            (message,) = payload["messages"]
+            assert message["role"] == "user"
+            self.server.payloads.append(payload)
+            text = self.server.complete({**payload, "prompt": message["content"]})["choices"][0]["text"]
+            return 200, {"choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]}
         if self.path != "/v1/completions":
             return 404, {"error": "not found"}
         if self.server.fail_first:
@@ -105,6 +163,7 @@ def served(model: LanguageModel, key: str = "") -> Iterator[Completions]:
     try:
         yield server
     finally:
+        server.over.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -192,10 +192,11 @@ def run_entry(words: list[str], errors: str) -> None:
     sys.exit(main(words))
 
 
-def save_calling_model(folder: Path) -> None:
+def save_calling_model(folder: Path, result: str = "") -> None:
     """A tiny GPT-2 that has learnt to write the calendar's call, wherever it stands: it has no positions."""
+    call = f"[Calendar() -> {result}]" if result else "[Calendar()]"
     tokenizer = tiny_tokenizer()
     model = tiny_model("gpt2", len(tokenizer), context=1024)
-    teach(model, tokenizer, ["On day 3 we [Calendar()] met [Calendar()] on [Calendar()] day"] * 120)
+    teach(model, tokenizer, [f"On day 3 we {call} met {call} on {call} day"] * 120)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import importlib.metadata
 import itertools
 import json
 import logging
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,10 +19,12 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from toolformer import assets
-from toolformer.config import Config, CorpusConfig, ToolConfig, TrackingConfig
+from toolformer.config import Config, CorpusConfig, ToolConfig, TrackingConfig, fingerprint
 from toolformer.documents import Document, Fields, FileCorpus, HubCorpus, demo_corpus
 from toolformer.errors import UserError
 from toolformer.tools.base import Tool
+from toolformer.tools.cache import ResultCache
+from toolformer.tools.runtime import Limits, ToolRuntime
 
 if TYPE_CHECKING:
     from toolformer.annotation.candidates import ToolSettings
@@ -27,6 +32,23 @@ if TYPE_CHECKING:
     from toolformer.tracking import Tracker
 
 log = logging.getLogger(__name__)
+
+LIBRARIES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "bm25s",
+    "PyStemmer",
+    "fasttext-predict",
+    "ctranslate2",
+    "pyserini",
+)
+"""Libraries that tools answer with."""
+MODULES = ("batching", "key_values", "language_id", "language_model", "text_generator")
+"""Modules of this package that its tools stand on, beside those in tools/."""
+
+UNDECIDING = ("concurrency", "timeout", "tries", "key_variable")
+"""Arguments of implementations that change no answer."""
 
 
 class Corpus:
@@ -97,21 +119,82 @@ class _Anew:
 
 
 def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = False) -> dict[str, Tool]:
-    """The configured tools by key; with `inference`, with the arguments that differ there."""
+    """The configured tools by key, each in its runtime; with `inference`, with the arguments that differ there."""
     made: dict[str, Tool] = {}
     for key in keys if keys is not None else config.tools:
         tool = config.tool[key]
         arguments = {**tool.implementation, **(tool.inference if inference else {})}
         _check_files(f"tool.{key}.implementation", arguments)
         try:
-            made[key] = instantiate(arguments)
+            made[key] = _in_runtime(config, key, arguments, instantiate(arguments))
         except InstantiationException as error:
             cause = error.__cause__ or error
             if isinstance(cause, UserError):
                 raise cause from error
             reason = " ".join(str(cause).split())[:300]
-            raise UserError(f"tool.{key}.implementation: {reason}") from error
+            part = re.search(r"^full_key: (\S+)", str(error), re.MULTILINE)
+            raise UserError(f"tool.{key}.implementation{'.' + part[1] if part else ''}: {reason}") from error
     return made
+
+
+def _in_runtime(config: Config, key: str, arguments: Mapping[str, Any], tool: Tool) -> ToolRuntime:
+    """A tool within its limits, with the cache of its results."""
+    settings = config.tool[key]
+    limits = Limits(settings.timeout, settings.tries, settings.workers, settings.batch_size)
+    if not settings.cache:
+        return ToolRuntime(tool, limits)
+    decides = {
+        "arguments": _deciding(arguments),
+        "files": _files(arguments),
+        "source": _source_hash(arguments, tool),
+        "libraries": {name: version for name in LIBRARIES if (version := _version(name))},
+        "version": str(getattr(tool, "version", "")),
+    }
+    name = f"{key}-{fingerprint('tool', decides)}.sqlite"
+    return ToolRuntime(tool, limits, ResultCache(Path(config.paths.root) / "tools" / name))
+
+
+def _source_hash(arguments: Mapping[str, Any], tool: Tool) -> str:
+    """What the classes that answer are written as: their modules, and for this package's tools all they stand on."""
+    modules = {type(tool).__module__, *_targets(arguments)}
+    package = Path(__file__).parent
+    files = {
+        Path(str(sys.modules[name].__file__))
+        for name in modules
+        if getattr(sys.modules.get(name), "__file__", None)
+    }
+    if any(file.is_relative_to(package) for file in files):
+        files |= {*package.glob("tools/*.py"), *(package / f"{name}.py" for name in MODULES)}
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _deciding(value: Any) -> Any:
+    """A configuration without the keys that decide whether and how fast there is an answer, but not which."""
+    if isinstance(value, list):
+        return [_deciding(one) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _deciding(one) for key, one in value.items() if key not in UNDECIDING}
+
+
+def _targets(value: Any) -> set[str]:
+    """The modules of all classes that a configuration names."""
+    if isinstance(value, list):
+        return set().union(*map(_targets, value))
+    if not isinstance(value, Mapping):
+        return set()
+    own = {str(value["_target_"]).rpartition(".")[0]} if "_target_" in value else set()
+    return own.union(*map(_targets, value.values()))
+
+
+def _version(library: str) -> str | None:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _check_files(place: str, arguments: Mapping[str, Any]) -> None:
@@ -152,24 +235,32 @@ def tool_settings(config: Config, key: str) -> ToolSettings:
 
 def tool_identity(tool: ToolConfig) -> dict[str, Any]:
     """What tells one tool from another: its configuration, and the files that it names by size and time of change."""
-    configured = asdict(tool)
-    files: list[tuple[str, int, int]] = []
+    # How its calls are handed to it decides no answer of a tool that keeps its promise.
+    configured = {k: v for k, v in asdict(tool).items() if k not in ("cache", "workers", "batch_size")}
+    return {**configured, "files": _files(configured)}
+
+
+def _files(configured: Any) -> list[Any]:
+    """The files and model folders that a configuration names, as they are now."""
+    files: list[Any] = []
 
     def look(value: Any) -> None:
         if isinstance(value, list):
             for one in value:
                 look(one)
-        if not isinstance(value, dict):
+        if not isinstance(value, Mapping):
             return
         for key, one in value.items():
             # By the name of the key: other files, a log for example, do not decide an answer.
             if isinstance(one, str) and str(key).endswith("_path") and Path(one).expanduser().is_file():
                 stat = Path(one).expanduser().stat()
                 files.append((one, stat.st_size, stat.st_mtime_ns))
+            elif isinstance(one, str) and key == "model" and Path(one).expanduser().is_dir():
+                files.append(model_identity(one))
             look(one)
 
     look(configured)
-    return {**configured, "files": files}
+    return files
 
 
 def model_identity(name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 _SCRIPT = """_toolformer() {
@@ -29,7 +30,9 @@ def candidates(line: str, stages: Sequence[str], commands: Sequence[str]) -> lis
     if command == "tool":
         from toolformer.config import CONF
 
-        return [path.stem for path in sorted((CONF / "tool").glob("*.yaml")) if path.stem.startswith(rest)]
+        # Not every file of conf/tool is a tool: some are another way to do one.
+        base = (CONF / "base.yaml").read_text(encoding="utf-8")
+        return [key for key in sorted(re.findall(r"tool@tool\.(\w+):", base)) if key.startswith(rest)]
     if command not in stages and command != "demo":
         return []
     from hydra._internal.core_plugins.bash_completion import BashCompletion

@@ -16,7 +16,6 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer import build, registry
 from toolformer.config import SYSTEMS, Config, fingerprint
+from toolformer.credentials import key_from
 from toolformer.errors import UserError
+from toolformer.tools.runtime import figures as tool_figures
+from toolformer.tools.runtime import log_faults, usages
 
 if TYPE_CHECKING:
     from benchmarks.suite import TaskResult
@@ -132,7 +134,9 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
         for task, result in results.items():
             metrics.update({f"{task}/{figure}": value for figure, value in figures(result, names).items()})
             run.artifact(_write_samples(work / key, task, result), SAMPLES)
-        run.metrics(metrics)
+        used = usages(tools)
+        run.metrics({**metrics, **tool_figures(used)})
+        log_faults(used)
         log.info("evaluate: %s, run %s", _shown(config), run.run_id)
         return Evaluated(run.run_id, metrics)
 
@@ -256,10 +260,14 @@ def _model(
 
         served = config.endpoint
         assert served.url and served.model  # validated
+        try:
+            key = key_from(served.key_variable)
+        except ValueError as error:
+            raise UserError(f"endpoint.key_variable: {error}") from None
         endpoint = Endpoint(
             served.url,
             served.model,
-            os.environ.get(served.key_variable, ""),
+            key,
             served.tokenizer,
             served.concurrency,
             served.timeout,

@@ -31,6 +31,7 @@ from toolformer.annotation.shards import (
 )
 from toolformer.config import Config, fingerprint
 from toolformer.errors import UserError
+from toolformer.tools.runtime import figures, log_faults
 
 if TYPE_CHECKING:
     from toolformer.tracking import Tracker
@@ -182,6 +183,8 @@ def _lead(job: _Job, tracker: Tracker) -> Generated:
             )
         for tool, counts in funnel.items():
             run.metrics({f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)})
+        run.metrics(figures(done.tools))
+        log_faults(done.tools)
         for file in (*FILES, "funnel.json"):
             run.artifact(job.folder / file)
         log.info("generate: %d of %d texts kept a call; run %s", texts, total, run.run_id)

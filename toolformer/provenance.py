@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from toolformer.credentials import USER_INFO
+
 PROJECT = "toolformer"
 LIBRARIES = (
     "torch",
@@ -63,7 +65,6 @@ _HARMLESS_STEMS = {
     "cache",
 }
 _SECRET_VALUE = re.compile(r"\b(?:sk-|hf_|ghp_|github_pat_|xox[abp]-)[A-Za-z0-9_\-]{16,}")
-_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
 _KEY_CHARACTERS = re.compile(r"[^\w.\-/ ]")
 
 
@@ -142,7 +143,7 @@ def masked(value: Any, key: str = "") -> Any:
     override, sign, assigned = text.partition("=")
     if sign and assigned and re.fullmatch(r"[\w.+~@/\-]+", override) and is_secret(override.split(".")[-1]):
         return f"{override}={MASK}"
-    return _SECRET_VALUE.sub(MASK, _USER_INFO.sub(f"{MASK}@", text))
+    return _SECRET_VALUE.sub(MASK, USER_INFO.sub(f"{MASK}@", text))
 
 
 def is_secret(key: str) -> bool:
@@ -194,8 +195,3 @@ def clean_key(key: str) -> str:
     """A key that MLflow takes: it refuses some characters, and names that read as a path upwards."""
     key = re.sub(r"\.{2,}", ".", _KEY_CHARACTERS.sub("_", key)).strip("/. ") or "_"
     return re.sub(r"/{2,}", "/", key)[:250]
-
-
-def without_credentials(text: str) -> str:
-    """Addresses in a text, without user names and passwords."""
-    return _USER_INFO.sub("", text)

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock, Timeout
 
+from toolformer.credentials import without_credentials
 from toolformer.errors import UserError
 from toolformer.provenance import (
     PROJECT,
@@ -31,7 +32,6 @@ from toolformer.provenance import (
     masked,
     masked_flat,
     provenance,
-    without_credentials,
 )
 
 EXPERIMENT = "toolformer"

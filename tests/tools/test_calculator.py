@@ -12,6 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from toolformer.documents import Document
+from toolformer.tools import calculator
 from toolformer.tools.calculator import MOST_CHARACTERS, Calculator, calculate
 
 
@@ -119,6 +120,54 @@ def test_hostile_inputs_are_refused_by_their_size() -> None:
     bounded = {"expression too long", "expression too deep", "number too long", "invalid expression"}
     assert all(result.reason in bounded or len(result.text or "") < 300 for result in results)
     assert [result.reason for result in results[:2]] == ["expression too deep", "expression too long"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("9**9**9", "invalid expression"),
+        ("9" * 10**6, "expression too long"),
+        ("9" * 199, "number too long"),
+        ("1 + " + "9" * 10**6, "expression too long"),
+        ("(" * 10**6 + "1" + ")" * 10**6, "expression too long"),
+        ("(" * 99 + "1" + ")" * 99, "expression too deep"),
+        ("-" * 199 + "1", "expression too deep"),
+        ("os", "invalid expression"),
+        ("__import__('os').system('id')", "invalid expression"),
+        ("(1).__class__.__bases__[0]", "invalid expression"),
+        ("x.y", "invalid expression"),
+        ("1 if 1 else 2", "invalid expression"),
+        ("١٢٣ + ٤", "invalid expression"),
+        ("１２ * ３", "invalid expression"),
+        ("𝟗 * 𝟗", "invalid expression"),
+        ("9" * 29 + "*" + "9" * 29, None),
+        ("*".join(["99999"] * 33), None),
+        ("/".join(["99999"] * 33), None),
+    ],
+)
+def test_hostile_expressions_take_few_and_small_steps(
+    expression: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long they take is measured by benchmarks/speed/tools.py; here the work itself is counted."""
+    steps, largest = 0, 0
+
+    def counted(parser: calculator._Parser, *signs: str) -> str | None:
+        nonlocal steps
+        steps += 1
+        return take(parser, *signs)
+
+    def shown(value: Fraction) -> str:
+        nonlocal largest
+        largest = max(value.numerator.bit_length(), value.denominator.bit_length())
+        return show(value)
+
+    take, show = calculator._Parser._take, calculator.show
+    monkeypatch.setattr(calculator._Parser, "_take", counted)
+    monkeypatch.setattr(calculator, "show", shown)
+    (result,) = Calculator().run([expression], [Document("d", "")])
+    assert result.reason == expected
+    # Each token is looked at a few times, and a product has no more digits than the expression.
+    assert steps <= 6 * MOST_CHARACTERS and largest <= 4 * MOST_CHARACTERS
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
+import inspect
+import locale
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from toolformer.documents import Document
+from toolformer.tools import calendar
 from toolformer.tools.calendar import Calendar, sentence
 
 
@@ -55,3 +63,46 @@ def test_without_a_date_there_is_no_result_but_by_the_clock() -> None:
 def test_it_takes_no_input(text: str) -> None:
     document = Document("d", "", date=datetime.date(2021, 5, 3))
     assert Calendar(use_clock=True).run([text], [document])[0].reason == "takes no input"
+
+
+@pytest.fixture(params=["de_DE", "ja_JP"])
+def elsewhere(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """A country's locale, in force: the installed one, or one compiled from the C library's own description."""
+    name = f"{request.param}.UTF-8"
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        try:
+            locale.setlocale(locale.LC_ALL, name)
+        except locale.Error:
+            if not shutil.which("localedef"):
+                pytest.skip(f"no locale {name}, and no localedef to make one")
+            made = subprocess.run(
+                ["localedef", "--no-archive", "-i", request.param, "-f", "UTF-8", str(tmp_path / name)],
+                capture_output=True,
+            )
+            if made.returncode > 1:  # 1 is warnings
+                pytest.skip(f"no locale {name}, and no description to make one of")
+            monkeypatch.setenv("LOCPATH", str(tmp_path))
+            locale.setlocale(locale.LC_ALL, name)
+        yield name
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+
+
+def test_no_locale_changes_the_sentence(elsewhere: str) -> None:
+    day = datetime.date(2023, 1, 30)
+    assert "Monday" not in day.strftime("%A %B"), "the locale is not in force"
+    assert sentence(day) == "Today is Monday, January 30, 2023."
+    (result,) = Calendar().run([""], [Document("d", "", date=datetime.date(2024, 12, 25))])
+    assert result.text == "Today is Wednesday, December 25, 2024."
+
+
+def test_no_name_comes_from_the_c_library() -> None:
+    called = {
+        node.attr
+        for node in ast.walk(ast.parse(inspect.getsource(calendar)))
+        if isinstance(node, ast.Attribute)
+    }
+    assert not called & {"strftime", "ctime", "day_name", "month_name", "__format__"}

@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from toolformer import credentials
 from toolformer.config.schema import SYSTEMS, Config, CorpusConfig, EndpointConfig, EngineConfig
 from toolformer.errors import UserError
 
@@ -41,8 +42,12 @@ def validate(config: DictConfig) -> Config:
     for key in made.tools:
         tool = made.tool[key]
         one_of(f"tool.{key}.selector", tool.selector, ("any", "calculator", "calendar", "translation"))
-        for name in ("max_positions", "samples", "max_call_tokens"):
+        for name in ("max_positions", "samples", "max_call_tokens", "tries", "workers", "batch_size"):
             _at_least(f"tool.{key}.{name}", getattr(tool, name), 1)
+        if tool.timeout is not None and not 0 < tool.timeout < math.inf:
+            raise UserError(
+                f"tool.{key}.timeout is {tool.timeout}; it must be a number of seconds above 0, or null"
+            )
         if not math.isfinite(tool.filter_threshold):
             raise UserError(
                 f"tool.{key}.filter_threshold is {tool.filter_threshold}; it must be a number (nats)"
@@ -124,14 +129,12 @@ def _check_endpoint(endpoint: EndpointConfig) -> None:
             raise UserError(
                 f"endpoint.{key} is missing: system=endpoint needs endpoint.url=URL endpoint.model=NAME"
             )
-    if not re.match(r"https?://[^/]", str(endpoint.url)):
+    if not credentials.is_address(endpoint.url):
         raise UserError(
             "endpoint.url must begin with http:// or https://, for example http://127.0.0.1:8000/v1/completions"
         )
     # Not shown: somebody may have put the key itself there.
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", endpoint.key_variable) or endpoint.key_variable.startswith(
-        "sk_"
-    ):
+    if not credentials.is_variable(endpoint.key_variable):
         raise UserError(
             "endpoint.key_variable must be the name of an environment variable, not the key itself"
         )

@@ -88,6 +88,16 @@ class ToolConfig:
     """τ_f in nats, applied after scoring."""
     max_call_tokens: int | None = None
     """A sampled call that has not ended by then is discarded; null is propose.max_call_tokens."""
+    cache: bool = True
+    """Keep its results on disk (paths.root/tools) and execute equal calls once, also in several processes."""
+    timeout: float | None = 60.0
+    """Seconds a call may take, calls handed over together n times as long; null: no limit, and no thread for it."""
+    tries: int = 1
+    """How often a call that met a fault (an exception, a server that is away) is made, with growing pauses."""
+    workers: int = 1
+    """Threads that call the tool side by side; above 1 only for a tool that may be called so."""
+    batch_size: int | None = None
+    """Calls handed to the tool at once; null: all there are, shared among its workers."""
 
 
 @dataclass

@@ -19,11 +19,11 @@ from lm_eval.models import api_models
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 from tqdm.asyncio import tqdm_asyncio
 
+from toolformer.credentials import without_credentials
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Completion
 from toolformer.decoding.recording import RecordingLM, stopwatch
 from toolformer.errors import UserError
-from toolformer.provenance import without_credentials
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Set
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
@@ -20,6 +20,7 @@ from toolformer.annotation.shards import ShardStore
 from toolformer.config import Config
 from toolformer.engine.work import Outcome, shards, wanted
 from toolformer.errors import UserError
+from toolformer.tools.runtime import Usage, added
 
 __all__ = ["Outcome", "Work", "annotate", "check", "shards", "wanted"]
 
@@ -37,6 +38,8 @@ class Work:
     documents: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    tools: Mapping[str, Usage] = field(default_factory=dict)
+    """What became of the calls of each tool, by key."""
 
 
 def check(config: Config) -> None:
@@ -83,7 +86,8 @@ def annotate(
                         count = plan[outcome.name]
                         bar.update(count)
                         seconds = time.monotonic() - started
-                        done = Work(done.documents + count, done.tokens + outcome.tokens, seconds)
+                        tools = added(done.tools, outcome.tools)
+                        done = Work(done.documents + count, done.tokens + outcome.tokens, seconds, tools)
                         if on_shard:
                             on_shard(outcome, count, done)
             except BrokenProcessPool as error:

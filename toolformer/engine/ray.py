@@ -26,6 +26,7 @@ from toolformer.config import Config, EngineConfig
 from toolformer.documents import Document
 from toolformer.engine.work import Outcome, Worker, threads, wanted
 from toolformer.errors import UserError
+from toolformer.tools.runtime import Usage
 
 READER_CPUS = 0.25
 RETRIES = 3
@@ -98,7 +99,7 @@ def run(config: Config, folder: Path, names: Set[str]) -> Generator[Outcome]:
                 max_task_retries=RETRIES,
             )
             for row in outcomes.iter_rows():
-                yield Outcome(**row)
+                yield _outcome(row)
         except RayError as error:
             line = next((line for line in reversed(str(error).splitlines()) if line.strip()), "")
             raise UserError(
@@ -183,8 +184,19 @@ class _Actor:
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         if row["error"]:
-            return asdict(Outcome(row["name"], error=row["error"]))
-        return asdict(self._worker(row["name"], [_from_row(one) for one in json.loads(row["documents"])]))
+            return _row(Outcome(row["name"], error=row["error"]))
+        return _row(self._worker(row["name"], [_from_row(one) for one in json.loads(row["documents"])]))
+
+
+def _row(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as Ray carries it: Arrow has no mapping whose keys differ from row to row."""
+    row = asdict(outcome)
+    return {**row, "tools": json.dumps(row["tools"])}
+
+
+def _outcome(row: Mapping[str, Any]) -> Outcome:
+    tools = {key: Usage(**usage) for key, usage in json.loads(row["tools"]).items()}
+    return Outcome(**{**row, "tools": tools})
 
 
 class _Reader:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from toolformer.annotation.shards import ShardStore
 from toolformer.config import Config
 from toolformer.documents import Document
 from toolformer.errors import UserError
+from toolformer.tools.runtime import Usage, usages
 
 if TYPE_CHECKING:
     from toolformer.annotation.pipeline import Annotator
@@ -35,6 +36,8 @@ class Outcome:
     seconds: float = 0.0
     error: str | None = None
     """Bad input or a full disk, in one line: carried as a value, since engines wrap exceptions in their own."""
+    tools: Mapping[str, Usage] = field(default_factory=dict)
+    """What became of the calls of each tool, by key."""
 
 
 def shards(config: Config, corpus: Iterable[Document] | None = None) -> Iterator[tuple[str, list[Document]]]:
@@ -95,7 +98,8 @@ class Worker:
                 started = time.monotonic()
                 annotation = annotator.annotate(documents, self._tell)
                 self._store.write(name, annotation.rows, annotation.funnel)
-                return Outcome(name, True, annotation.tokens, time.monotonic() - started)
+                seconds = time.monotonic() - started
+                return Outcome(name, True, annotation.tokens, seconds, tools=usages(annotator.tools))
         except UserError as error:
             return Outcome(name, error=str(error))
         except OSError as error:

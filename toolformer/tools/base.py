@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol, runtime_checkable
 
 from toolformer.documents import Document
@@ -19,15 +20,25 @@ class Result:
 
     text: str | None = None
     reason: str | None = None
+    fault: bool = False
+    """The tool broke down (a server that is away, an exception, a time limit) where otherwise it declined: a call that
+    may be tried again, and that no cache keeps."""
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.reason is None):
             raise ValueError("a result has either a text or a reason")
+        if self.fault and self.text is not None:
+            raise ValueError("a fault has a reason, not a text")
 
 
 @runtime_checkable
 class Tool(Protocol):
-    """A tool of the paper's section 3: texts in, texts out."""
+    """A tool of the paper's section 3: texts in, texts out.
+
+    It may have two members more. `depends_on(document) -> str` says all of a document that its answers depend on (see
+    `context_of`). `version`, a text, changes when its answers may, where neither its configuration nor the source of
+    its class shows it: cached answers of another version do not count.
+    """
 
     name: str
     """Its name in a call: `Calculator`."""
@@ -42,11 +53,22 @@ class Tool(Protocol):
 
 @runtime_checkable
 class TextGenerator(Protocol):
-    """A language model as a tool needs it: greedy continuations, cut before the first stop text."""
+    """A language model as a tool needs it: greedy continuations, cut before the first stop text.
+
+    A model that may be away gives a `Result` with the reason (a fault) for a prompt that it has no text for.
+    """
 
     def __call__(
         self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()
-    ) -> list[str]: ...
+    ) -> Sequence[str | Result]: ...
+
+
+def context_of(tool: Tool, document: Document) -> str:
+    """What of a document the tool's answers depend on; everything, unless it says otherwise by `depends_on`."""
+    says = getattr(tool, "depends_on", None)
+    if says is not None:
+        return str(says(document))
+    return json.dumps(asdict(document), default=str)
 
 
 def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
@@ -55,11 +77,13 @@ def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document])
         answered = list(tool.run(inputs, documents))
         if len(answered) != len(inputs):
             raise ValueError(f"{len(answered)} results for {len(inputs)} inputs")
+        if not all(isinstance(one, Result) and isinstance(one.text, str | None) for one in answered):
+            raise TypeError("not every answer is a Result with a text or a reason")
     except UserError:
         raise  # what keeps a tool from working at all (its data, its model) is the user's to mend
-    except Exception as error:  # a user's tool may do anything
+    except (Exception, SystemExit) as error:  # a user's tool may do anything
         log.warning(
             "%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), type(error).__name__, error
         )
-        return [Result(reason=f"tool failed ({type(error).__name__})") for _ in inputs]
+        return [Result(reason=f"tool failed ({type(error).__name__})", fault=True) for _ in inputs]
     return answered

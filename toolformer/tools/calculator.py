@@ -57,6 +57,10 @@ class Calculator:
 
     name = "Calculator"
 
+    def depends_on(self, document: Document) -> str:
+        """Nothing."""
+        return ""
+
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The value of each expression."""
         return [self._answer(text) for text in inputs]

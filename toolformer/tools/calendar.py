@@ -32,6 +32,10 @@ class Calendar:
     def __init__(self, use_clock: bool = False) -> None:
         self.use_clock = use_clock
 
+    def depends_on(self, document: Document) -> str:
+        """The day that it would answer with."""
+        return str(self._date(document))
+
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The day of each document; the calendar takes no input."""
         return [self._answer(text, document) for text, document in zip(inputs, documents, strict=True)]
@@ -39,5 +43,8 @@ class Calendar:
     def _answer(self, text: str, document: Document) -> Result:
         if text.strip():
             return Result(reason="takes no input")
-        date = document.date or (datetime.date.today() if self.use_clock else None)
+        date = self._date(document)
         return Result(sentence(date)) if date else Result(reason="no date")
+
+    def _date(self, document: Document) -> datetime.date | None:
+        return document.date or (datetime.date.today() if self.use_clock else None)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from toolformer.documents import Document
 from toolformer.tools.base import Result, TextGenerator
-from toolformer.tools.search import Passage, Retriever, one_line
+from toolformer.tools.search import Passage, Retriever, one_line, own_article
 
 EXAMPLES = (
     (
@@ -58,6 +58,10 @@ class QuestionAnswering:
         self.passage_words = passage_words
         self.max_new_tokens = max_new_tokens
 
+    def depends_on(self, document: Document) -> str:
+        """What its own article is known by."""
+        return own_article(document)
+
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """A short answer to each question; equal prompts are read once."""
         questions = [one_line(text) for text in inputs]
@@ -73,13 +77,14 @@ class QuestionAnswering:
             else:
                 results[n] = Result(reason="no passage found")
         distinct = sorted(set(prompts.values()))
-        answers = (
+        answers: dict[str, str | Result] = (
             dict(zip(distinct, self.generate(distinct, self.max_new_tokens, ("\n",)), strict=True))
             if distinct
             else {}
         )
         for n, text in prompts.items():
-            results[n] = short_answer(answers[text])
+            answer = answers[text]
+            results[n] = answer if isinstance(answer, Result) else short_answer(answer)
         return [result or Result(reason="no answer") for result in results]
 
 

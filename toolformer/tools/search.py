@@ -183,6 +183,10 @@ class WikiSearch:
         self.retriever: Retriever = retriever or BM25()
         self.max_words = max_words
 
+    def depends_on(self, document: Document) -> str:
+        """What its own article is known by."""
+        return own_article(document)
+
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """`Title > text`, cut to `max_words` words, of the best article for each term."""
         asked = [n for n, text in enumerate(inputs) if text.strip()]
@@ -198,6 +202,11 @@ class WikiSearch:
 def snippet(passage: Passage, max_words: int) -> str:
     """`Title > text`, the text cut after whole words."""
     return f"{passage.title} > {' '.join(passage.text.split()[:max_words])}"
+
+
+def own_article(document: Document) -> str:
+    """All that decides which articles are kept from a document (see `_is_from`)."""
+    return json.dumps([document.source_id, document.text])
 
 
 def _is_from(document: Document, shingles: set[int], passage: Passage) -> bool:

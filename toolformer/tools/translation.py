@@ -52,14 +52,15 @@ class FewShotTranslator:
         self.generate = generate
         self.max_new_tokens = max_new_tokens
 
-    def translate(self, texts: Sequence[str], languages: Sequence[str]) -> list[str]:
+    def translate(self, texts: Sequence[str], languages: Sequence[str]) -> Sequence[str | Result]:
         """See `Translator`."""
         shown = "".join(f"{language}: {text}\nEnglish: {english}\n\n" for language, text, english in EXAMPLES)
         prompts = [
             f"{shown}{LANGUAGES.get(code, code)}: {text}\nEnglish:"
             for text, code in zip(texts, languages, strict=True)
         ]
-        return [text.strip() for text in self.generate(prompts, self.max_new_tokens, ("\n",))]
+        written = self.generate(prompts, self.max_new_tokens, ("\n",))
+        return [text if isinstance(text, Result) else text.strip() for text in written]
 
 
 class Translation:
@@ -71,6 +72,10 @@ class Translation:
         self.translator = translator
         self.identifier = identifier
         self._loading = threading.Lock()
+
+    def depends_on(self, document: Document) -> str:
+        """Nothing."""
+        return ""
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The English of each text; equal texts are translated once."""

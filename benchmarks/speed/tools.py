@@ -1,0 +1,121 @@
+"""What a tool's runtime and its cache cost and save, and how long the calculator looks at hostile input, in one run.
+
+    python -m benchmarks.speed.tools [calls=2000] [batch=100] [tools=calculator,calendar,search]
+
+Each tool answers the same calls four times, in microseconds a call: bare; in its runtime without a cache; with an empty
+cache; and with one that has all results. Prints a table, and as one JSON object on the last line
+`<tool>/warm_cache_vs_bare` (above 1: the cache is slower than the tool) and `hostile_ms`, the longest of the hostile
+expressions.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.speed.machine import machine
+from toolformer import build
+from toolformer.config import compose, validate
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.tools.base import Tool
+from toolformer.tools.cache import ResultCache
+from toolformer.tools.calculator import Calculator
+from toolformer.tools.runtime import ToolRuntime
+
+HOSTILE = {
+    "9**9**9": "9**9**9",
+    "10^6 digits": "9" * 10**6,
+    "10^6 parentheses": "(" * 10**6,
+    "99 parentheses": "(" * 99 + "1" + ")" * 99,
+    "names": "__import__('os').system('id')",
+    "attributes": "(1).__class__.__bases__[0].__subclasses__()",
+    "Unicode digits": "١٢٣ * ４",
+    "longest product": "*".join(["99999"] * 33),
+    "longest quotient": "/".join(["99999"] * 33),
+    "lone surrogates": "\ud800" * 10**6,
+    "NULs": "\x00" * 10**6,
+}
+WORDS = "river mountain painter opera treaty engine planet empire violin harbour".split()
+
+
+def calls(key: str, count: int) -> tuple[list[str], list[Document]]:
+    """Distinct calls as a corpus has them: five in a document of 2,000 characters."""
+    first = datetime.date(2010, 1, 1)
+    documents = [
+        Document(f"d{n}", f"{n} " + "Words of a text. " * 120, date=first + datetime.timedelta(n))
+        for n in range(-(-count // 5))
+    ]
+    about = [documents[n // 5] for n in range(count)]
+    inputs = {
+        "calculator": lambda n: f"({n} + 18.5) * 12 / 7",
+        "calendar": lambda n: "",
+    }.get(key, lambda n: f"{WORDS[n % 10]} {WORDS[n // 10 % 10]} {n}")
+    return [inputs(n) for n in range(count)], about
+
+
+def microseconds(tool: Tool, inputs: Sequence[str], documents: Sequence[Document], batch: int) -> float:
+    """Of a call, asked in batches."""
+    started = time.perf_counter()
+    for n in range(0, len(inputs), batch):
+        tool.run(inputs[n : n + batch], documents[n : n + batch])
+    return (time.perf_counter() - started) / len(inputs) * 1e6
+
+
+def hostile_milliseconds() -> dict[str, float]:
+    """Of each hostile expression, the best of three: what the calculator takes, not what else the machine does."""
+    tool, document = Calculator(), [Document("d", "")]
+    found: dict[str, float] = {}
+    for name, text in HOSTILE.items():
+        seconds = []
+        for _ in range(3):
+            started = time.perf_counter()
+            tool.run([text], document)
+            seconds.append(time.perf_counter() - started)
+        found[name] = min(seconds) * 1000
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures and prints."""
+    given = dict(argument.split("=", 1) for argument in arguments)
+    unknown = set(given) - {"calls", "batch", "tools"}
+    if unknown:
+        raise UserError(f"there is no {sorted(unknown)[0]}; see the head of benchmarks/speed/tools.py")
+    count, batch = int(given.get("calls", 2000)), int(given.get("batch", 100))
+    keys = given.get("tools", "calculator,calendar,search").split(",")
+    config = validate(compose("generate", [f"tools=[{','.join(keys)}]"]))
+    console, ratios = Console(), dict[str, float]()
+    table = Table("tool", "bare", "runtime", "empty cache", "warm cache", title=f"µs a call ({machine()})")
+    with tempfile.TemporaryDirectory() as folder:
+        for key, inside in build.tools(config).items():
+            assert isinstance(inside, ToolRuntime)
+            inputs, documents = calls(key, count)
+            cached = ToolRuntime(inside.tool, cache=ResultCache(Path(folder) / f"{key}.sqlite"))
+            microseconds(inside.tool, inputs[:batch], documents[:batch], batch)  # what it loads at first
+            ways = (inside.tool, ToolRuntime(inside.tool), cached, cached)
+            taken = [microseconds(way, inputs, documents, batch) for way in ways]
+            table.add_row(key, *(f"{one:,.1f}" for one in taken))
+            ratios[f"{key}/warm_cache_vs_bare"] = round(taken[3] / taken[0], 3)
+    console.print(table)
+    hostile = hostile_milliseconds()
+    table = Table("hostile expression", "ms")
+    for name, one in hostile.items():
+        table.add_row(name, f"{one:.3f}")
+    console.print(table)
+    print(json.dumps({**ratios, "hostile_ms": round(max(hostile.values()), 3)}))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except (UserError, ValueError) as error:
+        sys.exit(f"benchmarks.speed.tools: {error}")
