@@ -19,7 +19,9 @@ from toolformer import assets
 from toolformer.config import Config, CorpusConfig, ToolConfig, TrackingConfig
 from toolformer.documents import Document, Fields, FileCorpus, HubCorpus, demo_corpus
 from toolformer.errors import UserError
+from toolformer.tools import prompt_sets
 from toolformer.tools.base import Tool
+from toolformer.tools.prompts import Prompt
 
 if TYPE_CHECKING:
     from toolformer.annotation.candidates import ToolSettings
@@ -126,17 +128,18 @@ def _check_files(place: str, arguments: Mapping[str, Any]) -> None:
 
 
 def tool_settings(config: Config, key: str) -> ToolSettings:
-    """How calls of a tool are proposed and kept."""
+    """How calls of a tool are proposed and kept.
+
+    Raises:
+        UserError: it has no few-shot prompt, or one that shows no calls of it.
+    """
     from toolformer.annotation.candidates import ToolSettings
-    from toolformer.tools.prompts import PROMPTS
 
     tool = config.tool[key]
-    if tool.prompt not in PROMPTS:
-        raise UserError(f"tool.{key}.prompt is {tool.prompt!r}; known prompts are {', '.join(PROMPTS)}")
     return ToolSettings(
         key=key,
         name=tool.name,
-        prompt=PROMPTS[tool.prompt],
+        prompt=_prompt(config, key),
         start_threshold=tool.start_threshold,
         max_positions=tool.max_positions,
         samples=tool.samples,
@@ -149,10 +152,41 @@ def tool_settings(config: Config, key: str) -> ToolSettings:
     )
 
 
+def _prompt(config: Config, key: str) -> Prompt:
+    """The tool's own prompt if it is given one, else the one of the set."""
+    tool = config.tool[key]
+    place = prompt_sets.place(config.prompts, tool.prompt or key)
+    prompt: Prompt | None
+    if tool.instruction is not None or tool.demonstrations:
+        place = f"tool.{key}.demonstrations"
+        prompt = Prompt(
+            tool.instruction or "", tuple((one.text, one.annotated) for one in tool.demonstrations)
+        )
+        if not tool.demonstrations:
+            raise UserError(
+                f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..., or {place}"
+            )
+    else:
+        prompt = prompt_sets.find(config.prompts, tool.prompt or key)
+    if prompt is None:
+        raise UserError(
+            f"tool.{key}.prompt: there is no {place}; add it, give tool.{key}.instruction and demonstrations, or leave "
+            "the tool out"
+        )
+    if reason := prompt_sets.check(prompt, tool.name):
+        raise UserError(f"{place}: {reason}")
+    return prompt
+
+
 def tool_identity(tool: ToolConfig) -> dict[str, Any]:
-    """What tells one tool from another: its configuration, and the files that it names by size and time of change."""
+    """What tells one tool from another: its configuration, and the files that it names by size and time of change.
+
+    The file of a Python function counts by its content.
+    """
+    from toolformer.tools.functions import source_file
+
     configured = asdict(tool)
-    files: list[tuple[str, int, int]] = []
+    files: list[tuple[str, int, int | str]] = []
 
     def look(value: Any) -> None:
         if isinstance(value, list):
@@ -165,6 +199,9 @@ def tool_identity(tool: ToolConfig) -> dict[str, Any]:
             if isinstance(one, str) and str(key).endswith("_path") and Path(one).expanduser().is_file():
                 stat = Path(one).expanduser().stat()
                 files.append((one, stat.st_size, stat.st_mtime_ns))
+            if key == "function" and isinstance(one, str) and (source := source_file(one)) is not None:
+                content = source.read_bytes()
+                files.append((one, len(content), hashlib.sha256(content).hexdigest()))
             look(one)
 
     look(configured)

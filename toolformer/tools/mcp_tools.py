@@ -1,0 +1,400 @@
+"""Tools of an MCP server, over standard input and output or HTTP, through the official client library.
+
+A server is started or connected to once a process, and again when it has ended or hung. Whatever it does, a call costs
+`timeout` seconds at most, and gets a result or a reason. Secrets are named (`$NAME`) and never stand in a configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.tools import event_loop
+from toolformer.tools.arguments import ArgumentError, Parameter, bind
+from toolformer.tools.base import Result
+from toolformer.tools.describe import Description, one_sentence
+from toolformer.tools.functions import from_environment, show
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult, Tool
+
+log = logging.getLogger(__name__)
+
+SIDE_BY_SIDE = 8
+"""Calls of one server at once."""
+RESTARTS = 3
+"""How often a server that ends is started again for one batch of calls."""
+MOST_TOOLS = 1000
+_CLOSING_SECONDS = 10.0
+_TYPES: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[Any],
+    "object": dict[str, Any],
+    "null": None,
+}
+ENDED = "tool server ended"
+TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True)
+class McpServer:
+    """How a server is reached. Values may hold `$NAME` for an environment variable."""
+
+    command: str | None
+    args: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    url: str | None
+    headers: tuple[tuple[str, str], ...]
+    timeout: float
+    """Seconds that an answer may take."""
+
+    @classmethod
+    def of(
+        cls,
+        command: str | None = None,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+    ) -> McpServer:
+        """From configuration.
+
+        Raises:
+            UserError: its program is not there, or the client library is not installed.
+        """
+        if importlib.util.find_spec("mcp") is None:
+            raise UserError("an MCP server needs the package mcp: pip install 'toolformer[mcp]'")
+        if command is not None and shutil.which(os.path.expanduser(command)) is None:
+            raise UserError(f"there is no command {command!r}; install it, or give its whole path")
+        pairs = [tuple(sorted((one or {}).items())) for one in (env, headers)]
+        return cls(command, tuple(args), pairs[0], url, pairs[1], float(timeout))
+
+    @property
+    def shown(self) -> str:
+        """What the user knows it by; without arguments, which may hold anything."""
+        return f"the MCP server {self.url or self.command}"
+
+
+class McpTool:
+    """A tool of a server.
+
+    Args:
+        tool: its name there.
+        name: its name in a call; the server's own if there is none.
+        version: a digest of what the server says of it, which tells one state of the tool from another in configuration.
+        server: the arguments of `McpServer.of`.
+
+    Raises:
+        UserError: the server does not answer, or has no such tool.
+    """
+
+    def __init__(self, tool: str, name: str | None = None, version: str | None = None, **server: Any) -> None:
+        self.tool = tool
+        self.name = name or tool
+        self.server = McpServer.of(**server)
+        listed = connection(self.server).listed()
+        if tool not in listed:
+            raise UserError(f"{self.server.shown} has no tool {tool!r}; it has {', '.join(listed)}")
+        schema = listed[tool].input_schema
+        self.parameters = _parameters(schema)
+        meanings = _properties(schema)
+        self.description = Description(
+            one_sentence((listed[tool].description or listed[tool].title or tool).strip().split("\n\n")[0]),
+            tuple((key, one_sentence(str(one.get("description") or ""))) for key, one in meanings.items()),
+        )
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        """The server's answers, several calls at once."""
+        results: list[Result | None] = [None] * len(inputs)
+        calls: dict[int, dict[str, Any]] = {}
+        for n, text in enumerate(inputs):
+            try:
+                calls[n] = bind(text, self.parameters)
+            except ArgumentError as error:
+                results[n] = Result(reason=str(error))
+        for n, result in connection(self.server).call(self.tool, calls).items():
+            results[n] = result
+        return [result or Result(reason=ENDED) for result in results]
+
+
+def versions(server: McpServer) -> dict[str, str]:
+    """The tools of a server, each with a digest of what it says of it.
+
+    Raises:
+        UserError: it does not answer.
+    """
+    found = {}
+    for name, tool in connection(server).listed().items():
+        said = json.dumps([tool.description, tool.input_schema], sort_keys=True)
+        if all(character.isalnum() or character in "_-./ " for character in name):
+            found[name] = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        else:
+            log.warning("%s: the tool %.60r is left out: its name does not fit a call", server.shown, name)
+    return found
+
+
+def connection(server: McpServer) -> Connection:
+    """This process's connection to a server."""
+    return _connection(server, os.getpid())
+
+
+@cache
+def _connection(server: McpServer, process: int) -> Connection:
+    made = Connection(server)
+    atexit.register(made.close)
+    return made
+
+
+class Connection:
+    """A client that connects when it is asked, and again after its server has ended or hung."""
+
+    def __init__(self, server: McpServer) -> None:
+        self.server = server
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._closing: asyncio.Event | None = None
+        self._task: Future[None] | None = None
+        self._listed: dict[str, Tool] | None = None
+
+    def listed(self) -> dict[str, Tool]:
+        """The server's tools by name, asked once.
+
+        Raises:
+            UserError: it does not answer.
+        """
+        with self._lock:
+            if self._listed is None:
+                self._open()
+                try:
+                    self._listed = event_loop.run(asyncio.wait_for(self._list(), self.server.timeout))
+                except Exception as error:
+                    self._close()
+                    raise UserError(f"{self.server.shown} did not list its tools ({_said(error)})") from error
+        return self._listed
+
+    def call(self, tool: str, calls: Mapping[int, dict[str, Any]]) -> dict[int, Result]:
+        """The results of calls of one tool, under the calls' numbers.
+
+        A call under which the server ends takes others down with it: those are made again one by one.
+        """
+        with self._lock:
+            results = self._attempt(tool, calls)
+            restarts = 0
+            for n in sorted(calls):
+                if results[n].reason == ENDED and len(calls) > 1 and restarts < RESTARTS:
+                    results |= self._attempt(tool, {n: calls[n]})
+                    restarts = restarts + 1 if results[n].reason == ENDED else 0
+            return results
+
+    def close(self) -> None:
+        """Ends the connection, and a server that was started for it."""
+        with self._lock:
+            self._close()
+
+    def _attempt(self, tool: str, calls: Mapping[int, dict[str, Any]]) -> dict[int, Result]:
+        if not calls:
+            return {}
+        try:
+            self._open()
+        except UserError as error:
+            log.warning("%s", error)
+            return dict.fromkeys(calls, Result(reason=ENDED))
+        results = event_loop.run(self._call_all(tool, calls))
+        if any(result.reason in (ENDED, TIMEOUT) for result in results.values()):
+            # A server that has not answered in time may be at that call still.
+            self._close()
+        return results
+
+    async def _call_all(self, tool: str, calls: Mapping[int, dict[str, Any]]) -> dict[int, Result]:
+        free = asyncio.Semaphore(SIDE_BY_SIDE)
+
+        async def call(arguments: dict[str, Any]) -> Result:
+            async with free:
+                return await self._call(tool, arguments)
+
+        return dict(zip(calls, await asyncio.gather(*map(call, calls.values())), strict=True))
+
+    async def _call(self, tool: str, arguments: dict[str, Any]) -> Result:
+        from mcp import MCPError
+        from mcp.types import CONNECTION_CLOSED
+
+        if self._client is None or self._task is None or self._task.done():
+            return Result(reason=ENDED)
+        try:
+            return _result(
+                await asyncio.wait_for(self._client.call_tool(tool, arguments), self.server.timeout)
+            )
+        except TimeoutError:
+            return Result(reason=TIMEOUT)
+        except MCPError as error:
+            log.warning("%s: %s: %s", self.server.shown, tool, _said(error))
+            return Result(
+                reason=ENDED if error.code == CONNECTION_CLOSED else f"tool server refused ({error.code})"
+            )
+        except Exception as error:  # a server may answer anything
+            log.warning("%s: %s: %s", self.server.shown, tool, _said(error))
+            return Result(reason=f"tool server failed ({type(error).__name__})")
+
+    async def _list(self) -> dict[str, Tool]:
+        assert self._client is not None  # it is open
+        found: dict[str, Tool] = {}
+        cursor = None
+        while True:
+            page = await self._client.list_tools(cursor=cursor)
+            found.update({tool.name: tool for tool in page.tools})
+            cursor = page.next_cursor
+            if cursor is None or len(found) > MOST_TOOLS or not page.tools:
+                return found
+
+    # The client must be left by the task that entered it: one task holds it open until it is told to end.
+
+    def _open(self) -> None:
+        if self._task is not None and not self._task.done():
+            return
+        opened: Future[None] = Future()
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as words:
+            self._task = event_loop.start(self._hold(opened, words))
+            try:
+                opened.result(self.server.timeout)
+            except Exception as error:
+                self._close()
+                words.seek(0)
+                last = " ".join(words.read()[-2000:].strip().split("\n")[-1].split())[:200]
+                why = f"its last words: {last}" if last else _said(error)
+                raise UserError(f"{self.server.shown} does not answer ({why})") from error
+
+    async def _hold(self, opened: Future[None], words: Any) -> None:
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                self._client = await stack.enter_async_context(await self._connect(stack, words))
+                self._closing = asyncio.Event()
+                opened.set_result(None)
+                await self._closing.wait()
+        except BaseException as error:
+            if not opened.done():
+                opened.set_exception(_first(error))
+            elif not isinstance(error, Exception):
+                raise
+        finally:
+            self._client = None
+
+    async def _connect(self, stack: contextlib.AsyncExitStack, words: Any) -> Client:
+        import httpx2
+        from mcp import Client, StdioServerParameters
+        from mcp.client.stdio import stdio_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        server = self.server
+        if server.command is not None:
+            environment = {key: from_environment(value, server.shown) for key, value in server.env}
+            parameters = StdioServerParameters(
+                command=os.path.expanduser(server.command), args=list(server.args), env=environment
+            )
+            return Client(stdio_client(parameters, errlog=words))
+        assert server.url is not None  # one of the two is
+        headers = {key: from_environment(value, server.shown) for key, value in server.headers}
+        http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=server.timeout))
+        return Client(streamable_http_client(server.url, http_client=http))
+
+    def _close(self) -> None:
+        task, self._task = self._task, None
+        if task is None or task.done():
+            return
+        if self._closing is not None:
+            event_loop.run(_set(self._closing))
+        else:
+            task.cancel()
+        try:
+            task.result(_CLOSING_SECONDS)
+        except BaseException as error:
+            log.debug("%s: %s", self.server.shown, _said(error))
+            task.cancel()
+        self._closing = None
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
+
+
+def _result(answer: CallToolResult) -> Result:
+    """Text content joined; else structured content as JSON; an error is no result."""
+    if answer.is_error:
+        return Result(reason="tool answered with an error")
+    texts = [block.text for block in answer.content if block.type == "text"]
+    if not texts:
+        return (
+            show(answer.structured_content)
+            if answer.content == []
+            else Result(reason="no text in the answer")
+        )
+    text = "\n".join(texts)
+    if text.lstrip()[:1] in ("{", "["):
+        with contextlib.suppress(ValueError, RecursionError):
+            return show(json.loads(text))
+    return show(text)
+
+
+def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    found = schema.get("properties")
+    if not isinstance(found, Mapping):
+        return {}
+    return {str(key): one if isinstance(one, Mapping) else {} for key, one in found.items()}
+
+
+def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """The arguments of a JSON schema; what else it asks for, the server checks."""
+    required = schema.get("required")
+    needed = set(map(str, required)) if isinstance(required, Sequence) else set()
+    # Those that must be given come first: a call without names begins with them.
+    names = sorted(_properties(schema).items(), key=lambda item: item[0] not in needed)
+    return tuple(Parameter(name, TypeAdapter(_type(one)), name in needed) for name, one in names)
+
+
+def _type(schema: Mapping[str, Any]) -> Any:
+    """A Python type for the simple part of a JSON schema; anything for the rest."""
+    kinds = schema.get("type")
+    choices = schema.get("anyOf")
+    if isinstance(kinds, str) and kinds in _TYPES:
+        return _TYPES[kinds]
+    found: list[Any] = [_TYPES.get(str(one), Any) for one in kinds] if isinstance(kinds, list) else []
+    if isinstance(choices, list):
+        found = [_type(one) if isinstance(one, Mapping) else Any for one in choices]
+    made: Any = found[0] if found else Any
+    for one in found[1:]:
+        made = made | one if Any not in (made, one) else Any
+    return made
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+
+
+def _said(error: BaseException) -> str:
+    first = _first(error)
+    words = " ".join(str(first).split())[:200]
+    return f"{type(first).__name__}: {words}" if words else type(first).__name__
