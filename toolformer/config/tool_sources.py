@@ -6,6 +6,7 @@ tools in use are loaded; what their authors say of them becomes a few-shot promp
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -44,6 +45,8 @@ class Source:
     """url: headers of every request; $NAME as above."""
     timeout: float = 30.0
     """MCP: seconds that an answer may take."""
+    start_timeout: float = 60.0
+    """MCP: seconds until the server must have answered for the first time, and listed its tools."""
     only: list[str] | None = None
     """The tools to take, by name; null is all."""
     prefix: str = ""
@@ -96,8 +99,9 @@ def _read(given: Any) -> Source:
     assert isinstance(source, Source)
     if sum(one is not None for one in (source.python, source.command, source.url)) != 1:
         raise UserError("name exactly one of python, command and url")
-    if source.timeout <= 0:
-        raise UserError(f"timeout is {source.timeout}; it must be more than 0 seconds")
+    for key in ("timeout", "start_timeout"):
+        if not 0 < getattr(source, key) < math.inf:
+            raise UserError(f"{key} is {getattr(source, key)}; it must be more than 0 seconds")
     if re.search(r"\W", source.prefix, re.ASCII):
         raise UserError(f"prefix is {source.prefix!r}; write letters, digits and underscores")
     return source
@@ -115,13 +119,14 @@ def _offered(source: Source) -> dict[str, dict[str, Any]]:
         }
     from toolformer.tools.mcp_tools import McpServer, versions
 
-    server = {
+    server: dict[str, Any] = {
         "command": source.command,
         "args": source.args,
         "env": source.env,
         "url": source.url,
         "headers": source.headers,
         "timeout": source.timeout,
+        "start_timeout": source.start_timeout,
     }
     return {
         name: {"_target_": MCP, "tool": name, "version": version, **server}

@@ -9,6 +9,7 @@ hostile input costs no time. This module knows no tool, and runs nothing.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'', re.DOTALL)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?(?=[\s,)\]}]|$)")
 _WORD = re.compile(r"[A-Za-z]+(?=[\s,)\]}]|$)", re.ASCII)
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
-_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "\\": "\\", "/": "/"}
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "\\": "\\"}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -159,7 +160,7 @@ class _Reader:
         self._blanks()
         if string := _STRING.match(self.text, self.position):
             self.position = string.end()
-            return _unescape(string[1] if string[1] is not None else string[2])
+            return _text(string)
         if number := _NUMBER.match(self.text, self.position):
             self.position = number.end()
             return _number(number[0])
@@ -228,6 +229,11 @@ def _number(text: str) -> int | float:
     return value
 
 
-def _unescape(text: str) -> str:
-    # As in calls: a backslash before another character means itself.
-    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[0]), text, flags=re.DOTALL)
+def _text(string: re.Match[str]) -> str:
+    """A quoted string's content: as JSON where it is JSON, else with the escapes of calls."""
+    try:
+        return str(json.loads(string[0], strict=False))
+    except ValueError:
+        inner = string[1] if string[1] is not None else string[2]
+        # A backslash before another character means itself.
+        return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[0]), inner, flags=re.DOTALL)

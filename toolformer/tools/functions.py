@@ -252,7 +252,7 @@ def _instance(module: ModuleType, place: str, name: str, valves: str) -> Any:
     if not inspect.isclass(owner):
         return owner
     try:
-        made = owner()
+        made: Any = owner()
         values = json.loads(valves)
         kind = getattr(owner, "Valves", None)
         if inspect.isclass(kind) and values:

@@ -1,7 +1,7 @@
 """Tools of an MCP server, over standard input and output or HTTP, through the official client library.
 
 A server is started or connected to once a process, and again when it has ended or hung. Whatever it does, a call costs
-`timeout` seconds at most, and gets a result or a reason. Secrets are named (`$NAME`) and never stand in a configuration.
+`timeout` seconds at most (`start_timeout` more where the server must be started), and gets a result or a reason. Secrets are named (`$NAME`) and never stand in a configuration.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class McpServer:
     headers: tuple[tuple[str, str], ...]
     timeout: float
     """Seconds that an answer may take."""
+    start_timeout: float
+    """Seconds until it must have answered for the first time, and listed its tools."""
 
     @classmethod
     def of(
@@ -79,6 +81,7 @@ class McpServer:
         url: str | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = 30.0,
+        start_timeout: float = 60.0,
     ) -> McpServer:
         """From configuration.
 
@@ -90,7 +93,7 @@ class McpServer:
         if command is not None and shutil.which(os.path.expanduser(command)) is None:
             raise UserError(f"there is no command {command!r}; install it, or give its whole path")
         pairs = [tuple(sorted((one or {}).items())) for one in (env, headers)]
-        return cls(command, tuple(args), pairs[0], url, pairs[1], float(timeout))
+        return cls(command, tuple(args), pairs[0], url, pairs[1], float(timeout), float(start_timeout))
 
     @property
     def shown(self) -> str:
@@ -189,7 +192,7 @@ class Connection:
             if self._listed is None:
                 self._open()
                 try:
-                    self._listed = event_loop.run(asyncio.wait_for(self._list(), self.server.timeout))
+                    self._listed = event_loop.run(asyncio.wait_for(self._list(), self.server.start_timeout))
                 except Exception as error:
                     self._close()
                     raise UserError(f"{self.server.shown} did not list its tools ({_said(error)})") from error
@@ -278,7 +281,7 @@ class Connection:
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as words:
             self._task = event_loop.start(self._hold(opened, words))
             try:
-                opened.result(self.server.timeout)
+                opened.result(self.server.start_timeout)
             except Exception as error:
                 self._close()
                 words.seek(0)
