@@ -42,6 +42,8 @@ SLOW = (
     "test_trainer.py",
     "test_options.py",
     "test_distributed.py",
+    "test_mcp_tools.py",
+    "test_tools_page.py",
     "reporting/",
 )
 """Tests that start processes, stores or whole pipelines: run after the fast ones, as `-m slow`."""

@@ -167,8 +167,13 @@ def connection(server: McpServer) -> Connection:
 @cache
 def _connection(server: McpServer, process: int) -> Connection:
     made = Connection(server)
+    OPEN.append(made)
     atexit.register(made.close)
     return made
+
+
+OPEN: list[Connection] = []
+"""Every connection of this process, whatever became of it."""
 
 
 class Connection:
@@ -370,7 +375,7 @@ def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
     """The arguments of a JSON schema; what else it asks for, the server checks."""
     required = schema.get("required")
-    needed = set(map(str, required)) if isinstance(required, Sequence) else set()
+    needed = set(map(str, required)) if isinstance(required, list) else set()
     # Those that must be given come first: a call without names begins with them.
     names = sorted(_properties(schema).items(), key=lambda item: item[0] not in needed)
     return tuple(Parameter(name, TypeAdapter(_type(one)), name in needed) for name, one in names)
