@@ -28,7 +28,13 @@ PATIENCE = 300.0  # seconds until a test gives up on a server's start
 
 
 def stdio(*words: str, **more: Any) -> dict[str, Any]:
-    return {"command": sys.executable, "args": [SERVER, *words], "start_timeout": PATIENCE, "timeout": PATIENCE, **more}
+    return {
+        "command": sys.executable,
+        "args": [SERVER, *words],
+        "start_timeout": PATIENCE,
+        "timeout": PATIENCE,
+        **more,
+    }
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -62,7 +68,14 @@ def answers(tool: Tool, *inputs: str) -> list[str | None]:
 
 
 def check_all(server: dict[str, Any]) -> None:
-    assert set(versions(McpServer.of(**server))) == {"add", "get-weather", "refuse", "fragile", "slow", "secret"}
+    assert set(versions(McpServer.of(**server))) == {
+        "add",
+        "get-weather",
+        "refuse",
+        "fragile",
+        "slow",
+        "secret",
+    }
     add = McpTool("add", **server)
     assert isinstance(add, Tool) and add.description.summary == "Add two numbers"
     assert answers(add, "1, 2", "4", "b=3, a=1", "one") == [
@@ -101,18 +114,26 @@ def test_a_server_that_hangs_costs_a_timeout() -> None:
     tool = McpTool("slow", **stdio(timeout=5.0))
     assert answers(tool, "13") == ["timeout"]
     assert connection(tool.server)._task is None, "it is not asked again as it is"
-    tool.run(["1"], [])
 
 
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        ({"command": sys.executable, "args": [SERVER, "stdio", "dies"]}, "its last words: no key for the weather"),
-        ({"command": sys.executable, "args": [SERVER, "stdio", "hangs"], "start_timeout": 1.0}, "(TimeoutError"),
+        (
+            {"command": sys.executable, "args": [SERVER, "stdio", "dies"]},
+            "its last words: no key for the weather",
+        ),
+        (
+            {"command": sys.executable, "args": [SERVER, "stdio", "hangs"], "start_timeout": 1.0},
+            "(TimeoutError",
+        ),
         ({"command": sys.executable, "args": ["-c", "print('hello')"]}, "does not answer ("),
         ({"url": "http://127.0.0.1:9/mcp"}, "the MCP server http://127.0.0.1:9/mcp does not answer ("),
         ({"command": "no-such-program-here"}, "there is no command 'no-such-program-here'"),
-        ({"command": sys.executable, "env": {"KEY": "$NO_SUCH_VARIABLE"}}, "variable NO_SUCH_VARIABLE is not set"),
+        (
+            {"command": sys.executable, "env": {"KEY": "$NO_SUCH_VARIABLE"}},
+            "variable NO_SUCH_VARIABLE is not set",
+        ),
     ],
 )
 def test_a_server_that_does_not_start_is_named_in_a_line(server: dict[str, Any], words: str) -> None:
@@ -136,7 +157,9 @@ def test_secrets_are_named_and_never_stand_in_configuration(
     assert {"get_weather", "slow"} <= set(config.tool), "names are made to fit calls"
 
 
-def test_from_the_command_line(http: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_from_the_command_line(
+    http: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path))
     assert main(["tool", "get_weather", '"Oslo", days=(1, 2)', f"tool_sources=[{http}]"]) == 0
     assert capsys.readouterr().out == '{"city": "Oslo", "days": (1, 2), "sky": "blue\\n(so far) → grey"}\n'
