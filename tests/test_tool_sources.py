@@ -184,6 +184,7 @@ def test_bad_input_is_one_line_before_a_model_loads(
         ({"python": "tools.py", "timeout": "soon"}, None, "'soon'"),
         ({"python": "tools.py", "timeout": 0}, None, "timeout is 0.0; it must be more than 0 seconds"),
         ({"python": "tools.py", "prefix": "a b"}, None, "prefix is 'a b'"),
+        ("http://me:hunter2@127.0.0.1:9/mcp", None, "tool_sources[0]: url holds a name and a password"),
         (7, None, "it is neither a text nor a mapping"),
         ({"command": "no-such-program-here"}, None, "there is no command 'no-such-program-here'"),
     ],

@@ -19,9 +19,10 @@ from toolformer import build
 from toolformer.cli import main
 from toolformer.config import compose, validate
 from toolformer.errors import UserError
-from toolformer.tools import mcp_tools
+from toolformer.tools import mcp_connection, mcp_tools
 from toolformer.tools.base import Tool
-from toolformer.tools.mcp_tools import McpServer, McpTool, connection, versions
+from toolformer.tools.mcp_connection import McpServer, connection
+from toolformer.tools.mcp_tools import McpTool, versions
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 PATIENCE = 300.0  # seconds until a test gives up on a server's start
@@ -40,7 +41,7 @@ def stdio(*words: str, **more: Any) -> dict[str, Any]:
 @pytest.fixture(autouse=True, scope="module")
 def no_server_is_left() -> Iterator[None]:
     yield
-    for made in list(mcp_tools.OPEN):
+    for made in mcp_connection.OPEN:
         made.close()
 
 
@@ -111,7 +112,7 @@ def test_a_server_that_dies_costs_the_call_that_killed_it() -> None:
 
 
 def test_a_server_that_hangs_costs_a_timeout() -> None:
-    tool = McpTool("slow", **stdio(timeout=5.0))
+    tool = McpTool("slow", **stdio(timeout=2.0))
     assert answers(tool, "13") == ["timeout"]
     assert connection(tool.server)._task is None, "it is not asked again as it is"
 

@@ -99,6 +99,10 @@ def _read(given: Any) -> Source:
     assert isinstance(source, Source)
     if sum(one is not None for one in (source.python, source.command, source.url)) != 1:
         raise UserError("name exactly one of python, command and url")
+    if source.url is not None and re.search(r"//[^/]*@", source.url):
+        raise UserError(
+            "url holds a name and a password; give them by headers, with $NAME for an environment variable"
+        )
     for key in ("timeout", "start_timeout"):
         if not 0 < getattr(source, key) < math.inf:
             raise UserError(f"{key} is {getattr(source, key)}; it must be more than 0 seconds")
@@ -117,7 +121,8 @@ def _offered(source: Source) -> dict[str, dict[str, Any]]:
             name: {"_target_": FUNCTION, "function": place, **valves}
             for name, place in tools_of(source.python).items()
         }
-    from toolformer.tools.mcp_tools import McpServer, versions
+    from toolformer.tools.mcp_connection import McpServer
+    from toolformer.tools.mcp_tools import versions
 
     server: dict[str, Any] = {
         "command": source.command,
