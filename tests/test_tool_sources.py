@@ -142,7 +142,7 @@ def test_what_decides_an_answer_is_in_the_identity(place: Path) -> None:
     [
         (["dragon_fire", "343"], 0, "dragon fire 117649\n", ""),
         (["shout", '"hey", "2"'], 0, '{"said": "HEY HEY"}\n', ""),
-        (["dragon_fire", ""], 1, "\n", "toolformer: dragon_fire gave no result: argument value is missing\n"),
+        (["dragon_fire"], 1, "\n", "toolformer: dragon_fire gave no result: argument value is missing\n"),
     ],
 )
 def test_a_tool_of_ones_own_by_hand(

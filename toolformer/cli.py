@@ -282,6 +282,9 @@ def _tool(arguments: list[str]) -> int:
         "overrides", nargs="*", help="configuration, for example tool.search.implementation.max_words=50"
     )
     options = parser.parse_intermixed_args(arguments)
+    if options.input.startswith("tool_sources="):
+        # A tool that takes no input leaves its place to what comes next.
+        options.input, options.overrides = "", [options.input, *options.overrides]
     from toolformer.config import compose, validate
 
     config = validate(compose("evaluate", [f"tools=[{options.name}]", *options.overrides]))
