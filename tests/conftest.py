@@ -46,6 +46,8 @@ SLOW = (
     "test_trainer.py",
     "test_options.py",
     "test_distributed.py",
+    "test_mcp_tools.py",
+    "test_tools_page.py",
     "reporting/",
     "test_nllb_ctranslate2.py",
 )

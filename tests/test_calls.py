@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -19,7 +21,10 @@ from toolformer.calls import (
 )
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
-inputs = st.text(max_size=40) | st.text(alphabet='ab ()[]"\\->,\n\r\té北', max_size=20)
+arguments = st.lists(
+    st.text(alphabet='a,()]"\\ ', max_size=5).map(json.dumps) | st.just("b=1"), max_size=3
+).map(", ".join)
+inputs = st.text(max_size=40) | st.text(alphabet='ab ()[]"\\->,\n\r\té北', max_size=20) | arguments
 results = st.none() | inputs.map(clean_result)
 calls = st.builds(ApiCall, names, inputs, results, st.booleans())
 plain_texts = st.text(alphabet="ab c.,()\n\"'é北", max_size=60)
@@ -41,6 +46,13 @@ plain_texts = st.text(alphabet="ab c.,()\n\"'é北", max_size=60)
         (ApiCall("Calculator", "(1 + (2 * 3)) / 4", "1.75"), " [Calculator((1 + (2 * 3)) / 4) -> 1.75]"),
         (ApiCall("MT", "C:\\temp\\new", None), " [MT(C:\\temp\\new)]"),
         (ApiCall("MT", "one\ntwo", None), ' [MT("one\\ntwo")]'),
+        (
+            ApiCall("Weather", '"Seoul", "today"', '{"sky": "blue"}'),
+            ' [Weather("Seoul", "today") -> {"sky": "blue"}]',
+        ),
+        (ApiCall("Weather", '"a (b", day="c)"'), ' [Weather("a (b", day="c)")]'),
+        (ApiCall("Weather", '"a [b]", "c"'), ' [Weather("\\"a [b]\\", \\"c\\"")]'),
+        (ApiCall("Weather", 'days=(1, 2), city="x"'), ' [Weather(days=(1, 2), city="x")]'),
     ],
 )
 def test_the_forms_of_the_paper(call: ApiCall, text: str) -> None:
@@ -118,7 +130,20 @@ def test_an_unclean_result_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[", "[QA]", "[QA(]", '[QA("a)]', "[QA(a)", "[QA(a) -> b", "[1(a)]", "[QA(a)] x", "[QA(a [b])]"],
+    [
+        '[QA("a" b)]',
+        '[QA("a", b]',
+        "",
+        "[",
+        "[QA]",
+        "[QA(]",
+        '[QA("a)]',
+        "[QA(a)",
+        "[QA(a) -> b",
+        "[1(a)]",
+        "[QA(a)] x",
+        "[QA(a [b])]",
+    ],
 )
 def test_what_is_no_call_is_refused(text: str) -> None:
     with pytest.raises(CallSyntaxError):

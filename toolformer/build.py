@@ -22,8 +22,10 @@ from toolformer import assets
 from toolformer.config import Config, CorpusConfig, ToolConfig, TrackingConfig, fingerprint
 from toolformer.documents import Document, Fields, FileCorpus, HubCorpus, demo_corpus
 from toolformer.errors import UserError
+from toolformer.tools import prompt_sets
 from toolformer.tools.base import Tool
 from toolformer.tools.cache import ResultCache
+from toolformer.tools.prompts import Prompt
 from toolformer.tools.runtime import Limits, ToolRuntime
 
 if TYPE_CHECKING:
@@ -210,17 +212,18 @@ def _check_files(place: str, arguments: Mapping[str, Any]) -> None:
 
 
 def tool_settings(config: Config, key: str) -> ToolSettings:
-    """How calls of a tool are proposed and kept."""
+    """How calls of a tool are proposed and kept.
+
+    Raises:
+        UserError: it has no few-shot prompt, or one that shows no calls of it.
+    """
     from toolformer.annotation.candidates import ToolSettings
-    from toolformer.tools.prompts import PROMPTS
 
     tool = config.tool[key]
-    if tool.prompt not in PROMPTS:
-        raise UserError(f"tool.{key}.prompt is {tool.prompt!r}; known prompts are {', '.join(PROMPTS)}")
     return ToolSettings(
         key=key,
         name=tool.name,
-        prompt=PROMPTS[tool.prompt],
+        prompt=_prompt(config, key),
         start_threshold=tool.start_threshold,
         max_positions=tool.max_positions,
         samples=tool.samples,
@@ -233,8 +236,37 @@ def tool_settings(config: Config, key: str) -> ToolSettings:
     )
 
 
+def _prompt(config: Config, key: str) -> Prompt:
+    """The tool's own prompt if it is given one, else the one of the set."""
+    tool = config.tool[key]
+    place = prompt_sets.place(config.prompts, tool.prompt or key)
+    prompt: Prompt | None
+    if tool.instruction is not None or tool.demonstrations:
+        place = f"tool.{key}.demonstrations"
+        prompt = Prompt(
+            tool.instruction or "", tuple((one.text, one.annotated) for one in tool.demonstrations)
+        )
+        if not tool.demonstrations:
+            raise UserError(
+                f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..., or {place}"
+            )
+    else:
+        prompt = prompt_sets.find(config.prompts, tool.prompt or key)
+    if prompt is None:
+        raise UserError(
+            f"tool.{key}.prompt: there is no {place}; add it, give tool.{key}.instruction and demonstrations, or leave "
+            "the tool out"
+        )
+    if reason := prompt_sets.check(prompt, tool.name):
+        raise UserError(f"{place}: {reason}")
+    return prompt
+
+
 def tool_identity(tool: ToolConfig) -> dict[str, Any]:
-    """What tells one tool from another: its configuration, and the files that it names by size and time of change."""
+    """What tells one tool from another: its configuration, and the files that it names by size and time of change.
+
+    The file of a Python function counts by its content.
+    """
     # How its calls are handed to it decides no answer of a tool that keeps its promise.
     configured = {k: v for k, v in asdict(tool).items() if k not in ("cache", "workers", "batch_size")}
     return {**configured, "files": _files(configured)}
@@ -242,6 +274,8 @@ def tool_identity(tool: ToolConfig) -> dict[str, Any]:
 
 def _files(configured: Any) -> list[Any]:
     """The files and model folders that a configuration names, as they are now."""
+    from toolformer.tools.functions import source_file
+
     files: list[Any] = []
 
     def look(value: Any) -> None:
@@ -257,6 +291,9 @@ def _files(configured: Any) -> list[Any]:
                 files.append((one, stat.st_size, stat.st_mtime_ns))
             elif isinstance(one, str) and key == "model" and Path(one).expanduser().is_dir():
                 files.append(model_identity(one))
+            if key == "function" and isinstance(one, str) and (source := source_file(one)) is not None:
+                content = source.read_bytes()
+                files.append((one, len(content), hashlib.sha256(content).hexdigest()))
             look(one)
 
     look(configured)

@@ -31,6 +31,7 @@ _ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _QUOTED_OPENING = re.compile(rf'[ \t]*{NAME}[ \t]*\([ \t]*"')
 _QUOTED_REST = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
+_QUOTED_FIRST = re.compile(r'"(?:[^"\\]|\\.)*"[ \t]*,', re.DOTALL)
 _BLANKS = " \t"
 # What str.splitlines calls a line end; none may stand in a result or in an unquoted input.
 _LINE_BREAK = re.compile(r"[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
@@ -181,7 +182,7 @@ def _parse_at(text: str, start: int) -> tuple[ApiCall, int]:
     if not text.startswith("(", position):
         raise CallSyntaxError(f'no "(" after {name.group()!r}')
     body = _skip_blanks(text, position + 1)
-    quoted = text.startswith('"', body)
+    quoted = text.startswith('"', body) and not _several(text, body)
     value, position = _read_quoted(text, body) if quoted else _read_plain(text, body)
     position = _skip_blanks(text, position)
     result: str | None = None
@@ -247,7 +248,9 @@ def _read_plain(text: str, start: int) -> tuple[str, int]:
 
 def _is_plain(value: str) -> bool:
     """Whether an input reads back the same without quotes."""
-    if value != value.strip(_BLANKS) or value.startswith('"') or ARROW in value:
+    if value != value.strip(_BLANKS) or ARROW in value:
+        return False
+    if value.startswith('"') and not _several(value):
         return False
     depth = 0
     for character in value:
@@ -257,6 +260,11 @@ def _is_plain(value: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
+
+
+def _several(text: str, start: int = 0) -> bool:
+    """Whether a quoted argument with others behind it begins at `start`."""
+    return bool(_QUOTED_FIRST.match(text, start))
 
 
 def _quote(value: str) -> str:

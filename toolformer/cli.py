@@ -284,12 +284,15 @@ def _assets(arguments: list[str]) -> int:
 
 def _tool(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("toolformer tool", description=COMMANDS["tool"])
-    parser.add_argument("name", help="calculator, calendar, search, qa or translation")
+    parser.add_argument("name", help="calculator, calendar, search, qa, translation, or one of tool_sources")
     parser.add_argument("input", nargs="?", default="", help="the call's input")
     parser.add_argument(
         "overrides", nargs="*", help="configuration, for example tool.search.implementation.max_words=50"
     )
     options = parser.parse_intermixed_args(arguments)
+    if options.input.startswith("tool_sources="):
+        # A tool that takes no input leaves its place to what comes next.
+        options.input, options.overrides = "", [options.input, *options.overrides]
     from toolformer.config import compose, validate
 
     config = validate(compose("evaluate", [f"tools=[{options.name}]", *options.overrides]))

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from toolformer import credentials
 from toolformer.config.schema import SYSTEMS, Config, CorpusConfig, EndpointConfig, EngineConfig
 from toolformer.errors import UserError
+from toolformer.tools import prompt_sets
 
 
 def validate(config: DictConfig) -> Config:
@@ -25,13 +26,18 @@ def validate(config: DictConfig) -> Config:
     repeated = next((key for key in config.tools if list(config.tools).count(key) > 1), None)
     if repeated:
         raise UserError(f"tools: {repeated} is named twice; name each tool once")
-    unknown = sorted(set(config.tools) - set(config.tool))
-    if unknown:
-        raise UserError(
-            f"tools: there is no tool {unknown[0]!r}; known are {', '.join(sorted(config.tool))}{near(unknown[0], config.tool)}"
-        )
     made = OmegaConf.to_object(config)
     assert isinstance(made, Config)
+    prompt_sets.check_set(made.prompts)
+    if made.tool_sources:
+        from toolformer.config.tool_sources import add_tools
+
+        add_tools(made)
+    unknown = sorted(set(made.tools) - {key for key, tool in made.tool.items() if tool.implementation})
+    if unknown:
+        raise UserError(
+            f"tools: there is no tool {unknown[0]!r}; known are {', '.join(sorted(made.tool))}{near(unknown[0], made.tool)}"
+        )
     one_of("system", made.system, SYSTEMS)
     one_of("data", made.data, ("augmented", "plain"))
     one_of("lm.dtype", made.lm.dtype, ("auto", "float32", "bfloat16", "float16"))
@@ -52,9 +58,9 @@ def validate(config: DictConfig) -> Config:
             raise UserError(
                 f"tool.{key}.filter_threshold is {tool.filter_threshold}; it must be a number (nats)"
             )
-        if not re.fullmatch(r"[A-Za-z_]\w*", tool.name):
+        if not re.fullmatch(r"[A-Za-z_]\w*", tool.name, re.ASCII):
             raise UserError(
-                f"tool.{key}.name is {tool.name!r}; a name has letters, digits and underscores only"
+                f"tool.{key}.name is {tool.name!r}; a name has letters (a-z), digits and underscores only"
             )
         if not 0 <= tool.start_threshold < 1:
             raise UserError(

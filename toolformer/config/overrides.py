@@ -28,10 +28,9 @@ def compose(stage: str, overrides: Sequence[str]) -> DictConfig:
         UserError: an unknown key, a wrong type or a broken override, in one line.
     """
     register()
-    for override in overrides:
-        key, _, name = override.partition("=")
-        if key.lstrip("+") == "experiment":
-            _check_experiment(name)
+    given = dict(override.lstrip("+").partition("=")[::2] for override in overrides)
+    if "experiment" in given:
+        _check_experiment(given["experiment"], given.get("hydra.searchpath", ""))
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
@@ -46,6 +45,13 @@ def compose(stage: str, overrides: Sequence[str]) -> DictConfig:
 
 
 def _unknown_key(stage: str, key: str) -> str:
+    if tool := re.match(r"tool\.(\w+)\.", key):
+        known = sorted(path.stem for path in (CONF / "tool").glob("*.yaml"))
+        if tool[1] not in known:
+            return (
+                f"there is no tool {tool[1]!r}{near(tool[1], known)} to set {key} of; for one of your own put "
+                f"+tool@tool.{tool[1]}=user before"
+            )
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         known = _keys(hydra_compose(stage))
     return f"there is no key {key!r}{near(key, known)}; see toolformer {stage} --help"
@@ -62,9 +68,12 @@ def _keys(config: DictConfig, above: str = "") -> list[str]:
     return found
 
 
-def _check_experiment(name: str) -> None:
+def _check_experiment(name: str, searchpath: str) -> None:
     """Hydra takes an experiment that is not there for none, since base.yaml has none."""
-    known = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+    own = [
+        Path(one.strip(" '\"").removeprefix("file://")) for one in searchpath.strip("[] ").split(",") if one
+    ]
+    known = sorted(path.stem for folder in (CONF, *own) for path in (folder / "experiment").glob("*.yaml"))
     for one in name.split(","):
         if one not in ("", "null"):
             one_of("experiment", one.strip(), known)

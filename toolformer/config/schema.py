@@ -65,17 +65,34 @@ class CorpusConfig:
 
 
 @dataclass
+class DemonstrationConfig:
+    """An example of a few-shot prompt."""
+
+    text: str = MISSING
+    """A text, in one line."""
+    annotated: str = MISSING
+    """The same text with calls where they help, without results."""
+
+
+@dataclass
 class ToolConfig:
     """One tool, and how its calls are proposed and kept (paper, section 2 and appendix A)."""
 
-    name: str = MISSING
-    """Its name in a call."""
+    name: str = ""
+    """Its name in a call; for a tool of tool_sources, nothing is the name that it has there."""
     implementation: dict[str, Any] = field(default_factory=dict)
     """What answers its calls: a class and its arguments (`_target_`)."""
     inference: dict[str, Any] = field(default_factory=dict)
     """Arguments that differ at inference (a larger model, the clock)."""
-    prompt: str = MISSING
-    """Key of its few-shot prompt."""
+    prompt: str | None = None
+    """Its few-shot prompt in the set `prompts`; null is its key."""
+    instruction: str | None = None
+    """With demonstrations: a few-shot prompt of its own instead, whose first line this is."""
+    demonstrations: list[DemonstrationConfig] = field(default_factory=list)
+    """... and whose examples these are."""
+    example: str | None = None
+    """A call with its result, such as `square(3) -> 9`: from it and the docstring the prompt of a tool of
+    tool_sources is drafted; null takes the docstring's examples."""
     selector: str = "any"
     """Which texts are tried: any, calculator, calendar or translation."""
     start_threshold: float = 0.05
@@ -291,6 +308,11 @@ class Config:
     """Tools in use."""
     tool: dict[str, ToolConfig] = field(default_factory=dict)
     """Every tool that is known, by key."""
+    tool_sources: list[Any] = field(default_factory=list)
+    """Where further tools come from: Python files and functions, MCP servers; a text or a mapping each
+    (config/tool_sources.py has its keys)."""
+    prompts: str = "paper"
+    """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool."""
     propose: ProposeConfig = field(default_factory=ProposeConfig)
     score: ScoreConfig = field(default_factory=ScoreConfig)
     filter: FilterConfig = field(default_factory=FilterConfig)
@@ -323,6 +345,7 @@ def register() -> None:
     store.store(group="corpus", name="schema", node=CorpusConfig)
     store.store(group="heldout", name="schema", node=CorpusConfig)
     store.store(group="tool", name="schema", node=ToolConfig)
+    store.store(group="tool", name="user", node=ToolConfig)
     store.store(group="engine", name="schema", node=EngineConfig)
     store.store(group="trainer", name="schema", node=TrainerConfig)
     store.store(group="decoding", name="schema", node=DecodingConfig)

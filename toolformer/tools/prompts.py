@@ -16,15 +16,19 @@ class Prompt:
     instruction: str
     examples: tuple[tuple[str, str], ...]
     """(plain text, the same text with calls)."""
+    input_label: str = "Input:"
+    output_label: str = "Output:"
 
     def prefix(self) -> str:
         """What the prompts of all texts begin with, up to the text itself."""
-        pairs = [f"Input: {text}\nOutput: {annotated}" for text, annotated in self.examples]
-        return "\n\n".join([self.instruction, *pairs, "Input: "])
+        pairs = [
+            f"{self.input_label} {text}\n{self.output_label} {annotated}" for text, annotated in self.examples
+        ]
+        return "\n\n".join([self.instruction, *pairs, f"{self.input_label} "])
 
     def fill(self, text: str) -> str:
         """P_a(x)."""
-        return f"{self.prefix()}{text}\nOutput:"
+        return f"{self.prefix()}{text}\n{self.output_label}"
 
 
 QA = Prompt(
