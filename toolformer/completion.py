@@ -27,10 +27,10 @@ def candidates(line: str, stages: Sequence[str], commands: Sequence[str]) -> lis
     if not blank:
         return [name for name in [*stages, *commands] if name.startswith(command)]
     if command == "tool":
-        from toolformer.config import CONF
+        from toolformer.config import compose
 
-        return [path.stem for path in sorted((CONF / "tool").glob("*.yaml")) if path.stem.startswith(rest)]
-    if command not in stages and command != "demo":
+        return [key for key in sorted(compose("evaluate", []).tool) if key.startswith(rest)]
+    if command not in stages and command not in ("demo", "index"):
         return []
     from hydra._internal.core_plugins.bash_completion import BashCompletion
     from hydra._internal.hydra import Hydra

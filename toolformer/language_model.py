@@ -80,6 +80,19 @@ def check(name_or_path: str) -> None:
         raise _no_model(name_or_path, error) from error
 
 
+def load_tokenizer(name_or_path: str) -> Any:
+    """The fast tokenizer of an embedded model, a folder or a hub model.
+
+    Raises:
+        UserError: there is none, or it cannot be reached.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(locate(name_or_path), use_fast=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UserError(f"model: the tokenizer of {name_or_path} cannot be loaded: {reason}") from error
+
+
 def _no_model(name: str, error: Exception) -> UserError:
     reason = " ".join(str(error).split())[:300] or type(error).__name__
     return UserError(f"model: {name} cannot be loaded as a causal language model: {reason}")

@@ -12,7 +12,9 @@ import pytest
 from tests.tools.conftest import ARTICLES
 from toolformer.documents import Document
 from toolformer.errors import UserError
-from toolformer.tools.search import BM25, Passage, WikiSearch, articles, clean, snippet
+from toolformer.tools.retrieval.bm25 import BM25
+from toolformer.tools.retrieval.passages import Passage, articles, clean
+from toolformer.tools.search import WikiSearch, snippet
 
 ELSEWHERE = Document("d", "An unrelated text.")
 
@@ -188,7 +190,7 @@ def test_a_snippet_is_cut_after_a_word() -> None:
 
 def test_the_tool(retriever: BM25) -> None:
     inputs = ["shadow hour", "", "zzzz", "the of and", "  ", "magnetic needle"]
-    results = WikiSearch(retriever, max_words=5).run(inputs, [ELSEWHERE] * len(inputs))
+    results = WikiSearch(retriever, max_tokens=5).run(inputs, [ELSEWHERE] * len(inputs))
     assert [one.text for one in results] == [
         "Sundial > A sundial tells the hour", None, None, None, None, "Compass > A compass shows where north",
     ]  # fmt: skip
@@ -200,8 +202,8 @@ def test_the_tool(retriever: BM25) -> None:
 @pytest.mark.real
 def test_the_embedded_encyclopedia() -> None:
     retriever = BM25()
-    assert len(retriever.passages) == 10_033
-    ghana = next(passage for passage in retriever.passages if passage.title == "Ghana")
+    assert len(retriever) == 10_033
+    ghana = next(passage for passage in articles() if passage.title == "Ghana")
     (text,) = (one.text for one in WikiSearch(retriever).run(["Ghana West Africa"], [ELSEWHERE]))
     assert text is not None and text.startswith(
         "Ghana > Ghana, officially the Republic of Ghana, is a country"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from toolformer.documents import Document
 from toolformer.tools.base import Result, TextGenerator
-from toolformer.tools.search import Passage, Retriever, one_line
+from toolformer.tools.retrieval.passages import Passage, Retriever, one_line
 
 EXAMPLES = (
     (
