@@ -42,6 +42,7 @@ SLOW = (
     "test_trainer.py",
     "test_options.py",
     "test_distributed.py",
+    "tools/test_lucene.py",
     "reporting/",
 )
 """Tests that start processes, stores or whole pipelines: run after the fast ones, as `-m slow`."""
