@@ -121,7 +121,8 @@ def _check_files(place: str, arguments: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping):
             _check_files(f"{place}.{name}", value)
         elif isinstance(value, str) and (
-            name.endswith("_path") or (name == "model" and value.startswith(("/", "./", "../", "~")))
+            name.endswith("_path")
+            or (name in ("model", "tokenizer") and value.startswith(("/", "./", "../", "~")))
         ):
             if not Path(value).expanduser().exists():
                 raise UserError(f"{place}.{name}: there is no file or folder {value}; name one that is there")

@@ -81,13 +81,15 @@ def check(name_or_path: str) -> None:
 
 
 def load_tokenizer(name_or_path: str) -> Any:
-    """The fast tokenizer of an embedded model, a folder or a hub model.
+    """The fast tokenizer of an embedded model, a hub model or a folder, which may hold nothing else.
 
     Raises:
         UserError: there is none, or it cannot be reached.
     """
+    folder = Path(name_or_path).expanduser()
+    place = str(folder) if (folder / "tokenizer_config.json").is_file() else locate(name_or_path)
     try:
-        return AutoTokenizer.from_pretrained(locate(name_or_path), use_fast=True, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(place, use_fast=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise UserError(f"model: the tokenizer of {name_or_path} cannot be loaded: {reason}") from error
