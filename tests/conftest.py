@@ -48,6 +48,7 @@ SLOW = (
     "test_distributed.py",
     "test_mcp_tools.py",
     "test_tools_page.py",
+    "tools/test_lucene.py",
     "reporting/",
     "test_nllb_ctranslate2.py",
 )

@@ -72,7 +72,7 @@ def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> 
     answers = tmp_path / "answers.jsonl"
     made = get_model("toolformer").create_from_arg_string(
         f"pretrained={tiny_folder},tools=calculator+search,k=3,max_calls=2,max_call_tokens=7,max_result_tokens=9,"
-        f"min_new_tokens=1,batch_size=4,answers={answers},tool.search.implementation.max_words=5",
+        f"min_new_tokens=1,batch_size=4,answers={answers},tool.search.implementation.max_tokens=5",
         {"device": "cuda:0", "batch_size": 1, "max_batch_size": None},
     )
     assert isinstance(made, ConfiguredLM)
@@ -80,7 +80,7 @@ def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> 
     assert (decoder.k, decoder.max_calls, decoder.max_call_tokens) == (3, 2, 7)
     assert (decoder.max_result_tokens, decoder.min_new_tokens, decoder.batch_size) == (9, 1, 4)
     assert sorted(decoder.tools) == ["calculator", "search"]
-    assert decoder.tools["search"].max_words == 5  # type: ignore[attr-defined]
+    assert decoder.tools["search"].max_tokens == 5  # type: ignore[attr-defined]
     assert made.answers.path == answers
 
 
@@ -112,7 +112,7 @@ def test_answers_of_another_day_tool_or_length_are_not_used(
     same = key()
     assert key() == same
     assert key(max_result_tokens=5) != same
-    assert key(**{"tool.search.implementation.max_words": 5}) != same
+    assert key(**{"tool.search.implementation.max_tokens": 5}) != same
     today = lm_eval_command.identity.__globals__["datetime"].date
 
     class Tomorrow(today):  # type: ignore[misc, valid-type]

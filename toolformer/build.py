@@ -99,11 +99,13 @@ def _source(corpus: CorpusConfig) -> Iterable[Document]:
     if corpus.source == "demo":
         return _Anew(lambda: demo_corpus(corpus.split))
     if corpus.source == "wikipedia":
-        from toolformer.tools.search import wikipedia_documents
+        from toolformer.tools.retrieval.passages import wikipedia_documents
 
         return _Anew(wikipedia_documents)
     assert corpus.path is not None  # validated
-    fields = Fields(corpus.text_field, corpus.url_field, corpus.date_field, corpus.id_field)
+    fields = Fields(
+        corpus.text_field, corpus.url_field, corpus.date_field, corpus.id_field, title=corpus.title_field
+    )
     latest = datetime.date.fromisoformat(corpus.latest_date) if corpus.latest_date else None
     if corpus.source == "hub":
         return HubCorpus(corpus.path, corpus.subset, corpus.split, fields, corpus.strict, latest)
@@ -205,7 +207,8 @@ def _check_files(place: str, arguments: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping):
             _check_files(f"{place}.{name}", value)
         elif isinstance(value, str) and (
-            name.endswith("_path") or (name == "model" and value.startswith(("/", "./", "../", "~")))
+            name.endswith("_path")
+            or (name in ("model", "tokenizer") and value.startswith(("/", "./", "../", "~")))
         ):
             if not Path(value).expanduser().exists():
                 raise UserError(f"{place}.{name}: there is no file or folder {value}; name one that is there")
@@ -286,9 +289,13 @@ def _files(configured: Any) -> list[Any]:
             return
         for key, one in value.items():
             # By the name of the key: other files, a log for example, do not decide an answer.
-            if isinstance(one, str) and str(key).endswith("_path") and Path(one).expanduser().is_file():
-                stat = Path(one).expanduser().stat()
-                files.append((one, stat.st_size, stat.st_mtime_ns))
+            if isinstance(one, str) and str(key).endswith("_path"):
+                place = Path(one).expanduser()
+                # Of a folder, such as a search index, the files right in it.
+                for file in sorted(place.iterdir()) if place.is_dir() else [place]:
+                    if file.is_file():
+                        stat = file.stat()
+                        files.append((str(file), stat.st_size, stat.st_mtime_ns))
             elif isinstance(one, str) and key == "model" and Path(one).expanduser().is_dir():
                 files.append(model_identity(one))
             if key == "function" and isinstance(one, str) and (source := source_file(one)) is not None:
@@ -358,7 +365,6 @@ def content_hash(batch: Iterable[Document]) -> str:
     """A name for documents by everything that can change their annotation."""
     digest = hashlib.sha256()
     for document in batch:
-        digest.update(
-            json.dumps(asdict(document), sort_keys=True, default=str).encode("utf-8", "surrogatepass")
-        )
+        deciding = {key: value for key, value in asdict(document).items() if key != "title"}
+        digest.update(json.dumps(deciding, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:12]

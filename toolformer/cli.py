@@ -34,6 +34,7 @@ COMMANDS = {
     "lm_eval": "lm-eval's own command with the model toolformer and these tasks in it",
     "demo": "all four stages on the embedded defaults",
     "assets": "fetch the embedded models and data",
+    "index": "make a corpus searchable: toolformer index corpus=jsonl corpus.path=FILE index.path=DIR",
     "tool": "run one tool by hand: toolformer tool calculator '723 / 252'",
     "complete": "continue a text with calls: toolformer complete 'The answer is'",
     "ui": "open the MLflow UI on this machine",
@@ -74,6 +75,7 @@ def _command(argv: Sequence[str] | None) -> int:
             "lm_eval": _lm_eval,
             "demo": _demo,
             "assets": _assets,
+            "index": _index,
             "tool": _tool,
             "complete": _complete,
             "ui": _ui,
@@ -282,12 +284,30 @@ def _assets(arguments: list[str]) -> int:
     return 0
 
 
+def _index(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser("toolformer index", description=COMMANDS["index"])
+    parser.add_argument(
+        "overrides", nargs="*", help="configuration: corpus=..., index.path=DIR, index.backend=bm25 or lucene"
+    )
+    options = parser.parse_args(arguments)
+    from toolformer.config import compose, validate
+
+    config = validate(compose("generate", options.overrides))
+    from toolformer import build
+    from toolformer.index import index
+
+    build.apply_paths(config)
+    folder, count = index(config)
+    print(f"{folder}: {count} passages, {config.index.backend}")
+    return 0
+
+
 def _tool(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("toolformer tool", description=COMMANDS["tool"])
     parser.add_argument("name", help="calculator, calendar, search, qa, translation, or one of tool_sources")
     parser.add_argument("input", nargs="?", default="", help="the call's input")
     parser.add_argument(
-        "overrides", nargs="*", help="configuration, for example tool.search.implementation.max_words=50"
+        "overrides", nargs="*", help="configuration, for example tool.search.implementation.max_tokens=50"
     )
     options = parser.parse_intermixed_args(arguments)
     if options.input.startswith("tool_sources="):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 _SCRIPT = """_toolformer() {
@@ -28,12 +27,10 @@ def candidates(line: str, stages: Sequence[str], commands: Sequence[str]) -> lis
     if not blank:
         return [name for name in [*stages, *commands] if name.startswith(command)]
     if command == "tool":
-        from toolformer.config import CONF
+        from toolformer.config import compose
 
-        # Not every file of conf/tool is a tool: some are another way to do one.
-        base = (CONF / "base.yaml").read_text(encoding="utf-8")
-        return [key for key in sorted(re.findall(r"tool@tool\.(\w+):", base)) if key.startswith(rest)]
-    if command not in stages and command != "demo":
+        return [key for key in sorted(compose("evaluate", []).tool) if key.startswith(rest)]
+    if command not in stages and command not in ("demo", "index"):
         return []
     from hydra._internal.core_plugins.bash_completion import BashCompletion
     from hydra._internal.hydra import Hydra

@@ -80,6 +80,21 @@ def check(name_or_path: str) -> None:
         raise _no_model(name_or_path, error) from error
 
 
+def load_tokenizer(name_or_path: str) -> Any:
+    """The fast tokenizer of an embedded model, a hub model or a folder, which may hold nothing else.
+
+    Raises:
+        UserError: there is none, or it cannot be reached.
+    """
+    folder = Path(name_or_path).expanduser()
+    place = str(folder) if (folder / "tokenizer_config.json").is_file() else locate(name_or_path)
+    try:
+        return AutoTokenizer.from_pretrained(place, use_fast=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UserError(f"model: the tokenizer of {name_or_path} cannot be loaded: {reason}") from error
+
+
 def _no_model(name: str, error: Exception) -> UserError:
     reason = " ".join(str(error).split())[:300] or type(error).__name__
     return UserError(f"model: {name} cannot be loaded as a causal language model: {reason}")

@@ -1,4 +1,4 @@
-"""A language model for a tool to write with, loaded when its first text is asked for."""
+"""A language model for a tool to write with, causal or encoder-decoder, loaded when its first text is asked for."""
 
 from __future__ import annotations
 
@@ -9,23 +9,35 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolformer.language_model import LanguageModel
+    from toolformer.seq2seq import Seq2SeqModel
 
 
 @functools.lru_cache(maxsize=4)
 def load(model: str, dtype: str, device: str) -> LanguageModel:
-    """A loaded model; tools that ask with the same words share it."""
+    """A loaded causal model; tools that ask with the same words share it."""
     from toolformer.language_model import LanguageModel
 
     return LanguageModel.from_pretrained(model, dtype, device)
 
 
+@functools.lru_cache(maxsize=4)
+def load_seq2seq(model: str, dtype: str, device: str) -> Seq2SeqModel:
+    """A loaded encoder-decoder model, shared likewise."""
+    from toolformer.seq2seq import Seq2SeqModel
+
+    return Seq2SeqModel.from_pretrained(model, dtype, device)
+
+
 @dataclass(frozen=True)
 class ModelGenerator:
-    """Greedy continuations of a causal LM (a `TextGenerator`)."""
+    """Greedy texts of any model of the hub or in a folder (a `TextGenerator`): what it is, its configuration tells."""
 
     model: str = "smollm2"
     dtype: str = "auto"
     device: str = "auto"
 
     def __call__(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
-        return load(self.model, self.dtype, self.device).generate(prompts, max_new_tokens, stop)
+        from toolformer.seq2seq import is_encoder_decoder
+
+        loader = load_seq2seq if is_encoder_decoder(self.model) else load
+        return loader(self.model, self.dtype, self.device).generate(prompts, max_new_tokens, stop)

@@ -24,7 +24,7 @@ from toolformer.annotation.numbers import TOKEN
 from toolformer.annotation.select import CHUNK
 from toolformer.errors import UserError
 from toolformer.language_id import LanguageIdentifier
-from toolformer.tools.search import wikipedia_documents
+from toolformer.tools.retrieval.passages import wikipedia_documents
 
 BLOCK = 500
 """Chunks that are timed together: each block's best round counts."""

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import bm25s
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.tools.conftest import ARTICLES
 from toolformer.documents import Document
 from toolformer.errors import UserError
-from toolformer.tools.search import BM25, Passage, WikiSearch, articles, clean, snippet
+from toolformer.tools.retrieval.bm25 import BM25
+from toolformer.tools.retrieval.passages import Passage, articles, clean
+from toolformer.tools.search import WikiSearch, model_ends, snippet, word_ends
 
 ELSEWHERE = Document("d", "An unrelated text.")
 
@@ -183,12 +187,36 @@ def test_articles_come_clean(articles_file: Path) -> None:
 def test_a_snippet_is_cut_after_a_word() -> None:
     passage = Passage("x", "Title", "one two three four")
     assert snippet(passage, 2) == "Title > one two"
-    assert snippet(passage, 9) == "Title > one two three four"
+    assert snippet(passage, 4) == snippet(passage, 9) == "Title > one two three four"
+
+
+def test_words_and_signs_are_tokens() -> None:
+    passage = Passage("x", "Title", "It's 3.5 km, or so")
+    assert [snippet(passage, n).removeprefix("Title > ") for n in range(1, 11)] == [
+        "", "", "It's", "It's", "It's", "It's 3.5", "It's 3.5", "It's 3.5 km,", "It's 3.5 km, or", "It's 3.5 km, or so",
+    ]  # fmt: skip
+
+
+@given(st.text(max_size=80), st.integers(0, 12))
+def test_a_snippet_is_whole_words_from_the_beginning(text: str, tokens: int) -> None:
+    text = clean(text)
+    shown = snippet(Passage("x", "T", text), tokens).removeprefix("T > ")
+    assert text.startswith(shown) and text.split()[: len(shown.split())] == shown.split()
+    assert len(word_ends(shown)) <= tokens
+
+
+def test_the_tokens_may_be_a_models_own(tiny_folder: Path) -> None:
+    ends = model_ends(str(tiny_folder))
+    text = "The population is 658,893 people, and lighthouses warn ships"
+    counts = [len(ends(snippet(Passage("x", "T", text), n, ends).removeprefix("T > "))) for n in range(30)]
+    assert all(count <= n for n, count in enumerate(counts)) and max(counts) > 9
+    with pytest.raises(UserError, match="no config.json"):
+        model_ends(str(tiny_folder.parent))
 
 
 def test_the_tool(retriever: BM25) -> None:
     inputs = ["shadow hour", "", "zzzz", "the of and", "  ", "magnetic needle"]
-    results = WikiSearch(retriever, max_words=5).run(inputs, [ELSEWHERE] * len(inputs))
+    results = WikiSearch(retriever, max_tokens=5).run(inputs, [ELSEWHERE] * len(inputs))
     assert [one.text for one in results] == [
         "Sundial > A sundial tells the hour", None, None, None, None, "Compass > A compass shows where north",
     ]  # fmt: skip
@@ -200,8 +228,8 @@ def test_the_tool(retriever: BM25) -> None:
 @pytest.mark.real
 def test_the_embedded_encyclopedia() -> None:
     retriever = BM25()
-    assert len(retriever.passages) == 10_033
-    ghana = next(passage for passage in retriever.passages if passage.title == "Ghana")
+    assert len(retriever) == 10_033
+    ghana = next(passage for passage in articles() if passage.title == "Ghana")
     (text,) = (one.text for one in WikiSearch(retriever).run(["Ghana West Africa"], [ELSEWHERE]))
     assert text is not None and text.startswith(
         "Ghana > Ghana, officially the Republic of Ghana, is a country"

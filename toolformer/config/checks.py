@@ -91,6 +91,8 @@ def validate(config: DictConfig) -> Config:
             raise UserError(
                 f"evaluation.samples names the examples: leave evaluation.{key} out (set it to null)"
             )
+    one_of("index.backend", made.index.backend, ("bm25", "lucene"))
+    _at_least("index.passage_words", made.index.passage_words, 1)
     if made.system == "endpoint":
         _check_endpoint(made.endpoint)
     if made.paths.data_dir and not Path(made.paths.data_dir).expanduser().is_dir():

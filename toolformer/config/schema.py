@@ -56,6 +56,9 @@ class CorpusConfig:
     """... the day of writing (YYYY-MM-DD), where the URL tells none; null: none is read."""
     id_field: str | None = "id"
     """... the document's name; null, and where a row has none: a name made from the text."""
+    title_field: str | None = "title"
+    """... what search shows before the text, in an index made of the corpus; null, and where a row has none: the
+    text's first words."""
     latest_date: str | None = None
     """Dates in URLs after this day (YYYY-MM-DD) are not believed; null is the day of the run, in UTC."""
     strict: bool = False
@@ -272,6 +275,18 @@ class EndpointConfig:
 
 
 @dataclass
+class IndexConfig:
+    """A search index of a corpus (toolformer index)."""
+
+    path: str | None = None
+    """The folder that the index becomes."""
+    backend: str = "bm25"
+    """bm25 (pure pip) or lucene (Java; for millions of passages)."""
+    passage_words: int | None = 100
+    """Texts are cut into passages of so many words; null: each is one passage."""
+
+
+@dataclass
 class PathsConfig:
     """Places on disk."""
 
@@ -334,6 +349,8 @@ class Config:
     benchmarks: list[str] = field(default_factory=list)
     """Evaluate: tasks to run."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
+    """toolformer index: the search index that the corpus becomes."""
     paths: PathsConfig = field(default_factory=PathsConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
 

@@ -22,6 +22,8 @@ class Document:
     """The day it was written: what the calendar answers while annotating (paper, appendix A.1)."""
     source_id: str | None = None
     """The encyclopedia article that the text is, so that search does not hand it its own continuation."""
+    title: str | None = None
+    """What search shows before the text of an index made of it; decides no annotation."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,11 @@ class Fields:
     date: str | None = "date"
     id: str | None = "id"
     source_id: str | None = "source_id"
+    title: str | None = "title"
 
     def named(self) -> list[str]:
         """All names, the text's first."""
-        names = (self.text, self.url, self.date, self.id, self.source_id)
+        names = (self.text, self.url, self.date, self.id, self.source_id, self.title)
         return list(dict.fromkeys(name for name in names if name))
 
 
@@ -76,6 +79,7 @@ def document_from_row(
         url=url,
         date=date,
         source_id=_text(row, fields.source_id),
+        title=_title(row.get(fields.title)),
     )
 
 
@@ -99,6 +103,11 @@ def _text(row: Mapping[str, Any], name: str | None) -> str | None:
     if value is not None and not isinstance(value, str | bytes):
         raise BadRow(f"`{name}` is no text")
     return _decoded(value)
+
+
+def _title(value: Any) -> str | None:
+    """Many corpora have some other thing under that name: then there is no title, and the row is as good."""
+    return _decoded(value) if isinstance(value, str) and value.strip() else None
 
 
 def _identifier(value: Any, name: str | None) -> str | None:

@@ -1,15 +1,15 @@
-"""Question answering: passages found by BM25, read by a language model (the paper's tool is Atlas, section 3).
+"""Question answering: passages found by a retriever, read by a language model (the paper's reader: `tools/atlas.py`).
 
 The reader gets a few worked examples, the passages and the question, and its first line is the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from toolformer.documents import Document
 from toolformer.tools.base import Result, TextGenerator
-from toolformer.tools.search import Passage, Retriever, one_line, own_article
+from toolformer.tools.retrieval.passages import Passage, Retriever, one_line, own_article
 
 EXAMPLES = (
     (
@@ -64,28 +64,41 @@ class QuestionAnswering:
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """A short answer to each question; equal prompts are read once."""
-        questions = [one_line(text) for text in inputs]
-        results: list[Result | None] = [_refusal(question) for question in questions]
-        asked = [n for n, result in enumerate(results) if result is None]
-        found = self.retriever.retrieve(
-            [questions[n] for n in asked], self.passages, [documents[n] for n in asked]
-        )
-        prompts: dict[int, str] = {}
-        for n, passages in zip(asked, found, strict=True):
-            if passages:
-                prompts[n] = prompt(questions[n], passages, self.passage_words)
-            else:
-                results[n] = Result(reason="no passage found")
-        distinct = sorted(set(prompts.values()))
-        answers: dict[str, str | Result] = (
-            dict(zip(distinct, self.generate(distinct, self.max_new_tokens, ("\n",)), strict=True))
-            if distinct
-            else {}
-        )
-        for n, text in prompts.items():
-            answer = answers[text]
-            results[n] = answer if isinstance(answer, Result) else short_answer(answer)
-        return [result or Result(reason="no answer") for result in results]
+        return answered(inputs, documents, self.retriever, self.passages, self._read)
+
+    def _read(self, questions: Sequence[str], found: Sequence[Sequence[Passage]]) -> list[str | Result]:
+        prompts = [
+            prompt(question, passages, self.passage_words)
+            for question, passages in zip(questions, found, strict=True)
+        ]
+        distinct = sorted(set(prompts))
+        answers = dict(zip(distinct, self.generate(distinct, self.max_new_tokens, ("\n",)), strict=True))
+        return [answers[text] for text in prompts]
+
+
+def answered(
+    inputs: Sequence[str],
+    documents: Sequence[Document],
+    retriever: Retriever,
+    passages: int,
+    read: Callable[[Sequence[str], Sequence[Sequence[Passage]]], Sequence[str | Result]],
+) -> list[Result]:
+    """Questions, the passages found for them, and what a reader writes of both, as short answers or reasons.
+
+    Args:
+        passages: at most so many for a question.
+        read: a text for each question and its passages, or a fault; called once, and not without a question.
+    """
+    questions = [one_line(text) for text in inputs]
+    results: list[Result | None] = [_refusal(question) for question in questions]
+    asked = [n for n, result in enumerate(results) if result is None]
+    found = retriever.retrieve([questions[n] for n in asked], passages, [documents[n] for n in asked])
+    known = {n: some for n, some in zip(asked, found, strict=True) if some}
+    if known:
+        written = read([questions[n] for n in known], list(known.values()))
+        for n, text in zip(known, written, strict=True):
+            results[n] = text if isinstance(text, Result) else short_answer(text)
+    return [result or Result(reason="no passage found") for result in results]
 
 
 def short_answer(text: str) -> Result:

@@ -1,0 +1,73 @@
+"""Tiny made-up T5s of both kinds, with a tokenizer that ends every text as T5's does. No downloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+from tests.conftest import TRAINING_TEXT
+
+WORDS = "question answer title context lighthouse windmill harbour compass sundial bee honey north south ships rocks"
+
+
+def t5_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<pad>", "</s>", "<unk>", "<extra_id_0>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=360,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([*TRAINING_TEXT, WORDS], trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", tokenizer.token_to_id("</s>"))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        additional_special_tokens=["<extra_id_0>"],
+        model_max_length=512,
+    )
+
+
+def tiny_t5(vocabulary: int, first: bool = False, seed: int = 0) -> Any:
+    """A random T5 1.1 (gated, output embeddings of its own), or with `first` one like T5's first version."""
+    torch.manual_seed(seed)
+    config_class: Any = T5Config
+    config = config_class(
+        vocab_size=vocabulary,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        relative_attention_num_buckets=16,
+        feed_forward_proj="relu" if first else "gated-gelu",
+        tie_word_embeddings=first,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+        eos_token_id=1,
+        # Wide initial weights: what it writes depends on what it read.
+        initializer_factor=3.0,
+    )
+    model = T5ForConditionalGeneration(config)
+    if not first:
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(vocabulary, 32))
+    return model.eval()
+
+
+def t5_folder(folder: Path, seed: int = 0) -> Path:
+    """A tiny T5 saved as a model folder."""
+    tokenizer = t5_tokenizer()
+    tiny_t5(len(tokenizer), seed=seed).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

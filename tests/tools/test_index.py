@@ -1,0 +1,149 @@
+"""Indexes of any corpus: cutting into passages, `toolformer index`, and searching what it made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer.cli import main
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.tools.retrieval import bm25, index
+from toolformer.tools.retrieval.bm25 import BM25
+from toolformer.tools.retrieval.passages import Passage, best_piece, cut, passages_of
+
+ELSEWHERE = Document("d", "An unrelated text.")
+ROWS = [
+    {"id": "7", "title": "Lighthouse", "text": "A lighthouse warns ships. " + "Its lamp is bright. " * 8},
+    {"id": "8", "title": ["no", "title"], "text": "== Bees ==\nBees make <b>honey</b> &amp; wax."},
+    {"id": "9", "text": " "},
+]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+def command(corpus: Path, folder: Path, *more: str) -> list[str]:
+    words = [
+        "corpus=jsonl",
+        f"corpus.path={corpus}",
+        f"index.path={folder}",
+        f"paths.root={folder.parent}/runs",
+    ]
+    return ["index", *words, *more]
+
+
+def test_a_corpus_is_indexed_and_searched(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "made" / "index"
+    assert main(command(corpus, folder, "index.passage_words=12")) == 0
+    assert capsys.readouterr().out == f"{folder}: 4 passages, bm25\n"
+    retriever = BM25(index_path=str(folder))
+    (found,) = retriever.retrieve(["bees honey"], 3, [ELSEWHERE])
+    assert [(one.passage_id, one.title, one.text) for one in found] == [
+        ("8", "Bees", "Bees Bees make honey & wax.")
+    ]
+    (found,) = retriever.retrieve(["warns ships"], 1, [ELSEWHERE])
+    assert (found[0].passage_id, found[0].article, found[0].title) == ("7#1", "7", "Lighthouse")
+    own = Document("x", "", source_id="7")
+    assert retriever.retrieve(["warns ships lamp"], 3, [own]) == [[]], "no piece of one's own article"
+    search = [f"tool.search.implementation.retriever.index_path={folder}", f"paths.root={tmp_path}/runs"]
+    assert main(["tool", "search", "honey", *search]) == 0
+    assert capsys.readouterr().out == "Bees > Bees Bees make honey & wax.\n"
+
+
+def test_the_same_command_again_does_nothing_and_another_is_refused(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "index"
+    assert main(command(corpus, folder)) == 0
+    monkeypatch.setattr(bm25, "build", lambda *args: pytest.fail("built again"))
+    assert main(command(corpus, folder)) == 0
+    assert capsys.readouterr().out.count("passages, bm25") == 2
+    assert main(command(corpus, folder, "index.passage_words=5")) == 2
+    assert "is there and is another thing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("index.path=null", "index.path is missing"),
+        ("index.backend=luceen", "did you mean lucene"),
+        ("index.passage_words=0", "index.passage_words is 0"),
+        ("corpus.text_field=body", "holds no text; nothing was written"),
+        ("corpus.path=/no/such/file", "there is no file /no/such/file"),
+    ],
+)
+def test_bad_input_is_one_line(
+    corpus: Path, tmp_path: Path, more: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(corpus, tmp_path / "index", more)) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toolformer: ")]
+    assert len(lines) == 1 and said in lines[0]
+    assert not (tmp_path / "index").exists() and not list(tmp_path.glob(".index*")), "nothing half made"
+
+
+def test_a_damaged_index_is_one_line(corpus: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    assert main(command(corpus, folder)) == 0
+    (folder / "data.csc.index.npy").write_bytes(b"no")
+    with pytest.raises(UserError, match="cannot be read") as caught:
+        BM25(index_path=str(folder)).retrieve(["honey"], 1, [ELSEWHERE])
+    assert "\n" not in str(caught.value)
+    manifest = json.loads((folder / index.MANIFEST).read_text())
+    (folder / index.MANIFEST).write_text(json.dumps({**manifest, "version": 99}))
+    with pytest.raises(UserError, match="another version"):
+        BM25(index_path=str(folder))
+
+
+def test_the_index_decides_what_a_tool_is(corpus: Path, tmp_path: Path) -> None:
+    from toolformer import build
+    from toolformer.config import ToolConfig
+
+    tool = ToolConfig(implementation={"retriever": {"index_path": str(tmp_path / "index")}})
+    assert main(command(corpus, tmp_path / "index")) == 0
+    before = build.tool_identity(tool)
+    (tmp_path / "index" / index.MANIFEST).write_text("{}")
+    assert build.tool_identity(tool) != before
+
+
+@given(st.text(max_size=300), st.integers(1, 9))
+def test_pieces_are_the_text(text: str, words: int) -> None:
+    pieces = list(cut(text, words))
+    assert " ".join(pieces).split() == text.split()
+    assert all(len(piece.split()) == words for piece in pieces[:-1])
+    assert list(cut(text, None)) == ([" ".join(text.split())] if text.split() else [])
+
+
+def test_documents_as_passages() -> None:
+    documents = [
+        Document("a", "one two three four five", title="T"),
+        Document("b", "The first line of nine words is far too long\nand so on", source_id="B"),
+        Document("c", "<br>"),
+    ]
+    assert list(passages_of(documents, 3)) == [
+        Passage("a#1", "T", "one two three", article="a"),
+        Passage("a#2", "T", "four five", article="a"),
+        *(
+            Passage(f"B#{n}", "The first line of nine words is far", text, article="B")
+            for n, text in enumerate(
+                ["The first line", "of nine words", "is far too", "long and so", "on"], start=1
+            )
+        ),
+    ]
+
+
+def test_the_best_piece_has_most_of_the_query() -> None:
+    passage = Passage("a", "T", "red green blue north south east compass needle north")
+    assert best_piece(passage, "North needle?", 3).text == "compass needle north"
+    assert best_piece(passage, "nothing", 3).text == "red green blue", "the first of equals"
+    assert best_piece(passage, "needle", None) is passage and best_piece(passage, "needle", 9) is passage

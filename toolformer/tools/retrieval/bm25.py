@@ -1,0 +1,144 @@
+"""BM25 by bm25s: pure pip, no Java; stop words and stemming as in Lucene's English analyzer, nearly.
+
+Searches a folder made by `build`, or a JSON file of articles whose index is built at the first query, beside the assets,
+under the hash of the articles. Knows no configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toolformer import assets
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.tools.retrieval import index
+from toolformer.tools.retrieval.passages import K1, LONGEST_QUERY, B, Passage, articles, others
+
+BACKEND = "bm25"
+_CACHED_VERSION = "2"
+
+
+class BM25:
+    """BM25 over a list of articles or an index on disk; safe to use from several threads."""
+
+    def __init__(self, articles_path: str | None = None, index_path: str | None = None) -> None:
+        """The index is opened, or built, at the first query.
+
+        Args:
+            articles_path: a JSON file of articles (title, extract); None is the embedded Wikipedia summaries.
+            index_path: a folder made by `toolformer index`, instead of articles.
+
+        Raises:
+            UserError: there is no such file, or the folder is no index of this backend.
+        """
+        if articles_path is not None and not Path(articles_path).expanduser().is_file():
+            raise UserError(f"search: there is no file {articles_path}; give a JSON list of articles")
+        if articles_path is not None and index_path is not None:
+            raise UserError("search: both articles_path and index_path are given; leave one of them out")
+        if index_path is not None:
+            index.check(Path(index_path).expanduser(), BACKEND)
+        self.articles_path = articles_path
+        self.index_path = index_path
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._index.corpus)
+
+    @cached_property
+    def _index(self) -> Any:
+        """The index, its numbers and passages mapped from disk, not read."""
+        folder = Path(self.index_path).expanduser() if self.index_path else self._of_articles()
+        try:
+            return _library().BM25.load(str(folder), load_corpus=True, mmap=True, show_progress=False)
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(f"search: the index {folder} cannot be read ({error}); build it again") from error
+
+    def _of_articles(self) -> Path:
+        """The folder of the articles' index, built first if need be."""
+        passages = articles(self.articles_path)
+        digest = hashlib.sha256(_CACHED_VERSION.encode())
+        for passage in passages:
+            digest.update(f"{passage.title}\0{passage.text}\0".encode("utf-8", "replace"))
+        folder = assets.cache_dir() / "indexes" / f"bm25-{digest.hexdigest()[:16]}"
+        if not folder.is_dir():
+            index.write(folder, BACKEND, lambda place: build(passages, place))
+        return folder
+
+    def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
+        """See `Retriever`."""
+        if not queries:
+            return []
+        with self._lock:  # the first one opens the index
+            vocabulary = self._index.vocab_dict
+        tokens = [
+            [word for word in words if word in vocabulary]
+            for words in _tokenize([query[:LONGEST_QUERY] for query in queries])
+        ]
+        return others(
+            documents,
+            [n for n, words in enumerate(tokens) if words],
+            k,
+            len(self),
+            lambda asked, wanted: self._ranked([tokens[n] for n in asked], wanted),
+        )
+
+    def _ranked(self, tokens: Sequence[Sequence[str]], k: int) -> list[list[Passage]]:
+        """The `k` best passages for each query that share a word with it, best first."""
+        # Without its threads: they make it slower, since the interpreter's lock is held nearly all the time.
+        numbers, scores = self._index.retrieve(
+            tokens,
+            # The numbers alone: the passages come from disk, those with a score only.
+            corpus=np.arange(len(self)),
+            k=k,
+            show_progress=False,
+        )
+        return [
+            [
+                replace(self._passage(int(number)), score=float(score))
+                for number, score in zip(*row, strict=True)
+                if score > 0
+            ]
+            for row in zip(np.asarray(numbers), np.asarray(scores), strict=True)
+        ]
+
+    def _passage(self, number: int) -> Passage:
+        with self._lock:  # the mapped file has one reading position
+            return Passage(**self._index.corpus[number])
+
+
+def build(passages: Iterable[Passage], folder: Path) -> int:
+    """Writes an index of the passages into a folder; returns how many there are. Holds their words in memory."""
+    rows = [index.row(passage) for passage in passages]
+    if rows:
+        made = _library().BM25(k1=K1, b=B)
+        made.index(
+            _tokenize([f"{row['title']} {row['text']}" for row in rows], ids=True), show_progress=False
+        )
+        made.save(str(folder), corpus=rows, show_progress=False, raise_on_serialization_error=True)
+    return len(rows)
+
+
+def _tokenize(texts: Sequence[str], ids: bool = False) -> Any:
+    import Stemmer
+
+    # A stemmer of our own each time: PyStemmer's are not safe to share between threads.
+    return _library().tokenize(
+        list(texts), stopwords="en", stemmer=Stemmer.Stemmer("english"), return_ids=ids, show_progress=False
+    )
+
+
+def _library() -> Any:
+    """bm25s, which asks for its every step to be logged when it is imported."""
+    import bm25s
+
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s

@@ -1,0 +1,204 @@
+"""BM25 by Lucene, as in the paper: an index on disk of any size, a prebuilt one (KILT's Wikipedia) or one of one's own.
+
+Pyserini carries Lucene and the table of prebuilt indexes; `java` says how it is called. Java starts at the first query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import itertools
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.tools.retrieval import index, java
+from toolformer.tools.retrieval.passages import (
+    K1,
+    LONGEST_QUERY,
+    B,
+    Passage,
+    best_piece,
+    clean,
+    one_line,
+    others,
+)
+
+BACKEND = "lucene"
+KILT = "wikipedia-kilt-doc"
+"""KILT's Wikipedia of August 2019, 5.9 million articles, as Pyserini publishes it: 11 GB to download."""
+BATCH = 1000
+"""Passages handed to Java together."""
+
+
+class Lucene:
+    """BM25 over a Lucene index; safe to use from several threads."""
+
+    def __init__(
+        self,
+        index_path: str | None = None,
+        prebuilt: str | None = KILT,
+        passage_words: int | None = 100,
+        threads: int | None = None,
+    ) -> None:
+        """A prebuilt index that is not there is downloaded now; an index is opened at the first query.
+
+        Args:
+            index_path: a folder made by `toolformer index index.backend=lucene`, or any Lucene index of Anserini's or
+                Pyserini's that stores the raw documents; goes before `prebuilt`.
+            prebuilt: one of Pyserini's indexes by name.
+            passage_words: a longer text is narrowed to its best piece of so many words; None leaves it whole.
+            threads: of Java that search a batch side by side; None is one for each core of this process.
+
+        Raises:
+            UserError: Java or Pyserini is missing, there is no such index, the folder holds none, no network.
+        """
+        java.check()
+        if index_path is not None:
+            self.folder = Path(index_path).expanduser()
+            index.check(self.folder, BACKEND)
+        elif prebuilt is None:
+            raise UserError("search: name an index: retriever.index_path=FOLDER or retriever.prebuilt=NAME")
+        else:
+            self.folder = _prebuilt(prebuilt)
+        self.passage_words = passage_words
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return int(self._searcher.get_total_num_docs())
+
+    @cached_property
+    def _searcher(self) -> Any:
+        try:
+            searcher = java.java_class("io.anserini.search.SimpleSearcher")(str(self.folder))
+        except Exception as error:  # jnius has one class for whatever Java throws
+            raise UserError(
+                f"search: the Lucene index {self.folder} cannot be opened ({_reason(error)}); build it again"
+            ) from error
+        searcher.set_bm25(K1, B)
+        return searcher
+
+    def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
+        """See `Retriever`."""
+        try:
+            with self._lock:  # the first one starts Java
+                searcher = self._searcher
+            asked = {n: one_line(query[:LONGEST_QUERY]) for n, query in enumerate(queries) if query.strip()}
+            return others(
+                documents,
+                list(asked),
+                k,
+                int(searcher.get_total_num_docs()),
+                lambda numbers, wanted: self._ranked([asked[n] for n in numbers], wanted),
+            )
+        finally:
+            java.leave_thread()
+
+    def _ranked(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """The `k` best passages for each query, best first; passages of the same score by their ids."""
+        texts, numbers = (java.java_class("java.util.ArrayList")() for _ in range(2))
+        for n, query in enumerate(queries):
+            texts.add(query)
+            numbers.add(str(n))
+        found = self._searcher.batch_search(texts, numbers, k, self.threads)
+        return [
+            [
+                best_piece(
+                    passage_of(hit.docid, hit.lucene_document.get("raw"), hit.score),
+                    query,
+                    self.passage_words,
+                )
+                for hit in found.get(str(n))
+            ]
+            for n, query in enumerate(queries)
+        ]
+
+
+def check() -> None:
+    """Whether Lucene can be started, without starting it; see `java.check`."""
+    java.check()
+
+
+def passage_of(docid: str, raw: str | None, score: float) -> Passage:
+    """What an index stores of a document: our own rows, KILT's, or any with `contents`, its first line the title.
+
+    Raises:
+        UserError: the index stores no raw documents.
+    """
+    try:
+        row = json.loads(raw or "")
+    except ValueError:
+        raise UserError(
+            f"search: the index does not store its documents as JSON ({docid} has none); build it with -storeRaw, or "
+            "with toolformer index"
+        ) from None
+    head, _, rest = str(row.get("contents", "")).partition("\n")
+    title = row.get("title") or row.get("wikipedia_title") or head.strip('" ')
+    text = row.get("text") or rest or head
+    return Passage(docid, one_line(str(title)), clean(str(text)), float(score), row.get("article"))
+
+
+def build(passages: Iterable[Passage], folder: Path, threads: int | None = None) -> int:
+    """Writes an index of the passages into a folder; returns how many there are. Holds a thousand of them at a time.
+
+    Raises:
+        UserError: Java or Pyserini is missing, or Lucene refused a passage.
+    """
+    java.check()
+    arguments = ["-index", str(folder), "-collection", "JsonCollection", "-input", "", "-storeRaw"]
+    arguments += ["-threads", str(threads or len(os.sched_getaffinity(0)))]
+    indexer = java.java_class("io.anserini.index.SimpleIndexer")(arguments)
+    stream, count = iter(passages), 0
+    try:
+        while batch := list(itertools.islice(stream, BATCH)):
+            taken = indexer.addRawDocuments([_stored(passage) for passage in batch])
+            if taken != len(batch):
+                raise UserError(f"index: Lucene took {taken} of {len(batch)} passages after {count}")
+            count += taken
+    finally:
+        indexer.close()
+    return count
+
+
+def _stored(passage: Passage) -> str:
+    row = index.row(passage)
+    row["id"] = row.pop("passage_id")
+    # What Lucene searches; the text alone would be stored twice.
+    row["contents"] = f"{passage.title}\n{row.pop('text')}"
+    return json.dumps(row)
+
+
+def _prebuilt(name: str) -> Path:
+    """The folder of a prebuilt index, fetched into Pyserini's own cache first if need be (PYSERINI_CACHE moves it)."""
+    # Pyserini's table starts a Java by itself, any that it finds: ours is to be there first.
+    java.java_class("java.lang.Object")
+    from pyserini.prebuilt_index_info import TF_INDEX_INFO
+    from pyserini.util import download_prebuilt_index, get_cache_home
+
+    if name not in TF_INDEX_INFO:
+        near = difflib.get_close_matches(name, TF_INDEX_INFO, n=1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise UserError(
+            f"search: retriever.prebuilt: Pyserini has no BM25 index {name!r}{meant}; the paper's is {KILT}"
+        )
+    try:
+        # Its words are no result: whoever reads our standard output waits for one.
+        with index.lock(Path(get_cache_home()) / f"{name}.lock"), contextlib.redirect_stdout(sys.stderr):
+            return Path(download_prebuilt_index(name, verbose=False))
+    except (OSError, ValueError, AssertionError) as error:
+        raise UserError(
+            f"search: the index {name} cannot be downloaded ({_reason(error)}); fetch it elsewhere and give "
+            "retriever.index_path=FOLDER"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,175 @@
+"""Passages and what finds them: the interface of all retrievers, the texts they search, a document's own article.
+
+Knows no backend. A document that is an article, or nearly the same text as one, is never shown that article: it would
+be handed its own continuation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from toolformer import assets
+from toolformer.documents import Document
+from toolformer.errors import UserError
+
+K1, B = 0.9, 0.4
+"""BM25's parameters in both backends: Anserini's defaults, with which the KILT baselines were made."""
+LONGEST_QUERY = 2000
+"""Characters of a query that are looked at."""
+SHINGLE = 8
+SPARE = 3
+"""Passages asked for beyond those wanted, since a document's own article is left out afterwards; more if need be."""
+TITLE_WORDS = 8
+_MARKUP = re.compile(
+    r"</?[A-Za-z][^<>]{0,200}>|\{\{[^{}]{0,500}\}\}|^={2,}|={2,}$|'{2,}|(?:Section|BULLET)::::-?",
+    re.MULTILINE,
+)
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A piece of an encyclopedia."""
+
+    passage_id: str
+    title: str
+    text: str
+    score: float = 0.0
+    article: str | None = None
+    """The article that the passage is a piece of, where it is not all of it."""
+
+
+class Retriever(Protocol):
+    """Finds passages; what search and question answering stand on."""
+
+    def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
+        """At most `k` passages for each query, best first, without what `documents[n]` itself is taken from."""
+        ...
+
+
+# ------------------------------------------------------------------------- texts
+
+
+def clean(text: str) -> str:
+    """Plain text on one line: markup out (HTML, wiki, and KILT's marks of sections and lists), blanks collapsed."""
+    return one_line(_MARKUP.sub(" ", html.unescape(text)))
+
+
+def one_line(text: str) -> str:
+    """Blanks collapsed, lone surrogates replaced: they cannot be encoded for a tokenizer or a terminal."""
+    return " ".join(text.encode("utf-8", "replace").decode("utf-8").split())
+
+
+def articles(path: Path | str | None = None) -> list[Passage]:
+    """The articles of a JSON file of summaries (`title`, `extract`); the embedded vital articles by default."""
+    place = Path(path).expanduser() if path else assets.ensure("wikipedia")
+    try:
+        rows = json.loads(place.read_text(encoding="utf-8"))
+        rows = list(rows.values()) if isinstance(rows, dict) else rows
+        found = [(one_line(str(row["title"])), clean(str(row["extract"] or ""))) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"search: {place} is no list of articles with title and extract ({error})") from error
+    passages = [Passage(title, title, text) for title, text in found if text]
+    if not passages:
+        raise UserError(f"search: {place} holds no article with a text; give a list with title and extract")
+    return passages
+
+
+def wikipedia_documents() -> Iterator[Document]:
+    """The embedded articles as a corpus (`corpus=wikipedia`)."""
+    for passage in articles():
+        digest = hashlib.sha256(passage.passage_id.encode()).hexdigest()[:12]
+        yield Document(f"wikipedia-{digest}", passage.text, source_id=passage.passage_id, title=passage.title)
+
+
+def passages_of(documents: Iterable[Document], words: int | None) -> Iterator[Passage]:
+    """Documents as passages of at most `words` words each (None: whole), in their order.
+
+    A document without a title is called by the first words of its first line.
+    """
+    for document in documents:
+        article = document.source_id or document.doc_id
+        heading = document.title or document.text.strip().partition("\n")[0]
+        title = clean(heading) if document.title else " ".join(clean(heading).split()[:TITLE_WORDS])
+        pieces = list(cut(clean(document.text), words))
+        for n, text in enumerate(pieces, start=1):
+            whole = len(pieces) == 1
+            yield Passage(
+                article if whole else f"{article}#{n}", title, text, article=None if whole else article
+            )
+
+
+def cut(text: str, words: int | None) -> Iterator[str]:
+    """A text in pieces of `words` words, the last one shorter; none of an empty text."""
+    split = text.split()
+    size = words or max(1, len(split))
+    for start in range(0, len(split), size):
+        yield " ".join(split[start : start + size])
+
+
+def best_piece(passage: Passage, query: str, words: int | None) -> Passage:
+    """A passage narrowed to its piece with the most distinct words of the query; the earlier one of equals."""
+    pieces = list(cut(passage.text, words))
+    if len(pieces) < 2:
+        return passage
+    wanted = set(_WORD.findall(query.lower()))
+    shared = [len(wanted & set(_WORD.findall(piece.lower()))) for piece in pieces]
+    return replace(passage, text=pieces[shared.index(max(shared))])
+
+
+# ------------------------------------------------------- a document's own article
+
+
+def others(
+    documents: Sequence[Document],
+    asked: Sequence[int],
+    k: int,
+    total: int,
+    search: Callable[[Sequence[int], int], Sequence[Sequence[Passage]]],
+) -> list[list[Passage]]:
+    """The `k` best passages for each document's query that are not the document itself; none for those not `asked`.
+
+    Args:
+        total: passages in the index; looking on ends there.
+        search: the best passages for the queries of these numbers, at most so many each, best first.
+    """
+    # By the document, not its id: the examples of a benchmark may share one.
+    shingles = {documents[n]: _shingled(documents[n].text) for n in asked}
+    found: list[list[Passage]] = [[] for _ in documents]
+    wanted = k + SPARE
+    while asked:
+        wanted = min(wanted, total)
+        left: list[int] = []
+        for n, ranked in zip(asked, search(asked, wanted), strict=True):
+            kept = [one for one in ranked if not _is_from(documents[n], shingles[documents[n]], one)]
+            found[n] = kept[:k]
+            if len(kept) < k and len(ranked) == wanted < total:
+                left.append(n)
+        asked = left
+        wanted *= 4
+    return found
+
+
+def own_article(document: Document) -> str:
+    """All that decides which passages are kept from a document (see `_is_from`)."""
+    return json.dumps([document.source_id, document.text])
+
+
+def _is_from(document: Document, shingles: set[int], passage: Passage) -> bool:
+    """Whether a document is that article, by id or by more than half of the shorter one's word eight-grams."""
+    if document.source_id is not None and document.source_id in (passage.passage_id, passage.article):
+        return True
+    theirs = _shingled(passage.text) if shingles else set()
+    return len(shingles & theirs) * 2 > min(len(shingles), len(theirs))
+
+
+def _shingled(text: str) -> set[int]:
+    words = _WORD.findall(text.lower())
+    return {hash(tuple(words[n : n + SHINGLE])) for n in range(len(words) - SHINGLE + 1)}
