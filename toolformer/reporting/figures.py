@@ -66,7 +66,9 @@ def scaling(evidence: Evidence) -> Figure:
     title = "Scores by model size, with and without calls"
     panels = tuple(panel for group in SCALING_GROUPS if (panel := _scaling_panel(evidence, group)))
     if not panels:
-        note = Footnote("a", "No two models of different size were measured yet:", "toolformer run experiment=figure4")
+        note = Footnote(
+            "a", "No two models of different size were measured yet:", "toolformer run experiment=figure4"
+        )
         return Figure("figure4", "Figure 4", title, (), "", "table8", (note,))
     tools = ", ".join(paper.TOOLS[tool] for tool in paper.FIGURE4_TOOLS)
     caption = (
@@ -106,7 +108,9 @@ def _scaling_panel(evidence: Evidence, group: str) -> Panel | None:
     names = ", ".join(TASKS[task] for task in tasks)
     ticks = tuple((size, _size(size)) for size in sorted(set(ends)))
     label = Axis("parameters", logarithmic=True, ticks=ticks)
-    return Panel(f"{SCALING_GROUPS[group]} ({names})", label, Axis("percent correct", whole=True), tuple(series))
+    return Panel(
+        f"{SCALING_GROUPS[group]} ({names})", label, Axis("percent correct", whole=True), tuple(series)
+    )
 
 
 def _size(parameters: float) -> str:
@@ -139,7 +143,9 @@ def _k_panel(task: str, found: Sequence[tuple[int, KScore]]) -> Panel:
     ks = sorted({k for k, _ in found} | set(theirs))
     place = {k: float(number) for number, k in enumerate(ks)}
 
-    def series(name: str, values: Iterable[tuple[int, float | None]], colour: int, papers: bool = False) -> Series:
+    def series(
+        name: str, values: Iterable[tuple[int, float | None]], colour: int, papers: bool = False
+    ) -> Series:
         points = [(place[k], value) for k, value in values if value is not None]
         return Series(name, tuple(x for x, _ in points), tuple(y for _, y in points), "line", colour, papers)
 
@@ -150,7 +156,9 @@ def _k_panel(task: str, found: Sequence[tuple[int, KScore]]) -> Panel:
         series("share with a call", ((k, 100 * score.n_ac / score.n) for k, score in found if score.n), 0),
     ]
     if theirs:
-        drawn.append(series("all examples, paper", ((k, figures[0]) for k, figures in theirs.items()), 1, True))
+        drawn.append(
+            series("all examples, paper", ((k, figures[0]) for k, figures in theirs.items()), 1, True)
+        )
     ticks = tuple((place[k], str(k)) for k in ks)
     shown = tuple(one for one in drawn if one.x)
     return Panel(TASKS.get(task, task), Axis("k", ticks=ticks), Axis("percent", whole=True), shown)
@@ -166,7 +174,9 @@ def gains(evidence: Evidence) -> Figure | None:
     panels = []
     for tool in in_order(annotation.gains):
         found = annotation.gains[tool]
-        bars = Series("candidates", middles, tuple(map(float, found.counts)), "bars", _tool_colour(evidence, tool))
+        bars = Series(
+            "candidates", middles, tuple(map(float, found.counts)), "bars", _tool_colour(evidence, tool)
+        )
         marks = () if found.threshold is None else ((found.threshold, f"τ_f = {found.threshold:g}"),)
         name = f"{paper.TOOLS.get(tool, tool)} ({sum(found.counts):,})"
         panels.append(

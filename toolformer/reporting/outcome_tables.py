@@ -62,12 +62,12 @@ def paired(evidence: Evidence) -> Table:
     groups = [f"Toolformer − {SYSTEMS[other]}" for _, other in PAIRS[:2]]
     columns = [Column("Benchmark", numeric=False)]
     for group in groups:
-        columns += [Column(label, group) for label in ("difference", "only it right", "only other right", "p")]
+        columns += [Column(label, group) for label in ("difference", "only it", "only other", "p")]
     caption = (
         "Percentage points (perplexity: its difference, of Toolformer (disabled), calls being off), over the examples "
-        "that both systems were asked; 95 % paired bootstrap intervals in brackets. p is McNemar's, exact and "
-        "two-sided, from the examples that only one of the two has right; bold below 0.05, not corrected for the "
-        "number of comparisons."
+        "that both systems were asked; 95 % paired bootstrap intervals in brackets. “Only it” and “only other” are the "
+        "examples that one of the two alone has right, p is McNemar's from them, exact and two-sided; bold below "
+        "0.05, not corrected for the number of comparisons."
     )
     title = "Toolformer against the disabled model and the base, example by example"
     return Table("paired", "Significance", title, tuple(columns), tuple(rows), caption, notes.all)
@@ -79,11 +79,18 @@ def _difference(
     if found is None:
         if task.endswith("perplexity") and system == "toolformer":
             return [Cell()] * 4  # not measured by anyone: calls are off
-        absent = [one for one in (system, other) if (one, task) not in evidence.scores]
+        absent = _absent(evidence, task, (system, other))
         if not absent:
             mark = notes.mark("The samples of one of the two are gone, or they share no example.")
         else:
-            command = " && ".join(evaluation_command(evidence, one, [task]) for one in absent)
+            tasks = {name for _, name in evidence.scores}
+            alike = [
+                name for name in TASKS if name in tasks and _absent(evidence, name, (system, other)) == absent
+            ]
+            alike = [
+                name for name in alike if name.endswith("perplexity") == task.endswith("perplexity")
+            ] or [task]
+            command = " && ".join(evaluation_command(evidence, one, alike) for one in absent)
             mark = notes.mark("Not measured yet:", command)
         return [Cell(DASH, mark=mark)] * 4
     bold = is_significant(found)
@@ -95,6 +102,10 @@ def _difference(
     assert found.perplexity is not None
     shown = _estimate(found.perplexity.difference, 2, found.perplexity.n)
     return [Cell(shown.text, shown.detail, bold), Cell(), Cell(), Cell()]
+
+
+def _absent(evidence: Evidence, task: str, systems: tuple[str, str]) -> list[str]:
+    return [system for system in systems if (system, task) not in evidence.scores]
 
 
 def _estimate(estimate: Estimate, digits: int, n: int) -> Cell:
@@ -121,7 +132,7 @@ def cost(evidence: Evidence) -> Table:
             rows.append((Cell(name), *made, *_answers(scores)))
         else:
             mark = notes.mark("Not measured yet:", evaluation_command(evidence, system, ["paper"]))
-            rows.append((Cell(name), *made, *[Cell(DASH, mark=mark)] * 6))
+            rows.append((Cell(name), *made, *[Cell(DASH, mark=mark)] * 4))
     rules = (len(rows),) if evidence.baselines else ()
     for name in sorted({name for name, _ in evidence.baselines}):
         scores = [score for (one, _), score in evidence.baselines.items() if one == name]
@@ -131,13 +142,11 @@ def cost(evidence: Evidence) -> Table:
         Column("annotation, s", "Making it"),
         Column("calls tried", "Making it"),
         Column("training, s", "Making it"),
-        Column("tokens trained on", "Making it"),
+        Column("tokens", "Making it"),
         Column("examples", "Answering"),
         Column("seconds", "Answering"),
-        Column("s an example", "Answering"),
         Column("calls", "Answering"),
         Column("tokens", "Answering"),
-        Column("tokens a second", "Answering"),
     )
     caption = (
         "Wall time on the device that the runs name, over the benchmarks shown above; a call is an example with an "
@@ -174,11 +183,9 @@ def _answers(found: Sequence[Score]) -> list[Cell]:
     calls = [score.calls for score in found if score.calls is not None]
     return [
         Cell(shown_count(examples)),
-        Cell(_shown_seconds(seconds if timed else None)),
-        Cell(DASH if per is None else f"{per:.2f}"),
+        Cell(_shown_seconds(seconds if timed else None), "" if per is None else f"{per:.2f} an example"),
         Cell(shown_count(sum(calls) if calls else None)),
-        Cell(shown_count(tokens)),
-        Cell(DASH if not tokens or not speed else f"{tokens / speed:,.0f}"),
+        Cell(shown_count(tokens), f"{tokens / speed:,.0f} a second" if tokens and speed else ""),
     ]
 
 

@@ -45,7 +45,9 @@ def html(content: Content, samples: str = "") -> str:
 
 def samples_html(heading: str, data: dict[str, Any]) -> str:
     """The page on which candidates and samples are read; `data` as `viewer` gives it."""
-    scripts = [_own(name) for name in ("list.js", "elements.js", "candidates.js", "questions.js", "viewer.js")]
+    scripts = [
+        _own(name) for name in ("list.js", "elements.js", "candidates.js", "questions.js", "viewer.js")
+    ]
     return _page(
         "samples.html",
         ["\n".join(scripts)],
@@ -87,9 +89,7 @@ def _page(name: str, scripts: Sequence[str], styles: Sequence[str], data: dict[s
 def _policy(scripts: Sequence[str]) -> str:
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{one}'" for one in hashes) or "'none'"
-    return (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; form-action 'none'"
-    )
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'; form-action 'none'"
 
 
 @cache
@@ -127,5 +127,3 @@ def _bars(content: Content) -> dict[tuple[int, int], float]:
             (y, x): round(100 * math.log1p(count) / top, 1) if top else 0.0 for x, count in counts.items()
         }
     return widths
-
-

@@ -101,5 +101,3 @@ def asked(row: Row) -> str:
 
 def _known(value: Any) -> bool:
     return value is not None and not math.isnan(value)
-
-

@@ -33,14 +33,31 @@ def plotly_json(figure: Figure) -> list[dict[str, Any]]:
             bargap=0.06,
             height=max(320, 46 * panel.tall + 120) if panel.tall else 320,
             shapes=[
-                {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "above",
-                 "line": {"width": 1, "dash": "dash" if label else "solid"}}
+                {
+                    "type": "line",
+                    "x0": x,
+                    "x1": x,
+                    "y0": 0,
+                    "y1": 1,
+                    "yref": "paper",
+                    "layer": "above",
+                    "line": {"width": 1, "dash": "dash" if label else "solid"},
+                }
                 for x, label in panel.marks
             ],  # fmt: skip
             annotations=[
-                {"x": x, "y": 1, "yref": "paper", "text": _plain(label), "showarrow": False, "xanchor": "left",
-                 "yanchor": "bottom", "font": {"size": 11}}
-                for x, label in panel.marks if label
+                {
+                    "x": x,
+                    "y": 1,
+                    "yref": "paper",
+                    "text": _plain(label),
+                    "showarrow": False,
+                    "xanchor": "left",
+                    "yanchor": "bottom",
+                    "font": {"size": 11},
+                }
+                for x, label in panel.marks
+                if label
             ],  # fmt: skip
         )
         plot = go.Figure(traces, layout)
@@ -52,7 +69,9 @@ def plotly_json(figure: Figure) -> list[dict[str, Any]]:
 
 def _plain(text: str) -> str:
     """Plotly reads some tags in its texts; none of ours is one."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("τ_f", "τ<sub>f</sub>")
+    return (
+        text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("τ_f", "τ<sub>f</sub>")
+    )
 
 
 def _trace(go: Any, one: Series) -> Any:
@@ -62,7 +81,10 @@ def _trace(go: Any, one: Series) -> Any:
     if one.labels:
         shown["text"] = [_plain(label) for label in one.labels]
     mode = {"line": "lines+markers", "points": "markers", "cloud": "markers"}[one.kind]
-    marker = {"size": 4 if one.kind == "cloud" else 8, "symbol": "circle-open" if one.paper else "circle"}
+    marker: dict[str, Any] = {
+        "size": 4 if one.kind == "cloud" else 8,
+        "symbol": "circle-open" if one.paper else "circle",
+    }
     if one.kind == "cloud":
         marker["opacity"] = 0.55
     if one.kind == "line" and len(one.x) > 30:
@@ -72,7 +94,14 @@ def _trace(go: Any, one: Series) -> Any:
         values = one.x if one.lying else one.y
         up = [high - at for at, high in zip(values, one.high, strict=True)]
         down = [at - low for at, low in zip(values, one.low, strict=True)]
-        shown[axis] = {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1.2, "width": 0}
+        shown[axis] = {
+            "type": "data",
+            "symmetric": False,
+            "array": up,
+            "arrayminus": down,
+            "thickness": 1.2,
+            "width": 0,
+        }
     name = "%{fullData.name}: " if not one.labels else "%{fullData.name}, %{text}: "
     hover = f"{name}%{{{value}:.4~g}}<extra></extra>"
     line = {"width": 2, "dash": "dash" if one.paper else "solid"}
@@ -86,7 +115,10 @@ def _plotly_axis(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
         if not axis.ticks:
             found |= {"dtick": 1, "exponentformat": "power"}
     if axis.ticks:
-        found |= {"tickvals": [at for at, _ in axis.ticks], "ticktext": [_plain(label) for _, label in axis.ticks]}
+        found |= {
+            "tickvals": [at for at, _ in axis.ticks],
+            "ticktext": [_plain(label) for _, label in axis.ticks],
+        }
         if not axis.logarithmic:
             places = [at for at, _ in axis.ticks]
             found |= {"range": [min(places) - 0.6, max(places) + 0.6], "zeroline": False}
@@ -108,7 +140,7 @@ def files(figure: Figure) -> dict[str, bytes]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    settings = {
+    settings: Any = {
         "svg.fonttype": "none", "svg.hashsalt": figure.key, "pdf.fonttype": 42, "font.size": 8.5,
         "font.family": "DejaVu Sans", "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
         "axes.edgecolor": "#9a9ea8", "axes.labelcolor": "#3c4049", "xtick.color": "#3c4049", "ytick.color": "#3c4049",
@@ -125,7 +157,10 @@ def files(figure: Figure) -> dict[str, bytes]:
         for number, panel in enumerate(figure.panels):
             _draw(canvas.add_subplot(rows, columns, number + 1), panel)
         found: dict[str, bytes] = {}
-        for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("pdf", {"CreationDate": None, "Creator": None, "Producer": None})):
+        for kind, metadata in (
+            ("svg", {"Date": None, "Creator": None}),
+            ("pdf", {"CreationDate": None, "Creator": None, "Producer": None}),
+        ):
             buffer = io.BytesIO()
             canvas.savefig(buffer, format=kind, metadata=metadata)
             found[f"{figure.key}.{kind}"] = buffer.getvalue()
@@ -163,7 +198,10 @@ def _draw(axes: Any, panel: Panel) -> None:
     for axis, limit in ((panel.x, axes.set_xlim), (panel.y, axes.set_ylim)):
         if axis.ticks and not axis.logarithmic:
             limit(axis.ticks[0][0] - 0.6, axis.ticks[-1][0] + 0.6)
-    values = {"x": [x for one in panel.series for x in one.x], "y": [y for one in panel.series for y in one.y]}
+    values = {
+        "x": [x for one in panel.series for x in one.x],
+        "y": [y for one in panel.series for y in one.y],
+    }
     if panel.x.whole and min(values["x"]) >= 0:
         axes.set_xlim(left=0)
     if panel.y.whole and min(values["y"]) >= 0:

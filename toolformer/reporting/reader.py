@@ -231,7 +231,9 @@ def _sizes(
     return found, sizes
 
 
-def _sampled(tracker: Tracker, runs: Iterable[Run], models: Mapping[str, str], model: str) -> tuple[Sampled, ...]:
+def _sampled(
+    tracker: Tracker, runs: Iterable[Run], models: Mapping[str, str], model: str
+) -> tuple[Sampled, ...]:
     found = []
     for run in runs:
         with suppress(UserError):  # logged without samples, or they are gone: the figures still stand
@@ -295,9 +297,7 @@ def _annotation(tracker: Tracker, run: Run) -> Annotation:
     }
     executed = sum(entry.steps.get("executed", 0) for entry in funnel.values())
     cost = Cost(run.metrics.get("duration_seconds"), executed)
-    return Annotation(
-        _note(run), counts, funnel, examples, skipped, gains, edges, cost, files, baseline
-    )
+    return Annotation(_note(run), counts, funnel, examples, skipped, gains, edges, cost, files, baseline)
 
 
 def _thresholds(run: Run) -> dict[str, float]:

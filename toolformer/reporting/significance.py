@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -59,7 +58,7 @@ def read(path: Path) -> list[Row]:
     try:
         names = pq.read_schema(path).names
         columns = _SCORED if "score" in names else _PERPLEXITY
-        rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
+        rows: list[Row] = pq.read_table(path, columns=columns).to_pylist()
         for row in rows:
             asked(row)
     except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:

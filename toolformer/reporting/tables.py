@@ -22,8 +22,8 @@ from toolformer.reporting.cells import (
     stage_command,
 )
 from toolformer.reporting.evidence import Evidence, RunNote
-from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
 from toolformer.reporting.figures import figures
+from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
 from toolformer.reporting.table9 import table9
 
@@ -62,7 +62,17 @@ def content(evidence: Evidence) -> Content:
     if evidence.experiment:
         title += f" ({evidence.experiment})"
     passages = tuple(passage(example) for example in examples)
-    return Content(title, runs(evidence), tables, passages, caption, missing, evidence.remarks, figures(evidence), facts(evidence))
+    return Content(
+        title,
+        runs(evidence),
+        tables,
+        passages,
+        caption,
+        missing,
+        evidence.remarks,
+        figures(evidence),
+        facts(evidence),
+    )
 
 
 def facts(evidence: Evidence) -> tuple[tuple[str, str], ...]:
@@ -145,7 +155,9 @@ def _all_english(evidence: Evidence, theirs: str) -> tuple[Cell, ...]:
     cells = [Cell(f"{SYSTEMS['model'] if ours else theirs} (All En)", f"(paper: {theirs})" if ours else "")]
     for task in GROUPS["mlqa_all_en"]:
         score = evidence.scores.get(("model", task)) if ours else None
-        cells.append(Cell(shown_score(score.value, False), shown_interval(score, False, True)) if score else Cell())
+        cells.append(
+            Cell(shown_score(score.value, False), shown_interval(score, False, True)) if score else Cell()
+        )
         cells.append(Cell(f"{paper.ALL_ENGLISH[task][theirs]:.1f}"))
     return tuple(cells)
 

@@ -39,8 +39,29 @@ BEATEN = "another sample at the position gains more"
 NO_GAIN = "loss is not a number"
 
 _LOSSES = ("loss_result", "loss_no_result", "loss_none")
-_COLUMNS = ("doc_id", "tool", "position", "sample", "call", "result", "status", "start_probability", *_LOSSES, "gain")
-_ANSWER = ("completion", "tool", "call_input", "call_result", "failed", "prediction", "score", "tokens", "seconds")
+_COLUMNS = (
+    "doc_id",
+    "tool",
+    "position",
+    "sample",
+    "call",
+    "result",
+    "status",
+    "start_probability",
+    *_LOSSES,
+    "gain",
+)
+_ANSWER = (
+    "completion",
+    "tool",
+    "call_input",
+    "call_result",
+    "failed",
+    "prediction",
+    "score",
+    "tokens",
+    "seconds",
+)
 
 
 def data(evidence: Evidence) -> dict[str, Any] | None:
@@ -100,7 +121,9 @@ def annotated(annotation: Annotation, limit: int = CANDIDATES) -> dict[str, Any]
             "start": _figure(row["start_probability"]),
             "losses": [_figure(row[name]) for name in _LOSSES],
         }
-        for row in sorted(rows, key=lambda row: (place[row["doc_id"]], row["position"], row["tool"], row["sample"]))
+        for row in sorted(
+            rows, key=lambda row: (place[row["doc_id"]], row["position"], row["tool"], row["sample"])
+        )
     ]
     documents = [_document(doc_id, texts.get(doc_id, {})) for doc_id in shown]
     thresholds = [annotation.gains[tool].threshold if tool in annotation.gains else None for tool in tools]
@@ -138,7 +161,9 @@ def _gain(row: Mapping[str, Any], baseline: str) -> float | None:
     return None if None in (row["loss_none"], row["loss_result"]) else row["loss_none"] - row["loss_result"]
 
 
-def _best(rows: Sequence[Mapping[str, Any]], in_texts: set[tuple[str, str, int]]) -> dict[tuple[str, str, int], int]:
+def _best(
+    rows: Sequence[Mapping[str, Any]], in_texts: set[tuple[str, str, int]]
+) -> dict[tuple[str, str, int], int]:
     """The sample that stands in the text, by place: that with the largest gain, of equal ones the first."""
     found: dict[tuple[str, str, int], tuple[float, int]] = {}
     for row in rows:
@@ -188,7 +213,9 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[dict[s
 
 def _answers(path: Path) -> list[dict[str, Any]]:
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path, columns=["id", "prompt", "target", *_ANSWER]).to_pylist()
+        rows: list[dict[str, Any]] = pq.read_table(
+            path, columns=["id", "prompt", "target", *_ANSWER]
+        ).to_pylist()
         for row in rows:
             asked(row)
     except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:

@@ -2,11 +2,8 @@
 // Draws the figures of the report in the page's colours, anew when the reader's system turns light or dark.
 (() => {
   const figures = JSON.parse(document.getElementById("data-figures").textContent);
-  const options = {
-    displaylogo: false,
-    responsive: true,
-    modeBarButtonsToRemove: ["toImage", "lasso2d", "select2d", "autoScale2d"],
-  };
+  // Drag to look closer, click twice to come back; a tool bar over every figure would only be in the way.
+  const options = { displaylogo: false, displayModeBar: false, responsive: true };
 
   function colours() {
     const style = getComputedStyle(document.documentElement);
@@ -31,15 +28,15 @@
     const axis = (given) => ({
       gridcolor: theme.line, zerolinecolor: theme.line, linecolor: theme.soft, tickcolor: theme.line, ...given,
     });
-    const wide = panel.layout.height > 330;
+    const entries = panel.layout.showlegend ? panel.data.length : 0;
     return {
       ...panel.layout,
       title: panel.layout.title && { ...panel.layout.title, x: 0, xref: "paper", font: { size: 14, color: theme.ink } },
       font: { family: theme.font, size: 12, color: theme.soft },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
-      margin: { l: 48, r: 12, t: panel.layout.title ? 44 : 18, b: 44 },
-      legend: { orientation: "h", x: 0, y: wide ? -0.12 : -0.24, yanchor: "top", font: { color: theme.ink } },
+      margin: { l: 48, r: 12, t: panel.layout.title ? 44 : 18, b: 48 + (entries ? 26 : 0) },
+      legend: { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom", font: { color: theme.ink } },
       hoverlabel: { bgcolor: theme.sheet, bordercolor: theme.soft, font: { color: theme.ink, family: theme.font } },
       xaxis: axis(panel.layout.xaxis),
       yaxis: axis(panel.layout.yaxis),

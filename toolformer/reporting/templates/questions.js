@@ -19,6 +19,7 @@ class Questions {
   // A benchmark: its runs, Toolformer beside the model it is made of where both were asked.
   open() {
     this.task = this.data[Number(this.controls.task.value)];
+    this.shared = sharedStart(this.task.rows.map((row) => row.prompt));
     const runs = this.task.runs.map((one, number) => [String(number), `${one.title} · ${one.run}`]);
     choices(this.controls.first, runs);
     choices(this.controls.second, runs);
@@ -69,7 +70,7 @@ class Questions {
     row.append(
       make("span", { class: "marks" }, ...marks),
       make("span", { class: "words" },
-        make("bdi", { class: "call-text plain", text: flat(item.prompt) }),
+        make("bdi", { class: "call-text plain", text: flat(item.prompt.slice(this.shared)) }),
         make("span", { class: "under" }, ...tools.map((tool) => make("span", { class: "chip kept", text: tool })), make("bdi", { text: item.id }))),
     );
   }
@@ -118,4 +119,17 @@ class Questions {
     else body.append(whole.slice(0, start), make("mark", { text: whole.slice(start, end + 1) }), whole.slice(end + 1));
     return body;
   }
+}
+
+// How many characters all questions of a benchmark begin with, up to the end of a word.
+function sharedStart(texts) {
+  if (texts.length < 2) return 0;
+  const [first, ...others] = texts;
+  let length = first.length;
+  for (const text of others) {
+    let same = 0;
+    while (same < length && same < text.length && first[same] === text[same]) same += 1;
+    length = same;
+  }
+  return first.lastIndexOf(" ", length - 1) + 1;
 }
