@@ -9,51 +9,24 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer.config import SYSTEMS
 from toolformer.errors import UserError
+from toolformer.reporting.pairing import Compared, Row, Unpaired, asked, compare_task, pair
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from benchmarks.paired import Estimate, PerplexityComparison, ScoreComparison
+    from benchmarks.paired import Estimate
     from toolformer.tracking import Run, Tracker
 
 log = logging.getLogger(__name__)
 
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Unpaired:
-    """Samples of a benchmark that stand alone."""
-
-    only_first: int = 0
-    """Documents that the second run does not have."""
-    only_second: int = 0
-    changed: int = 0
-    """Documents of the same id that were asked otherwise: another prompt, target or text."""
-
-    @property
-    def total(self) -> int:
-        return self.only_first + self.only_second + self.changed
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One benchmark."""
-
-    task: str
-    unpaired: Unpaired
-    scores: ScoreComparison | None = None
-    perplexity: PerplexityComparison | None = None
-    unit: str = ""
-    """Perplexity: per token, or per word where the two models count tokens differently."""
+__all__ = ["Compared", "Comparison", "Unpaired", "compare", "compare_task", "find", "pair"]
 
 
 @dataclass(frozen=True)
@@ -121,63 +94,6 @@ def compare(tracker: Tracker, first: str, second: str, seed: int = 0, resamples:
     )
 
 
-def compare_task(
-    task: str, first: Sequence[Row], second: Sequence[Row], seed: int, resamples: int
-) -> Compared | None:
-    """The pairs of one benchmark compared, or None where there are none."""
-    from benchmarks.paired import compare_perplexities, compare_scores
-
-    pairs, unpaired = pair(first, second)
-    if not pairs:
-        return None
-    if "score" in pairs[0][0]:
-        scores = compare_scores(
-            [a["score"] for a, _ in pairs], [b["score"] for _, b in pairs], seed, resamples
-        )
-        return Compared(task, unpaired, scores=scores)
-    per_token = all(_known(a["tokens"]) and a["tokens"] == b["tokens"] for a, b in pairs)
-    unit = "tokens" if per_token else "words"
-    perplexity = compare_perplexities(
-        [a["log_likelihood"] for a, _ in pairs],
-        [int(a[unit]) for a, _ in pairs],
-        [b["log_likelihood"] for _, b in pairs],
-        [int(b[unit]) for _, b in pairs],
-        seed,
-        resamples,
-    )
-    return Compared(task, unpaired, perplexity=perplexity, unit=unit.removesuffix("s"))
-
-
-def pair(first: Sequence[Row], second: Sequence[Row]) -> tuple[list[tuple[Row, Row]], Unpaired]:
-    """Samples that were asked the same, in the first run's order; of equal ones the n-th goes with the n-th."""
-    there: dict[str, list[Row]] = {}
-    for row in second:
-        there.setdefault(_asked(row), []).append(row)
-    pairs: list[tuple[Row, Row]] = []
-    alone: Counter[str] = Counter()
-    for row in first:
-        matches = there.get(_asked(row))
-        if matches:
-            pairs.append((row, matches.pop(0)))
-        else:
-            alone[str(row["id"])] += 1
-    left = Counter(str(row["id"]) for rows in there.values() for row in rows)
-    changed = (alone & left).total()
-    return pairs, Unpaired(alone.total() - changed, left.total() - changed, changed)
-
-
-def _asked(row: Row) -> str:
-    if "score" in row:
-        # The date is what the calendar answers with: another one makes another question of the same words.
-        asked = [row["id"], row["prompt"], sorted(map(str, row["target"])), row.get("current_date")]
-        return json.dumps(asked)
-    return json.dumps([row["id"], row["text_sha256"]])
-
-
-def _known(value: Any) -> bool:
-    return value is not None and not math.isnan(value)
-
-
 def _samples(tracker: Tracker, run: Run) -> dict[str, list[Row]]:
     """The samples of a run by benchmark."""
     import pyarrow.parquet as pq
@@ -188,7 +104,7 @@ def _samples(tracker: Tracker, run: Run) -> dict[str, list[Row]]:
         try:
             rows = pq.read_table(path).to_pylist()
             for row in rows:
-                _asked(row)
+                asked(row)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"compare: {path} holds no samples ({type(error).__name__}); run `toolformer evaluate` again"

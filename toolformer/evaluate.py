@@ -134,11 +134,18 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
         for task, result in results.items():
             metrics.update({f"{task}/{figure}": value for figure, value in figures(result, names).items()})
             run.artifact(_write_samples(work / key, task, result), SAMPLES)
+        metrics.update(_size(lm))
         used = usages(tools)
         run.metrics({**metrics, **tool_figures(used)})
         log_faults(used)
         log.info("evaluate: %s, run %s", _shown(config), run.run_id)
         return Evaluated(run.run_id, metrics)
+
+
+def _size(lm: RecordingLM) -> dict[str, float]:
+    """The number of parameters, the x axis of Figure 4; an endpoint does not tell."""
+    language_model = getattr(lm, "language_model", None)
+    return {"parameters": language_model.model.num_parameters()} if language_model else {}
 
 
 def _shown(config: Config) -> str:

@@ -38,7 +38,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FILES = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet")
+FILES = (
+    "candidates.parquet",
+    "dataset_augmented.parquet",
+    "dataset_plain.parquet",
+    "documents_without_calls.parquet",
+)
+TEXTS_TO_READ = 2000
+"""Texts that had candidates and kept none are held for the reader of candidates, the first ones of the corpus only."""
 ATTEMPTS = 3
 """How often shards that broke between being written and being read are done again."""
 ROW_GROUP = 10_000
@@ -192,7 +199,7 @@ def _lead(job: _Job, tracker: Tracker) -> Generated:
 
 
 def _write(job: _Job) -> dict[str, dict[str, Any]]:
-    """candidates.parquet, C*, C and the funnel from finished shards, a shard in memory at a time."""
+    """The candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time."""
     folder = job.folder
     funnel: dict[str, dict[str, Any]] = {}
     temporary = [folder / f".{name}.part" for name in FILES]
@@ -206,7 +213,9 @@ def _write(job: _Job) -> dict[str, dict[str, Any]]:
             _Rows(temporary[0], CANDIDATES) as candidates,
             _Rows(temporary[1], DATASET) as augmented,
             _Rows(temporary[2], DATASET) as plain,
+            _Rows(temporary[3], DATASET) as without,
         ):
+            room = TEXTS_TO_READ
             for name, batch in engine.wanted(job.config, job.plan.keys()):
                 table = job.store.read(name)
                 candidates.add(table.replace_schema_metadata(None))
@@ -219,6 +228,10 @@ def _write(job: _Job) -> dict[str, dict[str, Any]]:
                 plain.add(
                     pa.Table.from_pylist([merge(document, ()) for document in with_calls], schema=DATASET)
                 )
+                tried = set(table["doc_id"].to_pylist()) - kept.keys()
+                rest = [merge(document, ()) for document in batch if document.doc_id in tried][:room]
+                room -= len(rest)
+                without.add(pa.Table.from_pylist(rest, schema=DATASET))
         for name, path in zip(FILES, temporary, strict=True):
             into_place(path, folder / name)
         write_whole(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())

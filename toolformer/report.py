@@ -14,13 +14,16 @@ log = logging.getLogger(__name__)
 
 
 def report(config: Config) -> Report:
-    """Writes Markdown, LaTeX and HTML under the runs folder, and prints the tables."""
+    """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables."""
     build.apply_paths(config)
     tracker = build.tracker(config.paths.root, config.tracking)
     # `default` is the name of runs that belong to no experiment: they are reported with all others.
     experiment = None if config.name == "default" else config.name
-    made = build_report(tracker, experiment=experiment, out=Path(config.paths.root) / "report" / config.name)
+    out = Path(config.paths.root) / "report" / config.name
+    made = build_report(tracker, experiment=experiment, out=out, seed=config.seed)
     terminal(made)
     log.info("report: %s", made.html)
+    if made.samples:
+        log.info("samples: %s", made.samples)
     log.info("runs: %s, browse them with: toolformer ui", tracker.shown_uri)
     return made

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer.errors import UserError
-from toolformer.reporting import layout, reader, render, tables
+from toolformer.reporting import layout, page, plots, reader, render, tables, viewer
 from toolformer.tracking import Tracker
 
 
@@ -21,33 +21,45 @@ class Report:
     markdown: Path
     latex: Path
     html: Path
+    samples: Path | None
+    """The page on which candidates and samples are read; None where there are none."""
     content: layout.Content
 
 
-def build(tracker: Tracker, experiment: str | None = None, out: Path = Path("report")) -> Report:
-    """Write `report.md`, `report.tex` and `report.html` into the folder `out`.
+def build(
+    tracker: Tracker, experiment: str | None = None, out: Path = Path("report"), seed: int = 0
+) -> Report:
+    """Write `report.md`, `report.tex`, `report.html`, `samples.html` and `figures/` into the folder `out`.
 
-    The same runs give the same bytes. With `experiment` only runs with this tag count.
+    The same runs give the same bytes. With `experiment` only runs with this tag count; `seed` decides the resamples
+    behind paired intervals.
 
     Raises:
         UserError: no run has this tag, an artifact is gone, or the folder cannot be written.
     """
-    content = tables.content(reader.read(tracker, experiment))
-    texts = {
-        "report.md": render.markdown(content),
-        "report.tex": render.latex(content),
-        "report.html": render.html(content),
-    }
+    evidence = reader.read(tracker, experiment, seed)
+    content = tables.content(evidence)
+    data = viewer.data(evidence)
     out = Path(out)
+    made = {f"{render.FOLDER}/{name}": image for figure in content.figures if figure.panels
+            for name, image in plots.files(figure).items()}  # fmt: skip
+    texts = {"report.md": render.markdown(content), "report.tex": render.latex(content)}
+    texts["report.html"] = page.html(content, "samples.html" if data else "")
+    if data:
+        texts["samples.html"] = page.samples_html(content.title, data)
+    made |= {name: text.encode() for name, text in texts.items()}
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            partial = out / f".{name}.{os.getpid()}"
-            partial.write_text(text, encoding="utf-8", newline="\n")
+        (out / render.FOLDER).mkdir(parents=True, exist_ok=True)
+        for name, content_bytes in made.items():
+            partial = (out / name).with_name(f".{Path(name).name}.{os.getpid()}")
+            partial.write_bytes(content_bytes)
             partial.replace(out / name)
+        if not data:
+            (out / "samples.html").unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"the report cannot be written to {out} ({error.strerror})") from error
-    return Report(out / "report.md", out / "report.tex", out / "report.html", content)
+    samples = out / "samples.html" if data else None
+    return Report(out / "report.md", out / "report.tex", out / "report.html", samples, content)
 
 
 def terminal(report: Report) -> None:

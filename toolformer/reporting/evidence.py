@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from toolformer.calls import ApiCall
+from toolformer.reporting.pairing import Compared
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,12 @@ class Score:
     """Share of the examples with a call, 0 to 1."""
     tool_shares: Mapping[str, float]
     run: RunNote
+    seconds: float | None = None
+    """What all answers together took."""
+    tokens: int | None = None
+    """Written in that time."""
+    calls: int | None = None
+    """Examples with an executed call."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,52 @@ class ToolFunnel:
 
 
 @dataclass(frozen=True)
+class Gains:
+    """The gains of a tool's scored candidates, in nats."""
+
+    counts: tuple[int, ...]
+    """By bin of `Annotation.edges`; the first and the last bin also hold what lies beyond."""
+    threshold: float | None
+    """τ_f."""
+    starts: tuple[tuple[float, float], ...]
+    """(start probability, gain) of some candidates, evenly drawn from all gains."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage took."""
+
+    seconds: float | None
+    calls: int | None = None
+    """Calls that were executed."""
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A figure over the steps of a training run."""
+
+    data: str
+    """`augmented` or `plain`."""
+    metric: str
+    points: tuple[tuple[int, float], ...]
+    """(step, value), in order."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """An evaluation whose samples can be read."""
+
+    run_id: str
+    title: str
+    """System, k and model, as far as they tell it from others."""
+    system: str
+    """The system's name, or the baseline's."""
+    files: Mapping[str, Path]
+    """By task; columns as in docs/benchmarks.md."""
+
+
+@dataclass(frozen=True)
 class Annotation:
     """What a generate run found."""
 
@@ -101,6 +155,15 @@ class Annotation:
     examples: tuple[Example, ...]
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Rows that reading the corpus left out, by reason."""
+    gains: Mapping[str, Gains] = field(default_factory=dict)
+    """By tool."""
+    edges: tuple[float, ...] = ()
+    """Of the bins of all tools."""
+    cost: Cost = Cost(None)
+    files: Mapping[str, Path] = field(default_factory=dict)
+    """Artifacts by name; `documents_without_calls.parquet` may be missing."""
+    baseline: str = "paper"
+    """What the gain is measured against."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +183,19 @@ class Evidence:
     """Toolformer, by k and task."""
     baselines: Mapping[tuple[str, str], Score] = field(default_factory=dict)
     """Other models, by name and task."""
+    model: str = ""
+    """The model of the tables: the one with the most figures."""
+    paired: Mapping[tuple[str, str, str], Compared] = field(default_factory=dict)
+    """By task, system, and the system it is compared with; differences are the former minus the latter."""
+    curves: tuple[Curve, ...] = ()
+    training: Mapping[str, Cost] = field(default_factory=dict)
+    """By data."""
+    sizes: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    """Scores by model, system and task, of every model whose size is known (Figure 4)."""
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    """Parameters of these models."""
+    sampled: tuple[Sampled, ...] = ()
+    """Evaluations whose samples are at hand, the newest first."""
 
 
 STEPS = (

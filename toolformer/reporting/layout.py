@@ -1,4 +1,4 @@
-"""Tables and passages as plain cells, before any markup: what `tables` fills and `render` prints."""
+"""Tables, figures and passages before any markup: what `tables` and `figures` fill and the renderers print."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class Cell:
     bold: bool = False
     mark: str = ""
     """Letter of the footnote that belongs to it."""
+    signs: str = ""
+    """Signs of significance; the caption says what they mean."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,68 @@ class Passage:
 
 
 @dataclass(frozen=True)
+class Axis:
+    """An axis of a panel."""
+
+    label: str
+    logarithmic: bool = False
+    ticks: tuple[tuple[float, str], ...] = ()
+    """Places with their labels; chosen by the renderer where there are none."""
+    whole: bool = False
+    """Whether it must begin at 0."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points that belong together."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    kind: str = "line"
+    """`line`, `points`, `cloud` (many small points) or `bars`."""
+    colour: int = 0
+    """Number in the palette of `plots`."""
+    paper: bool = False
+    """Whether it is the paper's: drawn dashed and hollow."""
+    low: tuple[float, ...] = ()
+    """Ends of the intervals, along the axis of figures."""
+    high: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
+    """What a point is called."""
+    lying: bool = False
+    """Whether intervals lie along x."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    marks: tuple[tuple[float, str], ...] = ()
+    """Vertical lines with their labels."""
+    tall: int = 0
+    """Rows that a panel with a list on its y axis needs, 0 for others."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One or more panels and what is to be known about them; without panels, the command that measures it."""
+
+    key: str
+    number: str
+    title: str
+    panels: tuple[Panel, ...]
+    caption: str
+    after: str = ""
+    """Key of the table that it follows; empty: before all tables."""
+    footnotes: tuple[Footnote, ...] = ()
+
+
+@dataclass(frozen=True)
 class Content:
     """All of a report, before any markup."""
 
@@ -79,3 +143,6 @@ class Content:
     passages_caption: str
     passages_footnote: Footnote | None
     remarks: tuple[str, ...]
+    figures: tuple[Figure, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    """(figure, what it counts), for the head of the page."""

@@ -23,6 +23,19 @@ SYSTEMS: Mapping[str, str] = {
 LARGER = ("OPT (66B)", "GPT-3 (175B)")
 """The larger models that the paper compares with."""
 
+PARAMETERS: Mapping[str, float] = {
+    "gpt2": 124e6,
+    "gpt2-medium": 355e6,
+    "gpt2-large": 775e6,
+    "gpt2-xl": 1.6e9,
+    "gpt-j-6b": 6.7e9,
+    "gpt-j-6B": 6.7e9,
+}
+"""Figure 4's models by the last part of their hub names, with the sizes that the paper gives."""
+
+FIGURE4_TOOLS = ("qa", "calculator", "search")
+"""The tools of Figure 4."""
+
 TOOLS: Mapping[str, str] = {
     "qa": "Question Answering",
     "search": "Wikipedia Search",

@@ -6,42 +6,37 @@ computed by a model here.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
-
-from toolformer.calls import CallSyntaxError, parse
 from toolformer.errors import UserError
-from toolformer.reporting import paper
+from toolformer.reporting import candidates, paper
+from toolformer.reporting.cells import SYSTEMS
 from toolformer.reporting.evidence import (
-    STEPS,
     Annotation,
-    Counts,
+    Cost,
+    Curve,
     Evidence,
-    Example,
     KScore,
     RunNote,
+    Sampled,
     Score,
-    ToolFunnel,
 )
+from toolformer.reporting.significance import compare_systems
 from toolformer.tracking import Run, Tracker
 
 DEFAULT_K = "10"
-KEPT_PER_TOOL = 2
-WORST = 2
-_LOOKED_AT = 300  # rows of each tool, at either end of its gains, among which examples are chosen
+CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
+_POINTS = 400
+"""Points of a curve."""
 _SKIPPED = "rows_skipped/"
 
 
-def read(tracker: Tracker, experiment: str | None = None) -> Evidence:
+def read(tracker: Tracker, experiment: str | None = None, seed: int = 0) -> Evidence:
     """Everything in the store that a report shows, restricted to runs tagged `experiment` if given.
+
+    `seed` decides the resamples behind paired intervals.
 
     Raises:
         UserError: no finished run has this tag, or an artifact is gone or cannot be read.
@@ -49,28 +44,46 @@ def read(tracker: Tracker, experiment: str | None = None) -> Evidence:
     tags = {"experiment": experiment} if experiment else {}
     generated = tracker.runs("generate", **tags)
     trained = tracker.runs("train", **tags)
-    evaluated = tracker.runs("evaluate", **tags)
-    if experiment and not (generated or trained or evaluated):
+    every = tracker.runs("evaluate", **tags)
+    if experiment and not (generated or trained or every):
         raise UserError(
             f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or name another"
         )
+    models = _models(tracker, every, trained)
+    model = _main_model(every, models)
+    evaluated = [run for run in every if run.tags.get("baseline") or models[run.run_id] == model]
     scores = _scores(evaluated)
     annotation = _annotation(tracker, generated[0]) if generated else None
     shown = {score.run.run_id for score in scores.values()}
     parents = list(_parents(tracker, [run for run in evaluated if run.run_id in shown]))
-    data: dict[str, RunNote] = {}
-    for run in trained:
-        data.setdefault(run.tags.get("data", ""), _note(run))
+    newest: dict[str, Run] = {}
+    for run in sorted(trained, key=lambda run: bool(model) and run.params.get("model", "") != model):
+        newest.setdefault(run.tags.get("data", ""), run)
     own = annotation.run.run_id if annotation else None
+    sizes, parameters = _sizes(every, models)
+    sampled = _sampled(tracker, every, models, model)
+    by_run = {one.run_id: one.files for one in sampled}
+    files = {
+        key: by_run[score.run.run_id][key[1]]
+        for key, score in scores.items()
+        if key[1] in by_run.get(score.run.run_id, {})
+    }
     return Evidence(
         experiment,
         annotation,
         scores,
-        data,
+        {data: _note(run) for data, run in newest.items()},
         tuple(_note(run) for run in parents if run.run_id != own),
-        tuple(_remarks(parents, own)),
+        tuple(_remarks(parents, own, model, {models[run.run_id] for run in every})),
         _by_k(evaluated),
         _baselines(evaluated),
+        model,
+        compare_systems(files, seed),
+        tuple(curve for data, run in newest.items() for curve in _curves(tracker, run, data)),
+        {data: _training_cost(run) for data, run in newest.items()},
+        sizes,
+        parameters,
+        sampled,
     )
 
 
@@ -80,16 +93,45 @@ def _note(run: Run) -> RunNote:
     return RunNote(run.run_id, run.stage, system, run.commit, run.started.date().isoformat(), device)
 
 
+def _models(tracker: Tracker, evaluated: Iterable[Run], trained: Sequence[Run]) -> dict[str, str]:
+    """The model that each evaluation's system is made of, by the evaluation's id."""
+    trainings = {run.run_id: run for run in trained}
+    found: dict[str, str] = {}
+    for run in evaluated:
+        train_id = run.tags.get("lineage.train_run_id", "")
+        if train_id and train_id not in trainings:
+            with suppress(UserError):  # deleted since
+                trainings[train_id] = tracker.get(train_id)
+        made_of = trainings.get(train_id, run)
+        found[run.run_id] = "" if run.tags.get("baseline") else made_of.params.get("model", "")
+    return found
+
+
+def _main_model(evaluated: Sequence[Run], models: Mapping[str, str]) -> str:
+    """The model with the most figures, of several the one measured last."""
+    measured: dict[tuple[str, str, str], None] = {}  # in order, the newest first
+    for run in evaluated:
+        if not run.tags.get("baseline"):
+            for task, _ in _measured(run):
+                measured.setdefault((models[run.run_id], run.tags.get("system", ""), task))
+    counted = Counter(model for model, _, _ in measured).most_common(1)
+    return counted[0][0] if counted else ""
+
+
 def _scores(runs: Iterable[Run]) -> dict[tuple[str, str], Score]:
     found: dict[tuple[str, str], Score] = {}
     for run in runs:  # the newest first
-        system = run.tags.get("system", "")
-        k = run.tags.get("decoding.k") or run.params.get("decoding.k", DEFAULT_K)
-        if system not in paper.SYSTEMS or (system == "toolformer" and k != DEFAULT_K):
-            continue
-        for task, value in _measured(run):
-            found.setdefault((system, task), _score(run, task, value))
+        if _is_of_tables(run):
+            for task, value in _measured(run):
+                found.setdefault((run.tags["system"], task), _score(run, task, value))
     return found
+
+
+def _is_of_tables(run: Run) -> bool:
+    """Whether it measured one of the paper's systems, Toolformer with the paper's k."""
+    system = run.tags.get("system", "")
+    k = run.tags.get("decoding.k") or run.params.get("decoding.k", DEFAULT_K)
+    return system in paper.SYSTEMS and (system != "toolformer" or k == DEFAULT_K)
 
 
 def _measured(run: Run) -> Iterator[tuple[str, float]]:
@@ -123,16 +165,23 @@ def _by_k(runs: Iterable[Run]) -> dict[tuple[int, str], KScore]:
 
 def _score(run: Run, task: str, value: float) -> Score:
     start = f"{task}/call_share/"
-    n = run.metrics.get(f"{task}/n")
+    seconds, speed = run.metrics.get(f"{task}/seconds"), run.metrics.get(f"{task}/tokens_per_second")
     return Score(
         value=value,
         low=run.metrics.get(f"{task}/ci_low"),
         high=run.metrics.get(f"{task}/ci_high"),
-        n=None if n is None else round(n),
+        n=_whole(run.metrics.get(f"{task}/n")),
         call_share=run.metrics.get(f"{task}/call_share"),
         tool_shares={key.removeprefix(start): v for key, v in run.metrics.items() if key.startswith(start)},
         run=_note(run),
+        seconds=seconds,
+        tokens=None if seconds is None or speed is None else round(speed * seconds),
+        calls=_whole(run.metrics.get(f"{task}/n_ac")),
     )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
 
 
 def _parents(tracker: Tracker, runs: Iterable[Run]) -> Iterator[Run]:
@@ -151,7 +200,7 @@ def _parents(tracker: Tracker, runs: Iterable[Run]) -> Iterator[Run]:
                     waiting.append(parent)
 
 
-def _remarks(parents: Iterable[Run], own: str | None) -> Iterator[str]:
+def _remarks(parents: Iterable[Run], own: str | None, model: str, models: set[str]) -> Iterator[str]:
     others = sorted({run.run_id for run in parents if run.stage == "generate" and run.run_id != own})
     if own and others:
         names = ", ".join(run_id[:8] for run_id in others)
@@ -159,153 +208,103 @@ def _remarks(parents: Iterable[Run], own: str | None) -> Iterator[str]:
             f"The evaluated models were trained on the data of generate run {names}; the tables on "
             f"annotation show the newer run {own[:8]}."
         )
+    if rest := sorted(models - {model, ""}):
+        yield (
+            f"The tables of scores are of {model}, which has the most figures; {', '.join(rest)} "
+            f"{'were' if len(rest) > 1 else 'was'} measured too: Figure 4."
+        )
+
+
+def _sizes(
+    runs: Iterable[Run], models: Mapping[str, str]
+) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
+    """The newest scores of every model of known size, and the sizes."""
+    found: dict[tuple[str, str, str], float] = {}
+    sizes: dict[str, float] = {}
+    for run in runs:  # the newest first
+        model = models[run.run_id]
+        size = run.metrics.get("parameters") or paper.PARAMETERS.get(model.rpartition("/")[2])
+        if model and size and _is_of_tables(run):
+            sizes.setdefault(model, size)
+            for task, value in _measured(run):
+                found.setdefault((model, run.tags["system"], task), value)
+    return found, sizes
+
+
+def _sampled(
+    tracker: Tracker, runs: Iterable[Run], models: Mapping[str, str], model: str
+) -> tuple[Sampled, ...]:
+    found = []
+    for run in runs:
+        with suppress(UserError):  # logged without samples, or they are gone: the figures still stand
+            folder = tracker.artifact_path(run, "samples")
+            files = {task: folder / f"{task}.parquet" for task, _ in _measured(run)}
+            files = {task: path for task, path in files.items() if path.is_file()}
+            system = run.tags.get("baseline") or SYSTEMS.get(run.tags.get("system", ""), "")
+            other = models[run.run_id] if models[run.run_id] != model else ""
+            k = run.tags.get("decoding.k", DEFAULT_K) if run.tags.get("system") == "toolformer" else DEFAULT_K
+            parts = (system, other, f"k = {k}" if k != DEFAULT_K else "")
+            found.append(Sampled(run.run_id, ", ".join(part for part in parts if part), system, files))
+    return tuple(found)
+
+
+def _curves(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:
+    """The run's figures over its steps."""
+    for metric in CURVES:
+        if metric not in run.metrics:
+            continue
+        with tracker.faults() as client:
+            logged = sorted(
+                client.get_metric_history(run.run_id, metric), key=lambda one: (one.step, one.timestamp)
+            )
+        points: dict[int, float] = {}
+        for one in logged:
+            # The first value of a step counts: the end's summary is logged at step 0 again.
+            points.setdefault(one.step, one.value)
+        every = max(1, len(points) // _POINTS)
+        chosen = sorted(points.items())
+        thinned = chosen[::every] + (chosen[-1:] if (len(chosen) - 1) % every else [])
+        if len(thinned) > 1:
+            yield Curve(data, metric, tuple(thinned))
+
+
+def _training_cost(run: Run) -> Cost:
+    return Cost(run.metrics.get("duration_seconds"), None, _whole(run.metrics.get("train_tokens")))
 
 
 def _annotation(tracker: Tracker, run: Run) -> Annotation:
-    candidates = tracker.artifact_path(run, "candidates.parquet")
-    augmented = tracker.artifact_path(run, "dataset_augmented.parquet")
-    plain = tracker.artifact_path(run, "dataset_plain.parquet")
-    funnel = _funnel(tracker.artifact_path(run, "funnel.json"))
+    names = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet", "funnel.json")
+    files = {name: tracker.artifact_path(run, name) for name in names}
+    with suppress(UserError):  # older runs have none
+        files[candidates.WITHOUT_CALLS] = tracker.artifact_path(run, candidates.WITHOUT_CALLS)
+    baseline = run.params.get("filter.baseline", "paper")
+    funnel = candidates.funnel(files["funnel.json"])
     try:
-        scored = _scored(candidates, run.params.get("filter.baseline", "paper"))
-        counts = _counts(scored, set(funnel))
-        examples = _examples(scored, _kept(augmented))
-        texts = _texts(plain, {example.doc_id for example in examples})
-    except (
-        OSError,
-        KeyError,
-        ValueError,
-        TypeError,
-    ) as error:  # pyarrow's errors are ValueErrors and KeyErrors
+        table = candidates.scored(files["candidates.parquet"], baseline)
+        counts = candidates.counts(table, set(funnel))
+        texts = [files[name] for name in candidates.TEXTS if name in files]
+        examples = candidates.examples(table, files["dataset_augmented.parquet"], texts)
+        edges, gains = candidates.gains(table, _thresholds(run))
+    except (OSError, KeyError, ValueError, TypeError) as error:  # pyarrow's are ValueErrors and KeyErrors
         raise UserError(
             f"the artifacts of generate run {run.run_id} cannot be read ({str(error).splitlines()[0][:120]}): "
             "run `toolformer generate` again"
         ) from error
-    chosen = _choose([_with_text(example, texts) for example in examples])
     skipped = {
         name.removeprefix(_SKIPPED): round(count)
         for name, count in run.metrics.items()
         if name.startswith(_SKIPPED)
     }
-    return Annotation(_note(run), counts, funnel, tuple(chosen), skipped)
+    executed = sum(entry.steps.get("executed", 0) for entry in funnel.values())
+    cost = Cost(run.metrics.get("duration_seconds"), executed)
+    return Annotation(_note(run), counts, funnel, examples, skipped, gains, edges, cost, files, baseline)
 
 
-def _scored(path: Path, baseline: str) -> Any:
-    """The scored candidates as a table, the largest gain first; ties by place and sample.
-
-    The file has the paper's gain; with the baseline `plain` it is L(ε) − L(e(c, r)), as in merging.
-    """
-    names = ["doc_id", "tool", "position", "sample", "call", "result"]
-    gain = ds.field("loss_none") - ds.field("loss_result") if baseline == "plain" else ds.field("gain")
-    valid = (ds.field("status") == "scored") & gain.is_valid() & ~gain.is_nan()
-    columns = {name: ds.field(name) for name in names} | {"gain": gain}
-    table = ds.dataset(path, format="parquet").to_table(columns=columns, filter=valid)
-    order = [
-        ("gain", "descending"),
-        ("doc_id", "ascending"),
-        ("position", "ascending"),
-        ("sample", "ascending"),
-    ]
-    return table.sort_by(order)
-
-
-def _counts(scored: Any, tools: set[str]) -> dict[tuple[str, float], Counts]:
-    """Examples and calls by tool and τ_f, as `merge` would keep them: one call of a tool at a position."""
-    places = scored.group_by(["tool", "doc_id", "position"]).aggregate([("gain", "max")])
-    found: dict[tuple[str, float], Counts] = {}
-    for threshold in paper.THRESHOLDS:
-        kept = places.filter(pc.field("gain_max") >= threshold)
-        rows = (
-            kept.group_by("tool").aggregate([("doc_id", "count_distinct"), ("doc_id", "count")]).to_pylist()
-        )
-        by_tool = {row["tool"]: Counts(row["doc_id_count_distinct"], row["doc_id_count"]) for row in rows}
-        for tool in tools | set(pc.unique(scored["tool"]).to_pylist()):
-            found[tool, threshold] = by_tool.get(tool, Counts(0, 0))
+def _thresholds(run: Run) -> dict[str, float]:
+    """τ_f by tool."""
+    found: dict[str, float] = {}
+    for key, value in run.params.items():
+        if key.startswith("tool.") and key.endswith(".filter_threshold"):
+            with suppress(ValueError):
+                found[key.split(".")[1]] = float(value)
     return found
-
-
-def _kept(path: Path) -> set[tuple[str, str, int]]:
-    rows = pq.read_table(path, columns=["doc_id", "calls"]).to_pylist()
-    return {(row["doc_id"], call["tool"], call["position"]) for row in rows for call in row["calls"] or ()}
-
-
-def _examples(scored: Any, kept: set[tuple[str, str, int]]) -> list[Example]:
-    """The best call of each place, from both ends of every tool's gains."""
-    found: list[Example] = []
-    for tool in sorted(pc.unique(scored["tool"]).to_pylist()):
-        rows = scored.filter(pc.field("tool") == tool)
-        seen: set[tuple[str, int]] = set()
-        ends = (
-            [rows]
-            if len(rows) <= 2 * _LOOKED_AT
-            else [rows.slice(0, _LOOKED_AT), rows.slice(len(rows) - _LOOKED_AT)]
-        )
-        for row in (row for end in ends for row in end.to_pylist()):
-            place = (row["doc_id"], row["position"])
-            if place in seen:
-                continue
-            seen.add(place)
-            with suppress(CallSyntaxError):
-                call = parse(row["call"]).with_result(row["result"] or "")
-                stays = (row["doc_id"], tool, row["position"]) in kept
-                found.append(Example(tool, row["doc_id"], row["position"], call, row["gain"], stays, None))
-    return found
-
-
-def _texts(path: Path, doc_ids: set[str]) -> dict[str, str]:
-    table = ds.dataset(path, format="parquet").to_table(
-        columns=["doc_id", "text"], filter=ds.field("doc_id").isin(pa.array(sorted(doc_ids), pa.string()))
-    )
-    return dict(zip(table["doc_id"].to_pylist(), table["text"].to_pylist(), strict=True))
-
-
-def _with_text(example: Example, texts: Mapping[str, str]) -> Example:
-    text = texts.get(example.doc_id)
-    if text is None or not 0 <= example.position <= len(text):
-        return example
-    return Example(
-        example.tool, example.doc_id, example.position, example.call, example.gain, example.kept, text
-    )
-
-
-def _choose(examples: list[Example]) -> list[Example]:
-    """Table 10: of each tool the best kept calls and the nearest miss, and the calls that did most harm.
-
-    Texts are shown once, as long as there are others.
-    """
-    used: set[str] = set()
-    chosen: list[Example] = []
-
-    def take(pool: list[Example], wanted: int) -> None:
-        # A call whose text is at hand tells more; among those the order stays.
-        for example in sorted(pool, key=lambda one: (one.text is None, one.doc_id in used))[:wanted]:
-            used.add(example.doc_id)
-            chosen.append(example)
-
-    tools = sorted({example.tool for example in examples})
-    for tool in tools:
-        take([one for one in examples if one.tool == tool and one.kept], KEPT_PER_TOOL)
-    for tool in tools:
-        take([one for one in examples if one.tool == tool and not one.kept], 1)
-    take(
-        sorted((one for one in examples if not one.kept and one not in chosen), key=lambda one: one.gain),
-        WORST,
-    )
-    return sorted(chosen, key=lambda one: (not one.kept, -one.gain, one.doc_id, one.position))
-
-
-def _funnel(path: Path) -> dict[str, ToolFunnel]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            tool: ToolFunnel(
-                {step: int(entry[step]) for step in STEPS if step in entry},
-                *(
-                    {str(reason): int(n) for reason, n in entry.get(name, {}).items()}
-                    for name in ("reasons", "drop_reasons", "window_reasons", "filter_reasons")
-                ),
-            )
-            for tool, entry in content.items()
-        }
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise UserError(f"{path} is no funnel ({error}): run `toolformer generate` again") from error

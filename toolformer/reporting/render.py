@@ -1,11 +1,10 @@
-"""A report's content as Markdown, LaTeX, HTML and terminal tables.
+"""A report's content as Markdown, LaTeX and terminal tables; `page` makes the HTML of it.
 
 Every text from data or a model is escaped for where it stands: none can open a tag, a macro or a cell.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -13,13 +12,12 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from toolformer.reporting.layout import Cell, Column, Content, Footnote, Passage, Table
+from toolformer.reporting.layout import Cell, Column, Content, Figure, Footnote, Passage, Table
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
+FOLDER = "figures"
+"""Where the figures' files stand, beside the report."""
 KEPT = "kept"
 REJECTED = "rejected"
 
@@ -33,6 +31,11 @@ def clean(text: str) -> str:
     """The text on one line, without control characters, direction marks and halves of surrogate pairs."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     return " ".join(_UNSEEN.sub(" ", text).split())
+
+
+def title(one: Table | Figure) -> str:
+    """Number and title."""
+    return f"{one.number}: {one.title}" if one.number else one.title
 
 
 def _in_text(one: Passage, escape: Callable[[str], str], opening: str, closing: str) -> str:
@@ -54,13 +57,17 @@ def markdown(content: Content) -> str:
     """The report as GitHub Markdown."""
     blocks = [f"# {markdown_text(content.title)}"]
     blocks += [f"> {markdown_text(remark)}" for remark in content.remarks]
-    blocks += [_markdown_table(table) for table in (content.runs, *content.tables)]
+    blocks.append(_markdown_table(content.runs))
+    blocks += [_markdown_figure(figure) for figure in content.figures if not figure.after]
+    for table in content.tables:
+        blocks.append(_markdown_table(table))
+        blocks += [_markdown_figure(figure) for figure in content.figures if figure.after == table.key]
     blocks.append(_markdown_passages(content))
     return "\n\n".join(blocks) + "\n"
 
 
 def _markdown_table(table: Table) -> str:
-    lines = [f"## {markdown_text(_title(table))}", ""]
+    lines = [f"## {markdown_text(title(table))}", ""]
     if table.rows:
         lines.append(_markdown_row([_markdown_heading(column) for column in table.columns]))
         lines.append(_markdown_row(["---:" if column.numeric else ":---" for column in table.columns]))
@@ -71,6 +78,14 @@ def _markdown_table(table: Table) -> str:
     for note in table.footnotes:
         lines += ["", _markdown_footnote(note)]
     return "\n".join(lines).rstrip()
+
+
+def _markdown_figure(figure: Figure) -> str:
+    lines = [f"## {markdown_text(title(figure))}"]
+    if figure.panels:
+        lines.append(f"![{markdown_text(figure.title)}]({FOLDER}/{figure.key}.svg)")
+        lines.append(markdown_text(figure.caption))
+    return "\n\n".join([*lines, *map(_markdown_footnote, figure.footnotes)])
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
@@ -84,7 +99,7 @@ def _markdown_heading(column: Column) -> str:
 
 def _markdown_cell(cell: Cell) -> str:
     text = markdown_text(cell.text)
-    text = f"**{text}**" if cell.bold else text
+    text = f"**{text}**{cell.signs}" if cell.bold else f"{text}{cell.signs}"
     text += f"<sup>{cell.mark}</sup>" if cell.mark else ""
     return f"{text} {markdown_text(cell.detail)}" if cell.detail else text
 
@@ -129,7 +144,7 @@ _LATEX = {
     "⁺": r"\textsuperscript{+}", "£": r"\pounds{}", "€": r"\texteuro{}", "©": r"\textcopyright{}", "«": "<<", "»": ">>",
     "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "ø": r"\o{}", "Ø": r"\O{}", "œ": r"\oe{}", "Œ": r"\OE{}",
     "ł": r"\l{}", "Ł": r"\L{}", "đ": r"\dj{}", "Đ": r"\DJ{}", "ð": r"\dh{}", "Ð": r"\DH{}", "þ": r"\th{}",
-    "Þ": r"\TH{}", "ı": r"\i{}", "¿": "?`", "¡": "!`", "\u00a0": "~",
+    "Þ": r"\TH{}", "ı": r"\i{}", "¿": "?`", "¡": "!`", "†": r"\textdagger{}", "‡": r"\textdaggerdbl{}", "\u00a0": "~",
 }  # fmt: skip
 _ACCENTS = {
     "\u0300": r"\`", "\u0301": r"\'", "\u0302": r"\^", "\u0303": r"\~", "\u0304": r"\=", "\u0306": r"\u",
@@ -143,7 +158,7 @@ _PREAMBLE = r"""\documentclass[a4paper,10pt]{article}
 \iftutex\usepackage{fontspec}\else\usepackage[T1]{fontenc}\usepackage{textcomp}\fi
 \IfFileExists{lmodern.sty}{\usepackage{lmodern}}{}
 \usepackage[margin=18mm]{geometry}
-\usepackage{booktabs,longtable,array}
+\usepackage{booktabs,longtable,array,graphicx}
 \newcommand{\fallback}[2]{\iftutex#2\else#1\fi}
 \newcommand{\smallprint}[1]{{\scriptsize #1}}
 \setlength{\tabcolsep}{4pt}\setlength{\parindent}{0pt}\emergencystretch=3em
@@ -177,13 +192,17 @@ def latex(content: Content) -> str:
     """The report as a LaTeX document with booktabs tables."""
     blocks = [_PREAMBLE, rf"\section*{{{latex_text(content.title)}}}"]
     blocks += [rf"\emph{{{latex_text(remark)}}}\par" for remark in content.remarks]
-    blocks += [_latex_table(table) for table in (content.runs, *content.tables)]
+    blocks.append(_latex_table(content.runs))
+    blocks += [_latex_figure(figure) for figure in content.figures if not figure.after]
+    for table in content.tables:
+        blocks.append(_latex_table(table))
+        blocks += [_latex_figure(figure) for figure in content.figures if figure.after == table.key]
     blocks += [_latex_passages(content), r"\end{document}"]
     return "\n\n".join(blocks) + "\n"
 
 
 def _latex_table(table: Table) -> str:
-    lines = [rf"\subsection*{{{latex_text(_title(table))}}}"]
+    lines = [rf"\subsection*{{{latex_text(title(table))}}}"]
     if table.rows:
         kinds = [
             r"p{0.38\linewidth}" if column.wide else "r" if column.numeric else "l"
@@ -202,6 +221,15 @@ def _latex_table(table: Table) -> str:
     lines.append(rf"{{\small {latex_text(table.caption)}\par}}")
     lines += [_latex_footnote(note) for note in table.footnotes]
     return "\n".join(lines)
+
+
+def _latex_figure(figure: Figure) -> str:
+    lines = [rf"\subsection*{{{latex_text(title(figure))}}}"]
+    if figure.panels:
+        width = r"\linewidth" if len(figure.panels) > 1 else r"0.8\linewidth"
+        lines.append(rf"\includegraphics[width={width}]{{{FOLDER}/{figure.key}.pdf}}\par")
+        lines.append(rf"{{\small {latex_text(figure.caption)}\par}}")
+    return "\n".join([*lines, *map(_latex_footnote, figure.footnotes)])
 
 
 def _latex_heading(columns: Sequence[Column]) -> list[str]:
@@ -227,6 +255,7 @@ def _latex_heading(columns: Sequence[Column]) -> list[str]:
 def _latex_cell(cell: Cell) -> str:
     text = latex_text(cell.text)
     text = rf"\textbf{{{text}}}" if cell.bold else text
+    text += latex_text(cell.signs)
     text += rf"\textsuperscript{{{cell.mark}}}" if cell.mark else ""
     # Braces, since a cell must not begin with what \\ would read as its argument.
     return rf"{text} \smallprint{{{latex_text(cell.detail)}}}" if cell.detail else text or "{}"
@@ -255,60 +284,6 @@ def _latex_passages(content: Content) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{longtable}}"])
 
 
-# HTML
-
-
-def html(content: Content) -> str:
-    """The report as one page that asks nothing of the network and runs no script."""
-    return _template().render(content=content, clean=clean, title=_title, groups=_groups, bars=_bars(content))
-
-
-@cache
-def _template() -> Template:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("toolformer.reporting", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_finalize,
-    )
-    return environment.get_template("report.html")
-
-
-def _finalize(value: Any) -> Any:
-    """Every text that the template prints is cleaned before it is escaped."""
-    return clean(value) if type(value) is str else value
-
-
-def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    """(heading, number of columns) of neighbours under one heading; empty if there is none."""
-    if not any(column.group for column in columns):
-        return []
-    return [
-        (group, len(list(members))) for group, members in groupby(columns, key=lambda column: column.group)
-    ]
-
-
-def _bars(content: Content) -> dict[tuple[int, int], float]:
-    """(row, column) of the annotation table -> width in percent of its row's largest count, on a log scale."""
-    table = next(table for table in content.tables if table.key == "funnel")
-    widths: dict[tuple[int, int], float] = {}
-    for y, row in enumerate(table.rows):
-        counts = {
-            x: int(cell.text.replace(",", ""))
-            for x, cell in enumerate(row)
-            if cell.text.replace(",", "").isdigit()
-        }
-        top = math.log1p(max(counts.values(), default=0))
-        widths |= {
-            (y, x): round(100 * math.log1p(count) / top, 1) if top else 0.0 for x, count in counts.items()
-        }
-    return widths
-
-
 # Terminal
 
 
@@ -323,7 +298,7 @@ def terminal(content: Content) -> None:
     for remark in content.remarks:
         console.print(Text(clean(remark), style="yellow"))
     for table in (content.runs, *content.tables):
-        console.print(Text(clean(_title(table)), style="bold"))
+        console.print(Text(clean(title(table)), style="bold"))
         if table.rows:
             grid = Grid(box=_box(), pad_edge=False, padding=(0, 1), show_edge=False)
             for column in table.columns:
@@ -336,6 +311,10 @@ def terminal(content: Content) -> None:
                 grid.add_row(*(_rich_cell(cell, Text) for cell in row), end_section=number + 1 in table.rules)
             console.print(grid)
         _print_notes(console, Text, table.caption, table.footnotes)
+        for figure in content.figures:
+            if figure.after == table.key and figure.footnotes:
+                console.print(Text(clean(title(figure)), style="bold"))
+                _print_notes(console, Text, "", figure.footnotes)
     console.print(Text("Table 10: Kept and rejected calls", style="bold"))
     for one in content.passages:
         console.print(_rich_passage(one, Text))
@@ -351,6 +330,7 @@ def _box() -> Any:
 
 def _rich_cell(cell: Cell, text: Callable[..., Any]) -> Any:
     shown = text(clean(cell.text), style="bold" if cell.bold else "")
+    shown.append(cell.signs)
     if cell.mark:
         shown.append(f" {cell.mark}", style="dim")
     if cell.detail:
@@ -373,7 +353,3 @@ def _print_notes(console: Any, text: Callable[..., Any], caption: str, notes: Se
         shown = text(f"{note.mark} {clean(note.text)} ", style="dim")
         console.print(shown.append(clean(note.command), style="not dim cyan"), soft_wrap=True)
     console.print()
-
-
-def _title(table: Table) -> str:
-    return f"{table.number}: {table.title}" if table.number else table.title

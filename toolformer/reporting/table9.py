@@ -11,14 +11,15 @@ LABELS = ("All", "AC", "NC", "%")
 
 
 def table9(evidence: Evidence) -> Table:
-    """A row a k; of our benchmarks those that were measured with at least two."""
+    """A row a k; of our benchmarks those that were measured with at least two, else the paper's."""
     tasks = [
         task
         for task in dict.fromkeys(task for _, task in evidence.by_k)
         if len([k for k, one in evidence.by_k if one == task]) > 1
     ]
+    shown = tasks or list(paper.BY_K)
     columns = [Column("k", numeric=True)]
-    for task in tasks:
+    for task in shown:
         name = TASKS.get(task, task)
         sizes = {score.n for (_, one), score in evidence.by_k.items() if one == task}
         detail = f"n = {next(iter(sizes)):,}" if len(sizes) == 1 else ""
@@ -29,8 +30,8 @@ def table9(evidence: Evidence) -> Table:
     note = Footnote("a", "Not measured yet:", f"toolformer evaluate -m {named}decoding.k=0,1,3,10")
     rows = []
     for k in sorted({*paper.KS, *(k for k, task in evidence.by_k if task in tasks)}):
-        cells = [Cell(str(k), mark="" if tasks else note.mark)]
-        for task in tasks:
+        cells = [Cell(str(k))]
+        for task in shown:
             score = evidence.by_k.get((k, task))
             cells += _ours(score) if score else [Cell(DASH, mark=note.mark)] * len(LABELS)
             if task in paper.BY_K:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from benchmarks import GROUPS
 from toolformer.reporting import paper
@@ -14,8 +15,6 @@ from toolformer.reporting.cells import (
     TASKS,
     Notes,
     evaluation_command,
-    in_order,
-    share_cell,
     short_commit,
     shown_count,
     shown_interval,
@@ -23,7 +22,9 @@ from toolformer.reporting.cells import (
     stage_command,
 )
 from toolformer.reporting.evidence import Evidence, RunNote
+from toolformer.reporting.figures import figures
 from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
+from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
 from toolformer.reporting.table9 import table9
 
 
@@ -39,8 +40,10 @@ def content(evidence: Evidence) -> Content:
             evidence, "table7", "Table 7", "Temporal benchmarks, percent correct", ("templama", "dateset")
         ),
         perplexity(evidence),
+        paired(evidence),
         tool_use(evidence),
         table9(evidence),
+        cost(evidence),
         funnel(evidence),
         reasons(evidence),
     )
@@ -52,14 +55,41 @@ def content(evidence: Evidence) -> Content:
     )
     caption = (
         "Calls that the filter kept, best first, and a few that it rejected, in their texts. The gain is L⁻ − L⁺ in "
-        "nats: how much easier the following tokens become by the call's result. A rejected call stands alone where "
-        "its text kept no call, since the run does not hold such texts."
+        "nats: how much easier the following tokens become by the call's result. A call stands alone where the run does "
+        "not hold its text."
     )
     title = "Toolformer: measured beside the paper"
     if evidence.experiment:
         title += f" ({evidence.experiment})"
     passages = tuple(passage(example) for example in examples)
-    return Content(title, runs(evidence), tables, passages, caption, missing, evidence.remarks)
+    return Content(
+        title,
+        runs(evidence),
+        tables,
+        passages,
+        caption,
+        missing,
+        evidence.remarks,
+        figures(evidence),
+        facts(evidence),
+    )
+
+
+def facts(evidence: Evidence) -> tuple[tuple[str, str], ...]:
+    """What the report rests on, in a few figures."""
+    found = []
+    if evidence.model:
+        found.append((evidence.model, "model M"))
+    if evidence.annotation:
+        steps = [entry.steps for entry in evidence.annotation.funnel.values()]
+        documents = max((one.get("documents", 0) for one in steps), default=0)
+        found.append((shown_count(documents), "texts annotated"))
+        for step, label in (("sampled", "candidate calls"), ("kept", "calls kept")):
+            found.append((shown_count(sum(one.get(step, 0) for one in steps)), label))
+    if evidence.scores:
+        found.append((shown_count(len({task for _, task in evidence.scores})), "benchmarks"))
+        found.append((shown_count(sum(score.n or 0 for score in evidence.scores.values())), "answers scored"))
+    return tuple(found)
 
 
 def runs(evidence: Evidence) -> Table:
@@ -111,7 +141,25 @@ def multilingual(evidence: Evidence) -> Table:
             "Not the paper's data: XQuAD stands in for MLQA, so no figure of the paper is beside.",
         )
         return _systems_by_tasks(evidence, "table6", "Table 6", title, tasks, tuple(SYSTEMS), caption)
-    return scores(evidence, "table6", "Table 6", "MLQA, percent correct", GROUPS["mlqa"])
+    found = scores(evidence, "table6", "Table 6", "MLQA, percent correct", GROUPS["mlqa"])
+    english = [_all_english(evidence, theirs) for theirs in ("GPT-J", paper.LARGER[1])]
+    caption = f"{found.caption} “All En”: the same questions in English."
+    return replace(
+        found, rows=(*found.rows, *english), caption=caption, rules=(*found.rules, len(found.rows))
+    )
+
+
+def _all_english(evidence: Evidence, theirs: str) -> tuple[Cell, ...]:
+    """Table 6's row of a model that is asked in English; ours is M."""
+    ours = theirs == paper.SYSTEMS["model"]
+    cells = [Cell(f"{SYSTEMS['model'] if ours else theirs} (All En)", f"(paper: {theirs})" if ours else "")]
+    for task in GROUPS["mlqa_all_en"]:
+        score = evidence.scores.get(("model", task)) if ours else None
+        cells.append(
+            Cell(shown_score(score.value, False), shown_interval(score, False, True)) if score else Cell()
+        )
+        cells.append(Cell(f"{paper.ALL_ENGLISH[task][theirs]:.1f}"))
+    return tuple(cells)
 
 
 def perplexity(evidence: Evidence) -> Table:
@@ -160,7 +208,8 @@ def _systems_by_tasks(
             if score:
                 shown = shown_score(score.value, lower)
                 bold = shown == best[task]
-                cells.append(Cell(shown, shown_interval(score, lower, with_n=len(sizes[task]) > 1), bold))
+                interval = shown_interval(score, lower, with_n=len(sizes[task]) > 1)
+                cells.append(Cell(shown, interval, bold, signs=signs(evidence, system, task)))
             else:
                 mark = notes.mark("Not measured yet:", evaluation_command(evidence, system, absent))
                 cells.append(Cell(DASH, mark=mark))
@@ -182,6 +231,8 @@ def _systems_by_tasks(
     if larger:
         for name in paper.LARGER:
             rows.append((Cell(name), *(cell for task in tasks for cell in (Cell(), _paper_cell(task, name)))))
+    if any(cell.signs for row in rows for cell in row):
+        caption = f"{caption} {SIGNS}"
     return Table(key, number, title, tuple(columns), tuple(rows), caption, notes.all, rules)
 
 
@@ -195,50 +246,3 @@ def _best(evidence: Evidence, task: str, systems: Iterable[str], lower: bool) ->
     values = [evidence.scores[system, task].value for system in systems if (system, task) in evidence.scores]
     values = [value for value in values if math.isfinite(value)]
     return shown_score((min if lower else max)(values), lower) if len(values) > 1 else ""
-
-
-def tool_use(evidence: Evidence) -> Table:
-    """How often Toolformer calls its tools on each benchmark (the paper says it in its text)."""
-    measured_tasks = {task for _, task in evidence.scores}
-    tasks = [task for task in TASKS if not task.endswith("perplexity")]
-    tasks = [task for task in tasks if task in measured_tasks or not task.startswith("xquad")]
-    notes = Notes()
-    absent = [task for task in tasks if _share_of(evidence, task) is None]
-    measured = [score for (system, _), score in evidence.scores.items() if system == "toolformer"]
-    tools = in_order({*paper.TOOLS, *(tool for score in measured for tool in score.tool_shares)})
-    rows = []
-    for task in tasks:
-        score = evidence.scores.get(("toolformer", task))
-        cells = [Cell(TASKS[task])]
-        if score is None or score.call_share is None:
-            mark = notes.mark("Not measured yet:", evaluation_command(evidence, "toolformer", absent))
-            cells += [Cell(DASH, mark=mark)] * (1 + len(tools))
-        else:
-            cells.append(share_cell(score.call_share, score.n))
-            cells += [share_cell(score.tool_shares.get(tool, 0.0), score.n) for tool in tools]
-        for_task = [(tool, share) for (name, tool), share in paper.TOOL_USE.items() if name == task]
-        cells.append(
-            Cell(", ".join(f"{share:.1f}" for _, share in for_task), ", ".join(tool for tool, _ in for_task))
-        )
-        rows.append(tuple(cells))
-    columns = [Column("Benchmark", numeric=False), Column("any tool", "with a call, %")]
-    columns += [Column(tool, "with a call, %") for tool in tools]
-    columns.append(Column("paper", paper=True))
-    caption = (
-        "Toolformer with calls enabled (k = 10); 95 % Wilson intervals in brackets. The paper's 97.9 % is over its "
-        "three math benchmarks together."
-    )
-    return Table(
-        "tool_use",
-        "Tool use",
-        "Share of examples with a call",
-        tuple(columns),
-        tuple(rows),
-        caption,
-        notes.all,
-    )
-
-
-def _share_of(evidence: Evidence, task: str) -> float | None:
-    score = evidence.scores.get(("toolformer", task))
-    return score.call_share if score else None

@@ -1,0 +1,262 @@
+"""What the page of samples shows: candidate calls with their texts, and answers of evaluations beside each other.
+
+Plain lists and dictionaries for JSON, read from a run's Parquet files by their paths; knows no markup. Where there is
+more than a page holds, documents and questions are drawn evenly, and the page says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from toolformer.errors import UserError
+from toolformer.reporting import candidates, paper
+from toolformer.reporting.cells import SYSTEMS, TASKS, in_order
+from toolformer.reporting.evidence import Annotation, Evidence, Sampled
+from toolformer.reporting.pairing import asked
+
+CANDIDATES = 20_000
+QUESTIONS = 1_000
+"""Of each benchmark."""
+RUNS = 12
+"""Of each benchmark, the newest."""
+LONGEST_TEXT = 20_000
+LONGEST_ANSWER = 4_000
+LONGEST_RESULT = 1_000
+TARGETS = 20
+
+# The words of annotation/merge.py, which applied them.
+BELOW = "gain below the threshold"
+BEATEN = "another sample at the position gains more"
+NO_GAIN = "loss is not a number"
+
+_LOSSES = ("loss_result", "loss_no_result", "loss_none")
+_COLUMNS = (
+    "doc_id",
+    "tool",
+    "position",
+    "sample",
+    "call",
+    "result",
+    "status",
+    "start_probability",
+    *_LOSSES,
+    "gain",
+)
+_ANSWER = (
+    "completion",
+    "tool",
+    "call_input",
+    "call_result",
+    "failed",
+    "prediction",
+    "score",
+    "tokens",
+    "seconds",
+)
+
+
+def data(evidence: Evidence) -> dict[str, Any] | None:
+    """All that the page shows, or None where no run has candidates or answers.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    found = {
+        "candidates": annotated(evidence.annotation) if evidence.annotation else None,
+        "questions": questions(evidence.sampled),
+    }
+    return found if any(found.values()) else None
+
+
+def annotated(annotation: Annotation, limit: int = CANDIDATES) -> dict[str, Any] | None:
+    """Documents, and the candidates in them in the order of the text; None where there are no candidates."""
+    try:
+        path = annotation.files["candidates.parquet"]
+        names = pq.read_table(path, columns=["doc_id"])["doc_id"].to_pylist()
+        ids = list(dict.fromkeys(names))
+        shown = ids[:: max(1, math.ceil(len(names) / limit))]
+        wanted = ds.field("doc_id").isin(pa.array(shown, pa.string()))
+        rows = ds.dataset(path, format="parquet").to_table(columns=list(_COLUMNS), filter=wanted).to_pylist()
+        in_texts = candidates.kept(annotation.files["dataset_augmented.parquet"])
+        texts = {
+            row["doc_id"]: row
+            for name in candidates.TEXTS
+            if name in annotation.files
+            for row in ds.dataset(annotation.files[name], format="parquet")
+            .to_table(columns=["doc_id", "text", "url", "date"], filter=wanted)
+            .to_pylist()
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"the candidates of generate run {annotation.run.run_id} cannot be read ({type(error).__name__}): run "
+            "`toolformer generate` again"
+        ) from error
+    if not rows:
+        return None
+    tools = in_order({row["tool"] for row in rows})
+    place = {doc_id: number for number, doc_id in enumerate(shown)}
+    for row in rows:
+        row["gain"] = _gain(row, annotation.baseline)
+    best = _best(rows, in_texts)
+    listed = [
+        {
+            "document": place[row["doc_id"]],
+            "tool": tools.index(row["tool"]),
+            "position": row["position"],
+            "sample": row["sample"],
+            "call": _cut(row["call"], LONGEST_RESULT),
+            "result": _cut(row["result"], LONGEST_RESULT),
+            "kept": best.get(_place(row)) == row["sample"],
+            "reason": _reason(row, annotation, best),
+            "gain": _figure(row["gain"]),
+            "start": _figure(row["start_probability"]),
+            "losses": [_figure(row[name]) for name in _LOSSES],
+        }
+        for row in sorted(
+            rows, key=lambda row: (place[row["doc_id"]], row["position"], row["tool"], row["sample"])
+        )
+    ]
+    documents = [_document(doc_id, texts.get(doc_id, {})) for doc_id in shown]
+    thresholds = [annotation.gains[tool].threshold if tool in annotation.gains else None for tool in tools]
+    return {
+        "tools": [paper.TOOLS.get(tool, tool) for tool in tools],
+        "thresholds": thresholds,
+        "documents": documents,
+        "rows": listed,
+        "total": len(names),
+        "run": annotation.run.run_id[:8],
+    }
+
+
+def _document(doc_id: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    text = row.get("text")
+    return {
+        "id": doc_id,
+        "text": None if text is None else text[:LONGEST_TEXT],
+        "cut": len(text or "") > LONGEST_TEXT,
+        "url": row.get("url"),
+        "date": row.get("date"),
+    }
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    return row["doc_id"], row["tool"], row["position"]
+
+
+def _gain(row: Mapping[str, Any], baseline: str) -> float | None:
+    """The gain that the filter saw, as `candidates.gain_of` has it; None for what was not scored."""
+    if row["status"] != "scored" or (baseline != "plain" and row["gain"] is None):
+        return None
+    if baseline != "plain":
+        return float(row["gain"])
+    return None if None in (row["loss_none"], row["loss_result"]) else row["loss_none"] - row["loss_result"]
+
+
+def _best(
+    rows: Sequence[Mapping[str, Any]], in_texts: set[tuple[str, str, int]]
+) -> dict[tuple[str, str, int], int]:
+    """The sample that stands in the text, by place: that with the largest gain, of equal ones the first."""
+    found: dict[tuple[str, str, int], tuple[float, int]] = {}
+    for row in rows:
+        if _place(row) in in_texts and row["gain"] is not None and row["gain"] == row["gain"]:
+            found[_place(row)] = max(found.get(_place(row), (-math.inf, 0)), (row["gain"], -row["sample"]))
+    return {place: -sample for place, (_, sample) in found.items()}
+
+
+def _reason(row: Mapping[str, Any], annotation: Annotation, best: Mapping[tuple[str, str, int], int]) -> str:
+    """Why a candidate is not kept; empty if it is."""
+    if row["status"] != "scored":
+        return str(row["status"])
+    if row["gain"] is None or math.isnan(row["gain"]):
+        return NO_GAIN
+    if best.get(_place(row)) == row["sample"]:
+        return ""
+    threshold = annotation.gains[row["tool"]].threshold if row["tool"] in annotation.gains else None
+    above = threshold is not None and row["gain"] >= threshold
+    return BEATEN if above else BELOW
+
+
+def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[dict[str, Any]]:
+    """Of each benchmark with scored answers: its questions, and the answers of every run that was asked."""
+    tasks = {task for one in sampled for task in one.files if not task.endswith("perplexity")}
+    found = []
+    for task in [*(task for task in TASKS if task in tasks), *sorted(tasks - set(TASKS))]:
+        runs = [one for one in sampled if task in one.files][:RUNS]
+        names = list(SYSTEMS.values())
+        runs.sort(key=lambda one: names.index(one.system) if one.system in names else len(names))
+        asked_of: dict[str, dict[str, Any]] = {}
+        for number, one in enumerate(runs):
+            for row in _answers(one.files[task]):
+                question = asked_of.setdefault(asked(row), _question(row, len(runs)))
+                question["answers"][number] = _answer(row)
+        common = sorted(asked_of.values(), key=lambda question: question["answers"].count(None))
+        chosen = np.unique(np.linspace(0, len(common) - 1, min(len(common), limit)).astype(int))
+        found.append(
+            {
+                "task": TASKS.get(task, task),
+                "runs": [{"title": one.title, "run": one.run_id[:8], "system": one.system} for one in runs],
+                "rows": [common[number] for number in chosen],
+                "total": len(common),
+            }
+        )
+    return found
+
+
+def _answers(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(
+            path, columns=["id", "prompt", "target", *_ANSWER]
+        ).to_pylist()
+        for row in rows:
+            asked(row)
+    except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise UserError(
+            f"{path} holds no samples ({type(error).__name__}): run `toolformer evaluate` again"
+        ) from error
+    return rows
+
+
+def _question(row: Mapping[str, Any], runs: int) -> dict[str, Any]:
+    targets = [_cut(str(target), LONGEST_RESULT) for target in row["target"][:TARGETS]]
+    return {
+        "id": str(row["id"]),
+        "prompt": _cut(row["prompt"], LONGEST_ANSWER, end=True),
+        "target": targets,
+        "more": max(0, len(row["target"]) - TARGETS),
+        "answers": [None] * runs,
+    }
+
+
+def _answer(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "completion": _cut(row["completion"], LONGEST_ANSWER),
+        "tool": row["tool"],
+        "input": _cut(row["call_input"], LONGEST_RESULT),
+        "result": _cut(row["call_result"], LONGEST_RESULT),
+        "failed": row["failed"],
+        "prediction": _cut(row["prediction"], LONGEST_ANSWER),
+        "score": _figure(row["score"]),
+        "tokens": _figure(row["tokens"]),
+        "seconds": _figure(row["seconds"]),
+    }
+
+
+def _cut(text: str | None, longest: int, *, end: bool = False) -> str | None:
+    """At most so many characters, of a prompt its end."""
+    if text is None or len(text) <= longest:
+        return text
+    return f"… {text[-longest:]}" if end else f"{text[:longest]} …"
+
+
+def _figure(value: float | None) -> float | None:
+    """Five digits, for a page; None for what is no number."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
