@@ -69,7 +69,7 @@ def test_a_text_without_letters_has_no_language(identifier: LanguageIdentifier, 
 
 @pytest.mark.real
 def test_a_batch_is_the_single_answers_in_order_from_any_thread(identifier: LanguageIdentifier) -> None:
-    texts = [*SENTENCES.values(), "", "12 5", "\ud800 mundo", "caf\u00e9\nnoir"] * 300
+    texts = [*SENTENCES.values(), "", "12 5", "\ud800 mundo", "caf\u00e9\nnoir"] * 40
     expected = [identifier.identify(text) for text in texts]
     assert identifier.identify_batch(texts) == expected
     with ThreadPoolExecutor(8) as pool:

@@ -50,6 +50,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_code_of_the_table_is_one_of_nllbs() -> None:
     assert len(set(FAIRSEQ_LANGUAGE_CODES)) == 202
+    assert len(NLLB_LANGUAGES) == 117  # docs/translation.md says so
     assert set(NLLB_LANGUAGES.values()) <= set(FAIRSEQ_LANGUAGE_CODES)
 
 

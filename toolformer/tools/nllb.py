@@ -169,9 +169,11 @@ def load(model: str, backend: str, quantization: str, dtype: str, device: str) -
         UserError: it is no NLLB model, cannot be reached, or cannot run here.
     """
     from transformers import AutoConfig, AutoTokenizer
+    from transformers import logging as transformers_logging
 
     from toolformer.language_model import locate
 
+    transformers_logging.disable_progress_bar()
     location = locate(model)
     try:
         config = AutoConfig.from_pretrained(location, trust_remote_code=False)
@@ -200,7 +202,9 @@ def load(model: str, backend: str, quantization: str, dtype: str, device: str) -
 
 def _no_model(name: str, error: Exception) -> UserError:
     reason = " ".join(str(error).split())[:300] or type(error).__name__
-    return UserError(f"translation: {name} cannot be loaded as an NLLB model: {reason}")
+    return UserError(
+        f"translation: {name} cannot be loaded as an NLLB model: {reason} Name an NLLB model, a folder or on the hub"
+    )
 
 
 class TransformersModel:
