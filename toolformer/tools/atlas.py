@@ -212,7 +212,7 @@ def reader_weights(checkpoint: Path) -> dict[str, torch.Tensor]:
         TypeError,
         AttributeError,
     ) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise UserError(f"qa: {checkpoint} is no checkpoint of Atlas ({reason})") from error
     # A weight of T5's first versions that no T5 uses.
     weights = {
