@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from copy import deepcopy
 from dataclasses import replace
@@ -97,6 +98,21 @@ def _plain(annotated: str) -> str:
 def test_the_vietnamese_calendar_in_full() -> None:
     prompt = find("paper-vi", "calendar")
     assert prompt is not None and prompt.fill("x") == VIETNAMESE_CALENDAR
+
+
+# Of fill("x"); each was found word for word in the Vietnamese appendix when its hash was taken.
+SHA256 = {
+    "search": "fea22c8433dd301cfe77ceb5243eb401c9d055f01f929bf3796f1bf337acfde4",
+    "translation": "03a66e2ed5174d43e0bf235c50ab3438064d0a11edd8ee31070f8e9f0aac1b2a",
+    "calendar": "78d4d17cd9b6adba07967b25b851877b626bf72300f4be9b44daf1e2ff128f7e",
+}
+
+
+@pytest.mark.parametrize("key", SHA256)
+def test_no_character_of_the_appendix_changes(key: str) -> None:
+    prompt = find("paper-vi", key)
+    assert prompt is not None
+    assert hashlib.sha256(prompt.fill("x").encode()).hexdigest() == SHA256[key]
 
 
 @pytest.mark.parametrize("prompts", ["paper", "paper-vi"])
