@@ -144,7 +144,7 @@ def files(figure: Figure) -> dict[str, bytes]:
         "svg.fonttype": "none", "svg.hashsalt": figure.key, "pdf.fonttype": 42, "font.size": 8.5,
         "font.family": "DejaVu Sans", "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
         "axes.edgecolor": "#9a9ea8", "axes.labelcolor": "#3c4049", "xtick.color": "#3c4049", "ytick.color": "#3c4049",
-        "axes.grid": True, "grid.color": "#ececea", "axes.titlesize": 9.5, "axes.titleweight": "semibold",
+        "axes.grid": True, "grid.color": "#ececea", "axes.titlesize": 9.5, "axes.titleweight": "bold",
         "legend.frameon": False, "text.parse_math": False,
     }  # fmt: skip
     columns = min(len(figure.panels), 3)

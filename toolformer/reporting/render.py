@@ -210,7 +210,12 @@ def _latex_table(table: Table) -> str:
         ]
         if table.key == "runs":
             kinds[3] = r"p{0.24\linewidth}"
-        lines += [r"{\footnotesize", rf"\begin{{longtable}}[l]{{@{{}}{''.join(kinds)}@{{}}}}", r"\toprule"]
+        size = r"\footnotesize"
+        if len(table.columns) > 8:
+            size = r"\scriptsize\setlength{\tabcolsep}{2.5pt}"
+        if len(table.columns) > 13:
+            size = r"\tiny\let\smallprint\relax\setlength{\tabcolsep}{2pt}"
+        lines += [rf"{{{size}", rf"\begin{{longtable}}[l]{{@{{}}{''.join(kinds)}@{{}}}}", r"\toprule"]
         lines += _latex_heading(table.columns)
         lines += [r"\midrule", r"\endhead"]
         for number, row in enumerate(table.rows):
