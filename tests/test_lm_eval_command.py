@@ -80,7 +80,7 @@ def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> 
     assert (decoder.k, decoder.max_calls, decoder.max_call_tokens) == (3, 2, 7)
     assert (decoder.max_result_tokens, decoder.min_new_tokens, decoder.batch_size) == (9, 1, 4)
     assert sorted(decoder.tools) == ["calculator", "search"]
-    assert decoder.tools["search"].max_tokens == 5  # type: ignore[attr-defined]
+    assert decoder.tools["search"].tool.max_tokens == 5  # type: ignore[attr-defined]
     assert made.answers.path == answers
 
 
