@@ -14,7 +14,10 @@ from toolformer import build
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.cli import main
 from toolformer.config import compose, validate
+from toolformer.documents import Document
 from toolformer.errors import UserError
+
+DOCUMENT = Document("d", "a text")
 
 TOOLS = '''
 class Tools:
@@ -74,7 +77,9 @@ def test_a_file_gives_all_of_its_tools(place: Path) -> None:
     config = configured(["tools.py"], "calculator", "dragon_fire", "shout")
     made = build.tools(config)
     assert list(made) == ["calculator", "dragon_fire", "shout"]
-    assert [made["shout"].run(['"hey", 2', "times=1, text='a [b]'"], [])[n].text for n in (0, 1)] == [
+    assert [
+        made["shout"].run(['"hey", 2', "times=1, text='a [b]'"], [DOCUMENT] * 2)[n].text for n in (0, 1)
+    ] == [
         '{"said": "HEY HEY"}',
         '{"said": "A (B)"}',
     ]
@@ -91,7 +96,7 @@ def test_one_function_a_prefix_and_a_choice(place: Path) -> None:
     config = configured(sources, "shout", "my_dragon_fire")
     assert {"shout", "my_dragon_fire"} <= set(config.tool) and "untyped" not in config.tool
     assert build.tools(config)["my_dragon_fire"].name == "my_dragon_fire"
-    assert build.tools(config)["my_dragon_fire"].run(["343"], [])[0].text == "dragon fire 117649"
+    assert build.tools(config)["my_dragon_fire"].run(["343"], [DOCUMENT])[0].text == "dragon fire 117649"
 
 
 def test_a_tools_keys_are_set_as_those_of_any_other(place: Path) -> None:

@@ -311,7 +311,11 @@ def test_large_while_annotating_and_xxl_at_inference_by_configuration(tmp_path: 
 
     large, xxl = (save(tmp_path / size / "model.pth.tar", {}) for size in ("large", "xxl"))
     keys = ["tools=[qa]", "tool@tool.qa=qa_atlas", f"tool.qa.implementation.checkpoint_path={large}"]
-    config = validate(compose("evaluate", keys))
-    assert [build.tools(config, inference=one)["qa"].tool.checkpoint for one in (False, True)] == [large, large]  # type: ignore[attr-defined]
-    config = validate(compose("evaluate", [*keys, f"tool.qa.inference.checkpoint_path={xxl}"]))
-    assert [build.tools(config, inference=one)["qa"].tool.checkpoint for one in (False, True)] == [large, xxl]  # type: ignore[attr-defined]
+
+    def checkpoints(*overrides: str) -> list[Path]:
+        config = validate(compose("evaluate", [*keys, *overrides]))
+        made: list[Any] = [build.tools(config, inference=one)["qa"] for one in (False, True)]
+        return [runtime.tool.checkpoint for runtime in made]
+
+    assert checkpoints() == [large, large]
+    assert checkpoints(f"tool.qa.inference.checkpoint_path={xxl}") == [large, xxl]
