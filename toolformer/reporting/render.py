@@ -204,8 +204,9 @@ def latex(content: Content) -> str:
 def _latex_table(table: Table) -> str:
     lines = [rf"\subsection*{{{latex_text(title(table))}}}"]
     if table.rows:
+        share = 0.76 / max(1, sum(column.wide for column in table.columns))
         kinds = [
-            r"p{0.38\linewidth}" if column.wide else "r" if column.numeric else "l"
+            rf"p{{{share:.2f}\linewidth}}" if column.wide else "r" if column.numeric else "l"
             for column in table.columns
         ]
         if table.key == "runs":
