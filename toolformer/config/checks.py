@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from toolformer.config.schema import SYSTEMS, Config, CorpusConfig, EndpointConfig, EngineConfig
+from toolformer.config.schema import STAGES, SYSTEMS, Config, CorpusConfig, EndpointConfig, EngineConfig
 from toolformer.errors import UserError
 
 
@@ -80,6 +80,8 @@ def validate(config: DictConfig) -> Config:
             raise UserError(
                 f"evaluation.samples names the examples: leave evaluation.{key} out (set it to null)"
             )
+    for stage in made.run.stages:
+        one_of("run.stages", stage, STAGES)
     if made.system == "endpoint":
         _check_endpoint(made.endpoint)
     if made.paths.data_dir and not Path(made.paths.data_dir).expanduser().is_dir():
