@@ -38,7 +38,7 @@ SLOW = (
     "test_engine.py",
     "test_tracking.py",
     "test_sending.py",
-    "test_launchers.py",
+    "test_experiments.py",
     "test_smoke.py",
     "test_assets.py",
     "test_setup.py",

@@ -30,7 +30,7 @@ def candidates(line: str, stages: Sequence[str], commands: Sequence[str]) -> lis
         from toolformer.config import CONF
 
         return [path.stem for path in sorted((CONF / "tool").glob("*.yaml")) if path.stem.startswith(rest)]
-    if command not in stages and command != "demo":
+    if command not in (*stages, "demo", "run"):
         return []
     from hydra._internal.core_plugins.bash_completion import BashCompletion
     from hydra._internal.hydra import Hydra

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,8 @@ def main(arguments: list[str]) -> int:
         return 0
     from rich.console import Console
 
-    Console().print(_table(chosen, tracker.shown_uri, unsent))
+    # Not on a terminal there is no width to keep to.
+    Console(width=None if sys.stdout.isatty() else 160).print(_table(chosen, tracker.shown_uri, unsent))
     if unsent:
         print(
             f"not sent to {tracker.shown_uri}: {len(unsent)} of the runs; toolformer runs resend sends them"
@@ -134,12 +136,17 @@ def _in_order(runs: Sequence[Run]) -> Iterable[tuple[int, Run]]:
 
 
 def _table(runs: Sequence[Run], place: str, unsent: set[str]) -> Table:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{len(runs)} runs in {place}", title_justify="left")
-    for name in ("run", "what", "experiment", "status", "began (UTC)", "minutes", "figures"):
-        table.add_column(name, no_wrap=name != "figures", justify="right" if name == "minutes" else "left")
+    number = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
+    table = Table(title=f"{number} in {place}", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column(
+        "run", no_wrap=True, min_width=max([8, *(2 * depth + 9 for depth, _ in _in_order(runs))])
+    )
+    for name in ("what", "experiment", "status", "began (UTC)", "minutes", "figures"):
+        table.add_column(name, overflow="fold", justify="right" if name == "minutes" else "left")
     for depth, run in _in_order(runs):
         seconds = run.metrics.get("duration_seconds")
         cells = (

@@ -7,7 +7,8 @@ later. Importing this imports no MLflow.
 
 from __future__ import annotations
 
+from toolformer.tracking.active import ActiveRun
 from toolformer.tracking.run import Run
-from toolformer.tracking.tracker import EXPERIMENT, ActiveRun, Tracker
+from toolformer.tracking.tracker import EXPERIMENT, Tracker
 
 __all__ = ["EXPERIMENT", "ActiveRun", "Run", "Tracker"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -41,6 +42,11 @@ class Run:
 def moment(milliseconds: int | None) -> datetime.datetime:
     """A time as MLflow has it."""
     return datetime.datetime.fromtimestamp((milliseconds or 0) / 1000, datetime.UTC)
+
+
+def now() -> int:
+    """This moment, in milliseconds, as MLflow has it."""
+    return int(time.time() * 1000)
 
 
 def newest_first(runs: Iterable[Run]) -> list[Run]:

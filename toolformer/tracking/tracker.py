@@ -12,36 +12,30 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-import yaml
 from filelock import FileLock, Timeout
 
 from toolformer.errors import UserError
 from toolformer.provenance import (
     PROJECT,
     TAG_LIMIT,
-    clean_key,
     git_commit,
-    masked,
     masked_flat,
     provenance,
 )
+from toolformer.tracking.active import ActiveRun
 from toolformer.tracking.journal import (
-    ARTIFACT,
     BEGIN,
     METRICS,
-    MODEL,
     PARAMS,
     STATUS,
-    TAGS,
     Journal,
     all_journals,
     matches,
 )
-from toolformer.tracking.run import Run, newest_first
+from toolformer.tracking.run import Run, newest_first, now
 from toolformer.tracking.sending import PARENT, PAUSE, Direct, Sender, send
 from toolformer.tracking.store import Store, StoreFault
 
@@ -49,72 +43,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EXPERIMENT = "toolformer"
-
-
-class ActiveRun:
-    """The run of a stage at work; `Tracker.run` makes it."""
-
-    def __init__(self, run_id: str, resumed: bool, recorder: Direct | Sender) -> None:
-        self.run_id = run_id
-        self.resumed = resumed
-        """Whether it goes on with an interrupted run."""
-        self._recorder = recorder
-
-    def metrics(self, values: Mapping[str, float | int | None], step: int = 0) -> None:
-        """Log figures at a step in one request; `None` is left out."""
-        now = _now()
-        rows = [[clean_key(k), float(v), now, step] for k, v in values.items() if v is not None]
-        self._recorder.record(METRICS, rows)
-
-    def tag(self, key: str, value: object) -> None:
-        """Set a tag."""
-        self.tags({key: value})
-
-    def tags(self, values: Mapping[str, object]) -> None:
-        """Set tags in one request."""
-        flat = masked_flat(values, TAG_LIMIT)
-        self._recorder.record(TAGS, {clean_key(key): value for key, value in flat.items()})
-
-    def artifact(self, path: Path | str, folder: str | None = None) -> None:
-        """Copy a file into the run's artifacts, under its own name, below `folder` if given."""
-        if not Path(path).is_file():
-            raise UserError(f"{path}: there is no such file to log as an artifact")
-        self._recorder.record(ARTIFACT, {"path": str(Path(path).absolute()), "folder": folder})
-
-    def artifact_dir(self, path: Path | str, folder: str | None = None) -> None:
-        """Copy a folder's files into the run's artifacts, below `folder` (default: the folder's own name)."""
-        path = Path(path)
-        if not path.is_dir():
-            raise UserError(f"{path}: there is no such folder to log as an artifact")
-        top = Path(path.name if folder is None else folder)
-        for file in sorted(one for one in path.rglob("*") if one.is_file()):
-            self.artifact(file, (top / file.relative_to(path).parent).as_posix())
-
-    def model(self, name: str, folder: Path, tags: Mapping[str, str]) -> None:
-        """Make a model folder a version of a registered model."""
-        self._recorder.record(MODEL, {"name": name, "source": folder.resolve().as_uri(), "tags": dict(tags)})
-
-    def _params(self, config: Mapping[str, Any], logged: Mapping[str, str]) -> None:
-        flat = masked_flat(config)
-        new = {key: value for key, value in flat.items() if key not in logged}
-        if new:
-            self._recorder.record(PARAMS, new)
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "config.yaml"
-            path.write_text(
-                yaml.safe_dump(masked(config), sort_keys=False, allow_unicode=True), encoding="utf-8"
-            )
-            self.artifact(path)
-        # MLflow refuses to change a parameter; what may change without changing the work goes into tags.
-        changed = {f"changed.{key}": value for key, value in flat.items() if logged.get(key, value) != value}
-        if changed:
-            self.tags(changed)
-
-    def _status(self, status: str) -> None:
-        self._recorder.record(STATUS, {"status": status, "time": _now() if status != "RUNNING" else None})
-
-    def _close(self) -> None:
-        self._recorder.close()
 
 
 class Tracker:
@@ -191,7 +119,7 @@ class Tracker:
             self._end(active, "FINISHED", before + time.monotonic() - began)
             self._claim_path(active.run_id).unlink(missing_ok=True)
         finally:
-            active._close()
+            active.close()
             claim.release()
 
     def _begin(
@@ -221,15 +149,15 @@ class Tracker:
         active = ActiveRun(recorder.run_id, old is not None, recorder)
         try:
             if old is not None:
-                active._status("RUNNING")
+                active.status("RUNNING")
                 if old.commit != own["git_commit"]:
                     own["git_commit.earlier"] = old.commit
                 active.tags(own)
-            active._params(config, old.params if old else {})
+            active.params(config, old.params if old else {})
         except BaseException:
             with suppress(UserError):
-                active._status("FAILED")
-            active._close()
+                active.status("FAILED")
+            active.close()
             claim.release()
             raise
         return active, claim, old.metrics.get("duration_seconds", 0.0) if old else 0.0
@@ -247,7 +175,7 @@ class Tracker:
             assert run_id is not None
             return Direct(run_id, self.store)
         journal = Journal(self._journals / (run_id or uuid.uuid4().hex))
-        journal.append(BEGIN, {"name": name, "experiment": experiment, "tags": tags, "started": _now()})
+        journal.append(BEGIN, {"name": name, "experiment": experiment, "tags": tags, "started": now()})
         if run_id:
             journal.mark(self.shown_uri, run_id)
         return Sender(journal, self.store, self._on_fault)
@@ -298,7 +226,7 @@ class Tracker:
 
     def _end(self, active: ActiveRun, status: str, seconds: float) -> None:
         active.metrics({"duration_seconds": seconds})
-        active._status(status)
+        active.status(status)
 
     def runs(self, stage: str, **tags: str) -> list[Run]:
         """The FINISHED runs of a stage with these tags, of every experiment, the last to finish first."""
@@ -415,7 +343,7 @@ class Tracker:
             tags = {"sweep": sweep_key, "project": PROJECT, "git_commit": git_commit()}
             recorder = self._create(name, experiment, tags)
             # It does no work of its own, and none of its children knows which is the last.
-            recorder.record(STATUS, {"status": "FINISHED", "time": _now()})
+            recorder.record(STATUS, {"status": "FINISHED", "time": now()})
             recorder.close()
             return recorder.run_id
 
@@ -433,7 +361,3 @@ class Tracker:
         for journal in waiting:
             send(journal, self.store)
         return len(waiting)
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
