@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from toolformer import build, completion
-from toolformer.cli import COMMANDS, STAGES, _sweep_jobs, main
+from toolformer.cli import COMMANDS, STAGES, main
 from toolformer.config import CONF, compose, validate
+from toolformer.config.sweeps import parse
 
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 
@@ -171,9 +172,9 @@ def test_hydras_own_flags_work(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_checked_job_by_job() -> None:
-    assert _sweep_jobs(["decoding.k=0,1", "seed=3"]) == [
-        ["decoding.k=0", "seed=3"],
-        ["decoding.k=1", "seed=3"],
+    assert parse("evaluate", ["decoding.k=0,1", "seed=3"]).jobs("evaluate", {}) == [
+        ["seed=3", "decoding.k=0"],
+        ["seed=3", "decoding.k=1"],
     ]
 
 

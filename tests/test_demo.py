@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from toolformer import demo as module
+from toolformer import experiments
 from toolformer.cli import main
-from toolformer.config import PAPER_SYSTEMS, Config
+from toolformer.config import PAPER_SYSTEMS
 
 
 def test_the_demo_evaluates_the_four_systems_and_ends_with_the_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The stages do nothing here, their configurations are the real ones."""
-    steps: list[tuple[str, Any]] = []
+    steps: list[tuple[str, list[str]]] = []
 
-    def stage(name: str, shown: Any) -> Any:
-        def run(config: Config) -> SimpleNamespace:
-            assert config.name == "demo"
-            steps.append((name, shown(config)))
-            return SimpleNamespace(run_id=f"{name} {shown(config)}")
+    def launch(stage: str, jobs: list[list[str]], *_: object) -> list[str]:
+        steps.extend((stage, [word for word in job if "=" in word][-2:]) for job in jobs)
+        return [f"{stage} {job[-1].removeprefix('dataset=')} {job[-2]}" for job in jobs]
 
-        return run
-
-    monkeypatch.setattr(module, "generate", stage("generate", lambda c: c.corpus.source))
-    monkeypatch.setattr(module, "train", stage("train", lambda c: c.data))
-    monkeypatch.setattr(module, "evaluate", stage("evaluate", lambda c: (c.system, c.checkpoint)))
-    monkeypatch.setattr(module, "report", stage("report", lambda c: c.name))
-    module.demo(["seed=3"])
-    trained = {"model_cc": "train plain"}
+    for stage in experiments._FINISHED:
+        monkeypatch.setitem(experiments._FINISHED, stage, lambda config: None)
+    monkeypatch.setattr(experiments, "launch", launch)
+    monkeypatch.setattr(experiments, "parent_run", lambda *_: "parent")
+    monkeypatch.setattr(experiments, "run_stage", lambda stage, config: steps.append((stage, [config.name])))
+    assert main(["demo", "seed=3"]) == 0
+    dataset = "generate seed=3 experiment=demo"
+    plain, augmented = (f"train {dataset} data={data}" for data in ("plain", "augmented"))
+    trained = {"model_cc": plain, "toolformer_disabled": augmented, "toolformer": augmented}
     assert steps == [
-        ("generate", "demo"),
-        ("train", "plain"),
-        ("train", "augmented"),
-        *(("evaluate", (one, trained.get(one, "train augmented"))) for one in PAPER_SYSTEMS),
-        ("report", "demo"),
+        ("generate", ["experiment=demo", "seed=3"]),
+        ("train", ["data=plain", f"dataset={dataset}"]),
+        ("train", ["data=augmented", f"dataset={dataset}"]),
+        ("evaluate", ["seed=3", "system=model"]),
+        *(("evaluate", [f"system={one}", f"checkpoint={trained[one]}"]) for one in PAPER_SYSTEMS[1:]),
+        ("report", ["demo"]),
     ]
 
 

@@ -18,13 +18,14 @@ import pytest
 
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
-from toolformer.cli import main, run_stage
+from toolformer.cli import main
 from toolformer.config import CONF, Config, compose, validate
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Decoder
 from toolformer.errors import UserError
 from toolformer.evaluate import checkpoint
 from toolformer.language_model import LanguageModel
+from toolformer.launch import run_stage
 from toolformer.tracking import Tracker
 
 KEY = "sk-a-very-secret-key-0123456789"

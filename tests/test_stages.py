@@ -18,10 +18,11 @@ from toolformer import build, text_generator
 from toolformer.annotation.funnel import STEPS
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import strip
-from toolformer.cli import main, run_stage
+from toolformer.cli import main
 from toolformer.config import CONF, Config, compose, validate
 from toolformer.errors import UserError
 from toolformer.generate import Generated
+from toolformer.launch import run_stage
 from toolformer.reporting.reader import read
 from toolformer.tools.base import Result
 from toolformer.tracking import Tracker

@@ -382,24 +382,6 @@ def test_sweeps_have_one_parent(store: Tracker) -> None:
     assert store.get(active.run_id).tags["mlflow.parentRunId"] == parent
 
 
-def test_a_dead_server_ends_in_one_line(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    tracker = Tracker(f"http://me:{SECRET}@127.0.0.1:{port}", tmp_path)
-    kept = tmp_path / "result.txt"
-    kept.write_text("kept")
-    with pytest.raises(
-        UserError, match=rf"server http://127.0.0.1:{port} does not answer.*tracking.uri"
-    ) as caught:
-        with run(tracker, "dead"):
-            pass
-    assert "\n" not in str(caught.value) and SECRET not in str(caught.value)
-    assert kept.read_text() == "kept"
-    with pytest.raises(UserError, match="does not answer"):
-        tracker.resolve("train", "latest")
-
-
 def test_a_file_that_is_no_database_ends_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("this is no database" * 100)
     with pytest.raises(UserError, match="tracking store .* fails .*tracking.uri") as caught:

@@ -30,7 +30,7 @@ def candidates(line: str, stages: Sequence[str], commands: Sequence[str]) -> lis
         from toolformer.config import compose
 
         return [key for key in sorted(compose("evaluate", []).tool) if key.startswith(rest)]
-    if command not in stages and command not in ("demo", "index"):
+    if command not in stages and command not in ("demo", "index", "run"):
         return []
     from hydra._internal.core_plugins.bash_completion import BashCompletion
     from hydra._internal.hydra import Hydra

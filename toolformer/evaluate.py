@@ -80,16 +80,30 @@ def checkpoint(tracker: Tracker, reference: str, data: str) -> tuple[Run, Path]:
     return run, folder
 
 
-def evaluate(config: Config, parent: str | None = None) -> Evaluated:
-    """Runs the benchmarks; an evaluation that is already there is not run again."""
-    from benchmarks import suite
-    from benchmarks.figures import figures, speed
-    from toolformer.decoding.answers import AnswerFile
+@dataclass(frozen=True)
+class _Job:
+    """An evaluation, told from any other by its fingerprint."""
 
-    build.apply_paths(config)
+    tasks: list[str]
+    ids: Ids | None
+    trained: Run | None
+    """The train run whose model is evaluated."""
+    model: str
+    uses_tools: bool
+    decoding: dict[str, Any]
+    decides: dict[str, Any]
+    """What decides an answer besides the question and the decoding."""
+    work: Path
+    """Answers are shared by evaluations of other benchmarks with the same system."""
+    key: str
+    finger: str
+
+
+def _job(config: Config, tracker: Tracker) -> _Job:
+    from benchmarks import suite
+
     tasks = _possible(config, suite.task_names(config.benchmarks))
     ids = sample_ids(config.evaluation.samples)
-    tracker = build.tracker(config.paths.root, config.tracking)
     trained: Run | None = None
     model = config.model
     if config.system in TRAINED_ON:
@@ -105,35 +119,56 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
     evaluation = {**asdict(config.evaluation), "samples": ids}
     wanted = [tasks, evaluation, heldout, _data_files(config.paths.data_dir), config.seed]
     key = fingerprint("evaluate", config.system, decides, decoding, wanted)
-    finger = fingerprint(key, config.name)
-    finished = tracker.find_finished("evaluate", finger)
-    if finished:
-        log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], finished.run_id)
-        return Evaluated(finished.run_id, dict(finished.metrics))
-
     work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, decides, decoding)
+    finger = fingerprint(key, config.name)
+    return _Job(tasks, ids, trained, model, uses_tools, decoding, decides, work, key, finger)
+
+
+def finished(config: Config) -> str | None:
+    """The id of the run that did this evaluation, if one did. Loads no model."""
+    build.apply_paths(config)
+    tracker = build.tracker(config.paths.root, config.tracking)
+    run = tracker.find_finished("evaluate", _job(config, tracker).finger)
+    return run.run_id if run else None
+
+
+def evaluate(config: Config, parent: str | None = None) -> Evaluated:
+    """Runs the benchmarks; an evaluation that is already there is not run again."""
+    from benchmarks import suite
+    from benchmarks.figures import figures, speed
+    from toolformer.decoding.answers import AnswerFile
+
+    build.apply_paths(config)
+    tracker = build.tracker(config.paths.root, config.tracking)
+    job = _job(config, tracker)
+    tasks, ids, work, decoding = job.tasks, job.ids, job.work, job.decoding
+    done = tracker.find_finished("evaluate", job.finger)
+    if done:
+        log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], done.run_id)
+        return Evaluated(done.run_id, dict(done.metrics))
+
     work.mkdir(parents=True, exist_ok=True)
-    loaded = suite.load(tasks, _metadata(config, tasks, work / key), ids)
-    tools = build.tools(config, inference=True) if uses_tools else {}
-    name = f"evaluate {_shown(config)}" + (f" k={decoding['k']}" if uses_tools else "")
+    loaded = suite.load(tasks, _metadata(config, tasks, work / job.key), ids)
+    tools = build.tools(config, inference=True) if job.uses_tools else {}
+    name = f"evaluate {_shown(config)}" + (f" k={decoding['k']}" if job.uses_tools else "")
     with (
         AnswerFile(work / "answers.jsonl") as answers,
         tracker.run(
             stage="evaluate",
             name=name,
-            fingerprint=finger,
+            fingerprint=job.finger,
             config=asdict(config),
-            tags=_tags(config, decoding["k"], trained),
+            tags=_tags(config, decoding["k"], job.trained),
             parent=parent,
         ) as run,
     ):
-        lm = _model(config, model, tools, answers, decides)
+        lm = _model(config, job.model, tools, answers, job.decides)
         results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
         metrics: dict[str, float] = speed([sample for one in results.values() for sample in one.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
         for task, result in results.items():
             metrics.update({f"{task}/{figure}": value for figure, value in figures(result, names).items()})
-            run.artifact(_write_samples(work / key, task, result), SAMPLES)
+            run.artifact(_write_samples(work / job.key, task, result), SAMPLES)
         metrics.update(_size(lm))
         used = usages(tools)
         run.metrics({**metrics, **tool_figures(used)})

@@ -82,8 +82,14 @@ class Generated:
     funnel: dict[str, dict[str, Any]]
 
 
-def generate(config: Config, parent: str | None = None) -> Generated:
-    """Annotates the corpus; goes on where an interrupted run with the same configuration stopped."""
+def finished(config: Config) -> str | None:
+    """The id of the run that did this annotation, if one did. Reads the corpus, loads no model."""
+    run = build.tracker(config.paths.root, config.tracking).find_finished("generate", _job(config).finger)
+    return run.run_id if run else None
+
+
+def _job(config: Config, parent: str | None = None) -> _Job:
+    """What is to be done, told from any other work by its fingerprints."""
     build.apply_paths(config)
     engine.check(config)
     settings = {key: build.tool_settings(config, key) for key in config.tools}
@@ -110,23 +116,28 @@ def generate(config: Config, parent: str | None = None) -> Generated:
     # The same work under another experiment's name is a run of its own, that finds its shards done.
     finger = fingerprint(key, config.name)
     skipped = corpus.skipped()
-    job = _Job(config, parent, ShardStore(work / "shards"), plan, work / key, thresholds, finger, skipped)
-    lead = job.store.lock(f"run-{finger}")
+    return _Job(config, parent, ShardStore(work / "shards"), plan, work / key, thresholds, finger, skipped)
+
+
+def generate(config: Config, parent: str | None = None) -> Generated:
+    """Annotates the corpus; goes on where an interrupted run with the same configuration stopped."""
+    job = _job(config, parent)
+    lead = job.store.lock(f"run-{job.finger}")
     if not acquired(lead):
         log.info("generate: another process leads this run; this one shares the work")
-        engine.annotate(config, job.store, plan)
+        engine.annotate(config, job.store, job.plan)
         log.info("generate: every shard is done; waiting for the leading process")
         # It is let go of when that process ends, however it ends; then the run is finished, or ours to finish.
         while not acquired(lead, wait=True):
             pass
     try:
         tracker = build.tracker(config.paths.root, config.tracking)
-        finished = tracker.find_finished("generate", finger)
-        if finished is None:
+        done = tracker.find_finished("generate", job.finger)
+        if done is None:
             return _lead(job, tracker)
-        log.info("generate: already done by run %s", finished.run_id)
-        folder = tracker.artifact_path(finished, "candidates.parquet").parent
-        return _load(folder, finished.run_id, sum(plan.values()))
+        log.info("generate: already done by run %s", done.run_id)
+        folder = tracker.artifact_path(done, "candidates.parquet").parent
+        return _load(folder, done.run_id, sum(job.plan.values()))
     finally:
         lead.release()
 

@@ -6,8 +6,6 @@ Works with what a tracker gives; the models themselves stay in their folders, th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from pathlib import Path
 
 from toolformer.errors import UserError
 from toolformer.tracking import Run, Tracker
@@ -15,21 +13,6 @@ from toolformer.tracking import Run, Tracker
 NAMES = {"augmented": "toolformer", "plain": "toolformer-cc"}
 """The registered model of each kind of training data: Toolformer, and the baseline M + CC."""
 SCHEME = "models:/"
-
-
-def register(tracker: Tracker, run_id: str, data: str, folder: Path, tags: Mapping[str, str]) -> int:
-    """Makes the model of a train run a version of its registered model, once; returns the version."""
-    name = NAMES[data]
-    with tracker.faults() as client:
-        if not client.search_registered_models(filter_string=f"name = '{name}'"):
-            client.create_registered_model(name)
-        for version in client.search_model_versions(f"name = '{name}'"):
-            if version.run_id == run_id:
-                return int(version.version)
-        made = client.create_model_version(
-            name, source=folder.resolve().as_uri(), run_id=run_id, tags=dict(tags), await_creation_for=0
-        )
-        return int(made.version)
 
 
 def resolve(tracker: Tracker, reference: str) -> Run:

@@ -19,8 +19,9 @@ from toolformer.config import Config, fingerprint
 from toolformer.errors import UserError
 
 if TYPE_CHECKING:
-    from toolformer.tracking import Run
-    from toolformer.training.settings import TrainingResult
+    from toolformer.documents import Document
+    from toolformer.tracking import Run, Tracker
+    from toolformer.training.settings import TrainingResult, TrainingSettings
     from toolformer.training.trainer import OnLog
 
 log = logging.getLogger(__name__)
@@ -35,16 +36,24 @@ class Trained:
     heldout_perplexity: float
 
 
-def train(config: Config, parent: str | None = None) -> Trained:
-    """Finetunes the model; an interrupted run goes on from its last checkpoint."""
+@dataclass(frozen=True)
+class _Job:
+    """A finetuning, told from any other by its fingerprint."""
+
+    settings: TrainingSettings
+    dataset: Run
+    heldout: list[Document]
+    folder: Path
+    finger: str
+
+
+def _job(config: Config, tracker: Tracker) -> _Job:
     from toolformer.training.settings import TrainingSettings
 
-    build.apply_paths(config)
     trainer = asdict(config.trainer)
-    limit = trainer.pop("limit_per_tool")
+    trainer.pop("limit_per_tool")
     trainer.pop("other_tokenizer")
     settings = TrainingSettings(**trainer, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
-    tracker = build.tracker(config.paths.root, config.tracking)
     dataset = tracker.resolve("generate", config.dataset)
     heldout = list(itertools.islice(build.documents(config.heldout), 1000))
     key = fingerprint(
@@ -58,11 +67,34 @@ def train(config: Config, parent: str | None = None) -> Trained:
         build.content_hash(heldout),
     )
     folder = Path(config.paths.root) / "train" / f"{config.data}-{key}"
-    finger = fingerprint(key, config.name)
-    finished = tracker.find_finished("train", finger)
-    if finished and (folder / "model").is_dir():
-        log.info("train: %s already done by run %s", config.data, finished.run_id)
-        return Trained(finished.run_id, folder / "model", finished.metrics["heldout_perplexity"])
+    return _Job(settings, dataset, heldout, folder, fingerprint(key, config.name))
+
+
+def _trained(job: _Job, tracker: Tracker) -> Trained | None:
+    run = tracker.find_finished("train", job.finger)
+    if run is None or not (job.folder / "model").is_dir():
+        return None
+    return Trained(run.run_id, job.folder / "model", run.metrics["heldout_perplexity"])
+
+
+def finished(config: Config) -> str | None:
+    """The id of the run that did this finetuning, if one did and its model is there. Loads no model."""
+    build.apply_paths(config)
+    tracker = build.tracker(config.paths.root, config.tracking)
+    done = _trained(_job(config, tracker), tracker)
+    return done.run_id if done else None
+
+
+def train(config: Config, parent: str | None = None) -> Trained:
+    """Finetunes the model; an interrupted run goes on from its last checkpoint."""
+    build.apply_paths(config)
+    tracker = build.tracker(config.paths.root, config.tracking)
+    job = _job(config, tracker)
+    dataset, heldout, folder, finger = job.dataset, job.heldout, job.folder, job.finger
+    done = _trained(job, tracker)
+    if done:
+        log.info("train: %s already done by run %s", config.data, done.run_id)
+        return done
 
     if not config.trainer.other_tokenizer:
         _check_tokenizer(dataset, config.model)
@@ -77,7 +109,7 @@ def train(config: Config, parent: str | None = None) -> Trained:
             "tool.<name>.filter_threshold or give more documents, and run toolformer generate again (its log counts why calls "
             "were dropped)"
         )
-    chosen = limit_per_tool(rows, limit=limit, seed=config.seed)
+    chosen = limit_per_tool(rows, limit=config.trainer.limit_per_tool, seed=config.seed)
     plain = pq.read_table(tracker.artifact_path(dataset, "dataset_plain.parquet")).to_pylist()
     texts_of = {row["doc_id"]: row["text"] for row in plain}
     texts: list[str | AnnotatedText] = [texts_of[row["doc_id"]] for row in chosen]
@@ -96,7 +128,7 @@ def train(config: Config, parent: str | None = None) -> Trained:
 
     def finish(on_log: OnLog | None) -> TrainingResult:
         held = [document.text for document in heldout]
-        return finetune(config.model, texts, held, settings, folder, on_log=on_log)
+        return finetune(config.model, texts, held, job.settings, folder, on_log=on_log)
 
     if int(os.environ.get("RANK", "0")):
         # Of several processes the first one does the book-keeping.
@@ -124,10 +156,7 @@ def train(config: Config, parent: str | None = None) -> Trained:
             }
         )
         run.tag("model_path", str(Path(result.model_path).resolve()))
-        version = registry.register(
-            tracker, run.run_id, config.data, Path(result.model_path), {**lineage, "fingerprint": finger}
-        )
-        run.tag("registered_model", f"{registry.SCHEME}{registry.NAMES[config.data]}/{version}")
+        run.model(registry.NAMES[config.data], Path(result.model_path), {**lineage, "fingerprint": finger})
         log.info(
             "train: held-out perplexity %.2f -> %.2f; run %s",
             result.initial_heldout_perplexity,

@@ -15,6 +15,7 @@ from toolformer.config.checks import validate
 from toolformer.config.overrides import CONF, compose, one_line
 from toolformer.config.schema import (
     PAPER_SYSTEMS,
+    STAGES,
     SYSTEMS,
     Config,
     CorpusConfig,
@@ -27,6 +28,7 @@ from toolformer.config.schema import (
 __all__ = [
     "CONF",
     "PAPER_SYSTEMS",
+    "STAGES",
     "SYSTEMS",
     "Config",
     "CorpusConfig",

@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from toolformer import credentials
-from toolformer.config.schema import SYSTEMS, Config, CorpusConfig, EndpointConfig, EngineConfig
+from toolformer.config.schema import STAGES, SYSTEMS, Config, CorpusConfig, EndpointConfig, EngineConfig
 from toolformer.errors import UserError
 from toolformer.tools import prompt_sets
 
@@ -93,6 +93,8 @@ def validate(config: DictConfig) -> Config:
             )
     one_of("index.backend", made.index.backend, ("bm25", "lucene"))
     _at_least("index.passage_words", made.index.passage_words, 1)
+    for stage in made.run.stages:
+        one_of("run.stages", stage, STAGES)
     if made.system == "endpoint":
         _check_endpoint(made.endpoint)
     if made.paths.data_dir and not Path(made.paths.data_dir).expanduser().is_dir():

@@ -21,8 +21,8 @@ CONF = Path(__file__).resolve().parent.parent.parent / "conf"
 """Where Hydra finds the configuration."""
 
 
-def compose(stage: str, overrides: Sequence[str]) -> DictConfig:
-    """The configuration of a stage.
+def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
+    """The configuration of a stage; `with_hydra` also Hydra's own, as `hydra`.
 
     Raises:
         UserError: an unknown key, a wrong type or a broken override, in one line.
@@ -34,7 +34,7 @@ def compose(stage: str, overrides: Sequence[str]) -> DictConfig:
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            return hydra_compose(stage, overrides=list(overrides))
+            return hydra_compose(stage, overrides=list(overrides), return_hydra_config=with_hydra)
     except (HydraException, OmegaConfBaseException) as error:
         unknown = re.search(r"Could not override '([\w.@]+)'", str(error))
         if unknown:

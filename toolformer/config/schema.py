@@ -12,6 +12,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+STAGES = ("generate", "train", "evaluate", "report")
 SYSTEMS = {
     "model": "M",
     "model_cc": "M + CC",
@@ -307,6 +308,16 @@ class TrackingConfig:
 
 
 @dataclass
+class RunConfig:
+    """What `toolformer run` does; decides no result."""
+
+    stages: dict[str, list[str]] = field(default_factory=dict)
+    """The stages, each with the keys of hydra.sweeper.params that it is swept over."""
+    experiments: list[str] = field(default_factory=list)
+    """Other experiments whose stages these are, in place of stages of its own."""
+
+
+@dataclass
 class Config:
     """Everything that decides a result."""
 
@@ -351,6 +362,8 @@ class Config:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
     """toolformer index: the search index that the corpus becomes."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """Run: the stages of an experiment."""
     paths: PathsConfig = field(default_factory=PathsConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
 

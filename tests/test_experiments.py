@@ -1,0 +1,120 @@
+"""Experiments: every file composes and names what there is; plans; bad input."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hydra.utils import get_class
+
+from benchmarks.suite import task_names
+from toolformer import experiments
+from toolformer.cli import main
+from toolformer.config import CONF, PAPER_SYSTEMS, STAGES, compose, validate
+from toolformer.config.sweeps import parse
+from toolformer.tools.prompts import PROMPTS
+
+NAMES = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+PLACES = ["corpus.path=corpus", "heldout.path=heldout"]
+
+
+def test_there_is_an_experiment_for_every_result() -> None:
+    tables = {f"table{number}" for number in range(2, 11)}
+    assert set(NAMES) == tables | {"figure4", "paper", "demo", "smoke"}
+    assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == tables | {
+        "figure4"
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_composes_and_names_what_there_is(name: str) -> None:
+    sweep = parse("evaluate", [f"experiment={name}", *PLACES])
+    stages = validate(compose("evaluate", sweep.fixed)).run.stages
+    claimed = {key for keys in stages.values() for key in keys}
+    assert claimed == set(sweep.choices), "each swept key is some stage's, and each stage's key is swept"
+    config = validate(compose("evaluate", sweep.jobs("evaluate", stages)[-1]))
+    assert task_names(config.benchmarks)
+    for key in config.tools:
+        assert config.tool[key].prompt in PROMPTS
+        assert get_class(config.tool[key].implementation["_target_"]).run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_opens_with_its_command(name: str) -> None:
+    lines = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
+    commands = [line.removeprefix("#").split() for line in head if re.search(r" toolformer (run|demo)", line)]
+    assert commands and any(f"experiment={name}" in words or words[-1:] == ["demo"] for words in commands)
+    for words in commands:
+        given = [word.replace("DIR", "/") for word in words if "=" in word and word != "model=FOLDER"]
+        validate(compose("report", given))
+
+
+def jobs(name: str, stage: str, *more: str) -> list[list[str]]:
+    sweep = parse(stage, [f"experiment={name}", *more])
+    return [
+        [word for word in job if word not in sweep.fixed]
+        for job in sweep.jobs(stage, validate(compose(stage, [*sweep.fixed, *PLACES])).run.stages)
+    ]
+
+
+def test_sweeps_are_those_of_the_paper() -> None:
+    assert jobs("table9", "evaluate") == [[f"decoding.k={k}"] for k in (0, 1, 3, 10)]
+    assert jobs("table9", "train") == jobs("table9", "generate") == [[]]
+    assert jobs("table3", "evaluate") == [[f"system={system}"] for system in PAPER_SYSTEMS]
+    assert jobs("table8", "evaluate") == [[f"system={system}"] for system in PAPER_SYSTEMS[:3]]
+    assert len(jobs("figure4", "generate")) == 5 and len(jobs("figure4", "evaluate")) == 15
+
+
+def test_the_command_line_goes_before_the_experiment() -> None:
+    assert jobs("table9", "evaluate", "decoding.k=0,5") == [["decoding.k=0"], ["decoding.k=5"]]
+    assert jobs("table9", "evaluate", "decoding.k=3") == [[]]
+    assert jobs("table9", "train", "decoding.k=0,5") == [[]]
+    assert len(jobs("table9", "train", "seed=0,1")) == 2
+
+
+@pytest.mark.parametrize("stage", ["generate", "train", "evaluate"])
+def test_a_stage_by_hand_sweeps_over_what_concerns_it(stage: str, tmp_path: Path) -> None:
+    found = parse(stage, ["experiment=demo", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"])
+    assert found.of_hydra == ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    number = {"generate": 1, "train": 2, "evaluate": 4}[stage]
+    assert len(found.jobs(stage, validate(compose(stage, found.fixed)).run.stages)) == number
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name one experiment"),
+        (["experiment=smoke,demo"], "name one experiment"),
+        (["experiment=smok"], "did you mean smoke"),
+        (["experiment=table3"], "corpus.path"),
+        (["experiment=smoke", "run.stages={}"], "name one"),
+        (["experiment=smoke", "run.stages.trian=[]"], "did you mean train"),
+        (["experiment=smoke", "seed=range(0,3"], "seed=range"),
+        (["experiment=smoke", "trainer.learning_rate=interval(0,1)"], "one by one"),
+        (["experiment=smoke", "system=modell"], "system is 'modell'"),
+        (["experiment=smoke", "model=/no/such/model"], "there is no folder /no/such/model"),
+    ],
+)
+def test_bad_input_ends_before_anything_is_done(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *words, f"paths.root={tmp_path}"]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toolformer:")]
+    assert said in line
+
+
+def test_experiments_of_experiments_share_what_they_have_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stage in experiments._FINISHED:
+        monkeypatch.setitem(experiments._FINISHED, stage, lambda config: None)
+    made = experiments.plan(
+        ["experiment=paper", "run.experiments=[table2,table9,figure4]", "system=toolformer", *PLACES]
+    )
+    count = {stage: sum(job.stage == stage for job in made.jobs) for stage in STAGES}
+    # GPT-J annotates with five tools, and each model with three for Figure 4.
+    assert count == {"generate": 1 + 5, "train": 1 + 5, "evaluate": 4 + 5, "report": 2}
+    assert all(job.needs for job in made.jobs if job.stage in ("train", "evaluate"))
+    (medium,) = (job for job in made.jobs if job.stage == "evaluate" and "model=gpt2-medium" in job.overrides)
+    assert medium.needs and medium.needs.shown == "model=gpt2-medium"
+    assert medium.command({medium.needs.key: "abc"})[-1] == "checkpoint=abc"

@@ -1,0 +1,289 @@
+"""Runs of a tracking server that does not answer: kept in journals, looked up there, and sent later, once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolformer import registry
+from toolformer.cli import main
+from toolformer.errors import UserError
+from toolformer.tracking import Run, Tracker
+from toolformer.tracking.journal import METRICS, TAGS, Journal
+from toolformer.tracking.sending import send
+from toolformer.tracking.store import Store
+
+SECRET = "hunter2-correct-horse"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with an empty store, to copy: making one takes seconds."""
+    root = tmp_path_factory.mktemp("empty")
+    Tracker(None, root).prepare()
+    return root
+
+
+@pytest.fixture
+def root(empty: Path, tmp_path: Path) -> Path:
+    shutil.copytree(empty, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def dead(root: Path) -> Tracker:
+    return Tracker(f"http://me:{SECRET}@127.0.0.1:{free_port()}", root)
+
+
+def record(tracker: Tracker, file: Path, stage: str = "generate", **more: Any) -> Run:
+    """A run with everything that a run can have."""
+    file.write_text(f"what {stage} made")
+    more.setdefault("config", {"model": "m", "api_key": SECRET})
+    with tracker.run(stage=stage, name=f"a {stage}", fingerprint="f", **more) as run:
+        for step in range(3):
+            run.metrics({"loss": 3.0 - step}, step=step)
+        run.tag("note", "written")
+        run.artifact(file, "samples")
+        run.model("toolformer", file.parent, {"data": "augmented"})
+    return tracker.get(run.run_id)
+
+
+def test_a_dead_server_keeps_no_result_from_being_kept(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = dead(root)
+    with caplog.at_level(logging.WARNING, "toolformer"):
+        run = record(tracker, tmp_path / "made.txt")
+    (warning,) = [line.getMessage() for line in caplog.records if line.name.startswith("toolformer")]
+    assert "does not answer" in warning and "toolformer runs resend" in warning and "\n" not in warning
+    assert (run.status, run.stage, run.params["model"], run.tags["note"]) == (
+        "FINISHED",
+        "generate",
+        "m",
+        "written",
+    )
+    assert run.metrics["loss"] == 1.0 and run.metrics["duration_seconds"] > 0
+    assert run.ended is not None and run.ended >= run.started
+    # The next stage finds it, in this process and in another.
+    for one in (tracker, dead(root)):
+        assert one.resolve("generate", "latest").run_id == run.run_id
+        assert one.find_finished("generate", "f") is not None
+        assert one.artifact_path(run, "samples/made.txt").read_text() == "what generate made"
+        with pytest.raises(
+            UserError, match=r"run `toolformer train` first \(http://127.0.0.1:\d+ does not answer\)"
+        ):
+            one.resolve("train", "latest")
+    written = b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
+    assert SECRET.encode() not in written
+
+
+def test_what_was_kept_is_sent_once_and_whole(root: Path, tmp_path: Path) -> None:
+    offline = dead(root)
+    parent = offline.parent_run("k", "a sweep")
+    assert offline.parent_run("k", "a sweep") == parent, "one sweep, server or not"
+    dataset = record(offline, tmp_path / "made.txt")
+    trained = record(
+        offline,
+        tmp_path / "made.txt",
+        "train",
+        parent=parent,
+        tags={"lineage.dataset_run_id": dataset.run_id},
+    )
+    store = Tracker(None, root)
+    assert [run.run_id for run in store.unsent()] == [parent, dataset.run_id, trained.run_id]
+    assert store.get(trained.run_id).metrics["loss"] == 1.0, "seen before it is sent"
+    before = {run.run_id for run in store.all_runs()}
+
+    assert store.resend() == 3 and store.resend() == 0
+    assert {run.run_id for run in store.all_runs()} == before, "ids stay as lineage names them"
+    sent = store.get(trained.run_id)
+    assert sent.stored_as and sent.stored_as != sent.run_id and sent.run_id == trained.run_id
+    assert dict(sent.params) == dict(trained.params) and dict(sent.metrics) == dict(trained.metrics)
+    assert (sent.status, sent.name, sent.started, sent.ended) == (
+        "FINISHED", "a train", trained.started, trained.ended,
+    )  # fmt: skip
+    assert sent.tags["registered_model"] == "models:/toolformer/2"
+    assert registry.resolve(store, "models:/toolformer/2").run_id == trained.run_id
+    assert sent.tags["mlflow.parentRunId"] == store.get(parent).stored_as, "nested where MLflow looks"
+    # Without this folder's journals, as on another machine.
+    shutil.rmtree(root / "journal")
+    elsewhere = Tracker(None, root)
+    assert elsewhere.get(trained.run_id) == elsewhere.get(sent.stored_as) == sent
+    assert elsewhere.artifact_path(sent, "samples/made.txt").read_text() == "what train made"
+    with elsewhere.faults() as client:
+        history = client.get_metric_history(sent.stored_as, "loss")
+        assert sorted((row.step, row.value) for row in history) == [(0, 3.0), (1, 2.0), (2, 1.0)]
+
+
+def test_a_sending_that_was_cut_off_anywhere_ends_the_same(root: Path, tmp_path: Path) -> None:
+    run = record(dead(root), tmp_path / "made.txt")
+    store, journal = Store(None, root), Journal(root / "journal" / run.run_id)
+    ends = [end for end, _, _ in journal.events()]
+    for _ in range(2):
+        for end in (0, ends[0], ends[len(ends) // 2], ends[-2]):  # sent, and the mark lost
+            send(journal, store)
+            server_id = journal.sent(store.shown_uri).run_id
+            assert server_id is not None
+            if end:
+                journal.mark(store.shown_uri, server_id, end)
+            else:
+                (journal.folder / "sent.json").unlink()
+    send(journal, store)
+    (found,) = store.search({"stage": "generate"})
+    assert dict(found.metrics) == dict(run.metrics) and found.status == "FINISHED"
+    with store.faults() as client:
+        assert len(client.get_metric_history(found.stored_as, "loss")) == 3
+        assert len(client.search_model_versions("name = 'toolformer'")) == 1
+
+
+def test_an_interrupted_run_goes_on_in_its_journal(root: Path) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        dead(root).run(stage="s", name="n", fingerprint="f", config={}) as first,
+    ):
+        first.metrics({"loss": 2.0}, step=0)
+        raise KeyboardInterrupt
+    later = dead(root)
+    assert later.get(first.run_id).status == "KILLED"
+    with later.run(stage="s", name="n", fingerprint="f", config={}) as second:
+        second.metrics({"loss": 1.0}, step=1)
+    assert second.run_id == first.run_id and second.resumed
+    assert Tracker(None, root).resend() == 1
+    found = Tracker(None, root).get(first.run_id)
+    assert found.status == "FINISHED" and found.metrics["loss"] == 1.0
+
+
+def test_a_line_that_a_killed_process_left_is_taken_away(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "one")
+    journal.append(TAGS, {"a": "1"})
+    with (journal.folder / "events.jsonl").open("ab") as file:
+        file.write(b'["tags", {"b": ')
+    assert [content for _, _, content in journal.events()] == [{"a": "1"}]
+    journal.append(METRICS, [["loss", float("nan"), 5, 1], ["loss", 2.0, 4, 1], ["acc", 1.0, 1, 0]])
+    assert [kind for _, kind, _ in journal.events()] == [TAGS, METRICS]
+    assert journal.run().tags == {"a": "1"} and journal.run().metrics == {"acc": 1.0}
+
+
+def test_the_terminal_lists_and_sends(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    offline = dead(root)
+    dataset = record(offline, tmp_path / "made.txt", tags={"experiment": "one"})
+    trained = record(offline, tmp_path / "made.txt", "train", tags={"lineage.dataset_run_id": dataset.run_id})
+    place = f"paths.root={root}"
+    assert main(["runs", place]) == 0
+    shown = capsys.readouterr().out
+    assert f"{dataset.run_id[:8]}*" in shown and f"  {trained.run_id[:8]}*" in shown
+    assert "2 of the runs; toolformer runs resend" in shown
+    assert main(["runs", "resend", place]) == 0 and "2 runs sent" in capsys.readouterr().out
+    assert main(["runs", "resend", place]) == 0 and "nothing is left" in capsys.readouterr().out
+    for words, stages in (
+        ([], ["train", "generate"]),
+        (["--stage", "train"], ["train"]),
+        (["--experiment", "one"], ["generate"]),
+        (["--status", "FAILED"], []),
+        ([trained.run_id[:8]], ["train", "generate"]),
+    ):
+        assert main(["runs", *words, place, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert [one["stage"] for one in found] == stages and all(one["sent"] for one in found)
+    for words, said in (
+        (["--stage", "trian"], "did you mean train"),
+        (["nosuchrun"], "there is no run nosuchrun"),
+    ):
+        assert main(["runs", *words, place]) == 2
+        assert said in capsys.readouterr().err
+    port = free_port()
+    assert main(["runs", "resend", place, f"tracking.uri=http://127.0.0.1:{port}"]) == 2
+    assert f"http://127.0.0.1:{port} does not answer" in capsys.readouterr().err
+
+
+class Server:
+    """MLflow's own tracking server, to be killed and started again."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.port, self.address = port, f"http://127.0.0.1:{port}"
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--backend-store-uri", f"sqlite:///{self._folder}/mlflow.db", "--workers", "1"]
+        command += ["--artifacts-destination", (self._folder / "files").as_uri()]
+        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        with (self._folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + 180
+        while not self._answers():
+            assert self._process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(urllib.request.urlopen(f"{self.address}/health", timeout=1).status == 200)
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        if self._process is not None:
+            os.killpg(self._process.pid, 9)
+            self._process.wait()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    folder = tmp_path / "server"
+    folder.mkdir()
+    one = Server(folder, free_port())
+    one.start()
+    yield one
+    one.kill()
+
+
+def test_a_server_that_dies_under_a_run_gets_the_rest_later(server: Server, tmp_path: Path) -> None:
+    tracker = Tracker(server.address, tmp_path / "runs")
+    made = tmp_path / "made.txt"
+    made.write_text("made")
+    with tracker.run(stage="train", name="n", fingerprint="f", config={"a": 1}) as run:
+        run.metrics({"loss": 2.0}, step=0)
+        deadline = time.monotonic() + 60
+        while tracker.unsent():
+            assert time.monotonic() < deadline, "what a server takes is sent while the run is at work"
+            time.sleep(0.05)
+        server.kill()
+        run.metrics({"loss": 1.0}, step=1)
+        run.artifact(made, "samples")
+    assert tracker.get(run.run_id).status == "FINISHED"
+    with tracker.run(
+        stage="evaluate", name="n", fingerprint="g", config={}, tags={"lineage.train_run_id": run.run_id}
+    ) as after:
+        pass
+    assert [one.run_id for one in tracker.unsent()] == [run.run_id, after.run_id]
+
+    server.start()
+    fresh = Tracker(server.address, tmp_path / "runs")
+    assert fresh.resend() == 2 and fresh.resend() == 0
+    elsewhere = Tracker(server.address, tmp_path / "another machine")
+    found = elsewhere.get(run.run_id)
+    assert found.status == "FINISHED" and found.stored_as == "", "begun on the server, it has the server's id"
+    assert found.metrics["loss"] == 1.0 and found.params["a"] == "1"
+    assert elsewhere.artifact_path(found, "samples/made.txt").read_text() == "made"
+    assert elsewhere.resolve("evaluate", after.run_id).tags["lineage.train_run_id"] == run.run_id
+    assert {one.run_id for one in elsewhere.all_runs()} == {run.run_id, after.run_id}

@@ -1,0 +1,176 @@
+"""`toolformer runs`: runs and what they were made from, in the terminal; `toolformer runs resend`: what a server missed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from toolformer.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from toolformer.tracking import Run, Tracker
+
+LINEAGE = ("lineage.train_run_id", "lineage.dataset_run_id")
+"""Tags that name the run which a run was made from, the nearest first."""
+FIGURES: Mapping[str, tuple[str, ...]] = {
+    "generate": ("documents", "texts_kept", "calls_kept"),
+    "train": ("heldout_perplexity",),
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        "toolformer runs",
+        description="lists runs, each below the run that it was made from, the newest first",
+    )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        help="a run's id or its first characters: its line of descent alone; resend: send what a tracking server missed; "
+        "configuration: paths.root=DIR, tracking.uri=URI",
+    )
+    parser.add_argument("--stage", help="only generate, train or evaluate")
+    parser.add_argument("--experiment", help="only runs of this experiment (the key name)")
+    parser.add_argument("--system", help="only evaluations of this system")
+    parser.add_argument("--status", help="only FINISHED, RUNNING, FAILED or KILLED")
+    parser.add_argument("--json", action="store_true", help="print JSON, with all tags and metrics")
+    options = parser.parse_intermixed_args(arguments)
+    from toolformer import build
+    from toolformer.config import STAGES, SYSTEMS, compose, validate
+    from toolformer.config.checks import one_of
+
+    if options.stage:
+        one_of("--stage", options.stage, STAGES)
+    if options.system:
+        one_of("--system", options.system, SYSTEMS)
+    config = validate(compose("report", [word for word in options.words if "=" in word]))
+    tracker = build.tracker(config.paths.root, config.tracking)
+    named = [word for word in options.words if "=" not in word]
+    if named == ["resend"]:
+        return _resend(tracker)
+    wanted = {"stage": options.stage, "experiment": options.experiment, "system": options.system}
+    every = [run for run in tracker.all_runs() if run.stage]
+    for reference in named:
+        every = _related(every, reference)
+    chosen = [
+        run
+        for run in every
+        if all(value is None or run.tags.get(key) == value for key, value in wanted.items())
+        and options.status in (None, run.status)
+    ]
+    unsent = {run.run_id for run in tracker.unsent()}
+    if options.json:
+        print(json.dumps([_as_json(run, run.run_id in unsent) for run in chosen], indent=1))
+        return 0
+    from rich.console import Console
+
+    # Not on a terminal there is no width to keep to.
+    Console(width=None if sys.stdout.isatty() else 160).print(_table(chosen, tracker.shown_uri, unsent))
+    if unsent:
+        print(
+            f"not sent to {tracker.shown_uri}: {len(unsent)} of the runs; toolformer runs resend sends them"
+        )
+    return 0
+
+
+def _resend(tracker: Tracker) -> int:
+    number = tracker.resend()
+    said = f"{number} run{'' if number == 1 else 's'} sent" if number else "nothing is left to send"
+    print(f"{said} to {tracker.shown_uri}")
+    return 0
+
+
+def _made_from(run: Run) -> str:
+    return next((run.tags[tag] for tag in LINEAGE if run.tags.get(tag)), "")
+
+
+def _related(runs: Sequence[Run], reference: str) -> list[Run]:
+    """A run, what it was made from, and what was made from it."""
+    found = [
+        run
+        for run in runs
+        if run.run_id.startswith(reference) or run.stored_as.startswith(reference) and run.stored_as
+    ]
+    if len(found) != 1:
+        what = "there is no run" if not found else f"{len(found)} runs begin with"
+        raise UserError(f"runs: {what} {reference}; toolformer runs lists them")
+    above, below = {found[0].run_id}, {found[0].run_id}
+    for _ in range(len(LINEAGE)):
+        above |= {_made_from(run) for run in runs if run.run_id in above}
+        below |= {run.run_id for run in runs if _made_from(run) in below}
+    return [run for run in runs if run.run_id in above | below]
+
+
+def _as_json(run: Run, unsent: bool) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "stage": run.stage,
+        "name": run.name,
+        "status": run.status,
+        "started": run.started.isoformat(),
+        "ended": run.ended.isoformat() if run.ended else None,
+        "made_from": _made_from(run) or None,
+        "sent": not unsent,
+        "tags": dict(run.tags),
+        "metrics": dict(run.metrics),
+    }
+
+
+def _in_order(runs: Sequence[Run]) -> Iterable[tuple[int, Run]]:
+    """Each run with its depth, below the one that it was made from."""
+    ids = {run.run_id for run in runs}
+
+    def below(above: str, depth: int) -> Iterable[tuple[int, Run]]:
+        for run in runs:
+            if (_made_from(run) if _made_from(run) in ids else "") == above:
+                yield depth, run
+                yield from below(run.run_id, depth + 1)
+
+    return below("", 0)
+
+
+def _table(runs: Sequence[Run], place: str, unsent: set[str]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    number = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
+    table = Table(title=f"{number} in {place}", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column(
+        "run", no_wrap=True, min_width=max([8, *(2 * depth + 9 for depth, _ in _in_order(runs))])
+    )
+    for name in ("what", "experiment", "status", "began (UTC)", "minutes", "figures"):
+        table.add_column(name, overflow="fold", justify="right" if name == "minutes" else "left")
+    for depth, run in _in_order(runs):
+        seconds = run.metrics.get("duration_seconds")
+        cells = (
+            "  " * depth + run.run_id[:8] + ("*" if run.run_id in unsent else ""),
+            run.name,
+            run.tags.get("experiment", ""),
+            run.status,
+            f"{run.started:%Y-%m-%d %H:%M}",
+            "" if seconds is None else f"{seconds / 60:.1f}",
+            _figures(run),
+        )
+        # As text: what a run holds is no markup.
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _figures(run: Run) -> str:
+    if run.stage == "evaluate":
+        shown = [(key.rpartition("/")[0], value) for key, value in run.metrics.items() if _is_score(key)]
+        return ", ".join(f"{task} {value:.1f}" for task, value in sorted(shown))
+    found = [(key, run.metrics.get(key)) for key in FIGURES.get(run.stage, ())]
+    return ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in found if value is not None)
+
+
+def _is_score(key: str) -> bool:
+    task, _, kind = key.rpartition("/")
+    return kind in ("score", "perplexity") and "/" not in task

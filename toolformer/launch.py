@@ -1,0 +1,112 @@
+"""Jobs of a stage, run one after another or by a Hydra launcher (joblib, submitit, Ray), with one parent run.
+
+A job is a list of overrides. Knows nothing of experiments.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from toolformer.config import CONF, Config, compose, fingerprint, register, validate
+from toolformer.logs import configure
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+PARENT = "TOOLFORMER_PARENT_RUN"
+"""Names the parent run to jobs, whose environment Hydra sets wherever they run."""
+
+
+def run_stage(stage: str, config: Config, parent: str | None = None) -> Any:
+    """Runs a stage with a valid configuration."""
+    if stage == "generate":
+        from toolformer.generate import generate
+
+        return generate(config, parent)
+    if stage == "train":
+        from toolformer.train import train
+
+        return train(config, parent)
+    if stage == "evaluate":
+        from toolformer.evaluate import evaluate
+
+        return evaluate(config, parent)
+    from toolformer.report import report
+
+    return report(config)
+
+
+def task(stage: str, config: DictConfig) -> str | None:
+    """What a job does, in whichever process; the run's id."""
+    if not logging.getLogger().handlers:
+        configure()  # a worker that a launcher started
+    result = run_stage(stage, validate(config), os.environ.get(PARENT))
+    return getattr(result, "run_id", None)
+
+
+def parent_run(config: Config, name: str, *key: object) -> str:
+    """The run that holds those of a sweep together, known by its key."""
+    from toolformer import build
+
+    build.apply_paths(config)
+    tracker = build.tracker(config.paths.root, config.tracking)
+    return tracker.parent_run(fingerprint("sweep", *key), name)
+
+
+def launch(
+    stage: str, jobs: Sequence[Sequence[str]], of_hydra: Sequence[str] = (), parent: str | None = None
+) -> list[str | None]:
+    """Runs the jobs by the launcher that `of_hydra` names, one after another if it names none.
+
+    Every job is checked before the first one runs, and a job that fails keeps none of the others from running.
+
+    Args:
+        parent: the run that holds theirs together.
+
+    Returns:
+        The jobs' run ids.
+
+    Raises:
+        UserError: bad input, or a launcher that is not there; whatever the first job that failed had raised.
+    """
+    from hydra import initialize_config_dir
+    from hydra._internal.callbacks import Callbacks
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.plugins import Plugins
+    from hydra.types import HydraContext, RunMode
+
+    for job in jobs:
+        validate(compose(stage, job))
+    # Hydra sets the environment wherever a job runs; ours would not reach workers that are there already.
+    settings = [*of_hydra, *([f"+hydra.job.env_set.{PARENT}={parent}"] if parent else [])]
+    # Where Hydra writes comes from the configuration; what jobs differ in comes from each of them.
+    common = [one for one in jobs[0] if all(one in job for job in jobs)]
+    compose(
+        stage, [*common, *settings], with_hydra=True
+    )  # a launcher that is not there ends here, in one line
+    register()
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        whole = hydra.compose_config(
+            stage, [*common, *settings], RunMode.MULTIRUN, with_log_configuration=False
+        )
+        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(whole))
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=context, task_function=Task(stage), config=whole
+        )
+        done = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
+    return [one.return_value for one in done]
+
+
+class Task:
+    """`task` for a stage; a launcher may send it to another process."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+
+    def __call__(self, config: DictConfig) -> str | None:
+        return task(self.stage, config)

@@ -1,0 +1,363 @@
+"""Tracked runs and look-ups: what stages and commands ask of tracking.
+
+Runs of a local store are written to it at once. Runs of a server are written to journals first, and sent in the
+background: a server that is dead or far delays no result, and look-ups are answered from what is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from filelock import FileLock, Timeout
+
+from toolformer.errors import UserError
+from toolformer.provenance import (
+    PROJECT,
+    TAG_LIMIT,
+    git_commit,
+    masked_flat,
+    provenance,
+)
+from toolformer.tracking.active import ActiveRun
+from toolformer.tracking.journal import (
+    BEGIN,
+    METRICS,
+    PARAMS,
+    STATUS,
+    Journal,
+    all_journals,
+    matches,
+)
+from toolformer.tracking.run import Run, newest_first, now
+from toolformer.tracking.sending import PARENT, PAUSE, Direct, Sender, send
+from toolformer.tracking.store import Store, StoreFault
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+EXPERIMENT = "toolformer"
+
+
+class Tracker:
+    """A tracking store and a folder for what belongs to it (journals, locks, local artifacts, downloads).
+
+    Args:
+        uri: any MLflow tracking URI; `None` is SQLite at `<root>/mlflow.db`.
+        root: a folder of the user's; made when needed.
+    """
+
+    def __init__(self, uri: str | None, root: Path) -> None:
+        self.store = Store(uri, root)
+        self.root, self.uri, self.shown_uri = self.store.root, self.store.uri, self.store.shown_uri
+        self._silent_until = 0.0
+        self._warned = False
+
+    def faults(self) -> AbstractContextManager[Any]:
+        """The MLflow client; whatever goes wrong with it becomes a `UserError` of one line."""
+        return self.store.faults()
+
+    def prepare(self, experiment: str = EXPERIMENT) -> str:
+        """Make the database and the experiment, if they are not there, and return the experiment's id."""
+        return self.store.prepare(experiment)
+
+    def _answer(self, ask: Callable[[], T]) -> T | None:
+        """What the store answers; None from a server that does not, which is then left in peace for a while."""
+        if time.monotonic() < self._silent_until:
+            return None
+        try:
+            return ask()
+        except StoreFault as fault:
+            if self.store.is_local:
+                raise
+            self._on_fault(fault)
+            return None
+
+    def _on_fault(self, fault: UserError) -> None:
+        self._silent_until = time.monotonic() + PAUSE
+        if not self._warned:
+            log.warning("%s under %s; toolformer runs resend sends it", fault, self.root / "journal")
+        self._warned = True
+
+    @contextmanager
+    def run(
+        self,
+        *,
+        stage: str,
+        name: str,
+        fingerprint: str,
+        config: Mapping[str, Any],
+        tags: Mapping[str, object] | None = None,
+        parent: str | None = None,
+        experiment: str = EXPERIMENT,
+    ) -> Iterator[ActiveRun]:
+        """A stage's run: FINISHED at the end, FAILED on an exception, KILLED on Ctrl-C or `sys.exit`.
+
+        A run of the same stage and fingerprint that was interrupted and that nobody works at is gone on with.
+        `config` is logged flattened as parameters and whole as `config.yaml`, with secrets masked.
+
+        Raises:
+            UserError: a local store does not work.
+        """
+        began = time.monotonic()
+        active, claim, before = self._begin(stage, name, fingerprint, config, tags or {}, parent, experiment)
+        try:
+            yield active
+        except BaseException as error:
+            killed = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+            with suppress(UserError):  # the first fault is the one to report
+                active.tag("error", f"{type(error).__name__}: {error}")
+                self._end(active, "KILLED" if killed else "FAILED", before + time.monotonic() - began)
+            raise
+        else:
+            self._end(active, "FINISHED", before + time.monotonic() - began)
+            self._claim_path(active.run_id).unlink(missing_ok=True)
+        finally:
+            active.close()
+            claim.release()
+
+    def _begin(
+        self,
+        stage: str,
+        name: str,
+        fingerprint: str,
+        config: Mapping[str, Any],
+        tags: Mapping[str, object],
+        parent: str | None,
+        experiment: str,
+    ) -> tuple[ActiveRun, FileLock, float]:
+        own: dict[str, object] = {"stage": stage, "fingerprint": fingerprint, "project": PROJECT}
+        own |= {"experiment": experiment}
+        own |= provenance(stage, config, tags) | dict(tags)
+        own["mlflow.source.name"] = f"toolformer {stage}"
+        if parent:
+            own[PARENT] = parent
+        with self.store.lock():
+            old, claim = self._claim_interrupted(stage, fingerprint)
+            if old is None:
+                recorder = self._create(name, experiment, masked_flat(own, TAG_LIMIT))
+                claim = self._claim(recorder.run_id)
+            else:
+                recorder = self._recorder(old, experiment)
+        assert claim is not None
+        active = ActiveRun(recorder.run_id, old is not None, recorder)
+        try:
+            if old is not None:
+                active.status("RUNNING")
+                if old.commit != own["git_commit"]:
+                    own["git_commit.earlier"] = old.commit
+                active.tags(own)
+            active.params(config, old.params if old else {})
+        except BaseException:
+            with suppress(UserError):
+                active.status("FAILED")
+            active.close()
+            claim.release()
+            raise
+        return active, claim, old.metrics.get("duration_seconds", 0.0) if old else 0.0
+
+    def _create(self, name: str, experiment: str, tags: dict[str, str]) -> Direct | Sender:
+        """A new run; one that a server does not answer for has an id of its own."""
+        sent = dict(tags)
+        if PARENT in tags:
+            above = Journal(self._journals / tags[PARENT])
+            if above.is_there():
+                self._answer(lambda: send(above, self.store))
+                sent[PARENT] = above.sent(self.shown_uri).run_id or tags[PARENT]
+        run_id = self._answer(lambda: self.store.create(experiment, name, sent))
+        if self.store.is_local:
+            assert run_id is not None
+            return Direct(run_id, self.store)
+        journal = Journal(self._journals / (run_id or uuid.uuid4().hex))
+        journal.append(BEGIN, {"name": name, "experiment": experiment, "tags": tags, "started": now()})
+        if run_id:
+            journal.mark(self.shown_uri, run_id)
+        return Sender(journal, self.store, self._on_fault)
+
+    def _recorder(self, run: Run, experiment: str) -> Direct | Sender:
+        """Goes on with a run."""
+        if self.store.is_local and not Journal(self._journals / run.run_id).is_there():
+            return Direct(run.run_id, self.store)
+        journal = Journal(self._journals / run.run_id)
+        if not journal.is_there():  # begun under another root
+            started = int(run.started.timestamp() * 1000)
+            journal.append(
+                BEGIN,
+                {"name": run.name, "experiment": experiment, "tags": dict(run.tags), "started": started},
+            )
+            journal.append(PARAMS, dict(run.params))
+            journal.append(METRICS, [[key, value, started, 0] for key, value in run.metrics.items()])
+            journal.mark(self.shown_uri, run.stored_as or run.run_id)
+        return Sender(journal, self.store, self._on_fault)
+
+    @property
+    def _journals(self) -> Path:
+        return self.root / "journal"
+
+    def _claim(self, run_id: str) -> FileLock:
+        lock = FileLock(self._claim_path(run_id), thread_local=False)
+        lock.acquire(timeout=0)
+        return lock
+
+    def _claim_path(self, run_id: str) -> Path:
+        folder = self.root / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{run_id}.lock"
+
+    def _claim_interrupted(self, stage: str, fingerprint: str) -> tuple[Run | None, FileLock | None]:
+        """The newest unfinished run of this work that no living process holds, and the lock on it."""
+        query = {"stage": stage, "fingerprint": fingerprint}
+        for run in self._search(query, finished=False):
+            # A killed process leaves its lock file; RUNNING without one is at work on another machine.
+            if run.status == "RUNNING" and not self._claim_path(run.run_id).exists():
+                continue
+            with suppress(Timeout):
+                claim = self._claim(run.run_id)
+                if self.get(run.run_id).status != "FINISHED":  # it may have ended since the search
+                    return run, claim
+                claim.release()
+        return None, None
+
+    def _end(self, active: ActiveRun, status: str, seconds: float) -> None:
+        active.metrics({"duration_seconds": seconds})
+        active.status(status)
+
+    def runs(self, stage: str, **tags: str) -> list[Run]:
+        """The FINISHED runs of a stage with these tags, of every experiment, the last to finish first."""
+        return self._search({"stage": stage, "project": PROJECT, **tags}, finished=True)
+
+    def all_runs(self, **tags: str) -> list[Run]:
+        """Every run with these tags, whatever its stage and status; the last to finish first, then those at work."""
+        return self._search({"project": PROJECT, **tags}, finished=None)
+
+    def _search(self, tags: Mapping[str, str], finished: bool | None) -> list[Run]:
+        """The store's runs, and those of journals that the store does not have whole."""
+        condition = None if finished is None else f"attributes.status {'=' if finished else '!='} 'FINISHED'"
+        stored = self._answer(lambda: self.store.search(tags, condition))
+        local = {
+            journal.run_id: journal.run()
+            for journal in all_journals(self.root)
+            if stored is None or not journal.is_sent(self.shown_uri)
+        }
+        found = [run for run in stored or () if run.run_id not in local]
+        found += [
+            run
+            for run in local.values()
+            if matches(run, tags) and (finished is None or (run.status == "FINISHED") == finished)
+        ]
+        return newest_first(found)
+
+    def find_finished(self, stage: str, fingerprint: str) -> Run | None:
+        """The FINISHED run that did exactly this work, if there is one."""
+        return next(iter(self.runs(stage, fingerprint=fingerprint)), None)
+
+    def latest(self, stage: str, **tags: str) -> Run | None:
+        """The FINISHED run of a stage that ended last."""
+        return next(iter(self.runs(stage, **tags)), None)
+
+    def get(self, run_id: str) -> Run:
+        """A run by its id.
+
+        Raises:
+            UserError: there is none.
+        """
+        journal = Journal(self._journals / run_id)
+        local = journal.run() if journal.is_there() else None
+        if local and not journal.is_sent(self.shown_uri):
+            return local
+        found = self._answer(lambda: self.store.get(run_id)) or (local if self._silence() else None)
+        if found:
+            return found
+        if self.store.is_absent():
+            raise UserError(f"there is no run {run_id}: {self.shown_uri} does not exist yet")
+        raise UserError(f"there is no run {run_id} in {self.shown_uri}{self._silence()}")
+
+    def _silence(self) -> str:
+        return ", which does not answer" if time.monotonic() < self._silent_until else ""
+
+    def resolve(self, stage: str, ref: str, **tags: str) -> Run:
+        """The finished run that `ref` names: `latest`, a run id, or the first characters (at least 6) of one.
+
+        Raises:
+            UserError: there is none, it is of another stage, or it did not finish.
+        """
+        wanted = "".join(f" with {key}={value}" for key, value in tags.items())
+        if ref == "latest":
+            found = self.latest(stage, **tags)
+            if found is None:
+                raise UserError(
+                    f"there is no finished {stage} run{wanted}: run `toolformer {stage}` first{self._silent_server()}"
+                )
+            return found
+        if 6 <= len(ref) < 32:
+            matches = [run for run in self.runs(stage, **tags) if run.run_id.startswith(ref)]
+            if len(matches) == 1:
+                return matches[0]
+        try:
+            run = self.get(ref)
+        except UserError as error:
+            raise UserError(f"{error}; name the id of a {stage} run, or say latest") from error
+        if run.stage != stage:
+            raise UserError(f"run {ref} is a {run.stage or 'parent'} run: name a {stage} run or say latest")
+        if run.status != "FINISHED":
+            raise UserError(f"{stage} run {ref} is {run.status}: give its `toolformer {stage}` command again")
+        return run
+
+    def _silent_server(self) -> str:
+        return f" ({self.shown_uri} does not answer)" if self._silence() else ""
+
+    def artifact_path(self, run: Run, name: str) -> Path:
+        """An artifact (file or folder) as a local path: the stored one if the store is local, else a copy.
+
+        Raises:
+            UserError: the run has no such artifact.
+        """
+        missing = UserError(f"{run.stage} run {run.run_id} has no {name}: run `toolformer {run.stage}` again")
+        parts = urlsplit(run.artifact_uri)
+        # A root that was moved still holds its artifacts, though the database has the old place.
+        folders = [
+            Journal(self._journals / run.run_id).artifacts,
+            self.root / "artifacts" / run.run_id / "artifacts",
+        ]
+        if parts.scheme in ("", "file"):
+            folders.insert(0, Path(unquote(parts.path)))
+        found = next((folder / name for folder in folders if (folder / name).exists()), None)
+        if found is None and parts.scheme not in ("", "file"):
+            found = self.store.download(run, name)
+        if found is None:
+            raise missing
+        return found
+
+    def parent_run(self, sweep_key: str, name: str, experiment: str = EXPERIMENT) -> str:
+        """The id of the run that holds a sweep's runs together, made by whoever comes first."""
+        with self.store.lock():
+            found = self._search({"sweep": sweep_key}, finished=True)
+            if found:
+                return found[0].run_id
+            tags = {"sweep": sweep_key, "project": PROJECT, "git_commit": git_commit()}
+            recorder = self._create(name, experiment, tags)
+            # It does no work of its own, and none of its children knows which is the last.
+            recorder.record(STATUS, {"status": "FINISHED", "time": now()})
+            recorder.close()
+            return recorder.run_id
+
+    def unsent(self) -> list[Run]:
+        """Runs in journals that the store does not have whole, the first to begin first."""
+        return [one.run() for one in all_journals(self.root) if not one.is_sent(self.shown_uri)]
+
+    def resend(self) -> int:
+        """Sends what the store does not have; returns the number of runs.
+
+        Raises:
+            UserError: the store does not take it; what it took is not sent again.
+        """
+        waiting = [one for one in all_journals(self.root) if not one.is_sent(self.shown_uri)]
+        for journal in waiting:
+            send(journal, self.store)
+        return len(waiting)
