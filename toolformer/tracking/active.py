@@ -27,8 +27,8 @@ class ActiveRun:
 
     def metrics(self, values: Mapping[str, float | int | None], step: int = 0) -> None:
         """Log figures at a step in one request; `None` is left out."""
-        now = now()
-        rows = [[clean_key(k), float(v), now, step] for k, v in values.items() if v is not None]
+        moment = now()
+        rows = [[clean_key(k), float(v), moment, step] for k, v in values.items() if v is not None]
         self._recorder.record(METRICS, rows)
 
     def tag(self, key: str, value: object) -> None:
