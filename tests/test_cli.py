@@ -24,10 +24,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("experiment", [None, *EXPERIMENTS])
+@pytest.mark.parametrize(
+    ("stage", "experiment"), [*((one, None) for one in STAGES), *(("generate", one) for one in EXPERIMENTS)]
+)
 def test_every_configuration_composes_and_instantiates(stage: str, experiment: str | None) -> None:
-    config = validate(compose(stage, [f"experiment={experiment}"] if experiment else []))
+    named = [f"experiment={experiment}", "corpus.path=texts", "heldout.path=texts"] if experiment else []
+    config = validate(compose(stage, named))
     assert set(build.tools(config)) == set(config.tools)
     assert [build.tool_settings(config, key).name for key in config.tools] == [
         config.tool[k].name for k in config.tools

@@ -36,7 +36,7 @@ def test_every_experiment_composes_and_names_what_there_is(name: str) -> None:
     config = validate(compose("evaluate", sweep.jobs("evaluate", stages)[-1]))
     assert task_names(config.benchmarks)
     for key in config.tools:
-        assert config.tool[key].prompt in PROMPTS
+        assert (config.tool[key].prompt or key) in PROMPTS
         assert get_class(config.tool[key].implementation["_target_"]).run
 
 
