@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from toolformer import build
 from toolformer.cli import main
 from toolformer.config import compose, validate
+from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.tools import mcp_connection, mcp_tools
 from toolformer.tools.base import Tool
@@ -65,7 +66,8 @@ def http() -> Iterator[str]:
 
 
 def answers(tool: Tool, *inputs: str) -> list[str | None]:
-    return [result.text or result.reason for result in tool.run(inputs, [])]
+    documents = [Document("d", "a text")] * len(inputs)
+    return [result.text or result.reason for result in tool.run(inputs, documents)]
 
 
 def check_all(server: dict[str, Any]) -> None:
