@@ -68,6 +68,10 @@ class FunctionTool:
         self.description: Description = from_docstring(self._call, function)
         self.parameters = parameters(self._call, function)
 
+    def depends_on(self, document: Document) -> str:
+        """Nothing: it is not shown the document."""
+        return ""
+
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """What the function returns for each input; asynchronous calls run side by side."""
         if inspect.iscoroutinefunction(self._call):

@@ -224,7 +224,10 @@ class Connection:
                 self._close()
                 words.seek(0)
                 last = " ".join(words.read()[-2000:].strip().split("\n")[-1].split())[:200]
-                why = f"its last words: {last}" if last else _said(error)
+                if isinstance(error, TimeoutError):
+                    why = f"nothing within {self.server.start_timeout:g} s"
+                else:
+                    why = f"its last words: {last}" if last else _said(error)
                 raise UserError(f"{self.server.shown} does not answer ({why})") from error
 
     async def _hold(self, opened: Future[None], words: Any) -> None:

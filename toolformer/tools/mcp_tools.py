@@ -66,6 +66,10 @@ class McpTool:
             tuple((key, one_sentence(str(one.get("description") or ""))) for key, one in meanings.items()),
         )
 
+    def depends_on(self, document: Document) -> str:
+        """Nothing: it is not shown the document."""
+        return ""
+
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The server's answers, several calls at once."""
         results: list[Result | None] = [None] * len(inputs)

@@ -88,19 +88,19 @@ class Lucene:
 
     def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
         """See `Retriever`."""
-        try:
-            with self._lock:  # the first one starts Java
-                searcher = self._searcher
-            asked = {n: one_line(query[:LONGEST_QUERY]) for n, query in enumerate(queries) if query.strip()}
-            return others(
-                documents,
-                list(asked),
-                k,
-                int(searcher.get_total_num_docs()),
-                lambda numbers, wanted: self._ranked([asked[n] for n in numbers], wanted),
-            )
-        finally:
-            java.leave_thread()
+        asked = {n: one_line(query[:LONGEST_QUERY]) for n, query in enumerate(queries) if query.strip()}
+        # One thread of Python at a time: the bridge to Java mixes up the objects of several. Java has threads of its own.
+        with self._lock:
+            try:
+                return others(
+                    documents,
+                    list(asked),
+                    k,
+                    len(self),
+                    lambda numbers, wanted: self._ranked([asked[n] for n in numbers], wanted),
+                )
+            finally:
+                java.leave_thread()
 
     def _ranked(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """The `k` best passages for each query, best first; passages of the same score by their ids."""
