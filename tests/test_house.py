@@ -143,11 +143,14 @@ def test_a_tree_is_read_as_drawn() -> None:
     ]
 
 
-def test_the_readme_tree_is_true_and_complete() -> None:
-    named = set(tree_paths((ROOT / "README.md").read_text(encoding="utf-8")))
-    assert named, "README.md has no file tree: a code block with a line that starts with toolformer/"
-    absent = sorted(path for path in named if not (ROOT / path).exists())
-    assert not absent, f"named in the README's tree but not there: {absent}"
+def test_the_trees_are_true_and_complete() -> None:
+    readme, house = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/house.md"))
+    assert len(readme.splitlines()) < 200
+    short, named = set(tree_paths(readme)), set(tree_paths(house))
+    assert short, "README.md has no file tree: a code block with a line that starts with toolformer/"
+    absent = sorted(path for path in short | named if not (ROOT / path).exists())
+    assert not absent, f"named in a tree but not there: {absent}"
+    assert short < named, f"in README.md's tree, and not in that of docs/house.md: {sorted(short - named)}"
 
     folders = {f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and not NOT_OURS.search(path.name)}
     modules = {
@@ -157,4 +160,4 @@ def test_the_readme_tree_is_true_and_complete() -> None:
     }
     packages = {f"{path.parent.relative_to(ROOT)}/" for path in (ROOT / "toolformer").rglob("__init__.py")}
     missing = sorted((folders | modules | packages) - named)
-    assert not missing, f"not named in the README's tree: {missing}"
+    assert not missing, f"not named in the tree of docs/house.md: {missing}"

@@ -67,9 +67,7 @@ def scaling(evidence: Evidence) -> Figure:
     panels = tuple(panel for group in SCALING_GROUPS if (panel := _scaling_panel(evidence, group)))
     if not panels:
         note = Footnote(
-            "a",
-            "No two models of different size were measured yet; each is annotated with, trained and evaluated:",
-            "toolformer generate toolset=scaling model=NAME",
+            "a", "No two models of different size were measured yet:", "toolformer run experiment=figure4"
         )
         return Figure("figure4", "Figure 4", title, (), "", "table8", (note,))
     tools = ", ".join(paper.TOOLS[tool] for tool in paper.FIGURE4_TOOLS)
