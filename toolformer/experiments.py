@@ -151,7 +151,8 @@ def execute(todo: Plan) -> None:
             parent = None
             if sum(job.stage == stage for job in todo.jobs) > 1:
                 config = validate(compose(stage, jobs[0].overrides))
-                parent = parent_run(config, f"{todo.name}: {stage}", todo.name, stage, sorted(todo.overrides))
+                told = sorted(set(todo.overrides) - set(todo.of_hydra))  # whichever launcher goes on
+                parent = parent_run(config, f"{todo.name}: {stage}", todo.name, stage, told)
             found = launch(stage, [job.command(ids) for job in jobs], todo.of_hydra, parent)
             ids |= {job.key: run_id for job, run_id in zip(jobs, found, strict=True) if run_id}
         for job in jobs if stage == "report" else ():

@@ -5,9 +5,11 @@ A job is a list of overrides. Knows nothing of experiments.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from typing import TYPE_CHECKING, Any
 
 from toolformer.config import CONF, Config, compose, fingerprint, register, validate
@@ -99,7 +101,8 @@ def launch(
             hydra_context=context, task_function=Task(stage), config=whole
         )
         done = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
-    return [one.return_value for one in done]
+    with redirect_stderr(io.StringIO()):  # Hydra announces a fault there, which is ours to report
+        return [one.return_value for one in done]
 
 
 class Task:
