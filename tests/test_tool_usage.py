@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tests.processes import SHARDS, Place, save_calling_model, who_did
-from toolformer.cli import main, run_stage
+from toolformer.cli import main
 from toolformer.config import compose, validate
 from toolformer.engine.ray import _outcome, _row
 from toolformer.engine.work import Outcome
+from toolformer.launch import run_stage
 from toolformer.tools.base import Result
 from toolformer.tools.runtime import Usage
 from toolformer.tracking import Tracker

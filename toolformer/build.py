@@ -46,7 +46,7 @@ LIBRARIES = (
     "pyserini",
 )
 """Libraries that tools answer with."""
-MODULES = ("batching", "key_values", "language_id", "language_model", "text_generator")
+MODULES = ("batching", "key_values", "language_id", "language_model", "seq2seq", "text_generator", "calls")
 """Modules of this package that its tools stand on, beside those in tools/."""
 
 UNDECIDING = ("concurrency", "timeout", "tries", "key_variable")
@@ -168,7 +168,7 @@ def _source_hash(arguments: Mapping[str, Any], tool: Tool) -> str:
         if getattr(sys.modules.get(name), "__file__", None)
     }
     if any(file.is_relative_to(package) for file in files):
-        files |= {*package.glob("tools/*.py"), *(package / f"{name}.py" for name in MODULES)}
+        files |= {*package.glob("tools/**/*.py"), *(package / f"{name}.py" for name in MODULES)}
     digest = hashlib.sha256()
     for file in sorted(files):
         digest.update(file.read_bytes())
@@ -181,7 +181,10 @@ def _deciding(value: Any) -> Any:
         return [_deciding(one) for one in value]
     if not isinstance(value, Mapping):
         return value
-    return {key: _deciding(one) for key, one in value.items() if key not in UNDECIDING}
+    # What a user's own tool makes of a name is not known here.
+    return {
+        key: one if key == "valves" else _deciding(one) for key, one in value.items() if key not in UNDECIDING
+    }
 
 
 def _targets(value: Any) -> set[str]:

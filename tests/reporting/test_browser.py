@@ -5,6 +5,7 @@ Screenshots are kept in the folder that TOOLFORMER_SCREENSHOTS names, else among
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -89,12 +90,11 @@ def opened(browser: Any, path: Path, *, dark: bool = False, width: int = 1280) -
         browser.get_log(kind)
     browser.get(path.as_uri())
     calm(browser)
-    requests = [
-        entry["message"]
-        for entry in browser.get_log("performance")
-        if "requestWillBeSent" in entry["message"]
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [
+        one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"
     ]
-    assert requests and all('"url":"file:' in one for one in requests)
+    assert asked and all(url.startswith("file:") for url in asked)
     return browser
 
 

@@ -45,7 +45,9 @@ def test_a_row_for_every_k(content: Content) -> None:
         ["10", "9.5", "12.0", "–", "100.0"],
     ]
     assert table.rows[1][2].detail == "(30)" and table.rows[1][3].detail == "(70)"
-    assert table.footnotes[0].command == "toolformer evaluate -m decoding.k=0,1,3,10"
+    assert table.footnotes[0].command == (
+        "toolformer evaluate -m system=toolformer 'benchmarks=[svamp]' decoding.k=0,1,3,10"
+    )
 
 
 def test_another_model_has_a_row_of_its_own(content: Content) -> None:

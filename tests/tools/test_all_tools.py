@@ -132,3 +132,21 @@ def test_a_tool_that_breaks_its_promise_costs_its_batch_only(error: Exception | 
 def test_retriever_settings_are_checked_when_made(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         WikiSearch(BM25(str(tmp_path)))
+
+
+@pytest.mark.parametrize("name", [*MAKERS, "translation_nllb", "qa_atlas"])
+def test_what_loads_a_model_or_an_index_has_no_time_limit(name: str) -> None:
+    """A first call may fetch, convert and load it."""
+    config = yaml.safe_load((CONF / f"{name}.yaml").read_text(encoding="utf-8"))
+    assert "timeout" in config and config["timeout"] is None
+
+
+def test_a_result_that_no_file_can_hold_is_mended() -> None:
+    class Broken:
+        name = "Broken"
+
+        def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+            return [Result("a\ud800b"), Result(reason="\udfff")]
+
+    found = run_safely(Broken(), ["x", "y"], [Document("d", "t")] * 2)
+    assert found == [Result("a?b"), Result(reason="?")]

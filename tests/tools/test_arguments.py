@@ -116,3 +116,11 @@ def test_json_values_come_back_also_from_a_call_in_a_text(one: Any, two: Any) ->
     assert bound == {"one": one, "two": two}
     if isinstance(one, float):
         assert math.copysign(1, bound["one"]) == math.copysign(1, one)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [('"' + "9" * 1900 + '"', int), ('"1e4000"', float), ('"nan"', float), ('"inf"', float)]
+)
+def test_quotes_let_no_number_out_of_bounds(text: str, kind: type) -> None:
+    with pytest.raises(ArgumentError, match="number out of bounds|digits|finite"):
+        bind(text, [Parameter("n", TypeAdapter(kind), True)])

@@ -184,8 +184,42 @@ def test_valves_come_from_configuration_and_the_environment(
     assert answers(FunctionTool(place, valves={"unit": " °$DRAGON_UNIT"}), "2") == ["dragon fire 4 °C"]
     with pytest.raises(UserError, match="the environment variable NO_SUCH_KEY is not set"):
         FunctionTool(place, valves={"key": "$NO_SUCH_KEY"})
-    with pytest.raises(UserError, match="Tools cannot be made .ValidationError"):
+    with pytest.raises(UserError, match=r"Tools cannot be made \(unit: "):
         FunctionTool(place, valves={"unit": {"a": 1}})
+
+
+STRICT = '''
+from pydantic import BaseModel
+
+
+class Tools:
+    class Valves(BaseModel):
+        limit: int = 3
+
+    def halve(self, number: float) -> float:
+        """Half of a number.
+
+        :param number: any
+        """
+        return number / 2
+'''
+
+
+def test_a_secret_that_does_not_fit_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "strict.py").write_text(STRICT, encoding="utf-8")
+    monkeypatch.setenv("TESTS_KEY", "hunter2")
+    place = tools_of(str(tmp_path / "strict.py"))["halve"]
+    with pytest.raises(UserError, match="limit: Input should be a valid integer") as error:
+        FunctionTool(place, valves={"limit": "$TESTS_KEY"})
+    assert "hunter2" not in str(error.value)
+
+
+def test_faults_are_faults(functions: str) -> None:
+    """So that they may be tried again, are counted, and are kept by no cache; wrong arguments are no faults."""
+    (failed,) = FunctionTool(f"{functions}:root").run(["-1"], [])
+    (wrong,) = FunctionTool(f"{functions}:root").run(["x, y, z"], [])
+    (left,) = FunctionTool(f"{functions}:leave").run([""], [])
+    assert (failed.fault, wrong.fault, left.fault) == (True, False, True)
 
 
 def test_functions(functions: str) -> None:

@@ -115,7 +115,8 @@ def test_a_server_that_dies_costs_the_call_that_killed_it() -> None:
 
 def test_a_server_that_hangs_costs_a_timeout() -> None:
     tool = McpTool("slow", **stdio(timeout=2.0))
-    assert answers(tool, "13") == ["timeout"]
+    (late,) = tool.run(["13"], [Document("d", "a text")])
+    assert (late.reason, late.fault) == ("timeout", True)
     assert connection(tool.server)._task is None, "it is not asked again as it is"
 
 

@@ -6,6 +6,7 @@ Works on the files `samples/<task>.parquet` of evaluations; knows no tracking.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,6 +25,8 @@ PAIRS = (
 """A system and what it is compared with; differences are the first minus the second."""
 LEVEL = 0.05
 
+DATE = "current_date"
+"""What the calendar answers with, where an example has a day of its own; a part of the question."""
 _SCORED = ["id", "prompt", "target", "score"]
 _PERPLEXITY = ["id", "text_sha256", "log_likelihood", "tokens", "words"]
 
@@ -58,6 +61,7 @@ def read(path: Path) -> list[Row]:
     try:
         names = pq.read_schema(path).names
         columns = _SCORED if "score" in names else _PERPLEXITY
+        columns = [*columns, *({DATE} & set(names))]
         rows: list[Row] = pq.read_table(path, columns=columns).to_pylist()
         for row in rows:
             asked(row)
@@ -69,7 +73,10 @@ def read(path: Path) -> list[Row]:
 
 
 def is_significant(compared: Compared) -> bool:
-    """Whether the difference is more than chance: McNemar's p below 0.05, or a 95 % interval without 0."""
+    """Whether the difference is more than chance: McNemar's p below 0.05, or a 95 % interval without 0.
+
+    A single sample, or a difference that is no finite number, says nothing.
+    """
     if compared.scores:
         if compared.scores.p_value is not None:
             return compared.scores.p_value < LEVEL
@@ -77,4 +84,5 @@ def is_significant(compared: Compared) -> bool:
     else:
         assert compared.perplexity is not None
         estimate = compared.perplexity.difference
-    return not estimate.low <= 0 <= estimate.high
+    ends = (estimate.low, estimate.high)
+    return all(map(math.isfinite, ends)) and ends[0] < ends[1] and not ends[0] <= 0 <= ends[1]

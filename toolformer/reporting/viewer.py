@@ -22,6 +22,7 @@ from toolformer.reporting import candidates, paper
 from toolformer.reporting.cells import SYSTEMS, TASKS, in_order
 from toolformer.reporting.evidence import Annotation, Evidence, Sampled
 from toolformer.reporting.pairing import asked
+from toolformer.reporting.significance import DATE
 
 CANDIDATES = 20_000
 QUESTIONS = 1_000
@@ -213,9 +214,10 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[dict[s
 
 def _answers(path: Path) -> list[dict[str, Any]]:
     try:
-        rows: list[dict[str, Any]] = pq.read_table(
-            path, columns=["id", "prompt", "target", *_ANSWER]
-        ).to_pylist()
+        # Earlier evaluations wrote fewer columns.
+        wanted = dict.fromkeys(["id", "prompt", "target", DATE, *_ANSWER])
+        there = [name for name in wanted if name in pq.read_schema(path).names]
+        rows = [{**wanted, **row} for row in pq.read_table(path, columns=there).to_pylist()]
         for row in rows:
             asked(row)
     except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:

@@ -104,6 +104,15 @@ def _given(text: str, names: Sequence[str]) -> dict[str, _Given]:
 
 
 def _convert(parameter: Parameter, given: _Given) -> Any:
+    value = _converted(parameter, given)
+    # Numbers out of bounds may also come out of quotes, which pydantic reads as numbers.
+    too_long = isinstance(value, int) and abs(value) >= 10**MOST_DIGITS
+    if too_long or (isinstance(value, float) and not math.isfinite(value)):
+        raise ArgumentError(f"argument {parameter.name}: number out of bounds")
+    return value
+
+
+def _converted(parameter: Parameter, given: _Given) -> Any:
     try:
         return parameter.type.validate_python(given.value)
     except ValidationError as error:

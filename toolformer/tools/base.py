@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from toolformer.documents import Document
@@ -86,4 +86,16 @@ def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document])
             "%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), type(error).__name__, error
         )
         return [Result(reason=f"tool failed ({type(error).__name__})", fault=True) for _ in inputs]
-    return answered
+    return [_encodable(one) for one in answered]
+
+
+def _encodable(result: Result) -> Result:
+    """A result that can be written to a file: lone surrogates become question marks."""
+    text, reason = (
+        one and one.encode("utf-8", "replace").decode("utf-8") for one in (result.text, result.reason)
+    )
+    return (
+        result
+        if (text, reason) == (result.text, result.reason)
+        else replace(result, text=text, reason=reason)
+    )

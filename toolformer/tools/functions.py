@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
@@ -103,7 +103,7 @@ class FunctionTool:
 
     def _fault(self, error: BaseException) -> Result:
         log.warning("%s failed: %s: %s", self.name, type(error).__name__, " ".join(str(error).split())[:300])
-        return Result(reason=f"tool failed ({type(error).__name__})")
+        return Result(reason=f"tool failed ({type(error).__name__})", fault=True)
 
 
 class Emitter:
@@ -120,7 +120,10 @@ class Emitter:
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:
-    return await value
+    try:
+        return await value
+    except SystemExit as error:  # would end the loop that all tools share
+        raise RuntimeError(f"SystemExit: {error}") from error
 
 
 class _Done:
@@ -347,4 +350,8 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        # Without what was given: it may be a secret.
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

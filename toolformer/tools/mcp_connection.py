@@ -160,7 +160,7 @@ class Connection:
             self._open()
         except UserError as error:
             log.warning("%s", error)
-            return dict.fromkeys(calls, Result(reason=ENDED))
+            return dict.fromkeys(calls, Result(reason=ENDED, fault=True))
         results = event_loop.run(self._call_all(tool, calls, read))
         if any(result.reason in (ENDED, TIMEOUT) for result in results.values()):
             # A server that has not answered in time may be at that call still.
@@ -185,19 +185,19 @@ class Connection:
         from mcp.types import CONNECTION_CLOSED
 
         if self._client is None or self._task is None or self._task.done():
-            return Result(reason=ENDED)
+            return Result(reason=ENDED, fault=True)
         try:
             return read(await asyncio.wait_for(self._client.call_tool(tool, arguments), self.server.timeout))
         except TimeoutError:
-            return Result(reason=TIMEOUT)
+            return Result(reason=TIMEOUT, fault=True)
         except MCPError as error:
             log.warning("%s: %s: %s", self.server.shown, tool, _said(error))
-            return Result(
-                reason=ENDED if error.code == CONNECTION_CLOSED else f"tool server refused ({error.code})"
-            )
+            if error.code == CONNECTION_CLOSED:
+                return Result(reason=ENDED, fault=True)
+            return Result(reason=f"tool server refused ({error.code})", fault=True)
         except Exception as error:  # a server may answer anything
             log.warning("%s: %s: %s", self.server.shown, tool, _said(error))
-            return Result(reason=f"tool server failed ({type(error).__name__})")
+            return Result(reason=f"tool server failed ({type(error).__name__})", fault=True)
 
     async def _list(self) -> dict[str, Tool]:
         assert self._client is not None  # it is open

@@ -81,7 +81,7 @@ class McpTool:
                 results[n] = Result(reason=str(error))
         for n, result in connection(self.server).call(self.tool, calls, _result).items():
             results[n] = result
-        return [result or Result(reason=ENDED) for result in results]
+        return [result or Result(reason=ENDED, fault=True) for result in results]
 
 
 def versions(server: McpServer) -> dict[str, str]:

@@ -38,6 +38,10 @@ BATCH = 1000
 """Passages handed to Java together."""
 
 
+_bridge = threading.Lock()
+"""Held by the thread that is in Java, whichever index it searches."""
+
+
 class Lucene:
     """BM25 over a Lucene index; safe to use from several threads."""
 
@@ -70,7 +74,6 @@ class Lucene:
             self.folder = _prebuilt(prebuilt)
         self.passage_words = passage_words
         self.threads = threads or len(os.sched_getaffinity(0))
-        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return int(self._searcher.get_total_num_docs())
@@ -90,7 +93,7 @@ class Lucene:
         """See `Retriever`."""
         asked = {n: one_line(query[:LONGEST_QUERY]) for n, query in enumerate(queries) if query.strip()}
         # One thread of Python at a time: the bridge to Java mixes up the objects of several. Java has threads of its own.
-        with self._lock:
+        with _bridge:
             try:
                 return others(
                     documents,
