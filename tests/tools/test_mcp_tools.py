@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,6 +145,13 @@ def test_a_server_that_does_not_start_is_named_in_a_line(server: dict[str, Any],
     with pytest.raises(UserError) as error:
         versions(McpServer.of(**{"start_timeout": PATIENCE, **server}))
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_server_that_hangs_at_its_start_is_ended() -> None:
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(UserError, match="nothing within 1 s"):
+        versions(McpServer.of(command=sys.executable, args=[SERVER, "stdio", "hangs"], start_timeout=1.0))
+    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 def test_secrets_are_named_and_never_stand_in_configuration(

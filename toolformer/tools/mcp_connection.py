@@ -112,6 +112,8 @@ class Connection:
         self._client: Client | None = None
         self._closing: asyncio.Event | None = None
         self._task: Future[None] | None = None
+        self._left = threading.Event()
+        """Set when the task has left its server, which has ended then."""
         self._listed: dict[str, Tool] | None = None
 
     def listed(self) -> dict[str, Tool]:
@@ -216,6 +218,7 @@ class Connection:
         if self._task is not None and not self._task.done():
             return
         opened: Future[None] = Future()
+        self._left.clear()
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as words:
             self._task = event_loop.start(self._hold(opened, words))
             try:
@@ -244,6 +247,7 @@ class Connection:
                 raise
         finally:
             self._client = None
+            self._left.set()
 
     async def _connect(self, stack: contextlib.AsyncExitStack, words: Any) -> Client:
         import httpx2
@@ -276,6 +280,8 @@ class Connection:
         except BaseException as error:
             log.debug("%s: %s", self.server.shown, _said(error))
             task.cancel()
+            # Its future ends at once, the task only after it has ended the server that it had started.
+            self._left.wait(_CLOSING_SECONDS)
         self._closing = None
 
 
