@@ -49,6 +49,8 @@ LIBRARIES = (
 MODULES = ("batching", "key_values", "language_id", "language_model", "seq2seq", "text_generator", "calls")
 """Modules of this package that its tools stand on, beside those in tools/."""
 
+MODEL_FILES = (".safetensors", ".bin", ".json", ".model", ".txt")
+"""Weights, configurations, tokenizers: what a model folder answers with."""
 UNDECIDING = ("concurrency", "timeout", "tries", "key_variable")
 """Arguments of implementations that change no answer."""
 
@@ -299,7 +301,7 @@ def _files(configured: Any) -> list[Any]:
                     if file.is_file():
                         stat = file.stat()
                         files.append((str(file), stat.st_size, stat.st_mtime_ns))
-            elif isinstance(one, str) and key == "model" and Path(one).expanduser().is_dir():
+            elif isinstance(one, str) and key in ("model", "tokenizer") and Path(one).expanduser().is_dir():
                 files.append(model_identity(one))
             if key == "function" and isinstance(one, str) and (source := source_file(one)) is not None:
                 content = source.read_bytes()
@@ -318,7 +320,7 @@ def model_identity(name: str) -> dict[str, Any]:
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return {"model": name}
-    files = sorted(folder.glob("*.safetensors")) + [folder / "config.json", folder / "tokenizer.json"]
+    files = sorted(file for file in folder.iterdir() if file.suffix in MODEL_FILES)
     seen = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
     return {"model": str(folder.resolve()), "files": seen}
 
