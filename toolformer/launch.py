@@ -13,6 +13,7 @@ from contextlib import redirect_stderr
 from typing import TYPE_CHECKING, Any
 
 from toolformer.config import CONF, Config, compose, fingerprint, register, validate
+from toolformer.errors import UserError
 from toolformer.logs import configure
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ def launch(
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=context, task_function=Task(stage), config=whole
         )
-        done = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
+        try:
+            done = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
+        except RuntimeError as error:  # a fault of a job is in its return; this is one of the launcher
+            raise UserError(f"hydra/launcher: {' '.join(str(error).split())[:300]}") from error
     with redirect_stderr(io.StringIO()):  # Hydra announces a fault there, which is ours to report
         return [one.return_value for one in done]
 

@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EXPERIMENT = "toolformer"
+_SILENT: dict[str, float] = {}
+"""Servers that did not answer, each with the time until which it is left in peace: every stage of a process has a tracker
+of its own, and what one found out, the next need not wait for."""
 
 
 class Tracker:
@@ -56,8 +59,6 @@ class Tracker:
     def __init__(self, uri: str | None, root: Path) -> None:
         self.store = Store(uri, root)
         self.root, self.uri, self.shown_uri = self.store.root, self.store.uri, self.store.shown_uri
-        self._silent_until = 0.0
-        self._warned = False
 
     def faults(self) -> AbstractContextManager[Any]:
         """The MLflow client; whatever goes wrong with it becomes a `UserError` of one line."""
@@ -69,21 +70,25 @@ class Tracker:
 
     def _answer(self, ask: Callable[[], T]) -> T | None:
         """What the store answers; None from a server that does not, which is then left in peace for a while."""
-        if time.monotonic() < self._silent_until:
+        if self._is_silent():
             return None
         try:
-            return ask()
+            answer = ask()
         except StoreFault as fault:
             if self.store.is_local:
                 raise
             self._on_fault(fault)
             return None
+        _SILENT.pop(self.uri, None)
+        return answer
+
+    def _is_silent(self) -> bool:
+        return time.monotonic() < _SILENT.get(self.uri, 0.0)
 
     def _on_fault(self, fault: UserError) -> None:
-        self._silent_until = time.monotonic() + PAUSE
-        if not self._warned:
-            log.warning("%s under %s; toolformer runs resend sends it", fault, self.root / "journal")
-        self._warned = True
+        if self.uri not in _SILENT:  # said once
+            log.warning("%s under %s; toolformer runs resend sends it", fault, self._journals)
+        _SILENT[self.uri] = time.monotonic() + PAUSE
 
     @contextmanager
     def run(
@@ -271,15 +276,12 @@ class Tracker:
         local = journal.run() if journal.is_there() else None
         if local and not journal.is_sent(self.shown_uri):
             return local
-        found = self._answer(lambda: self.store.get(run_id)) or (local if self._silence() else None)
+        found = self._answer(lambda: self.store.get(run_id)) or (local if self._is_silent() else None)
         if found:
             return found
         if self.store.is_absent():
             raise UserError(f"there is no run {run_id}: {self.shown_uri} does not exist yet")
         raise UserError(f"there is no run {run_id} in {self.shown_uri}{self._silence()}")
-
-    def _silence(self) -> str:
-        return ", which does not answer" if time.monotonic() < self._silent_until else ""
 
     def resolve(self, stage: str, ref: str, **tags: str) -> Run:
         """The finished run that `ref` names: `latest`, a run id, or the first characters (at least 6) of one.
@@ -292,7 +294,7 @@ class Tracker:
             found = self.latest(stage, **tags)
             if found is None:
                 raise UserError(
-                    f"there is no finished {stage} run{wanted}: run `toolformer {stage}` first{self._silent_server()}"
+                    f"there is no finished {stage} run{wanted}: run `toolformer {stage}` first{self._silence()}"
                 )
             return found
         if 6 <= len(ref) < 32:
@@ -309,8 +311,8 @@ class Tracker:
             raise UserError(f"{stage} run {ref} is {run.status}: give its `toolformer {stage}` command again")
         return run
 
-    def _silent_server(self) -> str:
-        return f" ({self.shown_uri} does not answer)" if self._silence() else ""
+    def _silence(self) -> str:
+        return f" ({self.shown_uri} does not answer)" if self._is_silent() else ""
 
     def artifact_path(self, run: Run, name: str) -> Path:
         """An artifact (file or folder) as a local path: the stored one if the store is local, else a copy.
@@ -360,4 +362,5 @@ class Tracker:
         waiting = [one for one in all_journals(self.root) if not one.is_sent(self.shown_uri)]
         for journal in waiting:
             send(journal, self.store)
+        _SILENT.pop(self.uri, None)
         return len(waiting)
