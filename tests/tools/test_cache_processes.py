@@ -27,7 +27,7 @@ def answer(n: int) -> Result:
     """Short and long, refused and hostile: so that transactions span many pages of the file."""
     if n % 5 == 0:
         return Result(reason=f"refused {n}")
-    return Result(f"{n}\x00\ud800" + "x" * (n * 37 % 9000))
+    return Result(f"{n}\x00\u2028" + "x" * (n * 37 % 9000))
 
 
 class Logged:
@@ -126,6 +126,7 @@ def test_processes_at_once_execute_each_call_once(tmp_path: Path) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
     while not log.exists() or log.stat().st_size < 400:
+        assert not any(process.poll() for process in processes), "one has failed"
         time.sleep(0.002)
     processes[0].kill()
     assert [process.wait(PATIENCE) for process in processes[1:]] == [0, 0, 0]
