@@ -9,7 +9,8 @@ import torch
 
 from tests.textbook import logits
 from toolformer.errors import UserError
-from toolformer.language_model import LanguageModel, choose_dtype, native_bfloat16
+from toolformer.language_model import LanguageModel
+from toolformer.loading import choose_dtype, native_bfloat16
 
 TEXTS = [
     "The population is 658,893 people.",

@@ -96,7 +96,7 @@ def _device() -> Iterator[Finding]:
     try:
         import torch
 
-        from toolformer.language_model import native_bfloat16
+        from toolformer.loading import native_bfloat16
     except ImportError as error:
         yield Finding("torch", "fault", str(error), "install it as locked: make setup")
         return

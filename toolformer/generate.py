@@ -164,7 +164,7 @@ def _lead(job: _Job, tracker: Tracker) -> Generated:
     config, total = job.config, sum(job.plan.values())
     if any(not job.store.is_there(name) for name in job.plan):
         # What cannot work is said before a run is begun.
-        from toolformer.language_model import check
+        from toolformer.loading import check
 
         check(config.model)
         build.tools(config)

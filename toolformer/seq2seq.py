@@ -15,7 +15,7 @@ from transformers import logging as transformers_logging
 
 from toolformer.batching import by_length
 from toolformer.errors import UserError
-from toolformer.language_model import (
+from toolformer.loading import (
     EMBEDDED_MODELS,
     choose_device,
     choose_dtype,

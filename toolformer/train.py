@@ -173,7 +173,7 @@ def _check_tokenizer(dataset: Run, model: str) -> None:
         return
     from transformers import AutoTokenizer
 
-    from toolformer.language_model import locate
+    from toolformer.loading import locate
     from toolformer.training.tokens import cut_alike
 
     try:

@@ -36,7 +36,8 @@ from benchmarks.speed.annotate import matmul_peak, model_flops
 from benchmarks.speed.machine import machine
 from toolformer.documents import demo_corpus
 from toolformer.errors import UserError
-from toolformer.language_model import LanguageModel, choose_device, choose_dtype, locate
+from toolformer.language_model import LanguageModel
+from toolformer.loading import choose_device, choose_dtype, locate
 from toolformer.training.settings import TrainingSettings
 from toolformer.training.trainer import train
 

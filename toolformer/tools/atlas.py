@@ -117,7 +117,7 @@ def load_reader(checkpoint: Path, tokenizer: str, dtype: str, device: str) -> Fu
     from transformers import T5ForConditionalGeneration
     from transformers import logging as transformers_logging
 
-    from toolformer.language_model import choose_device, choose_dtype, load_tokenizer
+    from toolformer.loading import choose_device, choose_dtype, load_tokenizer
     from toolformer.tools.fusion_in_decoder import FusionInDecoder
 
     loaded = load_tokenizer(tokenizer)

@@ -171,7 +171,7 @@ def load(model: str, backend: str, quantization: str, dtype: str, device: str) -
     from transformers import AutoConfig, AutoTokenizer
     from transformers import logging as transformers_logging
 
-    from toolformer.language_model import locate
+    from toolformer.loading import locate
 
     transformers_logging.disable_progress_bar()
     location = locate(model)
@@ -213,7 +213,7 @@ class TransformersModel:
     def __init__(self, name: str, location: str, tokenizer: Any, dtype: str, device: str) -> None:
         from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
-        from toolformer.language_model import choose_device, choose_dtype
+        from toolformer.loading import choose_device, choose_dtype
 
         device = choose_device(device)
         try:

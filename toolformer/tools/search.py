@@ -70,7 +70,7 @@ def model_ends(tokenizer: str) -> TokenEnds:
     Raises:
         UserError: there is no such model, or it has no tokenizer that tells where its tokens stand.
     """
-    from toolformer.language_model import load_tokenizer
+    from toolformer.loading import load_tokenizer
 
     loaded = load_tokenizer(tokenizer)
 

@@ -16,15 +16,12 @@ from typing import Any
 
 import torch
 from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
     PrinterCallback,
     TrainingArguments,
 )
-from transformers import logging as transformers_logging
 
 from toolformer.errors import UserError
-from toolformer.language_model import choose_device, locate, native_bfloat16
+from toolformer.loading import choose_device, load_causal, native_bfloat16
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import PackedTexts, document_order, single, stream, whole
 from toolformer.training.distributed import deepspeed_configuration
@@ -113,7 +110,8 @@ def _train(
     resume = checkpoints.complete_checkpoints(folder)[-1:]
 
     arguments = _arguments(settings, folder, accumulation, fresh=not resume)
-    model, tokenizer = _load(model_path)
+    # Updates of 1e-5 are lost in bfloat16 weights; only the products are in lower precision.
+    model, tokenizer = load_causal(model_path, torch.float32)
     settings.check_context(_context(model.config))
     isolation = choose_isolation(model)
     if isolation == "positions" and not settings.compile:
@@ -210,23 +208,6 @@ def _arguments(settings: TrainingSettings, folder: Path, accumulation: int, fres
     # One process trains on one device; several devices are several processes, started by a launcher.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
-
-
-def _load(model_path: str) -> tuple[Any, Any]:
-    location = locate(model_path)
-    transformers_logging.disable_progress_bar()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(location, use_fast=True, trust_remote_code=False)
-        # Updates of 1e-5 are lost in bfloat16 weights; only the products are in lower precision.
-        model = AutoModelForCausalLM.from_pretrained(
-            location, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
-        )
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"model: {model_path} cannot be loaded as a causal language model: {reason}"
-        ) from error
-    return model, tokenizer
 
 
 def _context(config: Any) -> int | None:
