@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer.config import SYSTEMS
 from toolformer.errors import UserError
-from toolformer.reporting.pairing import Compared, Row, Unpaired, asked, compare_task, pair
+from toolformer.reporting.pairing import Compared, Row, Unpaired, compare_task, pair, read_samples
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -94,24 +94,11 @@ def compare(tracker: Tracker, first: str, second: str, seed: int = 0, resamples:
     )
 
 
-def _samples(tracker: Tracker, run: Run) -> dict[str, list[Row]]:
+def _samples(tracker: Tracker, run: Run) -> Mapping[str, Sequence[Row]]:
     """The samples of a run by benchmark."""
-    import pyarrow.parquet as pq
-
     folder: Path = tracker.artifact_path(run, "samples")
-    found: dict[str, list[Row]] = {}
-    for path in sorted(folder.glob("*.parquet")):
-        try:
-            rows = pq.read_table(path).to_pylist()
-            for row in rows:
-                asked(row)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"compare: {path} holds no samples ({type(error).__name__}); run `toolformer evaluate` again"
-            ) from error
-        if rows:
-            found[path.stem] = rows
-    return found
+    read = {path.stem: read_samples(path) for path in sorted(folder.glob("*.parquet"))}
+    return {task: rows for task, rows in read.items() if rows}
 
 
 def _title(run: Run) -> str:

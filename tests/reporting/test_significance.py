@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from toolformer.reporting.pairing import Unpaired, compare_task
-from toolformer.reporting.significance import compare_systems, is_significant, read
+from toolformer.errors import UserError
+from toolformer.reporting.pairing import Unpaired, compare_task, read_samples
+from toolformer.reporting.significance import compare_systems, is_significant
 
 
 def scored(one: int, score: float, **more: Any) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def test_the_same_words_on_another_day_are_not_paired(tmp_path: Path) -> None:
         for system, day in zip(("toolformer", "model"), days, strict=True)
     }
     assert compare_systems(files) == {}
-    assert read(files["model", "dateset"])[0]["current_date"] == days[1]
+    assert read_samples(files["model", "dateset"])[0]["current_date"] == days[1]
 
 
 def test_files_without_a_date_are_paired(tmp_path: Path) -> None:
@@ -68,3 +69,12 @@ def test_perplexities(first: list[float], second: list[float], significant: bool
     one, two = ([text(n, value) for n, value in enumerate(values)] for values in (first, second))
     found = compare_task("wikitext_perplexity", one, two, 0, 200)
     assert found and is_significant(found) is significant
+
+
+def test_files_of_earlier_evaluations_are_read_and_others_refused(tmp_path: Path) -> None:
+    (row,) = read_samples(write(tmp_path / "a.parquet", [scored(1, 0.0)]), ["seconds"])
+    assert row["seconds"] is None and row["current_date"] is None and row["score"] == 0.0
+    (tmp_path / "text").write_text("no parquet")
+    for path in (tmp_path / "none", tmp_path / "text", write(tmp_path / "b.parquet", [{"score": 1.0}])):
+        with pytest.raises(UserError, match="holds no samples"):
+            read_samples(path)

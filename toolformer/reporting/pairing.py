@@ -1,6 +1,6 @@
 """Samples of two evaluations of one benchmark, paired by what was asked, and compared.
 
-Works on rows of `samples/<task>.parquet`; the statistics are those of benchmarks/paired.py. Knows no tracking.
+Reads and pairs rows of `samples/<task>.parquet`; the statistics are those of benchmarks/paired.py. Knows no tracking.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from benchmarks.paired import (
     PerplexityComparison,
@@ -18,8 +21,35 @@ from benchmarks.paired import (
     compare_perplexities,
     compare_scores,
 )
+from toolformer.errors import UserError
 
 Row = Mapping[str, Any]
+
+SCORED = ("id", "prompt", "target", "score")
+TEXTS = ("id", "text_sha256", "log_likelihood", "tokens", "words")
+"""Columns that every file of samples has, of a benchmark with scores and of a perplexity."""
+DATE = "current_date"
+"""What the calendar answers with, where an example has a day of its own; a part of the question."""
+
+
+def read_samples(path: Path, more: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The rows of a file of samples: what a comparison needs, and `more`; None where a file has no such column.
+
+    Raises:
+        UserError: it is no file of samples.
+    """
+    try:
+        names = pq.read_schema(path).names
+        needed = SCORED if "score" in names else TEXTS
+        if missing := [name for name in needed if name not in names]:
+            raise KeyError(missing[0])
+        wanted = dict.fromkeys([*needed, DATE, *more])
+        rows = pq.read_table(path, columns=[name for name in wanted if name in names]).to_pylist()
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"{path} holds no samples ({type(error).__name__}): run `toolformer evaluate` again"
+        ) from error
+    return [{**wanted, **row} for row in rows]
 
 
 @dataclass(frozen=True)

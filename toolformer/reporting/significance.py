@@ -5,16 +5,12 @@ Works on the files `samples/<task>.parquet` of evaluations; knows no tracking.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from benchmarks.metrics import RESAMPLES
-from toolformer.errors import UserError
-from toolformer.reporting.pairing import Compared, Row, asked, compare_task
+from toolformer.reporting.pairing import Compared, compare_task, read_samples
 
 PAIRS = (
     ("toolformer", "toolformer_disabled"),
@@ -24,11 +20,6 @@ PAIRS = (
 )
 """A system and what it is compared with; differences are the first minus the second."""
 LEVEL = 0.05
-
-DATE = "current_date"
-"""What the calendar answers with, where an example has a day of its own; a part of the question."""
-_SCORED = ["id", "prompt", "target", "score"]
-_PERPLEXITY = ["id", "text_sha256", "log_likelihood", "tokens", "words"]
 
 
 def compare_systems(
@@ -43,33 +34,13 @@ def compare_systems(
     """
     found: dict[tuple[str, str, str], Compared] = {}
     for task in dict.fromkeys(task for _, task in files):
-        rows = {system: read(path) for (system, name), path in files.items() if name == task}
+        rows = {system: read_samples(path) for (system, name), path in files.items() if name == task}
         for system, other in PAIRS:
             if system in rows and other in rows:
                 compared = compare_task(task, rows[other], rows[system], seed, resamples)
                 if compared:
                     found[task, system, other] = compared
     return found
-
-
-def read(path: Path) -> list[Row]:
-    """The columns of a file of samples that a comparison needs.
-
-    Raises:
-        UserError: it holds no samples.
-    """
-    try:
-        names = pq.read_schema(path).names
-        columns = _SCORED if "score" in names else _PERPLEXITY
-        columns = [*columns, *({DATE} & set(names))]
-        rows: list[Row] = pq.read_table(path, columns=columns).to_pylist()
-        for row in rows:
-            asked(row)
-    except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise UserError(
-            f"{path} holds no samples ({type(error).__name__}): run `toolformer evaluate` again"
-        ) from error
-    return rows
 
 
 def is_significant(compared: Compared) -> bool:

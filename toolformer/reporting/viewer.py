@@ -6,10 +6,8 @@ more than a page holds, documents and questions are drawn evenly, and the page s
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +19,7 @@ from toolformer.errors import UserError
 from toolformer.reporting import candidates, paper
 from toolformer.reporting.cells import SYSTEMS, TASKS, in_order
 from toolformer.reporting.evidence import Annotation, Evidence, Sampled
-from toolformer.reporting.pairing import asked
-from toolformer.reporting.significance import DATE
+from toolformer.reporting.pairing import asked, read_samples
 
 CANDIDATES = 20_000
 QUESTIONS = 1_000
@@ -196,7 +193,7 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[dict[s
         runs.sort(key=lambda one: names.index(one.system) if one.system in names else len(names))
         asked_of: dict[str, dict[str, Any]] = {}
         for number, one in enumerate(runs):
-            for row in _answers(one.files[task]):
+            for row in read_samples(one.files[task], _ANSWER):
                 question = asked_of.setdefault(asked(row), _question(row, len(runs)))
                 question["answers"][number] = _answer(row)
         common = sorted(asked_of.values(), key=lambda question: question["answers"].count(None))
@@ -210,21 +207,6 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[dict[s
             }
         )
     return found
-
-
-def _answers(path: Path) -> list[dict[str, Any]]:
-    try:
-        # Earlier evaluations wrote fewer columns.
-        wanted = dict.fromkeys(["id", "prompt", "target", DATE, *_ANSWER])
-        there = [name for name in wanted if name in pq.read_schema(path).names]
-        rows = [{**wanted, **row} for row in pq.read_table(path, columns=there).to_pylist()]
-        for row in rows:
-            asked(row)
-    except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise UserError(
-            f"{path} holds no samples ({type(error).__name__}): run `toolformer evaluate` again"
-        ) from error
-    return rows
 
 
 def _question(row: Mapping[str, Any], runs: int) -> dict[str, Any]:
