@@ -1,56 +1,22 @@
-"""Tracking against real MLflow stores on SQLite: races, interruptions, secrets, faults."""
+"""Tracking against real MLflow stores on SQLite: races, interruptions, faults."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import signal
 import socket
 import subprocess
-import sys
-import textwrap
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.tracking.conftest import run, start
 from toolformer import provenance
 from toolformer.errors import UserError
-from toolformer.provenance import is_secret, masked, masked_flat
+from toolformer.provenance import masked_flat
 from toolformer.tracking import Tracker
-from toolformer.ui import serve
-
-SECRET = "hunter2-correct-horse"
-
-
-@pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
-    """One store for all tests that do not need a fresh one; each uses a stage name of its own."""
-    tracker = Tracker(None, tmp_path_factory.mktemp("store with blank é"))
-    tracker.prepare()
-    return tracker
-
-
-def start(program: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(condition: Any, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-
-
-def run(tracker: Tracker, stage: str, fingerprint: str = "f", **more: Any) -> Any:
-    more.setdefault("config", {})
-    return tracker.run(stage=stage, name=f"a {stage}", fingerprint=fingerprint, **more)
-
 
 LOGGER = """
     import pathlib, sys, time
@@ -228,151 +194,6 @@ def test_two_long_values_that_differ_late_stay_different() -> None:
     assert one != other
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "api_key",
-        "apiKey",
-        "OPENAI_API_KEY",
-        "token",
-        "hf_token",
-        "auth_token",
-        "password",
-        "db_password",
-        "secret",
-    ]
-    + ["client_secret", "credentials", "private-key", "Authorization", "tool.qa.api_key", "access_tokens"],
-)
-def test_keys_that_hold_secrets(key: str) -> None:
-    assert is_secret(key)
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "max_new_tokens",
-        "pad_token",
-        "eos_token",
-        "tokenizer",
-        "token_position",
-        "max_call_tokens",
-        "keyboard",
-        "sort_key",
-    ]
-    + ["key_value_cache", "monkey", "cache_key"],
-)
-def test_keys_that_do_not(key: str) -> None:
-    assert masked({key: 40}) == {key: 40}
-
-
-def test_secrets_reach_neither_the_database_nor_the_artifacts(store: Tracker) -> None:
-    config = {
-        "qa": {"api_key": SECRET, "api_key_env": "NAME", "max_new_tokens": 40, "retries": 3},
-        "credentials": {"user": "u", "value": SECRET},
-        "passwords": 1,
-        "password": 1234,
-        "keys": [SECRET],
-        "uri": f"https://me:{SECRET}@example.org/x",
-        "overrides": [f"qa.api_key={SECRET}", "seed=1", f"+a.token={SECRET}"],
-        "bare": "sk-abcdefghijklmnopqrstuv",
-        "unset_token": None,
-    }
-    with run(store, "secret", config=config, tags={"endpoint": f"http://u:{SECRET}@h/"}) as active:
-        active.tag("their_password", SECRET)
-    found = store.get(active.run_id)
-    assert found.params["qa.api_key"] == "***" and found.params["qa.max_new_tokens"] == "40"
-    assert found.params["password"] == "***" and found.params["unset_token"] == "null"
-    assert found.params["uri"] == "https://***@example.org/x"
-    assert json.loads(found.params["overrides"]) == ["qa.api_key=***", "seed=1", "+a.token=***"]
-    stored = b"".join(path.read_bytes() for path in store.root.rglob("*") if path.is_file())
-    assert SECRET.encode() not in stored and b"sk-abcdefghijkl" not in stored
-
-
-def test_looking_up(store: Tracker) -> None:
-    for fingerprint, data in (("a", "augmented"), ("b", "plain"), ("c", "augmented")):
-        with run(
-            store, "looked", fingerprint, tags={"data": data, "lineage.dataset_run_id": "d'1"}
-        ) as active:
-            pass
-    newest = store.latest("looked")
-    assert newest is not None and newest.run_id == active.run_id
-    plain = store.latest("looked", data="plain")
-    assert plain is not None and plain.tags["fingerprint"] == "b"
-    assert len(store.runs("looked", **{"lineage.dataset_run_id": "d'1"})) == 3
-    found = store.find_finished("looked", "a")
-    assert found is not None and store.find_finished("looked", "z") is None
-    assert store.resolve("looked", "latest").run_id == newest.run_id
-    assert store.resolve("looked", found.run_id).run_id == found.run_id
-    assert store.resolve("looked", found.run_id[:12]).run_id == found.run_id
-
-
-def test_the_newest_run_is_the_one_that_ended_last(store: Tracker) -> None:
-    with pytest.raises(ValueError), run(store, "order", "early") as early:
-        raise ValueError
-    with run(store, "order", "late"):
-        pass
-    time.sleep(0.01)
-    with run(store, "order", "early"):
-        pass
-    newest = store.latest("order")
-    assert newest is not None and newest.run_id == early.run_id
-
-
-def test_looking_up_what_is_not_there(store: Tracker) -> None:
-    with pytest.raises(
-        UserError, match="^there is no finished train run with data=plain: run `toolformer train` first$"
-    ):
-        store.resolve("train", "latest", data="plain")
-    with pytest.raises(UserError, match="there is no run feedbeef"):
-        store.resolve("train", "feedbeef")
-    with run(store, "other") as active:
-        with pytest.raises(UserError, match="is RUNNING"):
-            store.resolve("other", active.run_id)
-    with pytest.raises(UserError, match="is a other run: name a train run"):
-        store.resolve("train", active.run_id)
-
-
-def test_looking_up_in_no_store_makes_none(tmp_path: Path) -> None:
-    tracker = Tracker(None, tmp_path / "nothing")
-    assert tracker.latest("train") is None
-    with pytest.raises(UserError, match="toolformer generate"):
-        tracker.resolve("generate", "latest")
-    with pytest.raises(UserError, match="does not exist yet"):
-        tracker.get("0" * 32)
-    assert not (tmp_path / "nothing").exists()
-
-
-def test_artifacts(store: Tracker, tmp_path: Path) -> None:
-    (tmp_path / "folder" / "deep").mkdir(parents=True)
-    (tmp_path / "folder" / "deep" / "x.txt").write_text("deep")
-    (tmp_path / "one.txt").write_text("one")
-    with run(store, "files") as active:
-        active.artifact(tmp_path / "one.txt", "samples")
-        active.artifact_dir(tmp_path / "folder")
-        with pytest.raises(UserError, match="no such file"):
-            active.artifact(tmp_path / "absent")
-        with pytest.raises(UserError, match="no such folder"):
-            active.artifact_dir(tmp_path / "one.txt")
-    found = store.get(active.run_id)
-    assert store.artifact_path(found, "samples/one.txt").read_text() == "one"
-    assert (store.artifact_path(found, "folder") / "deep" / "x.txt").read_text() == "deep"
-    with pytest.raises(
-        UserError, match=f"files run {found.run_id} has no absent: run `toolformer files` again"
-    ):
-        store.artifact_path(found, "absent")
-
-
-def test_a_store_that_was_moved_keeps_its_artifacts(store: Tracker, tmp_path: Path) -> None:
-    with run(store, "moved", config={"a": 1}) as active:
-        pass
-    moved = Tracker(None, tmp_path / "moved")
-    shutil.copytree(store.root, moved.root)
-    found = moved.get(active.run_id)
-    old = store.artifact_path(found, "config.yaml")
-    old.rename(old.with_name("gone"))
-    assert moved.artifact_path(found, "config.yaml").is_relative_to(moved.root)
-
-
 def test_sweeps_have_one_parent(store: Tracker) -> None:
     parent = store.parent_run("k", "sweep over k")
     assert store.parent_run("k", "sweep over k") == parent != store.parent_run("other", "x")
@@ -436,59 +257,6 @@ def test_the_commit_is_marked_when_dirty(tmp_path: Path, monkeypatch: pytest.Mon
     assert not commit().endswith("-dirty")
     code.write_text("2")
     assert commit() == git("rev-parse", "HEAD") + "-dirty"
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-UI = "import sys; from pathlib import Path; from toolformer.ui import serve; serve(Path(sys.argv[1]), port=int(sys.argv[2]))"
-
-
-@pytest.mark.parametrize("sign", [signal.SIGINT])
-def test_the_interface_serves_the_runs_and_ends_cleanly(
-    store: Tracker, port: int, sign: signal.Signals
-) -> None:
-    with run(store, "shown") as active:
-        pass
-    process = start(UI, str(store.root), str(port))
-    address = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        assert process.poll() is None
-        try:
-            return bool(urllib.request.urlopen(f"{address}/health", timeout=1).status == 200)
-        except OSError:
-            return False
-
-    try:
-        wait_for(answers, 90)
-        # The same server, as a tracking server.
-        served = Tracker(address, store.root / "elsewhere")
-        assert served.get(active.run_id).stage == "shown"
-        with run(served, "served", config={"a": ""}) as remote:
-            remote.metrics({"x": 1})
-        assert store.get(remote.run_id).metrics["x"] == 1
-        assert served.artifact_path(served.get(remote.run_id), "config.yaml").read_text() == "a: ''\n"
-    finally:
-        process.send_signal(sign)
-        output, error = process.communicate(timeout=30)
-    assert process.returncode == 0
-    assert output.splitlines()[0].startswith(f"MLflow UI: {address} ") and "Traceback" not in error
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", port))  # nobody holds it any more
-
-
-def test_the_interface_names_a_taken_port(store: Tracker) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(UserError, match=f"port {taken.getsockname()[1]} of 127.0.0.1 cannot be used"):
-            serve(store.root, port=taken.getsockname()[1])
 
 
 def test_a_users_own_setting_wins(store: Tracker) -> None:

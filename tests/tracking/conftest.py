@@ -1,0 +1,38 @@
+"""A store, and what starts processes on it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from typing import Any
+
+import pytest
+
+from toolformer.tracking import Tracker
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
+    """One store for all tests that do not need a fresh one; each uses a stage name of its own."""
+    tracker = Tracker(None, tmp_path_factory.mktemp("store with blank é"))
+    tracker.prepare()
+    return tracker
+
+
+def start(program: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition: Any, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def run(tracker: Tracker, stage: str, fingerprint: str = "f", **more: Any) -> Any:
+    more.setdefault("config", {})
+    return tracker.run(stage=stage, name=f"a {stage}", fingerprint=fingerprint, **more)
