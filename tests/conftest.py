@@ -49,7 +49,7 @@ SLOW = (
     "test_options.py",
     "test_distributed.py",
     "test_mcp_tools.py",
-    "test_tools_page.py",
+    "tests/pages/",
     "tools/test_lucene.py",
     "reporting/",
     "test_nllb_ctranslate2.py",

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from lm_eval.api.registry import get_model
 
 from benchmarks import TASKS_DIR
 from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
-from toolformer import lm_eval_command
+from toolformer import cli, lm_eval_command
+from toolformer.commands import lm_eval
 from toolformer.errors import UserError
 from toolformer.lm_eval_command import ConfiguredLM
 
@@ -141,10 +143,53 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
         ConfiguredLM.create_from_arg_obj(arguments)
 
 
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        ("--model toolformer --tasks math", True),
+        ("run --model=toolformer --tasks math", True),
+        ("run --tasks math -M toolformer", True),
+        ("--model hf --include_path benchmarks --tasks math", True),
+        (f"ls tasks --include_path={TASKS_DIR}/", True),
+        ("--model hf --model_args pretrained=toolformer --tasks wikitext", False),
+        ("--model hf --include_path tasks --tasks benchmarks", False),
+        ("--help", False),
+        ("", False),
+    ],
+)
+def test_what_the_program_lm_eval_takes_for_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, ours: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where `benchmarks` is no folder
+    assert lm_eval.is_ours(words.split()) is ours
+
+
+def test_a_folder_of_the_users_own_called_benchmarks_is_his(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert not lm_eval.is_ours(["--include_path", "benchmarks"])
+
+
+def test_the_set_up_installs_the_program() -> None:
+    scripts = tomllib.loads((TASKS_DIR.parent / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["lm_eval"] == f"{cli.__name__}:{cli.lm_eval.__name__}"
+
+
 def command(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The program `lm_eval`, as the entry point starts it."""
     environment = {**os.environ, "PYTHONPATH": str(TASKS_DIR.parent), "HF_HUB_OFFLINE": "1"}
-    line = [sys.executable, "-m", "toolformer.cli", "lm_eval", *words]
+    start = "import sys; from toolformer.cli import lm_eval; sys.exit(lm_eval())"
+    line = [sys.executable, "-c", start, *words]
     return subprocess.run(line, cwd=place, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_the_program_is_lm_evals_own_for_others(tmp_path: Path) -> None:
+    done = command(tmp_path, "run", "--model", "nonesuch", "--tasks", "wikitext")
+    assert done.returncode == 1 and "no model for this name" in done.stderr
+    assert "toolformer" not in done.stderr.partition("Supported model names")[2]
 
 
 @pytest.mark.slow

@@ -26,6 +26,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def lm_eval() -> int:
+    """The environment's program `lm_eval`; returns the exit code.
+
+    lm-eval's own has no door for the models of others, so the set-up puts this one in its place: it is `toolformer
+    lm_eval` where the words name this project's model or tasks, and lm-eval's own otherwise.
+    """
+    from toolformer.commands.lm_eval import is_ours
+
+    if is_ours(sys.argv[1:]):
+        return main(["lm_eval", *sys.argv[1:]])
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()
+    return 0
+
+
 def _command(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):

@@ -102,7 +102,7 @@ class _Job:
 def _job(config: Config, tracker: Tracker) -> _Job:
     from benchmarks import suite
 
-    tasks = _possible(config, suite.task_names(config.benchmarks))
+    tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
     ids = sample_ids(config.evaluation.samples)
     trained: Run | None = None
     model = config.model
@@ -117,7 +117,15 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     decoding = {**asdict(config.decoding), "k": config.decoding.k if uses_tools else 0}
     heldout = build.content_hash(build.documents(config.heldout)) if "heldout_perplexity" in tasks else None
     evaluation = {**asdict(config.evaluation), "samples": ids}
-    wanted = [tasks, evaluation, heldout, _data_files(config.paths.data_dir), config.seed]
+    own = suite.files_of(tasks, config.paths.tasks_dir)
+    wanted = [
+        tasks,
+        evaluation,
+        heldout,
+        _data_files(config.paths.data_dir),
+        config.seed,
+        *([own] if own else []),
+    ]
     key = fingerprint("evaluate", config.system, decides, decoding, wanted)
     work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, decides, decoding)
     finger = fingerprint(key, config.name)
@@ -148,7 +156,7 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
         return Evaluated(done.run_id, dict(done.metrics))
 
     work.mkdir(parents=True, exist_ok=True)
-    loaded = suite.load(tasks, _metadata(config, tasks, work / job.key), ids)
+    loaded = suite.load(tasks, _metadata(config, tasks, work / job.key), ids, config.paths.tasks_dir)
     tools = build.tools(config, inference=True) if job.uses_tools else {}
     name = f"evaluate {_shown(config)}" + (f" k={decoding['k']}" if job.uses_tools else "")
     with (

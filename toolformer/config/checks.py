@@ -97,8 +97,10 @@ def validate(config: DictConfig) -> Config:
         one_of("run.stages", stage, STAGES)
     if made.system == "endpoint":
         _check_endpoint(made.endpoint)
-    if made.paths.data_dir and not Path(made.paths.data_dir).expanduser().is_dir():
-        raise UserError(f"paths.data_dir: there is no folder {made.paths.data_dir}")
+    for key in ("data_dir", "tasks_dir"):
+        folder = getattr(made.paths, key)
+        if folder and not Path(folder).expanduser().is_dir():
+            raise UserError(f"paths.{key}: there is no folder {folder}")
     return made
 
 

@@ -297,6 +297,8 @@ class PathsConfig:
     """Downloaded and converted assets; null is $TOOLFORMER_CACHE or ~/.cache/toolformer."""
     data_dir: str | None = None
     """Folder with benchmark data; null reads from the hub."""
+    tasks_dir: str | None = None
+    """Folder with lm-eval task files of your own, whose tasks `benchmarks` may name (docs/extending.md)."""
 
 
 @dataclass

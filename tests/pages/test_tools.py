@@ -3,64 +3,32 @@
 from __future__ import annotations
 
 import os
-import random
-import re
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import teach, tiny_model, tiny_tokenizer
+from tests.pages.page import Page, save_model, tiny
 from toolformer.calls import find
 from toolformer.cli import main
 from toolformer.tools.functions import FunctionTool
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "tools.md"
-FILES = re.findall(
-    r'^```\w+ title="([^"]+)"\n(.*?)^```', PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-)
-COMMANDS = [
-    line
-    for block in re.findall(
-        r"^```bash\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    for line in block.splitlines()
-]
+PAGE = Page("tools")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the page's files, and a model that has learnt to write calls, most of them without results."""
     folder = tmp_path_factory.mktemp("page")
-    for name, content in FILES:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content, encoding="utf-8")
-    tokenizer = tiny_tokenizer()
-    model = tiny_model("gpt2", len(tokenizer), context=1024)
-    pieces = ["is [roman(14)] XIV", "is [roman(9)] IX", "is [roman(x)] x", "the number"]
-    chance = random.Random(0)
-    teach(model, tokenizer, (" ".join(chance.choice(pieces) for _ in range(20)) for _ in range(150)))
-    model.save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
+    PAGE.write_files(folder)
+    save_model(folder / "model", ["is [roman(14)] XIV", "is [roman(9)] IX", "is [roman(x)] x", "the number"])
     return folder
 
 
-def tiny(place: Path, tool: str) -> list[str]:
-    """What makes a stage fit a tiny model."""
-    return [
-        f"model={place / 'model'}", "lm.dtype=float32", "engine.threads=1", "propose.force_name=true",
-        f"tool.{tool}.filter_threshold=-100", f"tool.{tool}.max_positions=5", f"tool.{tool}.max_call_tokens=12",
-        "heldout=jsonl", "heldout.path=texts.jsonl", "trainer.learning_rate=3e-3", "trainer.max_steps=30",
-        "trainer.batch_size=2", "trainer.micro_batch_size=2", "trainer.sequence_length=128", "trainer.eval_every=30",
-        "decoding.max_call_tokens=16", "decoding.max_result_tokens=16",
-    ]  # fmt: skip
-
-
 def test_the_page_shows_what_this_test_runs() -> None:
-    assert {name.rpartition(".")[2] for name, _ in FILES} == {"py", "yaml", "jsonl", "txt"}
-    assert [shlex.split(line)[1] for line in COMMANDS] == [
+    assert {name.rpartition(".")[2] for name, _ in PAGE.files} == {"py", "yaml", "jsonl", "txt"}
+    assert [command.words[0] for command in PAGE.commands] == [
         *["tool"] * 4, "generate", "train", "complete", "generate", "generate",
     ]  # fmt: skip
 
@@ -71,19 +39,13 @@ def test_every_command_of_the_page_runs(
     monkeypatch.chdir(place)
     monkeypatch.setenv("TOOLFORMER_RUNS", "runs")
     folders: set[Path] = set()
-    for line in COMMANDS:
-        command, _, promise = line.partition("#")
-        _, stage, *words = shlex.split(command)
+    for command in PAGE.commands:
+        stage = command.words[0]
         if stage == "tool":
-            code = main([stage, *words])
-            captured = capsys.readouterr()
-            promised = promise.strip()
-            if promised.startswith("no result: "):
-                assert code == 1 and f"gave {promised}" in captured.err
-            else:
-                assert (code, captured.out) == (0, f"{promised}\n")
+            command.answers(capsys)
             continue
-        assert main([stage, *words, *tiny(place, "roman")]) == 0, capsys.readouterr().err
+        more = [*tiny(place / "model", ["roman"], "texts.jsonl"), "trainer.max_steps=30"]
+        assert main([*command.words, *more]) == 0, capsys.readouterr().err
         shown = capsys.readouterr().out
         if stage == "generate":
             (folder,) = set(Path("runs/generate").glob("*")) - folders
