@@ -7,12 +7,36 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from concurrent.futures import Future
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+LIMIT: ContextVar[float | None] = ContextVar("seconds a call", default=None)
+"""Seconds that a call of the tool in this thread may take, where it is run within a limit."""
+
+
+class TooLate(Exception):
+    """A call took longer than it may, and was cancelled."""
+
+
+async def bounded(work: Awaitable[T]) -> T:
+    """What `work` returns; it is cancelled where it takes longer than `LIMIT`.
+
+    Raises:
+        TooLate: it did.
+    """
+    scope = asyncio.timeout(LIMIT.get())
+    try:
+        async with scope:
+            return await work
+    except TimeoutError:
+        if scope.expired():
+            raise TooLate from None
+        raise
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
