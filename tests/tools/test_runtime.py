@@ -272,14 +272,17 @@ def test_a_fault_is_tried_again_alone_and_the_others_not(no_waiting: None, cache
     assert (used.executed, used.retries, used.faults) == (3, 4, {"away": 1})
 
 
-def test_one_call_that_breaks_the_tool_takes_no_other_with_it_twice(no_waiting: None) -> None:
+@pytest.mark.parametrize("tries", [1, 2])
+def test_one_call_that_breaks_the_tool_takes_no_other_with_it(no_waiting: None, tries: int) -> None:
     def answer(text: str) -> Result:
         if text == "bad":
             raise RuntimeError
         return Result(text)
 
-    results = ToolRuntime(Recorder(answer), Limits(tries=2)).run(["a", "bad", "b"], [ELSEWHERE] * 3)
+    recorder = Recorder(answer)
+    results = ToolRuntime(recorder, Limits(tries=tries)).run(["a", "bad", "b"], [ELSEWHERE] * 3)
     assert [one.text for one in results] == ["a", None, "b"]
+    assert recorder.batches == [["a", "bad", "b"], ["a"], ["bad"], ["b"], *[["bad"]] * (tries - 1)]
 
 
 # --------------------------------------------------------------------------- limits

@@ -82,20 +82,32 @@ def context_of(tool: Tool, document: Document) -> str:
 
 
 def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-    """The tool's answers; where it breaks its promise and raises, the calls have a fault."""
+    """The tool's answers; where it breaks its promise and raises, a fault.
+
+    A batch that it raises on is handed over once more, one call at a time, so that only those that it raises for lose
+    their results.
+    """
     try:
-        answered = list(tool.run(inputs, documents))
-        if len(answered) != len(inputs):
-            raise ValueError(f"{len(answered)} results for {len(inputs)} inputs")
-        if not all(isinstance(one, Result) and isinstance(one.text, str | None) for one in answered):
-            raise TypeError("not every answer is a Result with a text or a reason")
+        return _answers(tool, inputs, documents)
     except UserError:
         raise  # what keeps a tool from working at all (its data, its model) is the user's to mend
     except (Exception, SystemExit) as error:  # a user's tool may do anything
         log.warning(
             "%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), type(error).__name__, error
         )
-        return [Result(reason=f"tool failed ({type(error).__name__})", fault=True) for _ in inputs]
+        if len(inputs) == 1:
+            return [Result(reason=f"tool failed ({type(error).__name__})", fault=True)]
+    return [
+        run_safely(tool, [text], [document])[0] for text, document in zip(inputs, documents, strict=True)
+    ]
+
+
+def _answers(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+    answered = list(tool.run(inputs, documents))
+    if len(answered) != len(inputs):
+        raise ValueError(f"{len(answered)} results for {len(inputs)} inputs")
+    if not all(isinstance(one, Result) and isinstance(one.text, str | None) for one in answered):
+        raise TypeError("not every answer is a Result with a text or a reason")
     return [_encodable(one) for one in answered]
 
 
