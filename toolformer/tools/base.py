@@ -97,9 +97,7 @@ def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document])
         )
         if len(inputs) == 1:
             return [Result(reason=f"tool failed ({type(error).__name__})", fault=True)]
-    return [
-        run_safely(tool, [text], [document])[0] for text, document in zip(inputs, documents, strict=True)
-    ]
+    return [run_safely(tool, [text], [document])[0] for text, document in zip(inputs, documents, strict=True)]
 
 
 def _answers(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
