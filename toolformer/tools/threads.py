@@ -59,6 +59,8 @@ class Threads:
         with self._changed:
             while waiting or running:
                 self._leave_behind(running)
+                if any(part.fault is not None for part in running):
+                    waiting.clear()  # it cannot work at all
                 running = {part for part in running if not (part.ended or part.late)}
                 if waiting and self._is_room:
                     running.add(part := waiting.popleft())
