@@ -22,7 +22,7 @@ from toolformer import assets
 from toolformer.config import Config, CorpusConfig, ToolConfig, TrackingConfig, fingerprint
 from toolformer.documents import Document, Fields, FileCorpus, HubCorpus, demo_corpus
 from toolformer.errors import UserError
-from toolformer.tools import prompt_sets
+from toolformer.tools import prompt_sets, sources
 from toolformer.tools.base import Tool
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.prompts import Prompt
@@ -152,6 +152,7 @@ def _in_runtime(config: Config, key: str, arguments: Mapping[str, Any], tool: To
     decides = {
         "arguments": _deciding(arguments),
         "files": _files(arguments),
+        "variables": sources.variables([arguments.get(name) for name in ("valves", "env", "headers")]),
         "source": _source_hash(arguments, tool),
         "libraries": {name: version for name in LIBRARIES if (version := _version(name))},
         "version": str(getattr(tool, "version", "")),
@@ -169,6 +170,8 @@ def _source_hash(arguments: Mapping[str, Any], tool: Tool) -> str:
         for name in modules
         if getattr(sys.modules.get(name), "__file__", None)
     }
+    for file in [file for file in files if not file.is_relative_to(package)]:
+        files |= set(sources.imported_beside(file))
     if any(file.is_relative_to(package) for file in files):
         files |= {*package.glob("tools/**/*.py"), *(package / f"{name}.py" for name in MODULES)}
     digest = hashlib.sha256()
@@ -292,9 +295,13 @@ def _files(configured: Any) -> list[Any]:
                 look(one)
         if not isinstance(value, Mapping):
             return
+        if "command" in value and "args" in value:
+            files.extend(sources.content(sources.of_server(value)))
         for key, one in value.items():
             # By the name of the key: other files, a log for example, do not decide an answer.
-            if isinstance(one, str) and str(key).endswith("_path"):
+            if isinstance(one, str) and (
+                str(key).endswith("_path") or key == "path" and Path(one).expanduser().is_file()
+            ):
                 place = Path(one).expanduser()
                 # Of a folder, such as a search index, the files right in it.
                 for file in sorted(place.iterdir()) if place.is_dir() else [place]:
@@ -306,6 +313,7 @@ def _files(configured: Any) -> list[Any]:
             if key == "function" and isinstance(one, str) and (source := source_file(one)) is not None:
                 content = source.read_bytes()
                 files.append((one, len(content), hashlib.sha256(content).hexdigest()))
+                files.extend(sources.content(sources.imported_beside(source)))
             look(one)
 
     look(configured)

@@ -8,12 +8,33 @@ from __future__ import annotations
 import os
 import re
 
-USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
+MASK = "***"
+_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
+_QUERY = re.compile(r"(://[^\s?#\"'<>]*)\?([^\s#\"'<>]+)")
+_KEY_PREFIX = re.compile(r"(?:sk|hf|gsk|ghp|github_pat)_")
 
 
 def without_credentials(text: str) -> str:
-    """Addresses in a text, without user names and passwords."""
-    return USER_INFO.sub("", text)
+    """A text whose addresses have no user names and passwords, and no values in their queries."""
+    return _without_queries(_USER_INFO.sub("", text))
+
+
+def with_masks(text: str) -> str:
+    """The same text, but with marks where user names and passwords were."""
+    return _without_queries(_USER_INFO.sub(f"{MASK}@", text))
+
+
+def shown_address(url: str) -> str:
+    """An address as messages show it: without user, query and fragment, any of which may hold a key."""
+    return re.split(r"[?#]", _USER_INFO.sub("", url), maxsplit=1)[0]
+
+
+def _without_queries(text: str) -> str:
+    def hide(match: re.Match[str]) -> str:
+        fields = (re.sub(r"(?<==).+", MASK, one) if "=" in one else MASK for one in match[2].split("&"))
+        return f"{match[1]}?{'&'.join(fields)}"
+
+    return _QUERY.sub(hide, text)
 
 
 def is_address(url: str | None) -> bool:
@@ -22,8 +43,15 @@ def is_address(url: str | None) -> bool:
 
 
 def is_variable(name: str) -> bool:
-    """Whether it can be the name of an environment variable, and is not a key that was put in its place."""
-    return bool(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)) and not name.startswith("sk_")
+    """Whether it can be the name of an environment variable, and is not a key that was put in its place.
+
+    A name that no variable has is taken for a key if it is as long and as full of figures as keys are.
+    """
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or _KEY_PREFIX.match(name):
+        return False
+    figures = sum(map(str.isdigit, name))
+    looks_like_a_key = len(name) >= 12 and figures >= (6 if "_" in name else 3)
+    return name in os.environ or not looks_like_a_key
 
 
 def key_from(variable: str) -> str:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from toolformer.credentials import USER_INFO
+from toolformer.credentials import MASK, with_masks
 
 PROJECT = "toolformer"
 LIBRARIES = (
@@ -33,7 +33,6 @@ LIBRARIES = (
     "mlflow",
     "numpy",
 )
-MASK = "***"
 
 _VALUE_LIMIT = 500  # characters of a parameter; what the oldest servers still take
 TAG_LIMIT = 5000
@@ -64,6 +63,11 @@ _HARMLESS_STEMS = {
     "sort",
     "cache",
 }
+_SETTINGS = ("valves", "env", "headers")
+"""Keys with settings of the user's own under any names, in which secrets are to be expected."""
+_KEY = re.compile(r"(?<![\w$.\-/])(?=[A-Za-z_\-]*\d)(?=[\d_\-]*[A-Za-z])[A-Za-z0-9_\-]{20,}(?![\w.\-/])")
+"""One long word of letters and figures."""
+_OPTION = re.compile(r"""(?<![\w\-])(--?[\w\-]+)(['"]?[\s,=]+['"]?)([^\s,\]}'"]+)""")
 _SECRET_VALUE = re.compile(r"\b(?:sk-|hf_|ghp_|github_pat_|xox[abp]-)[A-Za-z0-9_\-]{16,}")
 _KEY_CHARACTERS = re.compile(r"[^\w.\-/ ]")
 
@@ -128,9 +132,13 @@ def masked(value: Any, key: str = "") -> Any:
     """The same configuration in plain types, with what looks like a secret replaced by `***`."""
     if isinstance(value, Mapping):
         hidden = _is_secret_word(key)
+        if key in _SETTINGS:
+            value = {k: MASK if _looks_like_a_key(v) else v for k, v in value.items()}
         return {str(k): masked(v, key if hidden else str(k)) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [masked(item, key) for item in value]
+        return [
+            masked(item, _flag(before) or key) for before, item in zip([None, *value], value, strict=False)
+        ]
     if value is None or isinstance(value, bool):
         return value
     if _is_secret_word(key) and value != "":
@@ -143,7 +151,23 @@ def masked(value: Any, key: str = "") -> Any:
     override, sign, assigned = text.partition("=")
     if sign and assigned and re.fullmatch(r"[\w.+~@/\-]+", override) and is_secret(override.split(".")[-1]):
         return f"{override}={MASK}"
-    return _SECRET_VALUE.sub(MASK, USER_INFO.sub(f"{MASK}@", text))
+    if sign and set(override.split(".")) & {"tool_sources", *_SETTINGS}:
+        text = _KEY.sub(MASK, _OPTION.sub(_hidden, text))
+    return _SECRET_VALUE.sub(MASK, with_masks(text))
+
+
+def _flag(word: Any) -> str | None:
+    """The name of an option of a command line (`--api-key`) behind which its secret stands."""
+    name = word.lstrip("-").replace("-", "_") if isinstance(word, str) and word.startswith("-") else ""
+    return name if re.fullmatch(r"\w+", name) and is_secret(name) else None
+
+
+def _hidden(option: re.Match[str]) -> str:
+    return option[1] + option[2] + MASK if _flag(option[1]) else option[0]
+
+
+def _looks_like_a_key(value: Any) -> bool:
+    return isinstance(value, str) and bool(_KEY.fullmatch(value))
 
 
 def is_secret(key: str) -> bool:

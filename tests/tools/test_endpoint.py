@@ -7,6 +7,7 @@ import datetime
 import email.utils
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,10 +17,11 @@ from tests.completions_server import CHAT, Completions, Misbehaviour, served
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
-from toolformer.tools import endpoint
+from toolformer.tools import endpoint, runtime
 from toolformer.tools.base import Result
 from toolformer.tools.endpoint import EndpointGenerator
 from toolformer.tools.question_answering import QuestionAnswering
+from toolformer.tools.runtime import Limits, ToolRuntime
 from toolformer.tools.search import BM25
 from toolformer.tools.translation import FewShotTranslator, Translation
 
@@ -47,6 +49,9 @@ def generator(server: Completions, **more: Any) -> EndpointGenerator:
 
 def fault(reason: str) -> Result:
     return Result(reason=reason, fault=True)
+
+
+NOT_ASKED = Result(reason="endpoint is down (not asked)", fault=True, final=True)
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -90,7 +95,7 @@ def test_requests_are_under_way_side_by_side(server: Completions) -> None:
 )  # fmt: skip
 def test_what_may_pass_is_tried_again(server: Completions, bad: Misbehaviour) -> None:
     server.script = [bad, bad]
-    (text,) = generator(server, tries=3, timeout=0.5 if bad.hang or bad.drip else 60)(["Joe Biden was"], 4)
+    (text,) = generator(server, tries=3, timeout=1.0 if bad.hang or bad.drip else 60)(["Joe Biden was"], 4)
     assert isinstance(text, str) and text and len(server.authorizations) == 3
 
 
@@ -105,8 +110,8 @@ def test_what_may_pass_is_tried_again(server: Completions, bad: Misbehaviour) ->
         (Misbehaviour(307, headers={"Location": "http://127.0.0.1:9/"}), "endpoint refuses the request (HTTP 307)", 1),
         (Misbehaviour(body=b"no"), "endpoint's answer is no completion", 2),
         (Misbehaviour(body=b" " * (endpoint.MOST_BYTES + 1)), "endpoint's answer is too long", 1),
-        (Misbehaviour(hang=True), "endpoint does not answer within 0.5 s", 2),
-        (Misbehaviour(drip=True, body=b" " * 10_000), "endpoint does not answer within 0.5 s", 2),
+        (Misbehaviour(hang=True), "endpoint does not answer within 1 s", 2),
+        (Misbehaviour(drip=True, body=b" " * 10_000), "endpoint does not answer within 1 s", 2),
     ],
 )  # fmt: skip
 def test_one_that_fails_for_good_is_a_fault_beside_the_others(
@@ -114,7 +119,7 @@ def test_one_that_fails_for_good_is_a_fault_beside_the_others(
 ) -> None:
     server.script = [bad] * asked
     slow = bad.hang or bad.drip
-    texts = generator(server, tries=2, concurrency=1, timeout=0.5 if slow else 60)(PROMPTS[:2], 4)
+    texts = generator(server, tries=2, concurrency=1, timeout=1.0 if slow else 60)(PROMPTS[:2], 4)
     assert texts[0] == fault(reason)
     assert isinstance(texts[1], str) and texts[1]
     assert len(server.authorizations) == asked + 1
@@ -153,13 +158,52 @@ def test_it_waits_as_long_as_the_server_says_and_no_longer_than_a_bound(
     assert isinstance(text, str) and slept == [3.0, endpoint.LONGEST_WAIT, 0.001]
 
 
-def test_a_server_that_is_down_is_not_asked_for_ever(server: Completions) -> None:
+def test_a_server_that_is_down_is_not_asked_for_ever(
+    server: Completions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.script = [Misbehaviour(500)] * 100
-    texts = generator(server, tries=2, concurrency=1)([str(n) for n in range(20)], 2)
-    assert texts == [fault("endpoint fails (HTTP 500)")] * 3 + [fault("endpoint is down (not asked)")] * 17
+    ask = generator(server, tries=2, concurrency=1)
+    assert ask([str(n) for n in range(20)], 2) == [fault("endpoint fails (HTTP 500)")] * 3 + [NOT_ASKED] * 17
+    assert ask(["0"], 2) == [NOT_ASKED], "nor by later batches"
     assert len(server.authorizations) == 6
+    monkeypatch.setattr(endpoint, "time", Later())
+    assert ask(["0", "1"], 2) == [fault("endpoint fails (HTTP 500)"), NOT_ASKED]
+    assert len(server.authorizations) == 8
+    monkeypatch.setattr(endpoint, "time", Later(2))
     server.script = []
-    assert isinstance(generator(server)(["0"], 2)[0], str), "the next batch asks again"
+    assert all(isinstance(text, str) for text in ask(["0", "1"], 2)), "after a while it is"
+
+
+class Later:
+    """A clock some pauses ahead."""
+
+    def __init__(self, pauses: int = 1) -> None:
+        self.seconds = pauses * endpoint.DOWN_SECONDS
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.seconds
+
+
+def test_neither_tries_nor_workers_ask_a_server_that_is_down(
+    server: Completions, retriever: BM25, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "FIRST_WAIT", 0.001)
+    server.script = [Misbehaviour(500)] * 1000
+    asked = QuestionAnswering(retriever, generator(server, tries=5, concurrency=1))
+    tool = ToolRuntime(asked, Limits(tries=3, workers=4))
+    results = tool.run([f"What shows north, {n}?" for n in range(60)], [ELSEWHERE] * 60)
+    assert all(result.fault for result in results)
+    assert len(server.authorizations) == 5 * endpoint.MOST_IN_VAIN
+
+
+def test_the_limit_of_requests_under_way_holds_for_all_threads(server: Completions) -> None:
+    ask = generator(server, concurrency=2)
+    askers = [threading.Thread(target=ask, args=([f"{n} {one}" for one in PROMPTS], 2)) for n in range(4)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert len(server.payloads) == 24 and server.most_at_once <= 2
 
 
 def test_a_prompt_that_is_refused_says_nothing_of_the_server(server: Completions) -> None:

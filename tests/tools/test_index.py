@@ -73,6 +73,19 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(
     assert "is there and is another thing" in capsys.readouterr().err
 
 
+def test_an_index_of_texts_that_have_changed_is_refused(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "index"
+    assert main(command(corpus, folder)) == 0
+    corpus.write_text(corpus.read_text() + json.dumps({"id": "10", "text": "A windmill turns."}) + "\n")
+    assert main(command(corpus, folder)) == 2
+    assert "was built of other texts" in capsys.readouterr().err
+    assert main(command(corpus, tmp_path / "other")) == 0
+    (found,) = BM25(index_path=str(tmp_path / "other")).retrieve(["windmill"], 1, [ELSEWHERE])
+    assert found[0].passage_id == "10"
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

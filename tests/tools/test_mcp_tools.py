@@ -112,6 +112,9 @@ def test_a_server_that_dies_costs_the_call_that_killed_it() -> None:
     assert found[1] == "tool server ended"
     assert [str(one).partition(" ")[0] for one in found] == ["1", "tool", "2", "3"]
     assert str(answers(tool, "4")[0]).startswith("4 is fine"), "it is started again"
+    assert answers(tool, "13") == ["tool server ended"]
+    here = connection(tool.server)
+    assert here._left.wait(PATIENCE) and here._closing is None, "a start that fails next is not waited for"
 
 
 def test_a_server_that_hangs_costs_a_timeout() -> None:

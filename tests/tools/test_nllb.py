@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
 
 from tests.tools import nllb as tiny
@@ -246,3 +249,37 @@ def test_a_device_or_type_that_ctranslate2_lacks_is_refused(taught: Path) -> Non
         NllbTranslator(str(taught), backend="ctranslate2", quantization="float16", device="cpu").translate(
             ["pan"], ["es"]
         )
+
+
+# --- pickled weights ---------------------------------------------------------
+
+
+class Opens:
+    """What a hostile pickle does when it is believed: it makes a file."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self) -> Any:
+        return open, (str(self.place), "w")
+
+
+@pytest.mark.parametrize("backend", FLOAT32)
+def test_pickled_weights_are_read_and_no_code_of_theirs_is_run(
+    taught: Path, tmp_path: Path, backend: str
+) -> None:
+    """The published models are pickled."""
+    folder = tmp_path / "pickled"
+    shutil.copytree(taught, folder)
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    # What is shared is stored once in safetensors, and in a pickle under all its names.
+    torch.save(weights, folder / "pytorch_model.bin")
+    text, language = TEXTS[:1], LANGUAGES[:1]
+    near = NllbTranslator(str(taught), **FLOAT32[backend]).translate(text, language)
+    assert NllbTranslator(str(folder), **FLOAT32[backend]).translate(text, language) == near
+    nllb.load.cache_clear()
+    torch.save({**weights, "opened": Opens(tmp_path / "opened")}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="cannot be (loaded|converted)") as error:
+        NllbTranslator(str(folder), **FLOAT32[backend]).translate(text, language)
+    assert "\n" not in str(error.value) and not (tmp_path / "opened").exists()

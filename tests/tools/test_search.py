@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.tools.conftest import ARTICLES
 from toolformer.documents import Document
 from toolformer.errors import UserError
+from toolformer.tools.retrieval import lucene
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.retrieval.passages import Passage, articles, clean
 from toolformer.tools.search import WikiSearch, model_ends, snippet, word_ends
@@ -236,3 +237,11 @@ def test_the_embedded_encyclopedia() -> None:
     )
     itself = Document("d", ghana.text)
     assert titles(retriever, "Ghana West Africa", 3, itself).count("Ghana") == 0
+
+
+def test_what_an_index_of_somebody_elses_may_hold() -> None:
+    """Lucene's stored documents, read without Lucene: what is no object is said, as what is no JSON."""
+    assert lucene.passage_of("d", '{"contents": "Bees\\nThey hum."}', 1.0).text == "They hum."
+    for raw in (None, "", "no", "[]", "5", "null", '"text"'):
+        with pytest.raises(UserError, match="does not store its documents as JSON objects"):
+            lucene.passage_of("d", raw, 1.0)

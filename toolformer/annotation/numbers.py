@@ -7,6 +7,7 @@ of figures is no number, since the first two heuristics are there to find texts 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import unicodedata
 from bisect import bisect_left
@@ -121,21 +122,22 @@ def compute(found: Sequence[Number]) -> bool:
     A number with decimals is met by what rounds to it, a whole number or a fraction only exactly. A percentage is
     taken as written and as hundredths.
     """
-    places: dict[tuple[int, Fraction], list[tuple[int, int]]] = {}
+    readings = [_readings(number) for number in found]
+    places: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for n, number in enumerate(found):
-        for value, decimals in _readings(number):
-            places.setdefault((decimals, value), []).append((number.token, n))
-    shown = {decimals for decimals, _ in places}
+        for ratio, decimals in readings[n]:
+            places.setdefault(_written(ratio, decimals), []).append((number.token, n))
+    shown = {decimals for decimals, _, _ in places}
     for a, first in enumerate(found):
         for b in range(a + 1, len(found)):
             second = found[b]
             if second.token - first.token >= WINDOW:
                 break
             earliest, latest = second.token - WINDOW + 1, first.token + WINDOW - 1
-            for (one, _), (other, _) in itertools.product(_readings(first), _readings(second)):
-                for value in _results(one, other):
+            for (one, _), (other, _) in itertools.product(readings[a], readings[b]):
+                for ratio in _results(one, other):
                     for decimals in shown:
-                        near = places.get((decimals, _rounded(value, decimals)), ())
+                        near = places.get(_written(ratio, decimals), ())
                         for token, c in near[bisect_left(near, (earliest, -1)) :]:
                             if token > latest:
                                 break
@@ -183,20 +185,32 @@ def _values(match: re.Match[str]) -> list[tuple[Fraction, int]]:
     return [] if code or len(figures) > 30 else [(Fraction(f"{whole or 0}.{decimals or 0}"), len(decimals))]
 
 
-def _readings(number: Number) -> list[tuple[Fraction, int]]:
-    readings = [(number.value, number.decimals)]
-    return [*readings, (number.value / 100, number.decimals + 2)] if number.percent else readings
+Ratio = tuple[int, int]
+"""An exact value as numerator and denominator, the latter above 0; not in lowest terms, which would cost most of the time."""
 
 
-def _results(a: Fraction, b: Fraction) -> list[Fraction]:
-    results = [a + b, a - b, b - a, a * b]
-    return results + ([a / b] if b else []) + ([b / a] if a else [])
+def _readings(number: Number) -> list[tuple[Ratio, int]]:
+    above, below = number.value.as_integer_ratio()
+    readings = [((above, below), number.decimals)]
+    return [*readings, ((above, 100 * below), number.decimals + 2)] if number.percent else readings
 
 
-def _rounded(value: Fraction, decimals: int) -> Fraction:
-    """As a text would write it: half away from zero, to the decimals that it shows, if it shows any."""
+def _results(one: Ratio, other: Ratio) -> list[Ratio]:
+    (a, b), (c, d) = one, other
+    left, right, below = a * d, c * b, b * d
+    results = [(left + right, below), (left - right, below), (right - left, below), (a * c, below)]
+    if right:
+        results.append((left, right) if right > 0 else (-left, -right))
+    if left:
+        results.append((right, left) if left > 0 else (-right, -left))
+    return results
+
+
+def _written(ratio: Ratio, decimals: int) -> tuple[int, int, int]:
+    """As a text would write it: half away from zero, to the decimals that it shows, if it shows any; else exactly."""
+    above, below = ratio
     if not decimals:
-        return value
-    scale = 10**decimals
-    size = Fraction((abs(value) * scale * 2 + 1) // 2, scale)
-    return size if value >= 0 else -size
+        common = math.gcd(above, below)
+        return 0, above // common, below // common
+    size = (2 * abs(above) * 10**decimals + below) // (2 * below)
+    return decimals, size if above >= 0 else -size, 1

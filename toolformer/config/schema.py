@@ -118,7 +118,7 @@ class ToolConfig:
     workers: int = 1
     """Threads that call the tool side by side; above 1 only for a tool that may be called so."""
     batch_size: int | None = None
-    """Calls handed to the tool at once; null: all there are, shared among its workers."""
+    """Calls handed to the tool at once; null: all there are, shared among its workers, but under a timeout one."""
 
 
 @dataclass

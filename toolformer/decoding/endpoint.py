@@ -19,7 +19,7 @@ from lm_eval.models import api_models
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 from tqdm.asyncio import tqdm_asyncio
 
-from toolformer.credentials import without_credentials
+from toolformer.credentials import shown_address, without_credentials
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Completion
 from toolformer.decoding.recording import RecordingLM, stopwatch
@@ -183,7 +183,7 @@ class EndpointLM(RecordingLM):
             api_models.tqdm, api_models.tqdm_asyncio = bars
 
     def _blame(self, error: Exception, generates: bool) -> str:
-        url = without_credentials(self.endpoint.url)
+        url = shown_address(self.endpoint.url)
         status = getattr(error, "status", None) or getattr(
             getattr(error, "response", None), "status_code", None
         )

@@ -12,8 +12,6 @@ import hashlib
 import pathlib
 import pickle
 import re
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,8 +21,8 @@ from toolformer import assets
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.tools.base import Result
+from toolformer.tools.made_once import made_once
 from toolformer.tools.question_answering import answered
-from toolformer.tools.retrieval.index import lock
 from toolformer.tools.retrieval.passages import Passage, Retriever, own_article
 
 if TYPE_CHECKING:
@@ -152,16 +150,7 @@ def converted(checkpoint: Path) -> Path:
     stat = checkpoint.stat()
     told = f"{_CONVERSION} {checkpoint.resolve()} {stat.st_size} {stat.st_mtime_ns}"
     folder = assets.cache_dir() / "atlas" / hashlib.sha256(told.encode()).hexdigest()[:16]
-    if folder.is_dir():
-        return folder
-    with lock(folder.parent / f"{folder.name}.lock"):
-        if not folder.is_dir():  # another process may have been first
-            temporary = Path(tempfile.mkdtemp(dir=folder.parent))
-            try:
-                _convert(checkpoint, temporary)
-                temporary.rename(folder)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
+    made_once(folder, lambda place: _convert(checkpoint, place), assets.cache_dir())
     return folder
 
 

@@ -23,21 +23,26 @@ class Result:
     fault: bool = False
     """The tool broke down (a server that is away, an exception, a time limit) where otherwise it declined: a call that
     may be tried again, and that no cache keeps."""
+    final: bool = False
+    """Of a fault: another try now would fare no better, since the call has had its time or was not made at all."""
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.reason is None):
             raise ValueError("a result has either a text or a reason")
         if self.fault and self.text is not None:
             raise ValueError("a fault has a reason, not a text")
+        if self.final and not self.fault:
+            raise ValueError("only a fault is final")
 
 
 @runtime_checkable
 class Tool(Protocol):
     """A tool of the paper's section 3: texts in, texts out.
 
-    It may have two members more. `depends_on(document) -> str` says all of a document that its answers depend on (see
+    It may have three members more. `depends_on(document) -> str` says all of a document that its answers depend on (see
     `context_of`). `version`, a text, changes when its answers may, where neither its configuration nor the source of
-    its class shows it: cached answers of another version do not count.
+    its class shows it: cached answers of another version do not count. `bounds_calls`, true, says that it ends each
+    call of a batch in time by itself: it is handed whole batches under a time limit too, others one call at a time.
     """
 
     name: str
@@ -63,6 +68,11 @@ class TextGenerator(Protocol):
     ) -> Sequence[str | Result]: ...
 
 
+def too_late(seconds: float | None) -> str:
+    """Why a call has no answer that took longer than this."""
+    return f"no answer within {seconds:g} s a call" if seconds else "no answer"
+
+
 def context_of(tool: Tool, document: Document) -> str:
     """What of a document the tool's answers depend on; everything, unless it says otherwise by `depends_on`."""
     says = getattr(tool, "depends_on", None)
@@ -72,20 +82,30 @@ def context_of(tool: Tool, document: Document) -> str:
 
 
 def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-    """The tool's answers; one that breaks its promise and raises costs its batch the results, not the run."""
+    """The tool's answers; where it breaks its promise and raises, a fault.
+
+    A batch that it raises on is handed over once more, one call at a time, so that only those that it raises for lose
+    their results.
+    """
     try:
-        answered = list(tool.run(inputs, documents))
-        if len(answered) != len(inputs):
-            raise ValueError(f"{len(answered)} results for {len(inputs)} inputs")
-        if not all(isinstance(one, Result) and isinstance(one.text, str | None) for one in answered):
-            raise TypeError("not every answer is a Result with a text or a reason")
+        return _answers(tool, inputs, documents)
     except UserError:
         raise  # what keeps a tool from working at all (its data, its model) is the user's to mend
     except (Exception, SystemExit) as error:  # a user's tool may do anything
         log.warning(
             "%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), type(error).__name__, error
         )
-        return [Result(reason=f"tool failed ({type(error).__name__})", fault=True) for _ in inputs]
+        if len(inputs) == 1:
+            return [Result(reason=f"tool failed ({type(error).__name__})", fault=True)]
+    return [run_safely(tool, [text], [document])[0] for text, document in zip(inputs, documents, strict=True)]
+
+
+def _answers(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+    answered = list(tool.run(inputs, documents))
+    if len(answered) != len(inputs):
+        raise ValueError(f"{len(answered)} results for {len(inputs)} inputs")
+    if not all(isinstance(one, Result) and isinstance(one.text, str | None) for one in answered):
+        raise TypeError("not every answer is a Result with a text or a reason")
     return [_encodable(one) for one in answered]
 
 

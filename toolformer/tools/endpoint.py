@@ -11,7 +11,7 @@ import datetime
 import email.utils
 import json
 import logging
-import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,8 +25,9 @@ from tenacity import (
     wait_random,
 )
 
-from toolformer.credentials import is_address, is_variable, key_from
+from toolformer.credentials import is_address, is_variable, key_from, shown_address
 from toolformer.errors import UserError
+from toolformer.tools import event_loop
 from toolformer.tools.base import Result
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ LONGEST_WAIT = 60.0
 """Seconds between two tries at most, whatever the server asks for."""
 MOST_IN_VAIN = 3
 """Requests in a row that may fail for good, for reasons of the server's, before those behind them are not made."""
+DOWN_SECONDS = 30.0
+"""For how long none is made then; the first that fails afterwards begins the next pause."""
 MOST_BYTES = 1 << 20
 """Bytes of an answer at most; a longer one is a fault."""
 _PASSING = {408, 409, 425, 429}
@@ -92,6 +95,7 @@ class EndpointGenerator:
         self.tries = tries
         self.request = dict(request or {})
         self.chat = url.partition("?")[0].rstrip("/").endswith("/chat/completions")
+        self._server = _Server(concurrency)
 
     def __call__(
         self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()
@@ -100,12 +104,14 @@ class EndpointGenerator:
         try:
             key = key_from(self.key_variable)
         except ValueError as error:
-            raise UserError(f"key of {self.url}: {error}") from None
+            raise UserError(f"key of {shown_address(self.url)}: {error}") from None
         distinct = list(dict.fromkeys(prompts))
-        answers = dict(zip(distinct, _run(_Batch(self, key, max_new_tokens, stop), distinct), strict=True))
+        answers = dict(
+            zip(distinct, event_loop.run(_Batch(self, key, max_new_tokens, stop).ask(distinct)), strict=True)
+        )
         faults = [answer.reason for answer in answers.values() if isinstance(answer, Result)]
         if faults:
-            place = self.url.partition("?")[0]  # a query may hold a key, where it should not
+            place = shown_address(self.url)
             log.warning(
                 "%s: %d of %d requests failed, the last: %s", place, len(faults), len(answers), faults[-1]
             )
@@ -121,11 +127,45 @@ class _Failed(Exception):
         self.reason, self.again, self.alike, self.seconds = reason, again, alike, seconds
 
 
+class _Server:
+    """What all batches of a generator know of its server, whichever threads they come from.
+
+    Used by the event loop's thread only.
+    """
+
+    def __init__(self, concurrency: int) -> None:
+        self.concurrency = concurrency
+        self._in_vain = 0
+        """Requests in a row that failed for good, and not because of their prompts."""
+        self._down_until = 0.0
+        self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+
+    @property
+    def room(self) -> asyncio.Semaphore:
+        """Places for requests under way; a child process has a loop, and so places, of its own."""
+        loop = asyncio.get_running_loop()
+        if self._room is None or self._room[0] is not loop:
+            self._room = loop, asyncio.Semaphore(self.concurrency)
+        return self._room[1]
+
+    @property
+    def is_down(self) -> bool:
+        return self._in_vain >= MOST_IN_VAIN and time.monotonic() < self._down_until
+
+    def failed(self) -> None:
+        self._in_vain += 1
+        self._down_until = time.monotonic() + DOWN_SECONDS
+
+    def answered(self) -> None:
+        self._in_vain = 0
+
+
 class _Batch:
     """The requests of one call of a generator."""
 
     def __init__(self, to: EndpointGenerator, key: str, max_new_tokens: int, stop: Sequence[str]) -> None:
         self.to = to
+        self.server = to._server
         self.stop = list(stop)
         self.headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if key:
@@ -136,12 +176,9 @@ class _Batch:
             "temperature": 0,
             "stop": self.stop or None,
         }
-        self.in_vain = 0
-        """Requests in a row that failed for good, and not because of their prompts."""
 
     async def ask(self, prompts: Sequence[str]) -> list[str | Result]:
         """A text or a fault for each."""
-        room = asyncio.Semaphore(self.to.concurrency)
         timeout = aiohttp.ClientTimeout(total=self.to.timeout)
         connector = aiohttp.TCPConnector(limit=self.to.concurrency)
         async with aiohttp.ClientSession(
@@ -149,15 +186,15 @@ class _Batch:
         ) as session:
 
             async def one(prompt: str) -> str | Result:
-                async with room:
+                async with self.server.room:
                     return await self._answer(session, prompt)
 
             return list(await asyncio.gather(*map(one, prompts)))
 
     async def _answer(self, session: aiohttp.ClientSession, prompt: str) -> str | Result:
-        if self.in_vain >= MOST_IN_VAIN:
-            # A server that is down would otherwise cost every prompt all its tries.
-            return Result(reason="endpoint is down (not asked)", fault=True)
+        if self.server.is_down:
+            # It would otherwise cost every prompt of a run all its tries.
+            return Result(reason="endpoint is down (not asked)", fault=True, final=True)
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self.to.tries),
             wait=_wait,
@@ -167,9 +204,10 @@ class _Batch:
         try:
             text: str = await retrying(self._once, session, prompt)
         except _Failed as error:
-            self.in_vain += error.alike
+            if error.alike:
+                self.server.failed()
             return Result(reason=error.reason, fault=True)
-        self.in_vain = 0
+        self.server.answered()
         return text
 
     async def _once(self, session: aiohttp.ClientSession, prompt: str) -> str:
@@ -239,30 +277,3 @@ def _wait(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.seconds if isinstance(error, _Failed) else 0.0
     return min(LONGEST_WAIT, max(asked, float(_growing(state))))
-
-
-def _run(batch: _Batch, prompts: Sequence[str]) -> list[str | Result]:
-    """Asks in an event loop of its own, in a thread of its own: the caller may be in a loop already (a notebook)."""
-    answers: list[str | Result] = []
-    errors: list[BaseException] = []
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(batch.ask(prompts))
-
-    def work() -> None:
-        try:
-            answers.extend(loop.run_until_complete(task))
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            loop.close()
-
-    thread = threading.Thread(target=work, name="endpoint", daemon=True)
-    thread.start()
-    try:
-        thread.join()
-    except BaseException:  # Ctrl-C
-        loop.call_soon_threadsafe(task.cancel)
-        raise
-    if errors:
-        raise errors[0]
-    return answers

@@ -33,7 +33,7 @@ from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.tools import event_loop
 from toolformer.tools.arguments import ArgumentError, Parameter, bind
-from toolformer.tools.base import Result
+from toolformer.tools.base import Result, too_late
 from toolformer.tools.describe import Description, from_docstring
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ class FunctionTool:
     ) -> None:
         self.function = function
         self._call = load(function, valves or {})
+        self.bounds_calls = inspect.iscoroutinefunction(self._call)
         self.name = name or self._call.__name__
         hidden = [one for one in inspect.signature(self._call).parameters if _is_hidden(one)]
         self._extra = {EMITTER: Emitter(self.name)} if EMITTER in hidden else {}
@@ -74,7 +75,7 @@ class FunctionTool:
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """What the function returns for each input; asynchronous calls run side by side."""
-        if inspect.iscoroutinefunction(self._call):
+        if self.bounds_calls:
             return event_loop.run(self._gather(inputs))
         return [self._answer(text) for text in inputs]
 
@@ -93,15 +94,17 @@ class FunctionTool:
         async def answer(text: str) -> Result:
             async with free:
                 try:
-                    return show(await self._call(**bind(text, self.parameters), **self._extra))
+                    return show(await _awaited(self._call(**bind(text, self.parameters), **self._extra)))
                 except ArgumentError as error:
                     return Result(reason=str(error))
-                except (Exception, SystemExit) as error:  # as above
+                except Exception as error:  # as above
                     return self._fault(error)
 
         return list(await asyncio.gather(*map(answer, inputs)))
 
     def _fault(self, error: BaseException) -> Result:
+        if isinstance(error, event_loop.TooLate):
+            return Result(reason=too_late(event_loop.LIMIT.get()), fault=True, final=True)
         log.warning("%s failed: %s: %s", self.name, type(error).__name__, " ".join(str(error).split())[:300])
         return Result(reason=f"tool failed ({type(error).__name__})", fault=True)
 
@@ -121,7 +124,7 @@ class Emitter:
 
 async def _awaited(value: Awaitable[Any]) -> Any:
     try:
-        return await value
+        return await event_loop.bounded(value)
     except SystemExit as error:  # would end the loop that all tools share
         raise RuntimeError(f"SystemExit: {error}") from error
 

@@ -2,7 +2,7 @@
 
 A server is started or connected to once a process, and again when it has ended or hung. Whatever it does, a call costs
 `timeout` seconds at most (`start_timeout` more where the server must be started), and gets a result or a reason. Secrets are
-named (`$NAME`) and never stand in a configuration. This module does not know what an answer means.
+named (`$NAME`), so that none need stand in a configuration. This module does not know what an answer means.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from toolformer.credentials import shown_address, without_credentials
 from toolformer.errors import UserError
 from toolformer.tools import event_loop
 from toolformer.tools.base import Result
@@ -83,7 +84,7 @@ class McpServer:
     @property
     def shown(self) -> str:
         """What the user knows it by; without arguments, which may hold anything."""
-        return f"the MCP server {self.url or self.command}"
+        return f"the MCP server {shown_address(self.url) if self.url else self.command}"
 
 
 def connection(server: McpServer) -> Connection:
@@ -246,7 +247,7 @@ class Connection:
             elif not isinstance(error, Exception):
                 raise
         finally:
-            self._client = None
+            self._client = self._closing = None
             self._left.set()
 
     async def _connect(self, stack: contextlib.AsyncExitStack, words: Any) -> Client:
@@ -271,8 +272,8 @@ class Connection:
         task, self._task = self._task, None
         if task is None or task.done():
             return
-        if self._closing is not None:
-            event_loop.run(_set(self._closing))
+        if (closing := self._closing) is not None:
+            event_loop.run(_set(closing))
         else:
             task.cancel()
         try:
@@ -282,7 +283,6 @@ class Connection:
             task.cancel()
             # Its future ends at once, the task only after it has ended the server that it had started.
             self._left.wait(_CLOSING_SECONDS)
-        self._closing = None
 
 
 async def _set(event: asyncio.Event) -> None:
@@ -297,5 +297,5 @@ def _first(error: BaseException) -> BaseException:
 
 def _said(error: BaseException) -> str:
     first = _first(error)
-    words = " ".join(str(first).split())[:200]
+    words = " ".join(without_credentials(str(first)).split())[:200]
     return f"{type(first).__name__}: {words}" if words else type(first).__name__

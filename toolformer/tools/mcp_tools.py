@@ -51,6 +51,8 @@ class McpTool:
         UserError: the server does not answer, or has no such tool.
     """
 
+    bounds_calls = True
+
     def __init__(self, tool: str, name: str | None = None, version: str | None = None, **server: Any) -> None:
         self.tool = tool
         self.name = name or tool

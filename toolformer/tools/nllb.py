@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import pickle
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -218,10 +219,13 @@ class TransformersModel:
         device = choose_device(device)
         try:
             model: Any = AutoModelForSeq2SeqLM.from_pretrained(
-                location, dtype=choose_dtype(dtype, device), trust_remote_code=False
+                location,
+                dtype=choose_dtype(dtype, device),
+                trust_remote_code=False,
+                weights_only=True,  # the published models are pickled: no code of a pickle is run
             )
             self.model = model.to(device).eval()
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
             raise _no_model(name, error) from error
         self.pad = tokenizer.pad_token_id
         # A model's own settings (a length, beams, a sampling temperature) would decide in place of ours.

@@ -1,7 +1,7 @@
 """NLLB on CTranslate2: a model is converted and quantised once, kept in the cache, and run from there.
 
-Token ids in, token ids out; knows no text and no language. A conversion is whole or not there: it is made in a scratch
-folder under a lock and moved into its place, so that processes may ask at once and be killed at any time.
+Token ids in, token ids out; knows no text and no language. A conversion is whole or not there (`made_once`), so that
+processes may ask at once and be killed at any time.
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ import hashlib
 import importlib.util
 import json
 import logging
-import os
+import pickle
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from toolformer import assets
 from toolformer.errors import UserError
+from toolformer.tools.made_once import made_once
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +47,14 @@ def converted(location: str, revision: str | None, quantization: str) -> Path:
         UserError: it cannot be converted or written.
     """
     place = assets.cache_dir() / "ctranslate2" / _name(location, revision, quantization)
-    if _whole(place):
-        return place
     try:
-        with _lock(place.name):
-            if not _whole(place):  # another process may have finished it meanwhile
-                _convert(location, revision, quantization, place)
+        made_once(
+            place,
+            lambda folder: _convert(location, revision, quantization, folder),
+            assets.cache_dir(),
+            _whole,
+            replaces=True,
+        )
     except OSError as error:
         raise UserError(
             f"translation: {location} cannot be converted for CTranslate2: {' '.join(str(error).split())[:300]}; "
@@ -89,48 +87,22 @@ def _whole(place: Path) -> bool:
         return False
 
 
-@contextmanager
-def _lock(name: str) -> Iterator[None]:
-    """Holds the conversion's lock; the system releases it when a process dies."""
-    path = assets.cache_dir() / ".locks" / f"ctranslate2-{name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0.2)
-    except Timeout:
-        log.info("%s: another process is converting it; waiting for it to finish", name)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _convert(location: str, revision: str | None, quantization: str, place: Path) -> None:
-    """Converts into a scratch folder, then puts that in its place. Call under the lock."""
+def _convert(location: str, revision: str | None, quantization: str, folder: Path) -> None:
     from ctranslate2.converters import TransformersConverter
 
-    scratches = assets.cache_dir() / ".scratch" / place.name
-    shutil.rmtree(scratches, ignore_errors=True)  # of a killed run; nobody else is here under the lock
-    scratches.mkdir(parents=True)
-    scratch = Path(tempfile.mkdtemp(dir=scratches))
-    log.info("converting %s for CTranslate2 (%s), only once, into %s", location, quantization, place)
+    log.info("converting %s for CTranslate2 (%s), only once", location, quantization)
     try:
-        made = scratch / "made"
-        TransformersConverter(location, revision=revision).convert(str(made), quantization=quantization)
-        files = {file.name: file.stat().st_size for file in sorted(made.iterdir())}
-        (made / MARKER).write_text(json.dumps(files, indent=1), encoding="utf-8")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if place.exists():  # damaged
-            os.replace(place, scratch / "old")
-        os.replace(made, place)
-    except (ValueError, RuntimeError, NotImplementedError, KeyError) as error:
+        # It loads by Transformers, as everybody does: of a pickle the weights only.
+        TransformersConverter(location, revision=revision).convert(
+            str(folder), quantization=quantization, force=True
+        )
+    except (ValueError, RuntimeError, NotImplementedError, KeyError, pickle.UnpicklingError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(
             f"translation: {location} cannot be converted for CTranslate2 ({reason}); choose backend=transformers"
         ) from error
-    finally:
-        shutil.rmtree(scratches, ignore_errors=True)
+    files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
+    (folder / MARKER).write_text(json.dumps(files, indent=1), encoding="utf-8")
 
 
 class CTranslate2Model:

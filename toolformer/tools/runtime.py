@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential, wait_random
 
 from toolformer.documents import Document
-from toolformer.errors import UserError
-from toolformer.tools.base import Result, Tool, context_of, run_safely
+from toolformer.tools.base import Result, Tool, context_of, too_late
 from toolformer.tools.cache import ResultCache, call_key
+from toolformer.tools.threads import Part, Threads
 
 log = logging.getLogger(__name__)
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds before a second try (and up to as many more at random), doubled with each further one."""
+NOT_ASKED = "tool hangs (not asked)"
+"""Of a call for which no thread was left: too many are at work on calls that do not end."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class ToolRuntime:
         self.name = tool.name
         self.limits = limits or Limits()
         self.cache = cache
-        self._slots = threading.BoundedSemaphore(self.limits.workers)
+        self._threads = Threads(self.limits.workers)
         self._usage = Usage()
         self._mutex = threading.Lock()
 
@@ -150,13 +152,12 @@ class ToolRuntime:
 
         def once() -> bool:
             nonlocal pending
-            size = self.limits.batch_size or -(-len(pending) // self.limits.workers)
+            size = self._size(len(pending))
             if results:
                 self._count(Usage(retries=len(pending)))
                 size = 1  # the one that breaks the tool must not take others with it again
             results.update(self._in_parts(pending, size, inputs, documents))
-            # A call that took too long has had its time; its thread may be at work still.
-            pending = [n for n in pending if results[n].fault and results[n].reason != self._too_late]
+            pending = [n for n in pending if results[n].fault and not results[n].final]
             return bool(pending)
 
         Retrying(
@@ -167,81 +168,35 @@ class ToolRuntime:
         )(once)
         return [results[n] for n in range(len(inputs))]
 
+    def _size(self, calls: int) -> int:
+        """How many of so many calls are handed over together."""
+        if self.limits.batch_size:
+            return self.limits.batch_size
+        # A part ends as a whole or not at all: only a tool that bounds each call itself may be given several.
+        if self.limits.timeout is not None and not getattr(self.tool, "bounds_calls", False):
+            return 1
+        return -(-calls // self.limits.workers)
+
     def _in_parts(
         self, pending: Sequence[int], size: int, inputs: Sequence[str], documents: Sequence[Document]
     ) -> Iterator[tuple[int, Result]]:
-        parts = [pending[n : n + size] for n in range(0, len(pending), size)]
-        jobs = [_Job(self.tool, [inputs[n] for n in part], [documents[n] for n in part]) for part in parts]
-        if self.limits.timeout is None and self.limits.workers == 1:
-            for job in jobs:
-                with self._slots:
-                    job.run()
-        else:
-            self._in_threads(jobs)
-        for part, job in zip(parts, jobs, strict=True):
-            yield from zip(
-                part, job.results or [Result(reason=self._too_late, fault=True)] * len(part), strict=True
-            )
-
-    def _in_threads(self, jobs: Sequence[_Job]) -> None:
-        deadlines: list[float | None] = []
-        for job in jobs:
-            seconds = None if self.limits.timeout is None else self.limits.timeout * len(job.inputs)
-            # Calls that never end keep their threads: with all of them gone, others wait in vain.
-            if self._slots.acquire(timeout=seconds):
-                job.start(self._slots)
-                deadlines.append(None if seconds is None else time.monotonic() + seconds)
+        numbers = [pending[n : n + size] for n in range(0, len(pending), size)]
+        parts = [Part(self.tool, [inputs[n] for n in some], [documents[n] for n in some]) for some in numbers]
+        self._threads.run(parts, self.limits.timeout)
+        lost = 0
+        for some, part in zip(numbers, parts, strict=True):
+            if part.results is None:
+                lost += len(some)
+                reason = too_late(self.limits.timeout) if part.begun else NOT_ASKED
+                yield from ((n, Result(reason=reason, fault=True, final=True)) for n in some)
             else:
-                deadlines.append(0.0)
-        for job, deadline in zip(jobs, deadlines, strict=True):
-            job.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        late = sum(len(job.inputs) for job in jobs if job.results is None)
-        if late:
-            log.warning("%s: %d calls got %s", self.name, late, self._too_late)
-
-    @property
-    def _too_late(self) -> str:
-        return f"no answer within {self.limits.timeout:g} s a call" if self.limits.timeout else "no answer"
+                yield from zip(some, part.results, strict=True)
+        if lost:
+            log.warning("%s: %d calls got no answer in time", self.name, lost)
 
     def _count(self, usage: Usage) -> None:
         with self._mutex:
             self._usage += usage
-
-
-class _Job:
-    """A part of a batch on its way through the tool."""
-
-    def __init__(self, tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> None:
-        self.tool, self.inputs, self.documents = tool, inputs, documents
-        self.results: list[Result] | None = None
-        self._fault: UserError | None = None
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        self.results = run_safely(self.tool, self.inputs, self.documents)
-
-    def start(self, slots: threading.BoundedSemaphore) -> None:
-        """Runs in a thread that gives its slot back at the end, and that the end of the process does not wait for."""
-
-        def work() -> None:
-            try:
-                self.run()
-            except UserError as error:
-                self._fault = error
-            finally:
-                slots.release()
-                self._ended.set()
-
-        threading.Thread(target=work, name=f"tool {self.tool.name}", daemon=True).start()
-
-    def wait(self, seconds: float | None) -> None:
-        """Until it has ended, or for so long.
-
-        Raises:
-            UserError: the tool cannot work at all.
-        """
-        if self._ended.wait(seconds) and self._fault:
-            raise self._fault
 
 
 def usages(tools: Mapping[str, Tool]) -> dict[str, Usage]:

@@ -70,7 +70,7 @@ class BM25:
             digest.update(f"{passage.title}\0{passage.text}\0".encode("utf-8", "replace"))
         folder = assets.cache_dir() / "indexes" / f"bm25-{digest.hexdigest()[:16]}"
         if not folder.is_dir():
-            index.write(folder, BACKEND, lambda place: build(passages, place))
+            index.write(folder, BACKEND, lambda place: build(passages, place), workshop=assets.cache_dir())
         return folder
 
     def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from toolformer.errors import UserError
+from toolformer.tools.made_once import made_once
 from toolformer.tools.retrieval.passages import Passage
 
 MANIFEST = "index.json"
@@ -26,34 +23,37 @@ def row(passage: Passage) -> dict[str, Any]:
 
 
 def write(
-    folder: Path, backend: str, fill: Callable[[Path], int], about: Mapping[str, Any] | None = None
+    folder: Path,
+    backend: str,
+    fill: Callable[[Path], int],
+    about: Mapping[str, Any] | None = None,
+    workshop: Path | None = None,
 ) -> int:
     """Builds an index beside its place and moves it there when it is whole; returns its number of passages.
 
     Args:
         fill: writes the index into the folder it is given and returns the number of its passages.
         about: what the manifest keeps beside that number: where the texts came from.
+        workshop: the folder for locks and scratch; beside the index if it is None.
 
     Raises:
-        UserError: there is no passage, or the folder is already there and is no index of another process's making.
+        UserError: there is no passage, or the folder is another index already.
+        OSError: the folder cannot be written, or something else is in it.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        count = fill(temporary)
+    made: list[dict[str, Any]] = []
+
+    def build(place: Path) -> None:
+        count = fill(place)
         if not count:
             raise UserError("index: the corpus holds no text; nothing was written")
-        manifest = {"backend": backend, "version": VERSION, "passages": count, **(about or {})}
-        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        temporary.chmod(0o755)
-        try:
-            temporary.rename(folder)
-        except OSError:
-            if manifest_of(folder) != manifest:  # another process may have been first
-                raise
-        return count
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        made.append({"backend": backend, "version": VERSION, "passages": count, **(about or {})})
+        (place / MANIFEST).write_text(json.dumps(made[0], indent=1), encoding="utf-8")
+
+    made_once(folder, build, workshop or folder.parent, lambda place: manifest_of(place) is not None)
+    there = manifest_of(folder) or {}
+    if not made and not {"backend": backend, **(about or {})}.items() <= there.items():
+        raise UserError(f"index: another process has made {folder} of other texts; name another folder")
+    return int(there["passages"])
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:
@@ -89,9 +89,3 @@ def check(folder: Path, backend: str) -> None:
         )
     if manifest and manifest.get("version") != VERSION:
         raise UserError(f"search: index_path: {folder} was built by another version; build it again")
-
-
-def lock(path: Path) -> FileLock:
-    """A lock file that several processes agree by; the system lets go of it when a process dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return FileLock(path)

@@ -1,6 +1,7 @@
 """BM25 by Lucene, as in the paper: an index on disk of any size, a prebuilt one (KILT's Wikipedia) or one of one's own.
 
-Pyserini carries Lucene and the table of prebuilt indexes; `java` says how it is called. Java starts at the first query.
+Pyserini carries Lucene and the table of prebuilt indexes; `java` says how it is called. Java starts at the first query, for a
+prebuilt index when it is looked up.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from toolformer.documents import Document
 from toolformer.errors import UserError
+from toolformer.tools.made_once import lock
 from toolformer.tools.retrieval import index, java
 from toolformer.tools.retrieval.passages import (
     K1,
@@ -138,9 +140,11 @@ def passage_of(docid: str, raw: str | None, score: float) -> Passage:
     """
     try:
         row = json.loads(raw or "")
+        if not isinstance(row, dict):
+            raise ValueError
     except ValueError:
         raise UserError(
-            f"search: the index does not store its documents as JSON ({docid} has none); build it with -storeRaw, or "
+            f"search: the index does not store its documents as JSON objects ({docid} has none); build it with -storeRaw, or "
             "with toolformer index"
         ) from None
     head, _, rest = str(row.get("contents", "")).partition("\n")
@@ -194,7 +198,7 @@ def _prebuilt(name: str) -> Path:
         )
     try:
         # Its words are no result: whoever reads our standard output waits for one.
-        with index.lock(Path(get_cache_home()) / f"{name}.lock"), contextlib.redirect_stdout(sys.stderr):
+        with lock(Path(get_cache_home()) / f"{name}.lock"), contextlib.redirect_stdout(sys.stderr):
             return Path(download_prebuilt_index(name, verbose=False))
     except (OSError, ValueError, AssertionError) as error:
         raise UserError(

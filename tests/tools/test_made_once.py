@@ -1,0 +1,116 @@
+"""Folders that are made once, whoever asks, fails or is killed; and one event loop a process, whatever becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from toolformer.tools import event_loop
+from toolformer.tools.made_once import made_once
+
+ROOT = Path(__file__).resolve().parents[2]
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from toolformer.tools.made_once import made_once
+
+def make(folder):
+    (folder / "half").write_text("x")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+made_once(Path(sys.argv[1]) / "in" / "thing", make, Path(sys.argv[1]))
+"""
+
+
+def fill(folder: Path) -> None:
+    (folder / "file").write_text("whole")
+
+
+def test_it_is_made_once(tmp_path: Path) -> None:
+    made: list[Path] = []
+
+    def make(folder: Path) -> None:
+        made.append(folder)
+        fill(folder)
+
+    askers = [threading.Thread(target=made_once, args=(tmp_path / "thing", make, tmp_path)) for _ in range(4)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert len(made) == 1 and [file.name for file in (tmp_path / "thing").iterdir()] == ["file"]
+    assert not (tmp_path / ".scratch").exists()
+
+
+def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert [file.name for file in tmp_path.glob(".scratch/thing/made/*")] == ["half"]
+    assert not (tmp_path / "in").exists()
+    made_once(tmp_path / "in" / "thing", fill, tmp_path)
+    assert [file.name for file in (tmp_path / "in" / "thing").iterdir()] == ["file"]
+    assert not (tmp_path / ".scratch").exists()
+
+
+def test_one_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def make(folder: Path) -> None:
+        fill(folder)
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        made_once(tmp_path / "in" / "thing", make, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == [".locks"]
+
+
+def test_what_is_not_whole_goes_only_where_that_was_asked_for(tmp_path: Path) -> None:
+    place = tmp_path / "thing"
+    place.mkdir()
+    (place / "mine").write_text("x")
+
+    def is_whole(folder: Path) -> bool:
+        return (folder / "file").is_file()
+
+    with pytest.raises(OSError):
+        made_once(place, fill, tmp_path, is_whole)
+    assert [file.name for file in place.iterdir()] == ["mine"]
+    made_once(place, fill, tmp_path, is_whole, replaces=True)
+    assert [file.name for file in place.iterdir()] == ["file"]
+
+
+async def answered() -> int:
+    await asyncio.sleep(0)
+    return os.getpid()
+
+
+def test_a_loop_that_has_ended_is_begun_anew() -> None:
+    assert event_loop.run(answered()) == os.getpid()
+    ended = event_loop._loop()
+    ended.call_soon_threadsafe(ended.stop)
+    while event_loop._loop() is ended:
+        pass
+    assert event_loop.run(answered()) == os.getpid()
+
+
+FORKED = """
+import os
+from tests.tools.test_made_once import answered
+from toolformer.tools import event_loop
+
+event_loop.run(answered())
+child = os.fork()
+if not child:
+    os._exit(0 if event_loop.run(answered()) == os.getpid() else 3)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_has_a_loop_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], cwd=ROOT, check=False, timeout=120)
+    assert done.returncode == 0

@@ -1,0 +1,131 @@
+"""The threads of one tool: as many side by side as it has workers, each part of a batch within its time.
+
+A thread cannot be stopped. One that is late is left behind and a fresh one takes its place, so that what hangs costs only
+itself; with too many left behind, nothing is started until one of them ends. Knows no cache and no configuration.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from toolformer.documents import Document
+from toolformer.errors import UserError
+from toolformer.tools import event_loop
+from toolformer.tools.base import Result, Tool, run_safely
+
+MOST_LATE = 8
+"""Threads of a tool that may be left behind at once and still have others take their places."""
+
+
+class Part:
+    """Calls of a batch that are handed to the tool together."""
+
+    def __init__(self, tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> None:
+        self.tool, self.inputs, self.documents = tool, inputs, documents
+        self.results: list[Result] | None = None
+        """None until there are any, and for ever if the part was late or never begun."""
+        self.fault: UserError | None = None
+        self.begun = self.ended = self.late = False
+        self.deadline: float | None = None
+
+    def run(self) -> None:
+        self.results = run_safely(self.tool, self.inputs, self.documents)
+
+
+class Threads:
+    """Where the parts of a tool's batches run; several batches may share it."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._changed = threading.Condition()
+        self._busy = 0
+        """Parts at work and in time."""
+        self._late = 0
+        """Threads left behind that have not ended."""
+
+    def run(self, parts: Sequence[Part], seconds: float | None) -> None:
+        """Runs all parts, n calls for at most n times `seconds`; those that were late have no results afterwards.
+
+        Raises:
+            UserError: the tool cannot work at all.
+        """
+        if seconds is None and self.workers == 1:
+            self._run_here(parts)
+            return
+        waiting, running = deque(parts), set[Part]()
+        with self._changed:
+            while waiting or running:
+                self._leave_behind(running)
+                if any(part.fault is not None for part in running):
+                    waiting.clear()  # it cannot work at all
+                running = {part for part in running if not (part.ended or part.late)}
+                if waiting and self._is_room:
+                    running.add(part := waiting.popleft())
+                    self._start(part, seconds)
+                elif waiting and self._is_stuck:
+                    waiting.clear()
+                elif waiting or running:
+                    deadlines = [part.deadline for part in running if part.deadline is not None]
+                    self._changed.wait(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)
+        for part in parts:
+            if part.fault is not None and not part.late:
+                raise part.fault
+
+    def _run_here(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_room)
+                self._busy += 1
+            try:
+                part.begun = True
+                part.run()
+            finally:
+                with self._changed:
+                    self._busy -= 1
+                    self._changed.notify_all()
+
+    @property
+    def _is_room(self) -> bool:
+        return self._busy < self.workers and not self._is_stuck
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether nothing can be started before a thread that is late ends."""
+        return self._late >= MOST_LATE
+
+    def _leave_behind(self, running: set[Part]) -> None:
+        now = time.monotonic()
+        for part in running:
+            if not part.ended and part.deadline is not None and now >= part.deadline:
+                part.late = True
+                self._busy -= 1
+                self._late += 1
+                self._changed.notify_all()
+
+    def _start(self, part: Part, seconds: float | None) -> None:
+        """In a thread that the end of the process does not wait for."""
+        part.begun = True
+        part.deadline = None if seconds is None else time.monotonic() + seconds * len(part.inputs)
+        self._busy += 1
+
+        def work() -> None:
+            results, fault = None, None
+            event_loop.LIMIT.set(seconds)
+            try:
+                results = run_safely(part.tool, part.inputs, part.documents)
+            except UserError as error:
+                fault = error
+            finally:
+                with self._changed:
+                    if part.late:
+                        self._late -= 1
+                    else:
+                        self._busy -= 1
+                        part.results, part.fault = results, fault
+                    part.ended = True
+                    self._changed.notify_all()
+
+        threading.Thread(target=work, name=f"tool {part.tool.name}", daemon=True).start()
