@@ -175,7 +175,7 @@ class Evidence:
     scores: Mapping[tuple[str, str], Score]
     """By system and task."""
     trained: Mapping[str, RunNote]
-    """Newest finished training by its data, `augmented` or `plain`."""
+    """The training behind the scores by its data, `augmented` or `plain`; the newest where no evaluation names one."""
     lineage: tuple[RunNote, ...] = ()
     """The runs that the evaluated systems come from, where they are not shown otherwise."""
     remarks: tuple[str, ...] = field(default=())
@@ -196,6 +196,8 @@ class Evidence:
     """Parameters of these models."""
     sampled: tuple[Sampled, ...] = ()
     """Evaluations whose samples are at hand, the newest first."""
+    annotating: Mapping[str, Cost] = field(default_factory=dict)
+    """What the annotation took that a training read, by the training's data; only where evaluations name it."""
 
 
 STEPS = (

@@ -223,7 +223,10 @@ def training(evidence: Evidence) -> Figure:
     if not panels:
         note = Footnote("a", "Not trained yet:", stage_command(evidence, "train"))
         return Figure("training", "Training", "Loss and perplexity", (), "", "cost", (note,))
-    caption = "From the newest finished training on C* and on C; the first held-out figure is of the model before training."
+    caption = (
+        "From the trainings behind the scores, or the newest where none was evaluated; the first held-out figure is of "
+        "the model before training."
+    )
     return Figure("training", "Training", "Loss and perplexity", tuple(panels), caption, "cost")
 
 

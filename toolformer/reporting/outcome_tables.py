@@ -158,12 +158,13 @@ def cost(evidence: Evidence) -> Table:
 def _made_of(evidence: Evidence, system: str, notes: Notes) -> list[Cell]:
     if system == "model":
         return [Cell()] * 4
-    if evidence.annotation:
-        found = evidence.annotation.cost
+    data = "plain" if system == "model_cc" else "augmented"
+    if evidence.annotation or data in evidence.annotating:
+        shown = evidence.annotation.cost if evidence.annotation else Cost(None)
+        found = evidence.annotating.get(data, shown)
         made = [Cell(_shown_seconds(found.seconds)), Cell(shown_count(found.calls))]
     else:
         made = [Cell(DASH, mark=notes.mark("No annotation yet:", stage_command(evidence, "generate")))] * 2
-    data = "plain" if system == "model_cc" else "augmented"
     training = evidence.training.get(data, Cost(None))
     mark = ""
     if data not in evidence.training:

@@ -125,7 +125,7 @@ def runs(evidence: Evidence) -> Table:
 def scores(evidence: Evidence, key: str, number: str, title: str, tasks: Sequence[str]) -> Table:
     """A table of systems by tasks, as Tables 4 and 7."""
     caption = (
-        f"95 % intervals in brackets, our best system in bold. The paper's M is {paper.MODEL}; figures in the "
+        f"95 % intervals in brackets, our best system in bold where all were asked as many examples. The paper's M is {paper.MODEL}; figures in the "
         f"columns “paper” are from {paper.CITATION}."
     )
     return _systems_by_tasks(evidence, key, number, title, tasks, tuple(SYSTEMS), caption, larger=True)
@@ -166,7 +166,7 @@ def perplexity(evidence: Evidence) -> Table:
     """Table 8; perplexity with calls would need a sum over all calls, so Toolformer itself has no row."""
     caption = (
         "Perplexity per token with calls disabled; lower is better; 95 % intervals in brackets, our best system "
-        "in bold. Held-out text stands in for the paper's CCNet. A perplexity depends on the tokenizer and the "
+        "in bold where all were asked as many texts. Held-out text stands in for the paper's CCNet. A perplexity depends on the tokenizer and the "
         "text: compare our rows with each other, not with the paper's."
     )
     systems = tuple(system for system in SYSTEMS if system != "toolformer")
@@ -242,7 +242,9 @@ def _paper_cell(task: str, name: str) -> Cell:
 
 
 def _best(evidence: Evidence, task: str, systems: Iterable[str], lower: bool) -> str:
-    """The best of several values as it is shown, so that equal figures are equally bold."""
-    values = [evidence.scores[system, task].value for system in systems if (system, task) in evidence.scores]
-    values = [value for value in values if math.isfinite(value)]
+    """The best of several values as it is shown, so that equal figures are equally bold; none where n differs."""
+    found = [evidence.scores[system, task] for system in systems if (system, task) in evidence.scores]
+    if len({score.n for score in found}) > 1:
+        return ""
+    values = [score.value for score in found if math.isfinite(score.value)]
     return shown_score((min if lower else max)(values), lower) if len(values) > 1 else ""
