@@ -46,6 +46,7 @@ def test_a_row_for_every_k(content: Content) -> None:
     ]
     assert table.rows[1][2].detail == "(30)" and table.rows[1][3].detail == "(70)"
     assert table.footnotes[0].command == (
+        "toolformer generate && toolformer train data=augmented && "
         "toolformer evaluate -m system=toolformer 'benchmarks=[svamp]' decoding.k=0,1,3,10"
     )
 

@@ -98,6 +98,24 @@ def of_tables(runs: Iterable[Run]) -> dict[tuple[str, str], Figure]:
     return figures(runs, lambda run: run.tags["system"] if is_of_tables(run) else "")
 
 
+def sizes(
+    runs: Sequence[Run], models: Mapping[str, str]
+) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
+    """The scores of every model of known size, each of one training, and the sizes."""
+    found: dict[tuple[str, str, str], float] = {}
+    known: dict[str, float] = {}
+    for model in dict.fromkeys(models[run.run_id] for run in runs):
+        own = [run for run in runs if models[run.run_id] == model]
+        told = [run.metrics["parameters"] for run in own if run.metrics.get("parameters")]
+        size = next(iter(told), None) or paper.PARAMETERS.get(model.rpartition("/")[2])
+        if model and size:
+            known[model] = size
+            of_one = of_trainings(own, trainings(own))
+            for (system, task), one in of_tables(of_one).items():
+                found[model, system, task] = one.value
+    return found, {model: size for model, size in known.items() if model in {one for one, _, _ in found}}
+
+
 def dataset_behind(
     chosen: Mapping[str, str], runs: Sequence[Run], trained: Mapping[str, Run]
 ) -> dict[str, str]:

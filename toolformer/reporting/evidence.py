@@ -198,6 +198,12 @@ class Evidence:
     """Evaluations whose samples are at hand, the newest first."""
     annotating: Mapping[str, Cost] = field(default_factory=dict)
     """What the annotation took that a training read, by the training's data; only where evaluations name it."""
+    overrides: tuple[str, ...] = ()
+    """What commands begin with that are to do as the shown runs did: experiment or name, model, data, limits."""
+    places: tuple[str, ...] = ()
+    """Of these, those that say where data are."""
+    reads: Mapping[str, str] = field(default_factory=dict)
+    """The run to name where `latest` would be another than the one shown: by the training's data, or `dataset`."""
 
 
 STEPS = (

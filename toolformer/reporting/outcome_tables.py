@@ -9,17 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from toolformer.reporting import paper
-from toolformer.reporting.cells import (
-    DASH,
-    SYSTEMS,
-    TASKS,
-    Notes,
-    evaluation_command,
-    in_order,
-    share_cell,
-    shown_count,
-    stage_command,
-)
+from toolformer.reporting.cells import DASH, SYSTEMS, TASKS, Notes, in_order, share_cell, shown_count
+from toolformer.reporting.commands import evaluation_command, stage_command, train_command
 from toolformer.reporting.evidence import Cost, Evidence, Score
 from toolformer.reporting.layout import Cell, Column, Table
 from toolformer.reporting.significance import PAIRS, is_significant
@@ -168,7 +159,7 @@ def _made_of(evidence: Evidence, system: str, notes: Notes) -> list[Cell]:
     training = evidence.training.get(data, Cost(None))
     mark = ""
     if data not in evidence.training:
-        mark = notes.mark("Not trained yet:", stage_command(evidence, "train", f"data={data}"))
+        mark = notes.mark("Not trained yet:", train_command(evidence, data))
     figures = (_shown_seconds(training.seconds), shown_count(training.tokens))
     return [*made, *(Cell(figure, mark=mark) for figure in figures)]
 

@@ -7,13 +7,14 @@ computed by a model here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from toolformer.errors import UserError
-from toolformer.reporting import candidates, chosen, paper
+from toolformer.reporting import candidates, chosen
 from toolformer.reporting.cells import SYSTEMS
 from toolformer.reporting.chosen import DEFAULT_K, measured
+from toolformer.reporting.commands import PLACES, overrides_like
 from toolformer.reporting.evidence import (
     Annotation,
     Cost,
@@ -33,10 +34,12 @@ _POINTS = 400
 _SKIPPED = "rows_skipped/"
 
 
-def read(tracker: Tracker, experiment: str | None = None, seed: int = 0) -> Evidence:
+def read(
+    tracker: Tracker, experiment: str | None = None, seed: int = 0, configured: Collection[str] = ()
+) -> Evidence:
     """Everything in the store that a report shows, restricted to runs tagged `experiment` if given.
 
-    `seed` decides the resamples behind paired intervals.
+    `seed` decides the resamples behind paired intervals; `configured` are the experiments that `experiment=NAME` names.
 
     Raises:
         UserError: no finished run has this tag, or an artifact is gone or cannot be read.
@@ -63,7 +66,7 @@ def read(tracker: Tracker, experiment: str | None = None, seed: int = 0) -> Evid
     scores = {key: _score(one.run, key[1], one.value) for key, one in shown.items()}
     shown_ids = {score.run.run_id for score in scores.values()}
     parents = list(_parents(tracker, [run for run in evaluated if run.run_id in shown_ids]))
-    sizes, parameters = _sizes(every, models)
+    sizes, parameters = chosen.sizes(every, models)
     sampled = _sampled(tracker, every, models, model, behind)
     by_run = {one.run_id: one.files for one in sampled}
     files = {
@@ -77,6 +80,11 @@ def read(tracker: Tracker, experiment: str | None = None, seed: int = 0) -> Evid
         *_other_models(model, {models[run.run_id] for run in every}),
     ]
     own = annotation.run.run_id if annotation else None
+    named = [f"{'experiment' if experiment in configured else 'name'}={experiment}"] if experiment else []
+    patterns = (
+        [one.run for one in shown.values()] + list(trainings.values()) + ([annotated] if annotated else [])
+    )
+    overrides = overrides_like(patterns, model)
     return Evidence(
         experiment,
         annotation,
@@ -94,6 +102,9 @@ def read(tracker: Tracker, experiment: str | None = None, seed: int = 0) -> Evid
         parameters,
         sampled,
         {data: _annotation_cost(tracker, one, annotation) for data, one in datasets.items() if one},
+        (*named, *overrides),
+        tuple(one for one in overrides if one.partition("=")[0] in PLACES),
+        _reads(tracker, trainings, annotated),
     )
 
 
@@ -229,30 +240,22 @@ def _parents(tracker: Tracker, runs: Iterable[Run]) -> Iterator[Run]:
                     waiting.append(parent)
 
 
+def _reads(tracker: Tracker, trainings: Mapping[str, Run], annotated: Run | None) -> dict[str, str]:
+    """The shown runs that `latest` would not find."""
+    found = {data: (run, tracker.latest("train", data=data)) for data, run in trainings.items() if data}
+    if annotated:
+        found["dataset"] = (annotated, tracker.latest("generate"))
+    return {
+        key: run.run_id[:8] for key, (run, latest) in found.items() if latest and latest.run_id != run.run_id
+    }
+
+
 def _other_models(model: str, models: set[str]) -> Iterator[str]:
     if rest := sorted(models - {model, ""}):
         yield (
             f"The tables of scores are of {model}, which has the most figures; {', '.join(rest)} "
             f"{'were' if len(rest) > 1 else 'was'} measured too: Figure 4."
         )
-
-
-def _sizes(
-    runs: Sequence[Run], models: Mapping[str, str]
-) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
-    """The scores of every model of known size, each of one training, and the sizes."""
-    found: dict[tuple[str, str, str], float] = {}
-    sizes: dict[str, float] = {}
-    for model in dict.fromkeys(models[run.run_id] for run in runs):
-        own = [run for run in runs if models[run.run_id] == model]
-        told = [run.metrics["parameters"] for run in own if run.metrics.get("parameters")]
-        size = next(iter(told), None) or paper.PARAMETERS.get(model.rpartition("/")[2])
-        if model and size:
-            sizes[model] = size
-            of_one = chosen.of_trainings(own, chosen.trainings(own))
-            for (system, task), one in chosen.of_tables(of_one).items():
-                found[model, system, task] = one.value
-    return found, {model: size for model, size in sizes.items() if model in {one for one, _, _ in found}}
 
 
 def _sampled(

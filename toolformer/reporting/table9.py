@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-
 from toolformer.reporting import paper
 from toolformer.reporting.cells import DASH, TASKS
+from toolformer.reporting.commands import evaluation_command
 from toolformer.reporting.evidence import Evidence, KScore
 from toolformer.reporting.layout import Cell, Column, Footnote, Table
 
@@ -28,9 +27,8 @@ def table9(evidence: Evidence) -> Table:
         columns += [Column(label, name, detail=detail if label == "All" else "") for label in LABELS]
         if task in paper.BY_K:
             columns += [Column(label, f"{name}, paper", paper=True) for label in LABELS]
-    named = [f"name={evidence.experiment}"] if evidence.experiment else []
-    words = [*named, "system=toolformer", f"benchmarks=[{','.join(shown)}]", "decoding.k=0,1,3,10"]
-    note = Footnote("a", "Not measured yet:", shlex.join(["toolformer", "evaluate", "-m", *words]))
+    command = evaluation_command(evidence, "toolformer", shown, "decoding.k=0,1,3,10", stage="evaluate -m")
+    note = Footnote("a", "Not measured yet:", command)
     rows = []
     for k in sorted({*paper.KS, *(k for k, task in evidence.by_k if task in tasks)}):
         cells = [Cell(str(k))]

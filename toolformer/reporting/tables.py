@@ -14,13 +14,12 @@ from toolformer.reporting.cells import (
     SYSTEMS,
     TASKS,
     Notes,
-    evaluation_command,
     short_commit,
     shown_count,
     shown_interval,
     shown_score,
-    stage_command,
 )
+from toolformer.reporting.commands import evaluation_command, stage_command
 from toolformer.reporting.evidence import Evidence, RunNote
 from toolformer.reporting.figures import figures
 from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
@@ -36,6 +35,7 @@ def content(evidence: Evidence) -> Content:
         scores(evidence, "table4", "Table 4", "Math benchmarks, percent correct", GROUPS["math"]),
         scores(evidence, "table5", "Table 5", "Question answering, percent correct", GROUPS["qa"]),
         multilingual(evidence),
+        *xquad(evidence),
         scores(
             evidence, "table7", "Table 7", "Temporal benchmarks, percent correct", ("templama", "dateset")
         ),
@@ -122,42 +122,55 @@ def runs(evidence: Evidence) -> Table:
     return Table("runs", "", "Runs", columns, tuple(rows), "" if rows else "There is no finished run yet.")
 
 
-def scores(evidence: Evidence, key: str, number: str, title: str, tasks: Sequence[str]) -> Table:
+def scores(
+    evidence: Evidence, key: str, number: str, title: str, tasks: Sequence[str], notes: Notes | None = None
+) -> Table:
     """A table of systems by tasks, as Tables 4 and 7."""
     caption = (
         f"95 % intervals in brackets, our best system in bold where all were asked as many examples. The paper's M is {paper.MODEL}; figures in the "
         f"columns “paper” are from {paper.CITATION}."
     )
-    return _systems_by_tasks(evidence, key, number, title, tasks, tuple(SYSTEMS), caption, larger=True)
+    return _systems_by_tasks(evidence, key, number, title, tasks, tuple(SYSTEMS), caption, notes, larger=True)
 
 
 def multilingual(evidence: Evidence) -> Table:
-    """Table 6; where MLQA was not measured and XQuAD was, XQuAD stands in for it, without the paper's figures."""
-    measured = {task for _, task in evidence.scores}
-    if measured & set(GROUPS["xquad"]) and not measured & set(GROUPS["mlqa"]):
-        title = "XQuAD in the setting of MLQA (English paragraph, foreign question), percent correct"
-        tasks, caption = (
-            GROUPS["xquad"],
-            "Not the paper's data: XQuAD stands in for MLQA, so no figure of the paper is beside.",
-        )
-        return _systems_by_tasks(evidence, "table6", "Table 6", title, tasks, tuple(SYSTEMS), caption)
-    found = scores(evidence, "table6", "Table 6", "MLQA, percent correct", GROUPS["mlqa"])
-    english = [_all_english(evidence, theirs) for theirs in ("GPT-J", paper.LARGER[1])]
+    """Table 6, with its rows in English."""
+    notes = Notes()
+    found = scores(evidence, "table6", "Table 6", "MLQA, percent correct", GROUPS["mlqa"], notes)
+    english = [_all_english(evidence, theirs, notes) for theirs in ("GPT-J", paper.LARGER[1])]
     caption = f"{found.caption} “All En”: the same questions in English."
     return replace(
-        found, rows=(*found.rows, *english), caption=caption, rules=(*found.rules, len(found.rows))
+        found,
+        rows=(*found.rows, *english),
+        caption=caption,
+        footnotes=notes.all,
+        rules=(*found.rules, len(found.rows)),
     )
 
 
-def _all_english(evidence: Evidence, theirs: str) -> tuple[Cell, ...]:
+def xquad(evidence: Evidence) -> tuple[Table, ...]:
+    """XQuAD, which is not the paper's, where it was measured."""
+    if not {task for _, task in evidence.scores} & set(GROUPS["xquad"]):
+        return ()
+    title = "XQuAD in the setting of Table 6 (English paragraph, foreign question), percent correct"
+    caption = "Not the paper's data, so no figure of the paper is beside. 95 % intervals in brackets, our best in bold."
+    return (_systems_by_tasks(evidence, "xquad", "XQuAD", title, GROUPS["xquad"], tuple(SYSTEMS), caption),)
+
+
+def _all_english(evidence: Evidence, theirs: str, notes: Notes) -> tuple[Cell, ...]:
     """Table 6's row of a model that is asked in English; ours is M."""
     ours = theirs == paper.SYSTEMS["model"]
+    absent = [task for task in GROUPS["mlqa_all_en"] if ("model", task) not in evidence.scores]
     cells = [Cell(f"{SYSTEMS['model'] if ours else theirs} (All En)", f"(paper: {theirs})" if ours else "")]
     for task in GROUPS["mlqa_all_en"]:
         score = evidence.scores.get(("model", task)) if ours else None
-        cells.append(
-            Cell(shown_score(score.value, False), shown_interval(score, False, True)) if score else Cell()
-        )
+        if score:
+            cells.append(Cell(shown_score(score.value, False), shown_interval(score, False, True)))
+        elif ours:
+            mark = notes.mark("Not measured yet:", evaluation_command(evidence, "model", absent))
+            cells.append(Cell(DASH, mark=mark))
+        else:
+            cells.append(Cell())
         cells.append(Cell(f"{paper.ALL_ENGLISH[task][theirs]:.1f}"))
     return tuple(cells)
 
@@ -182,11 +195,12 @@ def _systems_by_tasks(
     tasks: Sequence[str],
     systems: Sequence[str],
     caption: str,
+    notes: Notes | None = None,
     *,
     lower: bool = False,
     larger: bool = False,
 ) -> Table:
-    notes = Notes()
+    notes = notes or Notes()
     sizes = {
         task: {score.n for (_, name), score in evidence.scores.items() if name == task} for task in tasks
     }
