@@ -56,6 +56,9 @@ class KScore:
     n_ac: int
     nc: float | None
     n_nc: int
+    low: float | None = None
+    """The 95 % interval of `value`, as the evaluation logged it."""
+    high: float | None = None
 
 
 @dataclass(frozen=True)

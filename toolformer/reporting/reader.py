@@ -199,7 +199,8 @@ def _by_k(runs: Iterable[Run]) -> dict[tuple[int, str], KScore]:
         if None not in counts:
             n, n_ac, n_nc = (round(count or 0) for count in counts)
             ac, nc = (one.run.metrics.get(f"{task}/score_{part}") for part in ("ac", "nc"))
-            found[int(k), task] = KScore(one.value, n, ac, n_ac, nc, n_nc)
+            ends = (one.run.metrics.get(f"{task}/ci_{end}") for end in ("low", "high"))
+            found[int(k), task] = KScore(one.value, n, ac, n_ac, nc, n_nc, *ends)
     return found
 
 
