@@ -149,4 +149,4 @@ def test_the_figure_of_sizes_and_table_9_name_commands_that_compose(tmp_path: Pa
 def test_quoted_values_are_read_back(value: str) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    assert OverridesParser.create().parse_override(f"key={quoted(value)}").value().text == value
+    assert OverridesParser.create().parse_override(f"key={quoted(value)}").value() == value

@@ -194,6 +194,27 @@ def test_answers_of_the_same_question_stand_together(evidence: Evidence) -> None
     assert all(None not in row["answers"] for row in task["rows"])
 
 
+def test_only_the_files_that_are_used_are_fetched_and_only_their_drawn_rows_read(
+    evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched(dict[str, Path]):
+        def get(self, task: str, default: Any = None) -> Any:
+            fetched.append(task)
+            return super().get(task, default)
+
+    fetched: list[str] = []
+    read: list[int] = []
+    monkeypatch.setattr(viewer, "_answer", lambda row: read.append(1))
+    path = evidence.sampled[0].files["svamp"]
+    runs = [
+        viewer.Sampled(str(n), "M", "M", Watched(svamp=path, wikitext_perplexity=path))
+        for n in range(viewer.RUNS + 5)
+    ]
+    (task,) = viewer.questions(runs, limit=10)
+    assert fetched == ["svamp"] * viewer.RUNS and len(task["rows"]) == 10
+    assert len(read) == 10 * viewer.RUNS
+
+
 def test_nothing_in_the_data_ends_its_script(evidence: Evidence) -> None:
     data = viewer.data(evidence)
     assert data is not None

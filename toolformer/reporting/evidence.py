@@ -9,6 +9,9 @@ from pathlib import Path
 from toolformer.calls import ApiCall
 from toolformer.reporting.pairing import Compared
 
+GAIN = "L⁻ − L⁺"
+"""The paper's gain (section 2)."""
+
 
 @dataclass(frozen=True)
 class RunNote:
@@ -144,7 +147,7 @@ class Sampled:
     system: str
     """The system's name, or the baseline's."""
     files: Mapping[str, Path]
-    """By task; columns as in docs/benchmarks.md."""
+    """By task, fetched when asked for; columns as in docs/benchmarks.md. A file may be gone: then `get` gives None."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,11 @@ class Annotation:
     """Artifacts by name; `documents_without_calls.parquet` may be missing."""
     baseline: str = "paper"
     """What the gain is measured against."""
+
+    @property
+    def difference(self) -> str:
+        """The gain as a formula: L⁻ is the smaller of the losses without a call and with one that has no result."""
+        return "L(ε) − L⁺" if self.baseline == "plain" else GAIN
 
 
 @dataclass(frozen=True)
@@ -198,7 +206,7 @@ class Evidence:
     parameters: Mapping[str, float] = field(default_factory=dict)
     """Parameters of these models."""
     sampled: tuple[Sampled, ...] = ()
-    """Evaluations whose samples are at hand, the newest first."""
+    """All evaluations, the newest first."""
     annotating: Mapping[str, Cost] = field(default_factory=dict)
     """What the annotation took that a training read, by the training's data; only where evaluations name it."""
     overrides: tuple[str, ...] = ()

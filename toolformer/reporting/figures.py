@@ -184,7 +184,7 @@ def gains(evidence: Evidence) -> Figure | None:
             Panel(name, Axis("gain, nats"), Axis("candidates", whole=True), (bars,), ((0.0, ""), *marks))
         )
     caption = (
-        "The gain L⁻ − L⁺ of every scored candidate; the dashed line is the tool's threshold τ_f, right of it calls are "
+        f"The gain {annotation.difference} of every scored candidate; the dashed line is the tool's threshold τ_f, right of it calls are "
         "kept. The outermost bars also hold what lies beyond the 1st and 99th percentile."
     )
     return Figure("gains", "Gains", "Distribution of gains, by tool", tuple(panels), caption, "reasons")

@@ -92,7 +92,7 @@ def _difference(
         return [_estimate(one.difference, 1, one.n), *counts, p]
     assert found.perplexity is not None
     shown = _estimate(found.perplexity.difference, 2, found.perplexity.n)
-    return [Cell(shown.text, shown.detail, bold), Cell(), Cell(), Cell()]
+    return [Cell(shown.text, f"{shown.detail} a {found.unit}", bold), Cell(), Cell(), Cell()]
 
 
 def _absent(evidence: Evidence, task: str, systems: tuple[str, str]) -> list[str]:

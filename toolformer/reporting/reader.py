@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from toolformer.errors import UserError
 from toolformer.reporting import candidates, chosen
@@ -70,9 +71,9 @@ def read(
     sampled = _sampled(tracker, every, models, model, behind)
     by_run = {one.run_id: one.files for one in sampled}
     files = {
-        key: by_run[score.run.run_id][key[1]]
+        key: path
         for key, score in scores.items()
-        if key[1] in by_run.get(score.run.run_id, {})
+        if (path := by_run[score.run.run_id].get(key[1])) is not None
     }
     remarks = [
         *chosen.remarks(asked, shown, behind, known, datasets),
@@ -264,23 +265,42 @@ def _sampled(
 ) -> tuple[Sampled, ...]:
     found = []
     for run in runs:
-        with suppress(UserError):  # logged without samples, or they are gone: the figures still stand
-            folder = tracker.artifact_path(run, "samples")
-            files = {task: folder / f"{task}.parquet" for task, _ in measured(run)}
-            files = {task: path for task, path in files.items() if path.is_file()}
-            system = run.tags.get("baseline") or SYSTEMS.get(run.tags.get("system", ""), "")
-            other = models[run.run_id] if models[run.run_id] != model else ""
-            k = run.tags.get("decoding.k", DEFAULT_K) if run.tags.get("system") == "toolformer" else DEFAULT_K
-            training, data = chosen.training_of(run), chosen.data_of(run)
-            apart = not other and training and training != behind.get(data)
-            parts = (
-                system,
-                other,
-                f"k = {k}" if k != DEFAULT_K else "",
-                f"training {training[:8]}" if apart else "",
-            )
-            found.append(Sampled(run.run_id, ", ".join(part for part in parts if part), system, files))
+        system = run.tags.get("baseline") or SYSTEMS.get(run.tags.get("system", ""), "")
+        other = models[run.run_id] if models[run.run_id] != model else ""
+        k = run.tags.get("decoding.k", DEFAULT_K) if run.tags.get("system") == "toolformer" else DEFAULT_K
+        training = chosen.training_of(run)
+        apart = not other and training and training != behind.get(chosen.data_of(run))
+        parts = (
+            system,
+            other,
+            f"k = {k}" if k != DEFAULT_K else "",
+            f"training {training[:8]}" if apart else "",
+        )
+        title = ", ".join(part for part in parts if part)
+        found.append(Sampled(run.run_id, title, system, _Samples(tracker, run)))
     return tuple(found)
+
+
+class _Samples(Mapping[str, Path]):
+    """The files of an evaluation's samples by task; each is fetched when it is asked for."""
+
+    def __init__(self, tracker: Tracker, run: Run) -> None:
+        self._tracker, self._run = tracker, run
+        self._tasks = tuple(task for task, _ in measured(run))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __getitem__(self, task: str) -> Path:
+        if task not in self._tasks:
+            raise KeyError(task)
+        try:
+            return self._tracker.artifact_path(self._run, f"samples/{task}.parquet")
+        except UserError as error:  # logged without samples, or they are gone: the figures still stand
+            raise KeyError(task) from error
 
 
 def _curves(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:

@@ -20,7 +20,7 @@ from toolformer.reporting.cells import (
     shown_score,
 )
 from toolformer.reporting.commands import evaluation_command, stage_command
-from toolformer.reporting.evidence import Evidence, RunNote
+from toolformer.reporting.evidence import GAIN, Evidence, RunNote
 from toolformer.reporting.figures import figures
 from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
@@ -53,8 +53,9 @@ def content(evidence: Evidence) -> Content:
         if evidence.annotation
         else Footnote("a", "No annotation yet:", stage_command(evidence, "generate"))
     )
+    gain = evidence.annotation.difference if evidence.annotation else GAIN
     caption = (
-        "Calls that the filter kept, best first, and a few that it rejected, in their texts. The gain is L⁻ − L⁺ in "
+        f"Calls that the filter kept, best first, and a few that it rejected, in their texts. The gain is {gain} in "
         "nats: how much easier the following tokens become by the call's result. A call stands alone where the run does "
         "not hold its text."
     )
@@ -72,6 +73,7 @@ def content(evidence: Evidence) -> Content:
         evidence.remarks,
         figures(evidence),
         facts(evidence),
+        gain,
     )
 
 
@@ -86,9 +88,10 @@ def facts(evidence: Evidence) -> tuple[tuple[str, str], ...]:
         found.append((shown_count(documents), "texts annotated"))
         for step, label in (("sampled", "candidate calls"), ("kept", "calls kept")):
             found.append((shown_count(sum(one.get(step, 0) for one in steps)), label))
-    if evidence.scores:
-        found.append((shown_count(len({task for _, task in evidence.scores})), "benchmarks"))
-        found.append((shown_count(sum(score.n or 0 for score in evidence.scores.values())), "answers scored"))
+    answered = {key: score for key, score in evidence.scores.items() if not key[1].endswith("perplexity")}
+    if answered:
+        found.append((shown_count(len({task for _, task in answered})), "benchmarks"))
+        found.append((shown_count(sum(score.n or 0 for score in answered.values())), "answers scored"))
     return tuple(found)
 
 

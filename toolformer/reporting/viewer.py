@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,6 @@ BELOW = "gain below the threshold"
 BEATEN = "another sample at the position gains more"
 NO_GAIN = "loss is not a number"
 
-_LOSSES = ("loss_result", "loss_no_result", "loss_none")
 _COLUMNS = (
     "doc_id",
     "tool",
@@ -53,7 +53,7 @@ _COLUMNS = (
     "result",
     "status",
     "start_probability",
-    *_LOSSES,
+    *candidates.LOSSES,
     "gain",
 )
 _ANSWER = (
@@ -132,7 +132,7 @@ def annotated(
             "reason": _reason(row, annotation, best),
             "gain": _figure(row["gain"]),
             "start": _figure(row["start_probability"]),
-            "losses": [_figure(row[name]) for name in _LOSSES],
+            "losses": [_figure(row[name]) for name in candidates.LOSSES],
         }
         for own in shown.values()
         for row in sorted(own, key=lambda row: (row["position"], row["tool"], row["sample"]))
@@ -146,6 +146,7 @@ def annotated(
         "total": len(names),
         "drawn": _said_drawn(len(listed), len(names), f"{limit:,} candidates", characters),
         "run": annotation.run.run_id[:8],
+        "gain": annotation.difference,
     }
 
 
@@ -224,11 +225,10 @@ def _place(row: Mapping[str, Any]) -> tuple[str, str, int]:
 
 def _gain(row: Mapping[str, Any], baseline: str) -> float | None:
     """The gain that the filter saw, as `candidates.gain_of` has it; None for what was not scored."""
-    if row["status"] != "scored" or (baseline != "plain" and row["gain"] is None):
+    losses = [row[name] for name in candidates.LOSSES]
+    if row["status"] != "scored" or any(loss is None or math.isnan(loss) for loss in losses):
         return None
-    if baseline != "plain":
-        return float(row["gain"])
-    return None if None in (row["loss_none"], row["loss_result"]) else row["loss_none"] - row["loss_result"]
+    return row["loss_none"] - row["loss_result"] if baseline == "plain" else row["gain"]
 
 
 def _best(
@@ -262,17 +262,23 @@ def questions(
     tasks = {task for one in sampled for task in one.files if not task.endswith("perplexity")}
     found = []
     for task in [*(task for task in TASKS if task in tasks), *sorted(tasks - set(TASKS))]:
-        runs = [one for one in sampled if task in one.files][:RUNS]
-        names = list(SYSTEMS.values())
-        runs.sort(key=lambda one: names.index(one.system) if one.system in names else len(names))
-        asked_of: dict[str, dict[str, Any]] = {}
-        for number, one in enumerate(runs):
-            for row in read_samples(one.files[task], _ANSWER):
-                question = asked_of.setdefault(asked(row), _question(row, len(runs)))
+        runs, paths = _newest(sampled, task)
+        if not runs:
+            continue
+        # First only what was asked; answers are read of the questions that are drawn.
+        asked_of = [{asked(row): number for number, row in enumerate(read_samples(path))} for path in paths]
+        times = Counter(key for keys in asked_of for key in keys)
+        common = sorted(times, key=lambda key: -times[key])
+        drawn = [
+            common[n] for n in np.unique(np.linspace(0, len(common) - 1, min(len(common), limit)).astype(int))
+        ]
+        answered: dict[str, dict[str, Any]] = {}
+        for number, (path, keys) in enumerate(zip(paths, asked_of, strict=True)):
+            numbers = [keys[key] for key in drawn if key in keys]
+            for row in read_samples(path, _ANSWER, numbers):
+                question = answered.setdefault(asked(row), _question(row, len(runs)))
                 question["answers"][number] = _answer(row)
-        common = sorted(asked_of.values(), key=lambda question: question["answers"].count(None))
-        chosen = np.unique(np.linspace(0, len(common) - 1, min(len(common), limit)).astype(int))
-        rows = _within([common[number] for number in chosen], characters // len(tasks))
+        rows = _within([answered[key] for key in drawn], characters // len(tasks))
         found.append(
             {
                 "task": TASKS.get(task, task),
@@ -283,6 +289,17 @@ def questions(
             }
         )
     return found
+
+
+def _newest(sampled: Sequence[Sampled], task: str) -> tuple[list[Sampled], list[Path]]:
+    """The newest runs that have samples of a task, and these, in the order of the systems; no other file is fetched."""
+    found: list[tuple[Sampled, Path]] = []
+    for one in sampled:
+        if len(found) < RUNS and (path := one.files.get(task)):
+            found.append((one, path))
+    names = list(SYSTEMS.values())
+    found.sort(key=lambda one: names.index(one[0].system) if one[0].system in names else len(names))
+    return [one for one, _ in found], [path for _, path in found]
 
 
 def _within(rows: list[dict[str, Any]], characters: int) -> list[dict[str, Any]]:

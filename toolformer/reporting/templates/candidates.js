@@ -111,7 +111,7 @@ class Candidates {
       [this.data.tools[item.tool], make("bdi", { class: "mono", text: item.call })],
       item.result === null ? null : ["result", item.result],
       ["decision", verdict],
-      item.gain === null ? null : ["gain L⁻ − L⁺", `${signed(item.gain)} nats${threshold === null ? "" : `, threshold ${shown(threshold)}`}`],
+      item.gain === null ? null : [`gain ${this.data.gain}`, `${signed(item.gain)} nats${threshold === null ? "" : `, threshold ${shown(threshold)}`}`],
       result === null ? null : ["losses", `with result ${shown(result)}, call alone ${shown(noResult)}, no call ${shown(none)}`],
       ["place", `character ${item.position.toLocaleString("en")}, start probability ${shown(item.start)}, sample ${item.sample + 1}`],
     ]);
