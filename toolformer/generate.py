@@ -30,6 +30,7 @@ from toolformer.annotation.shards import (
     write_whole,
 )
 from toolformer.config import Config, fingerprint
+from toolformer.documents.drawing import Draw
 from toolformer.errors import UserError
 from toolformer.tools.runtime import figures, log_faults
 
@@ -44,8 +45,10 @@ FILES = (
     "dataset_plain.parquet",
     "documents_without_calls.parquet",
 )
-TEXTS_TO_READ = 2000
-"""Texts that had candidates and kept none are held for the reader of candidates, the first ones of the corpus only."""
+TEXTS_TO_READ = 5000
+"""Texts that had candidates and kept none are held for the reader of candidates: an even sample, drawn by their ids."""
+CHARACTERS_TO_READ = 100_000_000
+"""Of these texts together."""
 ATTEMPTS = 3
 """How often shards that broke between being written and being read are done again."""
 ROW_GROUP = 10_000
@@ -226,7 +229,7 @@ def _write(job: _Job) -> dict[str, dict[str, Any]]:
             _Rows(temporary[2], DATASET) as plain,
             _Rows(temporary[3], DATASET) as without,
         ):
-            room = TEXTS_TO_READ
+            to_read: Draw[dict[str, Any]] = Draw(TEXTS_TO_READ, CHARACTERS_TO_READ)
             for name, batch in engine.wanted(job.config, job.plan.keys()):
                 table = job.store.read(name)
                 candidates.add(table.replace_schema_metadata(None))
@@ -240,9 +243,10 @@ def _write(job: _Job) -> dict[str, dict[str, Any]]:
                     pa.Table.from_pylist([merge(document, ()) for document in with_calls], schema=DATASET)
                 )
                 tried = set(table["doc_id"].to_pylist()) - kept.keys()
-                rest = [merge(document, ()) for document in batch if document.doc_id in tried][:room]
-                room -= len(rest)
-                without.add(pa.Table.from_pylist(rest, schema=DATASET))
+                for document in batch:
+                    if document.doc_id in tried:
+                        to_read.add(document.doc_id, len(document.text), merge(document, ()))
+            without.add(pa.Table.from_pylist(to_read.held(), schema=DATASET))
         for name, path in zip(FILES, temporary, strict=True):
             into_place(path, folder / name)
         write_whole(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())

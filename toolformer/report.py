@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from toolformer import build
-from toolformer.config import Config
+from toolformer.config import Config, experiments
 from toolformer.reporting import Report, terminal
 from toolformer.reporting import build as build_report
 
@@ -20,7 +20,7 @@ def report(config: Config) -> Report:
     # `default` is the name of runs that belong to no experiment: they are reported with all others.
     experiment = None if config.name == "default" else config.name
     out = Path(config.paths.root) / "report" / config.name
-    made = build_report(tracker, experiment=experiment, out=out, seed=config.seed)
+    made = build_report(tracker, experiment, out, config.seed, experiments())
     terminal(made)
     log.info("report: %s", made.html)
     if made.samples:

@@ -161,7 +161,7 @@ def test_a_figure_is_drawn_twice_alike_without_a_browser(evidence: Evidence) -> 
 def test_without_data_a_figure_names_its_command(empty: Tracker) -> None:
     bare = reader.read(empty)
     assert figure(bare, "figure4").footnotes[0].command == "toolformer run experiment=figure4"
-    assert figure(bare, "training").footnotes[0].command == "toolformer train"
+    assert figure(bare, "training").footnotes[0].command == "toolformer train data=augmented"
     assert viewer.data(bare) is None
 
 
@@ -192,6 +192,27 @@ def test_answers_of_the_same_question_stand_together(evidence: Evidence) -> None
     titles = [one["title"] for one in task["runs"]]
     assert titles[0] == "M" and "Toolformer, k = 1" in titles and "Toolformer, EleutherAI/gpt-j-6B" in titles
     assert all(None not in row["answers"] for row in task["rows"])
+
+
+def test_only_the_files_that_are_used_are_fetched_and_only_their_drawn_rows_read(
+    evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched(dict[str, Path]):
+        def get(self, task: str, default: Any = None) -> Any:
+            fetched.append(task)
+            return super().get(task, default)
+
+    fetched: list[str] = []
+    read: list[int] = []
+    monkeypatch.setattr(viewer, "_answer", lambda row: read.append(1))
+    path = evidence.sampled[0].files["svamp"]
+    runs = [
+        viewer.Sampled(str(n), "M", "M", Watched(svamp=path, wikitext_perplexity=path))
+        for n in range(viewer.RUNS + 5)
+    ]
+    (task,) = viewer.questions(runs, limit=10)
+    assert fetched == ["svamp"] * viewer.RUNS and len(task["rows"]) == 10
+    assert len(read) == 10 * viewer.RUNS
 
 
 def test_nothing_in_the_data_ends_its_script(evidence: Evidence) -> None:

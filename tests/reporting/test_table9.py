@@ -33,21 +33,33 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> Content:
 
 def test_a_row_for_every_k(content: Content) -> None:
     (table,) = [one for one in content.tables if one.key == "table9"]
-    # Dateset was measured at one k only: no comparison.
+    # The paper's benchmarks come first. Dateset was measured at one k only: no comparison.
+    groups = ("T-REx", "T-REx, paper", "WebQS", "WebQS, paper", "SVAMP")
     assert [(column.group, column.label) for column in table.columns] == [
-        ("", "k"), *(("SVAMP", label) for label in ("All", "AC", "NC", "%")),
+        ("", "k"), *((group, label) for group in groups for label in ("All", "AC", "NC", "%")),
     ]  # fmt: skip
-    assert table.columns[1].detail == "n = 100"
-    assert [[cell.text for cell in row] for row in table.rows] == [
+    assert table.columns[17].detail == "n = 100"
+    assert table.rows[0][1].mark and table.rows[0][5].text == "34.9"
+    assert [[row[0].text, *(cell.text for cell in row[17:])] for row in table.rows] == [
         ["0", "4.0", "–", "4.0", "0.0"],
         ["1", "7.0", "12.0", "4.0", "30.0"],
         ["3", "–", "–", "–", "–"],
         ["10", "9.5", "12.0", "–", "100.0"],
     ]
-    assert table.rows[1][2].detail == "(30)" and table.rows[1][3].detail == "(70)"
     assert table.footnotes[0].command == (
-        "toolformer evaluate -m system=toolformer 'benchmarks=[svamp]' decoding.k=0,1,3,10"
+        "toolformer generate && toolformer train data=augmented && "
+        "toolformer evaluate -m system=toolformer 'benchmarks=[lama_trex,webqs,svamp]' decoding.k=0,1,3,10"
     )
+
+
+def test_table_9_has_intervals_and_its_best_in_bold(content: Content) -> None:
+    (table,) = [one for one in content.tables if one.key == "table9"]
+    _, k1, _, k10 = table.rows
+    assert k1[17].detail == "[5.0, 9.0]"  # the evaluation's own
+    assert k1[18].detail == "[5.3, 29.7] (30)"  # Wilson: 4 of 30
+    assert k1[19].detail == "[1.5, 11.9] (70)" and k1[20].detail == "[21.9, 39.6]"
+    assert [cell.bold for cell in k10[17:]] == [True, False, False, False]
+    assert not any(cell.bold for row in table.rows[:3] for cell in row)
 
 
 def test_another_model_has_a_row_of_its_own(content: Content) -> None:

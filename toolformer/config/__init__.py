@@ -12,7 +12,7 @@ from typing import Any
 
 from toolformer import __version__
 from toolformer.config.checks import validate
-from toolformer.config.overrides import CONF, compose, one_line
+from toolformer.config.overrides import CONF, compose, experiments, one_line
 from toolformer.config.schema import (
     PAPER_SYSTEMS,
     STAGES,
@@ -36,6 +36,7 @@ __all__ = [
     "ToolConfig",
     "TrackingConfig",
     "compose",
+    "experiments",
     "fingerprint",
     "one_line",
     "register",

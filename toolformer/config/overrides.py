@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hydra import compose as hydra_compose
@@ -68,12 +68,17 @@ def _keys(config: DictConfig, above: str = "") -> list[str]:
     return found
 
 
+def experiments(own: Iterable[Path] = ()) -> list[str]:
+    """The experiments in conf/, and in folders of one's own."""
+    return sorted(path.stem for folder in (CONF, *own) for path in (folder / "experiment").glob("*.yaml"))
+
+
 def _check_experiment(name: str, searchpath: str) -> None:
     """Hydra takes an experiment that is not there for none, since base.yaml has none."""
     own = [
         Path(one.strip(" '\"").removeprefix("file://")) for one in searchpath.strip("[] ").split(",") if one
     ]
-    known = sorted(path.stem for folder in (CONF, *own) for path in (folder / "experiment").glob("*.yaml"))
+    known = experiments(own)
     for one in name.split(","):
         if one not in ("", "null"):
             one_of("experiment", one.strip(), known)

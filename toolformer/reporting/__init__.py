@@ -6,6 +6,7 @@ Reads only what runs have logged; no model, no configuration. `build` writes the
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,17 +28,21 @@ class Report:
 
 
 def build(
-    tracker: Tracker, experiment: str | None = None, out: Path = Path("report"), seed: int = 0
+    tracker: Tracker,
+    experiment: str | None = None,
+    out: Path = Path("report"),
+    seed: int = 0,
+    configured: Collection[str] = (),
 ) -> Report:
     """Write `report.md`, `report.tex`, `report.html`, `samples.html` and `figures/` into the folder `out`.
 
     The same runs give the same bytes. With `experiment` only runs with this tag count; `seed` decides the resamples
-    behind paired intervals.
+    behind paired intervals. `configured` are the experiments that commands may name by `experiment=NAME`.
 
     Raises:
         UserError: no run has this tag, an artifact is gone, or the folder cannot be written.
     """
-    evidence = reader.read(tracker, experiment, seed)
+    evidence = reader.read(tracker, experiment, seed, configured)
     content = tables.content(evidence)
     data = viewer.data(evidence)
     out = Path(out)

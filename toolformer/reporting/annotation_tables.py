@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from toolformer.calls import insert, linearise
 from toolformer.reporting import paper
-from toolformer.reporting.cells import (
-    DASH,
-    Notes,
-    in_order,
-    shown_calls,
-    shown_count,
-    shown_reasons,
-    stage_command,
-)
+from toolformer.reporting.cells import DASH, Notes, in_order, shown_calls, shown_count, shown_reasons
+from toolformer.reporting.commands import stage_command
 from toolformer.reporting.evidence import STEPS, Evidence, Example
 from toolformer.reporting.layout import Cell, Column, Passage, Table
 

@@ -25,6 +25,7 @@ from toolformer.reporting.evidence import STEPS, Counts, Example, Gains, ToolFun
 WITHOUT_CALLS = "documents_without_calls.parquet"
 TEXTS = ("dataset_plain.parquet", WITHOUT_CALLS)
 """The files that hold texts as they were, without calls."""
+LOSSES = ("loss_result", "loss_no_result", "loss_none")
 KEPT_PER_TOOL = 2
 WORST = 2
 BINS = 40
@@ -43,6 +44,8 @@ def scored(path: Path, baseline: str) -> Any:
     names = ["doc_id", "tool", "position", "sample", "call", "result", "start_probability"]
     gain = gain_of(baseline)
     valid = (ds.field("status") == "scored") & gain.is_valid() & ~gain.is_nan()
+    for name in LOSSES:  # as the filter has it, which drops what lacks any, whatever the baseline
+        valid &= ds.field(name).is_valid() & ~ds.field(name).is_nan()
     columns = {name: ds.field(name) for name in names} | {"gain": gain}
     table = ds.dataset(path, format="parquet").to_table(columns=columns, filter=valid)
     order = [

@@ -1,14 +1,13 @@
-"""What goes into a cell: figures with their intervals, footnotes, and the commands that fill what is missing."""
+"""What goes into a cell: figures with their intervals, and footnotes."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from benchmarks import MLQA_LANGUAGES
 from benchmarks.metrics import wilson
 from toolformer.reporting import paper
-from toolformer.reporting.evidence import Evidence, Score
+from toolformer.reporting.evidence import Score
 from toolformer.reporting.layout import Cell, Footnote
 
 DASH = "–"
@@ -54,24 +53,6 @@ class Notes:
 
 def _letters(number: int) -> str:
     return chr(ord("a") + number % 26) * (number // 26 + 1)
-
-
-def stage_command(evidence: Evidence, stage: str, *overrides: str) -> str:
-    named = [f"name={evidence.experiment}"] if evidence.experiment else []
-    return shlex.join(["toolformer", stage, *named, *overrides])
-
-
-def evaluation_command(evidence: Evidence, system: str, tasks: Sequence[str]) -> str:
-    """The command, or commands, that measure a system: what it is made of comes first where it is missing."""
-    steps = []
-    if system != "model":
-        data = "plain" if system == "model_cc" else "augmented"
-        if not evidence.annotation:
-            steps.append(stage_command(evidence, "generate"))
-        if data not in evidence.trained:
-            steps.append(stage_command(evidence, "train", f"data={data}"))
-    steps.append(stage_command(evidence, "evaluate", f"system={system}", f"benchmarks=[{','.join(tasks)}]"))
-    return " && ".join(steps)
 
 
 def shown_score(value: float, perplexity: bool) -> str:

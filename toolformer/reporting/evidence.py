@@ -9,6 +9,9 @@ from pathlib import Path
 from toolformer.calls import ApiCall
 from toolformer.reporting.pairing import Compared
 
+GAIN = "L⁻ − L⁺"
+"""The paper's gain (section 2)."""
+
 
 @dataclass(frozen=True)
 class RunNote:
@@ -56,6 +59,9 @@ class KScore:
     n_ac: int
     nc: float | None
     n_nc: int
+    low: float | None = None
+    """The 95 % interval of `value`, as the evaluation logged it."""
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ class Sampled:
     system: str
     """The system's name, or the baseline's."""
     files: Mapping[str, Path]
-    """By task; columns as in docs/benchmarks.md."""
+    """By task, fetched when asked for; columns as in docs/benchmarks.md. A file may be gone: then `get` gives None."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +171,11 @@ class Annotation:
     baseline: str = "paper"
     """What the gain is measured against."""
 
+    @property
+    def difference(self) -> str:
+        """The gain as a formula: L⁻ is the smaller of the losses without a call and with one that has no result."""
+        return "L(ε) − L⁺" if self.baseline == "plain" else GAIN
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -175,7 +186,7 @@ class Evidence:
     scores: Mapping[tuple[str, str], Score]
     """By system and task."""
     trained: Mapping[str, RunNote]
-    """Newest finished training by its data, `augmented` or `plain`."""
+    """The training behind the scores by its data, `augmented` or `plain`; the newest where no evaluation names one."""
     lineage: tuple[RunNote, ...] = ()
     """The runs that the evaluated systems come from, where they are not shown otherwise."""
     remarks: tuple[str, ...] = field(default=())
@@ -195,7 +206,15 @@ class Evidence:
     parameters: Mapping[str, float] = field(default_factory=dict)
     """Parameters of these models."""
     sampled: tuple[Sampled, ...] = ()
-    """Evaluations whose samples are at hand, the newest first."""
+    """All evaluations, the newest first."""
+    annotating: Mapping[str, Cost] = field(default_factory=dict)
+    """What the annotation took that a training read, by the training's data; only where evaluations name it."""
+    overrides: tuple[str, ...] = ()
+    """What commands begin with that are to do as the shown runs did: experiment or name, model, data, limits."""
+    places: tuple[str, ...] = ()
+    """Of these, those that say where data are."""
+    reads: Mapping[str, str] = field(default_factory=dict)
+    """The run to name where `latest` would be another than the one shown: by the training's data, or `dataset`."""
 
 
 STEPS = (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 from benchmarks import GROUPS
 from toolformer.reporting import paper
-from toolformer.reporting.cells import SYSTEMS, TASKS, in_order, stage_command
+from toolformer.reporting.cells import SYSTEMS, TASKS, in_order
+from toolformer.reporting.commands import train_command
 from toolformer.reporting.evidence import Curve, Evidence, KScore
 from toolformer.reporting.layout import Axis, Figure, Footnote, Panel, Series
 
@@ -66,9 +68,8 @@ def scaling(evidence: Evidence) -> Figure:
     title = "Scores by model size, with and without calls"
     panels = tuple(panel for group in SCALING_GROUPS if (panel := _scaling_panel(evidence, group)))
     if not panels:
-        note = Footnote(
-            "a", "No two models of different size were measured yet:", "toolformer run experiment=figure4"
-        )
+        command = shlex.join(["toolformer", "run", "experiment=figure4", *evidence.places])
+        note = Footnote("a", "No two models of different size were measured yet:", command)
         return Figure("figure4", "Figure 4", title, (), "", "table8", (note,))
     tools = ", ".join(paper.TOOLS[tool] for tool in paper.FIGURE4_TOOLS)
     caption = (
@@ -183,7 +184,7 @@ def gains(evidence: Evidence) -> Figure | None:
             Panel(name, Axis("gain, nats"), Axis("candidates", whole=True), (bars,), ((0.0, ""), *marks))
         )
     caption = (
-        "The gain L⁻ − L⁺ of every scored candidate; the dashed line is the tool's threshold τ_f, right of it calls are "
+        f"The gain {annotation.difference} of every scored candidate; the dashed line is the tool's threshold τ_f, right of it calls are "
         "kept. The outermost bars also hold what lies beyond the 1st and 99th percentile."
     )
     return Figure("gains", "Gains", "Distribution of gains, by tool", tuple(panels), caption, "reasons")
@@ -221,9 +222,12 @@ def training(evidence: Evidence) -> Figure:
         if series:
             panels.append(Panel(title, Axis("step"), Axis(label), tuple(series)))
     if not panels:
-        note = Footnote("a", "Not trained yet:", stage_command(evidence, "train"))
+        note = Footnote("a", "Not trained yet:", train_command(evidence, "augmented"))
         return Figure("training", "Training", "Loss and perplexity", (), "", "cost", (note,))
-    caption = "From the newest finished training on C* and on C; the first held-out figure is of the model before training."
+    caption = (
+        "From the trainings behind the scores, or the newest where none was evaluated; the first held-out figure is of "
+        "the model before training."
+    )
     return Figure("training", "Training", "Loss and perplexity", tuple(panels), caption, "cost")
 
 

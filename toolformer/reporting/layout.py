@@ -146,3 +146,5 @@ class Content:
     figures: tuple[Figure, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     """(figure, what it counts), for the head of the page."""
+    gain: str = ""
+    """The gain as a formula."""

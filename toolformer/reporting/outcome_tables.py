@@ -9,17 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from toolformer.reporting import paper
-from toolformer.reporting.cells import (
-    DASH,
-    SYSTEMS,
-    TASKS,
-    Notes,
-    evaluation_command,
-    in_order,
-    share_cell,
-    shown_count,
-    stage_command,
-)
+from toolformer.reporting.cells import DASH, SYSTEMS, TASKS, Notes, in_order, share_cell, shown_count
+from toolformer.reporting.commands import evaluation_command, stage_command, train_command
 from toolformer.reporting.evidence import Cost, Evidence, Score
 from toolformer.reporting.layout import Cell, Column, Table
 from toolformer.reporting.significance import PAIRS, is_significant
@@ -101,7 +92,7 @@ def _difference(
         return [_estimate(one.difference, 1, one.n), *counts, p]
     assert found.perplexity is not None
     shown = _estimate(found.perplexity.difference, 2, found.perplexity.n)
-    return [Cell(shown.text, shown.detail, bold), Cell(), Cell(), Cell()]
+    return [Cell(shown.text, f"{shown.detail} a {found.unit}", bold), Cell(), Cell(), Cell()]
 
 
 def _absent(evidence: Evidence, task: str, systems: tuple[str, str]) -> list[str]:
@@ -158,16 +149,17 @@ def cost(evidence: Evidence) -> Table:
 def _made_of(evidence: Evidence, system: str, notes: Notes) -> list[Cell]:
     if system == "model":
         return [Cell()] * 4
-    if evidence.annotation:
-        found = evidence.annotation.cost
+    data = "plain" if system == "model_cc" else "augmented"
+    if evidence.annotation or data in evidence.annotating:
+        shown = evidence.annotation.cost if evidence.annotation else Cost(None)
+        found = evidence.annotating.get(data, shown)
         made = [Cell(_shown_seconds(found.seconds)), Cell(shown_count(found.calls))]
     else:
         made = [Cell(DASH, mark=notes.mark("No annotation yet:", stage_command(evidence, "generate")))] * 2
-    data = "plain" if system == "model_cc" else "augmented"
     training = evidence.training.get(data, Cost(None))
     mark = ""
     if data not in evidence.training:
-        mark = notes.mark("Not trained yet:", stage_command(evidence, "train", f"data={data}"))
+        mark = notes.mark("Not trained yet:", train_command(evidence, data))
     figures = (_shown_seconds(training.seconds), shown_count(training.tokens))
     return [*made, *(Cell(figure, mark=mark) for figure in figures)]
 

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from toolformer.reporting import plots
-from toolformer.reporting.layout import Column, Content
+from toolformer.reporting.layout import Column, Content, Figure
 from toolformer.reporting.render import FOLDER, clean, title
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -40,6 +40,7 @@ def html(content: Content, samples: str = "") -> str:
         samples=samples,
         folder=FOLDER,
         clean=clean,
+        values=_values,
     )
 
 
@@ -110,6 +111,29 @@ def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
     return [
         (group, len(list(members))) for group, members in groupby(columns, key=lambda column: column.group)
     ]
+
+
+def _values(figure: Figure) -> list[tuple[str, ...]]:
+    """A figure's points as text: panel, series, x, y, and the ends of the interval; a cloud by its extent."""
+    rows: list[tuple[str, ...]] = []
+    for panel in figure.panels:
+        for one in panel.series:
+            names = [dict(axis.ticks) for axis in (panel.x, panel.y)]
+            if one.kind == "cloud":
+                ends = [f"{min(part):.4g} to {max(part):.4g}" for part in (one.x, one.y)]
+                rows.append((panel.title, f"{one.name} ({len(one.x):,} points)", *ends, "", ""))
+                continue
+            for number, (x, y) in enumerate(zip(one.x, one.y, strict=True)):
+                # A point may stand beside its tick, so that intervals do not cover each other.
+                at = [_nearest(value, ticks) for value, ticks in zip((x, y), names, strict=True)]
+                ends = [f"{part[number]:.4g}" if part else "" for part in (one.low, one.high)]
+                rows.append((panel.title, one.name, *at, *ends))
+    return rows
+
+
+def _nearest(value: float, ticks: dict[float, str]) -> str:
+    near = min(ticks, key=lambda tick: abs(tick - value), default=None)
+    return f"{value:.4g}" if near is None or abs(near - value) >= 0.5 else ticks[near]
 
 
 def _bars(content: Content) -> dict[tuple[int, int], float]:

@@ -32,8 +32,12 @@ DATE = "current_date"
 """What the calendar answers with, where an example has a day of its own; a part of the question."""
 
 
-def read_samples(path: Path, more: Sequence[str] = ()) -> list[dict[str, Any]]:
+def read_samples(
+    path: Path, more: Sequence[str] = (), numbers: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
     """The rows of a file of samples: what a comparison needs, and `more`; None where a file has no such column.
+
+    `numbers` are those of the rows that are wanted; None is all.
 
     Raises:
         UserError: it is no file of samples.
@@ -44,7 +48,8 @@ def read_samples(path: Path, more: Sequence[str] = ()) -> list[dict[str, Any]]:
         if missing := [name for name in needed if name not in names]:
             raise KeyError(missing[0])
         wanted = dict.fromkeys([*needed, DATE, *more])
-        rows = pq.read_table(path, columns=[name for name in wanted if name in names]).to_pylist()
+        table = pq.read_table(path, columns=[name for name in wanted if name in names])
+        rows = (table if numbers is None else table.take(list(numbers))).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"{path} holds no samples ({type(error).__name__}): run `toolformer evaluate` again"

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolformer.reporting.layout import Axis, Figure, Panel, Series
+from toolformer.reporting.render import clean
 
 PALETTE = ("#6b7080", "#2456c8", "#c2571a", "#1b8a6b", "#8a4fc4", "#a8841a")
 """Colours on white, told apart also by those who do not see red or green; the page's dark ones stand in its style."""
@@ -70,7 +71,11 @@ def plotly_json(figure: Figure) -> list[dict[str, Any]]:
 def _plain(text: str) -> str:
     """Plotly reads some tags in its texts; none of ours is one."""
     return (
-        text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("τ_f", "τ<sub>f</sub>")
+        clean(text)
+        .replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+        .replace("τ_f", "τ<sub>f</sub>")
     )
 
 
@@ -182,7 +187,7 @@ def _draw(axes: Any, panel: Panel) -> None:
                 axes.vlines(one.x, one.low, one.high, **ends)
         marked = one.kind != "line" or len(one.x) <= 30
         axes.plot(
-            one.x, one.y, label=one.name, color=colour, alpha=0.55 if one.kind == "cloud" else 1.0,
+            one.x, one.y, label=_label(one.name), color=colour, alpha=0.55 if one.kind == "cloud" else 1.0,
             linestyle="none" if one.kind != "line" else "dashed" if one.paper else "solid",
             linewidth=1.6, marker="o" if marked else None, markersize=2 if one.kind == "cloud" else 4.5,
             markerfacecolor="white" if one.paper else colour, rasterized=one.kind == "cloud",
@@ -190,9 +195,9 @@ def _draw(axes: Any, panel: Panel) -> None:
     for x, label in panel.marks:
         axes.axvline(x, color="#3c4049", linewidth=0.9, linestyle="dashed" if label else "solid")
         if label:
-            axes.annotate(label, (x, 1), xycoords=("data", "axes fraction"), xytext=(3, -2), fontsize=7.5,
+            axes.annotate(clean(label), (x, 1), xycoords=("data", "axes fraction"), xytext=(3, -2), fontsize=7.5,
                           textcoords="offset points", va="top")  # fmt: skip
-    axes.set_title(panel.title, loc="left")
+    axes.set_title(clean(panel.title), loc="left")
     _draw_axis(axes.xaxis, axes.set_xscale, panel.x)
     _draw_axis(axes.yaxis, axes.set_yscale, panel.y)
     for axis, limit in ((panel.x, axes.set_xlim), (panel.y, axes.set_ylim)):
@@ -210,10 +215,16 @@ def _draw(axes: Any, panel: Panel) -> None:
         axes.legend(fontsize=7.5, handlelength=1.6, markerscale=2 if panel.series[0].kind == "cloud" else 1)
 
 
+def _label(name: str) -> str:
+    """A name for the legend, from which Matplotlib leaves out those that begin with an underscore."""
+    name = clean(name)
+    return f" {name}" if name.startswith("_") else name
+
+
 def _draw_axis(axis: Any, scale: Any, wanted: Axis) -> None:
-    axis.set_label_text(wanted.label)
+    axis.set_label_text(clean(wanted.label))
     if wanted.logarithmic:
         scale("log")
     if wanted.ticks:
-        axis.set_ticks([at for at, _ in wanted.ticks], [label for _, label in wanted.ticks])
+        axis.set_ticks([at for at, _ in wanted.ticks], [clean(label) for _, label in wanted.ticks])
         axis.set_ticks([], minor=True)

@@ -1,18 +1,21 @@
 """What a report needs, read from the runs into plain data; the only part of it that knows the tracker.
 
-For each system and task the newest finished evaluation counts, and the newest finished annotation; nothing is
+`chosen` decides which runs count; curves, cost and annotation are those of the runs behind the scores. Nothing is
 computed by a model here.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from toolformer.errors import UserError
-from toolformer.reporting import candidates, paper
+from toolformer.reporting import candidates, chosen
 from toolformer.reporting.cells import SYSTEMS
+from toolformer.reporting.chosen import DEFAULT_K, measured
+from toolformer.reporting.commands import PLACES, overrides_like
 from toolformer.reporting.evidence import (
     Annotation,
     Cost,
@@ -26,17 +29,18 @@ from toolformer.reporting.evidence import (
 from toolformer.reporting.significance import compare_systems
 from toolformer.tracking import Run, Tracker
 
-DEFAULT_K = "10"
 CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
 _POINTS = 400
 """Points of a curve."""
 _SKIPPED = "rows_skipped/"
 
 
-def read(tracker: Tracker, experiment: str | None = None, seed: int = 0) -> Evidence:
+def read(
+    tracker: Tracker, experiment: str | None = None, seed: int = 0, configured: Collection[str] = ()
+) -> Evidence:
     """Everything in the store that a report shows, restricted to runs tagged `experiment` if given.
 
-    `seed` decides the resamples behind paired intervals.
+    `seed` decides the resamples behind paired intervals; `configured` are the experiments that `experiment=NAME` names.
 
     Raises:
         UserError: no finished run has this tag, or an artifact is gone or cannot be read.
@@ -49,41 +53,59 @@ def read(tracker: Tracker, experiment: str | None = None, seed: int = 0) -> Evid
         raise UserError(
             f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or name another"
         )
-    models = _models(tracker, every, trained)
+    known = {run.run_id: run for run in trained}
+    models = _models(tracker, every, known)
     model = _main_model(every, models)
-    evaluated = [run for run in every if run.tags.get("baseline") or models[run.run_id] == model]
-    scores = _scores(evaluated)
-    annotation = _annotation(tracker, generated[0]) if generated else None
-    shown = {score.run.run_id for score in scores.values()}
-    parents = list(_parents(tracker, [run for run in evaluated if run.run_id in shown]))
-    newest: dict[str, Run] = {}
-    for run in sorted(trained, key=lambda run: bool(model) and run.params.get("model", "") != model):
-        newest.setdefault(run.tags.get("data", ""), run)
-    own = annotation.run.run_id if annotation else None
-    sizes, parameters = _sizes(every, models)
-    sampled = _sampled(tracker, every, models, model)
+    asked = [run for run in every if run.tags.get("baseline") or models[run.run_id] == model]
+    behind = chosen.trainings(asked)
+    evaluated = chosen.of_trainings(asked, behind)
+    shown = chosen.of_tables(evaluated)
+    trainings = _trainings(behind, known, trained, model)
+    datasets = chosen.dataset_behind(behind, asked, known)
+    annotated, said = _annotated(tracker, datasets, generated)
+    annotation = _annotation(tracker, annotated) if annotated else None
+    scores = {key: _score(one.run, key[1], one.value) for key, one in shown.items()}
+    shown_ids = {score.run.run_id for score in scores.values()}
+    parents = list(_parents(tracker, [run for run in evaluated if run.run_id in shown_ids]))
+    sizes, parameters = chosen.sizes(every, models)
+    sampled = _sampled(tracker, every, models, model, behind)
     by_run = {one.run_id: one.files for one in sampled}
     files = {
-        key: by_run[score.run.run_id][key[1]]
+        key: path
         for key, score in scores.items()
-        if key[1] in by_run.get(score.run.run_id, {})
+        if (path := by_run[score.run.run_id].get(key[1])) is not None
     }
+    remarks = [
+        *chosen.remarks(asked, shown, behind, known, datasets),
+        *said,
+        *_other_models(model, {models[run.run_id] for run in every}),
+    ]
+    own = annotation.run.run_id if annotation else None
+    named = [f"{'experiment' if experiment in configured else 'name'}={experiment}"] if experiment else []
+    patterns = (
+        [one.run for one in shown.values()] + list(trainings.values()) + ([annotated] if annotated else [])
+    )
+    overrides = overrides_like(patterns, model)
     return Evidence(
         experiment,
         annotation,
         scores,
-        {data: _note(run) for data, run in newest.items()},
+        {data: _note(run) for data, run in trainings.items()},
         tuple(_note(run) for run in parents if run.run_id != own),
-        tuple(_remarks(parents, own, model, {models[run.run_id] for run in every})),
+        tuple(remarks),
         _by_k(evaluated),
         _baselines(evaluated),
         model,
         compare_systems(files, seed),
-        tuple(curve for data, run in newest.items() for curve in _curves(tracker, run, data)),
-        {data: _training_cost(run) for data, run in newest.items()},
+        tuple(curve for data, run in trainings.items() for curve in _curves(tracker, run, data)),
+        {data: _training_cost(run) for data, run in trainings.items()},
         sizes,
         parameters,
         sampled,
+        {data: _annotation_cost(tracker, one, annotation) for data, one in datasets.items() if one},
+        (*named, *overrides),
+        tuple(one for one in overrides if one.partition("=")[0] in PLACES),
+        _reads(tracker, trainings, annotated),
     )
 
 
@@ -93,12 +115,11 @@ def _note(run: Run) -> RunNote:
     return RunNote(run.run_id, run.stage, system, run.commit, run.started.date().isoformat(), device)
 
 
-def _models(tracker: Tracker, evaluated: Iterable[Run], trained: Sequence[Run]) -> dict[str, str]:
-    """The model that each evaluation's system is made of, by the evaluation's id."""
-    trainings = {run.run_id: run for run in trained}
+def _models(tracker: Tracker, evaluated: Iterable[Run], trainings: dict[str, Run]) -> dict[str, str]:
+    """The model that each evaluation's system is made of, by the evaluation's id; adds what it finds to `trainings`."""
     found: dict[str, str] = {}
     for run in evaluated:
-        train_id = run.tags.get("lineage.train_run_id", "")
+        train_id = chosen.training_of(run)
         if train_id and train_id not in trainings:
             with suppress(UserError):  # deleted since
                 trainings[train_id] = tracker.get(train_id)
@@ -109,57 +130,78 @@ def _models(tracker: Tracker, evaluated: Iterable[Run], trained: Sequence[Run]) 
 
 def _main_model(evaluated: Sequence[Run], models: Mapping[str, str]) -> str:
     """The model with the most figures, of several the one measured last."""
-    measured: dict[tuple[str, str, str], None] = {}  # in order, the newest first
+    found: dict[tuple[str, str, str], None] = {}  # in order, the newest first
     for run in evaluated:
         if not run.tags.get("baseline"):
-            for task, _ in _measured(run):
-                measured.setdefault((models[run.run_id], run.tags.get("system", ""), task))
-    counted = Counter(model for model, _, _ in measured).most_common(1)
+            for task, _ in measured(run):
+                found.setdefault((models[run.run_id], run.tags.get("system", ""), task))
+    counted = Counter(model for model, _, _ in found).most_common(1)
     return counted[0][0] if counted else ""
 
 
-def _scores(runs: Iterable[Run]) -> dict[tuple[str, str], Score]:
-    found: dict[tuple[str, str], Score] = {}
-    for run in runs:  # the newest first
-        if _is_of_tables(run):
-            for task, value in _measured(run):
-                found.setdefault((run.tags["system"], task), _score(run, task, value))
-    return found
+def _trainings(
+    behind: Mapping[str, str], known: Mapping[str, Run], trained: Sequence[Run], model: str
+) -> dict[str, Run]:
+    """By data, the training behind the figures; where no evaluation names one the newest, of the tables' model first."""
+    found: dict[str, Run] = {}
+    for run in sorted(trained, key=lambda run: bool(model) and run.params.get("model", "") != model):
+        if not behind.get(run.tags.get("data", "")):
+            found.setdefault(run.tags.get("data", ""), run)
+    return found | {data: known[train_id] for data, train_id in behind.items() if train_id in known}
 
 
-def _is_of_tables(run: Run) -> bool:
-    """Whether it measured one of the paper's systems, Toolformer with the paper's k."""
-    system = run.tags.get("system", "")
-    k = run.tags.get("decoding.k") or run.params.get("decoding.k", DEFAULT_K)
-    return system in paper.SYSTEMS and (system != "toolformer" or k == DEFAULT_K)
+def _annotated(
+    tracker: Tracker, datasets: Mapping[str, str], generated: Sequence[Run]
+) -> tuple[Run | None, list[str]]:
+    """The annotation behind the figures, or the newest where none is named, and what is to be said about it."""
+    newest = generated[0] if generated else None
+    named = next((datasets[data] for data in ("augmented", "plain") if datasets.get(data)), "")
+    if not named:
+        return newest, []
+    try:
+        found = tracker.get(named)
+    except UserError:  # deleted since
+        other = f"; the tables on annotation show run {newest.run_id[:8]}" if newest else ""
+        return newest, [
+            f"Generate run {named[:8]}, on whose data the evaluated models were trained, is gone{other}."
+        ]
+    if newest and newest.run_id != named:
+        return found, [
+            f"The tables on annotation show generate run {named[:8]}, on whose data the evaluated models were trained; "
+            f"the newest is {newest.run_id[:8]}."
+        ]
+    return found, []
 
 
-def _measured(run: Run) -> Iterator[tuple[str, float]]:
-    for name, value in run.metrics.items():
-        task, _, kind = name.rpartition("/")
-        if kind in ("score", "perplexity") and "/" not in task:
-            yield task, value
+def _annotation_cost(tracker: Tracker, run_id: str, shown: Annotation | None) -> Cost:
+    """What an annotation took; unknown where its run is gone."""
+    if shown and shown.run.run_id == run_id:
+        return shown.cost
+    with suppress(UserError):
+        run = tracker.get(run_id)
+        executed = [value for name, value in run.metrics.items() if name.endswith("/executed")]
+        return Cost(run.metrics.get("duration_seconds"), round(sum(executed)) if executed else None)
+    return Cost(None)
 
 
 def _baselines(runs: Iterable[Run]) -> dict[tuple[str, str], Score]:
-    found: dict[tuple[str, str], Score] = {}
-    for run in runs:  # the newest first
-        if run.tags.get("baseline"):
-            for task, value in _measured(run):
-                found.setdefault((run.tags["baseline"], task), _score(run, task, value))
-    return found
+    found = chosen.figures(runs, lambda run: run.tags.get("baseline", ""))
+    return {key: _score(one.run, key[1], one.value) for key, one in found.items()}
 
 
 def _by_k(runs: Iterable[Run]) -> dict[tuple[int, str], KScore]:
+    swept = chosen.figures(
+        (run for run in runs if run.tags.get("decoding.k", "").isdecimal()),
+        lambda run: run.tags["decoding.k"] if run.tags.get("system") == "toolformer" else "",
+    )
     found: dict[tuple[int, str], KScore] = {}
-    for run in runs:  # the newest first
-        k = run.tags.get("decoding.k", "")
-        for task, value in _measured(run) if run.tags.get("system") == "toolformer" and k.isdecimal() else ():
-            figures = {key: run.metrics.get(f"{task}/{key}") for key in ("n", "n_ac", "n_nc")}
-            if all(one is not None for one in figures.values()):
-                n, n_ac, n_nc = (round(one or 0) for one in figures.values())
-                ac, nc = run.metrics.get(f"{task}/score_ac"), run.metrics.get(f"{task}/score_nc")
-                found.setdefault((int(k), task), KScore(value, n, ac, n_ac, nc, n_nc))
+    for (k, task), one in swept.items():
+        counts = [one.run.metrics.get(f"{task}/{key}") for key in ("n", "n_ac", "n_nc")]
+        if None not in counts:
+            n, n_ac, n_nc = (round(count or 0) for count in counts)
+            ac, nc = (one.run.metrics.get(f"{task}/score_{part}") for part in ("ac", "nc"))
+            ends = (one.run.metrics.get(f"{task}/ci_{end}") for end in ("low", "high"))
+            found[int(k), task] = KScore(one.value, n, ac, n_ac, nc, n_nc, *ends)
     return found
 
 
@@ -200,14 +242,17 @@ def _parents(tracker: Tracker, runs: Iterable[Run]) -> Iterator[Run]:
                     waiting.append(parent)
 
 
-def _remarks(parents: Iterable[Run], own: str | None, model: str, models: set[str]) -> Iterator[str]:
-    others = sorted({run.run_id for run in parents if run.stage == "generate" and run.run_id != own})
-    if own and others:
-        names = ", ".join(run_id[:8] for run_id in others)
-        yield (
-            f"The evaluated models were trained on the data of generate run {names}; the tables on "
-            f"annotation show the newer run {own[:8]}."
-        )
+def _reads(tracker: Tracker, trainings: Mapping[str, Run], annotated: Run | None) -> dict[str, str]:
+    """The shown runs that `latest` would not find."""
+    found = {data: (run, tracker.latest("train", data=data)) for data, run in trainings.items() if data}
+    if annotated:
+        found["dataset"] = (annotated, tracker.latest("generate"))
+    return {
+        key: run.run_id[:8] for key, (run, latest) in found.items() if latest and latest.run_id != run.run_id
+    }
+
+
+def _other_models(model: str, models: set[str]) -> Iterator[str]:
     if rest := sorted(models - {model, ""}):
         yield (
             f"The tables of scores are of {model}, which has the most figures; {', '.join(rest)} "
@@ -215,37 +260,47 @@ def _remarks(parents: Iterable[Run], own: str | None, model: str, models: set[st
         )
 
 
-def _sizes(
-    runs: Iterable[Run], models: Mapping[str, str]
-) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
-    """The newest scores of every model of known size, and the sizes."""
-    found: dict[tuple[str, str, str], float] = {}
-    sizes: dict[str, float] = {}
-    for run in runs:  # the newest first
-        model = models[run.run_id]
-        size = run.metrics.get("parameters") or paper.PARAMETERS.get(model.rpartition("/")[2])
-        if model and size and _is_of_tables(run):
-            sizes.setdefault(model, size)
-            for task, value in _measured(run):
-                found.setdefault((model, run.tags["system"], task), value)
-    return found, sizes
-
-
 def _sampled(
-    tracker: Tracker, runs: Iterable[Run], models: Mapping[str, str], model: str
+    tracker: Tracker, runs: Iterable[Run], models: Mapping[str, str], model: str, behind: Mapping[str, str]
 ) -> tuple[Sampled, ...]:
     found = []
     for run in runs:
-        with suppress(UserError):  # logged without samples, or they are gone: the figures still stand
-            folder = tracker.artifact_path(run, "samples")
-            files = {task: folder / f"{task}.parquet" for task, _ in _measured(run)}
-            files = {task: path for task, path in files.items() if path.is_file()}
-            system = run.tags.get("baseline") or SYSTEMS.get(run.tags.get("system", ""), "")
-            other = models[run.run_id] if models[run.run_id] != model else ""
-            k = run.tags.get("decoding.k", DEFAULT_K) if run.tags.get("system") == "toolformer" else DEFAULT_K
-            parts = (system, other, f"k = {k}" if k != DEFAULT_K else "")
-            found.append(Sampled(run.run_id, ", ".join(part for part in parts if part), system, files))
+        system = run.tags.get("baseline") or SYSTEMS.get(run.tags.get("system", ""), "")
+        other = models[run.run_id] if models[run.run_id] != model else ""
+        k = run.tags.get("decoding.k", DEFAULT_K) if run.tags.get("system") == "toolformer" else DEFAULT_K
+        training = chosen.training_of(run)
+        apart = not other and training and training != behind.get(chosen.data_of(run))
+        parts = (
+            system,
+            other,
+            f"k = {k}" if k != DEFAULT_K else "",
+            f"training {training[:8]}" if apart else "",
+        )
+        title = ", ".join(part for part in parts if part)
+        found.append(Sampled(run.run_id, title, system, _Samples(tracker, run)))
     return tuple(found)
+
+
+class _Samples(Mapping[str, Path]):
+    """The files of an evaluation's samples by task; each is fetched when it is asked for."""
+
+    def __init__(self, tracker: Tracker, run: Run) -> None:
+        self._tracker, self._run = tracker, run
+        self._tasks = tuple(task for task, _ in measured(run))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __getitem__(self, task: str) -> Path:
+        if task not in self._tasks:
+            raise KeyError(task)
+        try:
+            return self._tracker.artifact_path(self._run, f"samples/{task}.parquet")
+        except UserError as error:  # logged without samples, or they are gone: the figures still stand
+            raise KeyError(task) from error
 
 
 def _curves(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:

@@ -50,7 +50,9 @@ def _in_text(one: Passage, escape: Callable[[str], str], opening: str, closing: 
 def markdown_text(text: str) -> str:
     """The text so that Markdown shows it as it is, inside a table or out of it."""
     text = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|~$#!{}])", r"\\\1", text)
+    text = re.sub(r"([\\`*_\[\]|~$#!{}])", r"\\\1", text)
+    # Nor do addresses and names of users become links.
+    return re.sub(r"(?i)(?<=www)(?=\.)|(?<=:)(?=//)|(?<=@)(?=\w)", "<!-- -->", text)
 
 
 def markdown(content: Content) -> str:
@@ -119,7 +121,7 @@ def _code_span(text: str) -> str:
 def _markdown_passages(content: Content) -> str:
     lines = ["## Table 10: Kept and rejected calls", "", markdown_text(content.passages_caption), ""]
     if content.passages:
-        lines.append("| Example | L⁻ − L⁺ | |")
+        lines.append(f"| Example | {markdown_text(content.gain)} | |")
         lines.append("| :--- | ---: | :--- |")
         for one in content.passages:
             example = _in_text(one, markdown_text, "**", "**")
@@ -140,7 +142,7 @@ _LATEX = {
     "–": "--{}", "—": "---{}", "‘": "`{}", "’": "'{}", "“": "``{}", "”": "''{}", "…": r"\ldots{}", "•": r"\textbullet{}",
     "−": r"\ensuremath{-}", "×": r"\ensuremath{\times}", "÷": r"\ensuremath{\div}", "±": r"\ensuremath{\pm}",
     "→": r"\ensuremath{\rightarrow}", "≤": r"\ensuremath{\leq}", "≥": r"\ensuremath{\geq}", "°": r"\textdegree{}",
-    "τ": r"\ensuremath{\tau}", "µ": r"\ensuremath{\mu}", "⁻": r"\textsuperscript{\ensuremath{-}}",
+    "τ": r"\ensuremath{\tau}", "ε": r"\ensuremath{\varepsilon}", "µ": r"\ensuremath{\mu}", "⁻": r"\textsuperscript{\ensuremath{-}}",
     "⁺": r"\textsuperscript{+}", "£": r"\pounds{}", "€": r"\texteuro{}", "©": r"\textcopyright{}", "«": "<<", "»": ">>",
     "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "ø": r"\o{}", "Ø": r"\O{}", "œ": r"\oe{}", "Œ": r"\OE{}",
     "ł": r"\l{}", "Ł": r"\L{}", "đ": r"\dj{}", "Đ": r"\DJ{}", "ð": r"\dh{}", "Ð": r"\DH{}", "þ": r"\th{}",
@@ -283,7 +285,7 @@ def _latex_passages(content: Content) -> str:
         note = content.passages_footnote
         return "\n".join([*lines, _latex_footnote(note) if note else "No call was scored."])
     lines += [r"{\footnotesize", r"\begin{longtable}[l]{@{}p{0.78\linewidth}rl@{}}", r"\toprule"]
-    lines += [r"Example & $L^- - L^+$ & \\", r"\midrule", r"\endhead"]
+    lines += [rf"Example & {latex_text(content.gain)} & \\", r"\midrule", r"\endhead"]
     for one in content.passages:
         example = _in_text(one, latex_text, r"\textbf{", "}")
         lines.append(rf"{example} & {one.gain:.2f} & {KEPT if one.kept else REJECTED} \\")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-
+from benchmarks.metrics import wilson
 from toolformer.reporting import paper
-from toolformer.reporting.cells import DASH, TASKS
+from toolformer.reporting.cells import DASH, TASKS, shown_score
+from toolformer.reporting.commands import evaluation_command
 from toolformer.reporting.evidence import Evidence, KScore
 from toolformer.reporting.layout import Cell, Column, Footnote, Table
 
@@ -13,38 +13,40 @@ LABELS = ("All", "AC", "NC", "%")
 
 
 def table9(evidence: Evidence) -> Table:
-    """A row a k; of our benchmarks those that were measured with at least two, else the paper's."""
-    tasks = [
-        task
-        for task in dict.fromkeys(task for _, task in evidence.by_k)
-        if len([k for k, one in evidence.by_k if one == task]) > 1
+    """A row a k; the paper's benchmarks, then those of ours that were measured with at least two."""
+    swept = [
+        task for task in dict.fromkeys(task for _, task in evidence.by_k) if len(_of(evidence, task)) > 1
     ]
-    shown = tasks or list(paper.BY_K)
+    shown = [*paper.BY_K, *(task for task in swept if task not in paper.BY_K)]
+    ks = sorted({*paper.KS, *(k for k, task in evidence.by_k if task in shown)})
     columns = [Column("k", numeric=True)]
     for task in shown:
         name = TASKS.get(task, task)
-        sizes = {score.n for (_, one), score in evidence.by_k.items() if one == task}
+        sizes = {score.n for score in _of(evidence, task).values()}
         detail = f"n = {next(iter(sizes)):,}" if len(sizes) == 1 else ""
         columns += [Column(label, name, detail=detail if label == "All" else "") for label in LABELS]
         if task in paper.BY_K:
             columns += [Column(label, f"{name}, paper", paper=True) for label in LABELS]
-    named = [f"name={evidence.experiment}"] if evidence.experiment else []
-    words = [*named, "system=toolformer", f"benchmarks=[{','.join(shown)}]", "decoding.k=0,1,3,10"]
-    note = Footnote("a", "Not measured yet:", shlex.join(["toolformer", "evaluate", "-m", *words]))
+    missing = [task for task in shown if any((k, task) not in evidence.by_k for k in ks)]
+    command = evaluation_command(evidence, "toolformer", missing, "decoding.k=0,1,3,10", stage="evaluate -m")
+    note = Footnote("a", "Not measured yet:", command)
     rows = []
-    for k in sorted({*paper.KS, *(k for k, task in evidence.by_k if task in tasks)}):
+    for k in ks:
         cells = [Cell(str(k))]
         for task in shown:
             score = evidence.by_k.get((k, task))
-            cells += _ours(score) if score else [Cell(DASH, mark=note.mark)] * len(LABELS)
+            cells += (
+                _ours(score, _best(evidence, task)) if score else [Cell(DASH, mark=note.mark)] * len(LABELS)
+            )
             if task in paper.BY_K:
                 figures = paper.BY_K[task].get(k, (None,) * len(LABELS))
                 cells += [Cell("" if figure is None else f"{figure:.1f}") for figure in figures]
         rows.append(tuple(cells))
-    missing = any(cell.mark for row in rows for cell in row)
     caption = (
         "Toolformer: percent correct over all examples, over those with a call (AC) and without one (NC), and the "
-        "share with a call. k = 1 is greedy decoding, k = 0 forbids calls. The number of examples stands in brackets."
+        "share with a call. k = 1 is greedy decoding, k = 0 forbids calls. 95 % intervals in brackets, "
+        "Wilson's for AC, NC and %, and the number of examples with a call and without; the best All is bold where all k "
+        "have as many examples."
     )
     return Table(
         "table9",
@@ -57,7 +59,38 @@ def table9(evidence: Evidence) -> Table:
     )
 
 
-def _ours(score: KScore) -> list[Cell]:
-    parts = ((score.ac, score.n_ac), (score.nc, score.n_nc))
-    found = [Cell(DASH) if value is None else Cell(f"{value:.1f}", f"({n:,})") for value, n in parts]
-    return [Cell(f"{score.value:.1f}"), *found, Cell(f"{100 * score.n_ac / score.n:.1f}")]
+def _of(evidence: Evidence, task: str) -> dict[int, KScore]:
+    return {k: score for (k, one), score in evidence.by_k.items() if one == task}
+
+
+def _best(evidence: Evidence, task: str) -> str:
+    """The best All as it is shown; none where there is one k only, or k have different numbers of examples."""
+    found = _of(evidence, task).values()
+    comparable = len(found) > 1 and len({score.n for score in found}) == 1
+    return shown_score(max(score.value for score in found), False) if comparable else ""
+
+
+def _ours(score: KScore, best: str) -> list[Cell]:
+    shown = shown_score(score.value, False)
+    ends = (score.low, score.high)
+    interval = _interval(ends[0], ends[1]) if None not in ends else _wilson(score.value, score.n)
+    parts = [
+        Cell(DASH) if value is None else Cell(f"{value:.1f}", f"{_wilson(value, n)} ({n:,})".strip())
+        for value, n in ((score.ac, score.n_ac), (score.nc, score.n_nc))
+    ]
+    if not score.n:
+        return [Cell(shown), *parts, Cell(DASH)]
+    share = 100 * score.n_ac / score.n
+    return [Cell(shown, interval, shown == best), *parts, Cell(f"{share:.1f}", _wilson(share, score.n))]
+
+
+def _wilson(percent: float, n: int) -> str:
+    """The interval of a share of `n`, empty where there is none."""
+    if not n:
+        return ""
+    low, high = wilson(min(n, max(0, round(percent * n / 100))), n)
+    return _interval(100 * low, 100 * high)
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return f"[{low:.1f}, {high:.1f}]"

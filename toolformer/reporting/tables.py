@@ -14,14 +14,13 @@ from toolformer.reporting.cells import (
     SYSTEMS,
     TASKS,
     Notes,
-    evaluation_command,
     short_commit,
     shown_count,
     shown_interval,
     shown_score,
-    stage_command,
 )
-from toolformer.reporting.evidence import Evidence, RunNote
+from toolformer.reporting.commands import evaluation_command, stage_command
+from toolformer.reporting.evidence import GAIN, Evidence, RunNote
 from toolformer.reporting.figures import figures
 from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
@@ -36,6 +35,7 @@ def content(evidence: Evidence) -> Content:
         scores(evidence, "table4", "Table 4", "Math benchmarks, percent correct", GROUPS["math"]),
         scores(evidence, "table5", "Table 5", "Question answering, percent correct", GROUPS["qa"]),
         multilingual(evidence),
+        *xquad(evidence),
         scores(
             evidence, "table7", "Table 7", "Temporal benchmarks, percent correct", ("templama", "dateset")
         ),
@@ -53,8 +53,9 @@ def content(evidence: Evidence) -> Content:
         if evidence.annotation
         else Footnote("a", "No annotation yet:", stage_command(evidence, "generate"))
     )
+    gain = evidence.annotation.difference if evidence.annotation else GAIN
     caption = (
-        "Calls that the filter kept, best first, and a few that it rejected, in their texts. The gain is L⁻ − L⁺ in "
+        f"Calls that the filter kept, best first, and a few that it rejected, in their texts. The gain is {gain} in "
         "nats: how much easier the following tokens become by the call's result. A call stands alone where the run does "
         "not hold its text."
     )
@@ -72,6 +73,7 @@ def content(evidence: Evidence) -> Content:
         evidence.remarks,
         figures(evidence),
         facts(evidence),
+        gain,
     )
 
 
@@ -86,9 +88,10 @@ def facts(evidence: Evidence) -> tuple[tuple[str, str], ...]:
         found.append((shown_count(documents), "texts annotated"))
         for step, label in (("sampled", "candidate calls"), ("kept", "calls kept")):
             found.append((shown_count(sum(one.get(step, 0) for one in steps)), label))
-    if evidence.scores:
-        found.append((shown_count(len({task for _, task in evidence.scores})), "benchmarks"))
-        found.append((shown_count(sum(score.n or 0 for score in evidence.scores.values())), "answers scored"))
+    answered = {key: score for key, score in evidence.scores.items() if not key[1].endswith("perplexity")}
+    if answered:
+        found.append((shown_count(len({task for _, task in answered})), "benchmarks"))
+        found.append((shown_count(sum(score.n or 0 for score in answered.values())), "answers scored"))
     return tuple(found)
 
 
@@ -122,42 +125,55 @@ def runs(evidence: Evidence) -> Table:
     return Table("runs", "", "Runs", columns, tuple(rows), "" if rows else "There is no finished run yet.")
 
 
-def scores(evidence: Evidence, key: str, number: str, title: str, tasks: Sequence[str]) -> Table:
+def scores(
+    evidence: Evidence, key: str, number: str, title: str, tasks: Sequence[str], notes: Notes | None = None
+) -> Table:
     """A table of systems by tasks, as Tables 4 and 7."""
     caption = (
-        f"95 % intervals in brackets, our best system in bold. The paper's M is {paper.MODEL}; figures in the "
+        f"95 % intervals in brackets, our best system in bold where all were asked as many examples. The paper's M is {paper.MODEL}; figures in the "
         f"columns “paper” are from {paper.CITATION}."
     )
-    return _systems_by_tasks(evidence, key, number, title, tasks, tuple(SYSTEMS), caption, larger=True)
+    return _systems_by_tasks(evidence, key, number, title, tasks, tuple(SYSTEMS), caption, notes, larger=True)
 
 
 def multilingual(evidence: Evidence) -> Table:
-    """Table 6; where MLQA was not measured and XQuAD was, XQuAD stands in for it, without the paper's figures."""
-    measured = {task for _, task in evidence.scores}
-    if measured & set(GROUPS["xquad"]) and not measured & set(GROUPS["mlqa"]):
-        title = "XQuAD in the setting of MLQA (English paragraph, foreign question), percent correct"
-        tasks, caption = (
-            GROUPS["xquad"],
-            "Not the paper's data: XQuAD stands in for MLQA, so no figure of the paper is beside.",
-        )
-        return _systems_by_tasks(evidence, "table6", "Table 6", title, tasks, tuple(SYSTEMS), caption)
-    found = scores(evidence, "table6", "Table 6", "MLQA, percent correct", GROUPS["mlqa"])
-    english = [_all_english(evidence, theirs) for theirs in ("GPT-J", paper.LARGER[1])]
+    """Table 6, with its rows in English."""
+    notes = Notes()
+    found = scores(evidence, "table6", "Table 6", "MLQA, percent correct", GROUPS["mlqa"], notes)
+    english = [_all_english(evidence, theirs, notes) for theirs in ("GPT-J", paper.LARGER[1])]
     caption = f"{found.caption} “All En”: the same questions in English."
     return replace(
-        found, rows=(*found.rows, *english), caption=caption, rules=(*found.rules, len(found.rows))
+        found,
+        rows=(*found.rows, *english),
+        caption=caption,
+        footnotes=notes.all,
+        rules=(*found.rules, len(found.rows)),
     )
 
 
-def _all_english(evidence: Evidence, theirs: str) -> tuple[Cell, ...]:
+def xquad(evidence: Evidence) -> tuple[Table, ...]:
+    """XQuAD, which is not the paper's, where it was measured."""
+    if not {task for _, task in evidence.scores} & set(GROUPS["xquad"]):
+        return ()
+    title = "XQuAD in the setting of Table 6 (English paragraph, foreign question), percent correct"
+    caption = "Not the paper's data, so no figure of the paper is beside. 95 % intervals in brackets, our best in bold."
+    return (_systems_by_tasks(evidence, "xquad", "XQuAD", title, GROUPS["xquad"], tuple(SYSTEMS), caption),)
+
+
+def _all_english(evidence: Evidence, theirs: str, notes: Notes) -> tuple[Cell, ...]:
     """Table 6's row of a model that is asked in English; ours is M."""
     ours = theirs == paper.SYSTEMS["model"]
+    absent = [task for task in GROUPS["mlqa_all_en"] if ("model", task) not in evidence.scores]
     cells = [Cell(f"{SYSTEMS['model'] if ours else theirs} (All En)", f"(paper: {theirs})" if ours else "")]
     for task in GROUPS["mlqa_all_en"]:
         score = evidence.scores.get(("model", task)) if ours else None
-        cells.append(
-            Cell(shown_score(score.value, False), shown_interval(score, False, True)) if score else Cell()
-        )
+        if score:
+            cells.append(Cell(shown_score(score.value, False), shown_interval(score, False, True)))
+        elif ours:
+            mark = notes.mark("Not measured yet:", evaluation_command(evidence, "model", absent))
+            cells.append(Cell(DASH, mark=mark))
+        else:
+            cells.append(Cell())
         cells.append(Cell(f"{paper.ALL_ENGLISH[task][theirs]:.1f}"))
     return tuple(cells)
 
@@ -166,7 +182,7 @@ def perplexity(evidence: Evidence) -> Table:
     """Table 8; perplexity with calls would need a sum over all calls, so Toolformer itself has no row."""
     caption = (
         "Perplexity per token with calls disabled; lower is better; 95 % intervals in brackets, our best system "
-        "in bold. Held-out text stands in for the paper's CCNet. A perplexity depends on the tokenizer and the "
+        "in bold where all were asked as many texts. Held-out text stands in for the paper's CCNet. A perplexity depends on the tokenizer and the "
         "text: compare our rows with each other, not with the paper's."
     )
     systems = tuple(system for system in SYSTEMS if system != "toolformer")
@@ -182,11 +198,12 @@ def _systems_by_tasks(
     tasks: Sequence[str],
     systems: Sequence[str],
     caption: str,
+    notes: Notes | None = None,
     *,
     lower: bool = False,
     larger: bool = False,
 ) -> Table:
-    notes = Notes()
+    notes = notes or Notes()
     sizes = {
         task: {score.n for (_, name), score in evidence.scores.items() if name == task} for task in tasks
     }
@@ -242,7 +259,9 @@ def _paper_cell(task: str, name: str) -> Cell:
 
 
 def _best(evidence: Evidence, task: str, systems: Iterable[str], lower: bool) -> str:
-    """The best of several values as it is shown, so that equal figures are equally bold."""
-    values = [evidence.scores[system, task].value for system in systems if (system, task) in evidence.scores]
-    values = [value for value in values if math.isfinite(value)]
+    """The best of several values as it is shown, so that equal figures are equally bold; none where n differs."""
+    found = [evidence.scores[system, task] for system in systems if (system, task) in evidence.scores]
+    if len({score.n for score in found}) > 1:
+        return ""
+    values = [score.value for score in found if math.isfinite(score.value)]
     return shown_score((min if lower else max)(values), lower) if len(values) > 1 else ""

@@ -1,13 +1,16 @@
 """What the page of samples shows: candidate calls with their texts, and answers of evaluations beside each other.
 
 Plain lists and dictionaries for JSON, read from a run's Parquet files by their paths; knows no markup. Where there is
-more than a page holds, documents and questions are drawn evenly, and the page says so.
+more than a page holds, documents are drawn by their lots, as a generate run draws the texts that it holds, and questions
+evenly; the page says so.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from toolformer.documents.drawing import lot
 from toolformer.errors import UserError
 from toolformer.reporting import candidates, paper
 from toolformer.reporting.cells import SYSTEMS, TASKS, in_order
@@ -22,6 +26,10 @@ from toolformer.reporting.evidence import Annotation, Evidence, Sampled
 from toolformer.reporting.pairing import asked, read_samples
 
 CANDIDATES = 20_000
+OF_DOCUMENT = 1_000
+"""Candidates of one document, the kept ones and the largest gains first."""
+CHARACTERS = 30_000_000
+"""Of texts, calls and results on a page, and as many of questions and answers."""
 QUESTIONS = 1_000
 """Of each benchmark."""
 RUNS = 12
@@ -36,7 +44,6 @@ BELOW = "gain below the threshold"
 BEATEN = "another sample at the position gains more"
 NO_GAIN = "loss is not a number"
 
-_LOSSES = ("loss_result", "loss_no_result", "loss_none")
 _COLUMNS = (
     "doc_id",
     "tool",
@@ -46,7 +53,7 @@ _COLUMNS = (
     "result",
     "status",
     "start_probability",
-    *_LOSSES,
+    *candidates.LOSSES,
     "gain",
 )
 _ANSWER = (
@@ -75,16 +82,17 @@ def data(evidence: Evidence) -> dict[str, Any] | None:
     return found if any(found.values()) else None
 
 
-def annotated(annotation: Annotation, limit: int = CANDIDATES) -> dict[str, Any] | None:
+def annotated(
+    annotation: Annotation, limit: int = CANDIDATES, characters: int = CHARACTERS
+) -> dict[str, Any] | None:
     """Documents, and the candidates in them in the order of the text; None where there are no candidates."""
     try:
         path = annotation.files["candidates.parquet"]
         names = pq.read_table(path, columns=["doc_id"])["doc_id"].to_pylist()
-        ids = list(dict.fromkeys(names))
-        shown = ids[:: max(1, math.ceil(len(names) / limit))]
-        wanted = ds.field("doc_id").isin(pa.array(shown, pa.string()))
-        rows = ds.dataset(path, format="parquet").to_table(columns=list(_COLUMNS), filter=wanted).to_pylist()
         in_texts = candidates.kept(annotation.files["dataset_augmented.parquet"])
+        ids = _drawn(annotation, Counter(names), {doc_id for doc_id, _, _ in in_texts}, limit)
+        wanted = ds.field("doc_id").isin(pa.array(ids, pa.string()))
+        rows = ds.dataset(path, format="parquet").to_table(columns=list(_COLUMNS), filter=wanted).to_pylist()
         texts = {
             row["doc_id"]: row
             for name in candidates.TEXTS
@@ -100,11 +108,18 @@ def annotated(annotation: Annotation, limit: int = CANDIDATES) -> dict[str, Any]
         ) from error
     if not rows:
         return None
-    tools = in_order({row["tool"] for row in rows})
-    place = {doc_id: number for number, doc_id in enumerate(shown)}
     for row in rows:
         row["gain"] = _gain(row, annotation.baseline)
     best = _best(rows, in_texts)
+    of: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        of.setdefault(row["doc_id"], []).append(row)
+    shown = _fitting({doc_id: _first(of[doc_id], best, limit) for doc_id in ids}, texts, limit, characters)
+    tools = in_order({row["tool"] for own in shown.values() for row in own})
+    documents = [
+        _document(doc_id, texts.get(doc_id, {}), len(of[doc_id]) - len(own)) for doc_id, own in shown.items()
+    ]
+    place = {doc_id: number for number, doc_id in enumerate(shown)}
     listed = [
         {
             "document": place[row["doc_id"]],
@@ -117,13 +132,11 @@ def annotated(annotation: Annotation, limit: int = CANDIDATES) -> dict[str, Any]
             "reason": _reason(row, annotation, best),
             "gain": _figure(row["gain"]),
             "start": _figure(row["start_probability"]),
-            "losses": [_figure(row[name]) for name in _LOSSES],
+            "losses": [_figure(row[name]) for name in candidates.LOSSES],
         }
-        for row in sorted(
-            rows, key=lambda row: (place[row["doc_id"]], row["position"], row["tool"], row["sample"])
-        )
+        for own in shown.values()
+        for row in sorted(own, key=lambda row: (row["position"], row["tool"], row["sample"]))
     ]
-    documents = [_document(doc_id, texts.get(doc_id, {})) for doc_id in shown]
     thresholds = [annotation.gains[tool].threshold if tool in annotation.gains else None for tool in tools]
     return {
         "tools": [paper.TOOLS.get(tool, tool) for tool in tools],
@@ -131,16 +144,76 @@ def annotated(annotation: Annotation, limit: int = CANDIDATES) -> dict[str, Any]
         "documents": documents,
         "rows": listed,
         "total": len(names),
+        "drawn": _said_drawn(len(listed), len(names), f"{limit:,} candidates", characters),
         "run": annotation.run.run_id[:8],
+        "gain": annotation.difference,
     }
 
 
-def _document(doc_id: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _drawn(annotation: Annotation, counts: Mapping[str, int], with_calls: set[str], limit: int) -> list[str]:
+    """The documents with the lowest lots that have about `limit` candidates, in the order of the corpus.
+
+    Where the run does not hold the texts of all documents without calls, those beyond the lots that it holds are left
+    out, and so are those with calls: the sample stays even, and has its texts.
+    """
+    bound = 2**64
+    if candidates.WITHOUT_CALLS in annotation.files:
+        path = annotation.files[candidates.WITHOUT_CALLS]
+        held = set(pq.read_table(path, columns=["doc_id"])["doc_id"].to_pylist())
+        if held and counts.keys() - with_calls - held:
+            bound = max(map(lot, held))
+    drawn: set[str] = set()
+    room = limit
+    for doc_id in sorted((one for one in counts if lot(one) <= bound), key=lot):
+        if room <= 0:
+            break
+        room -= min(counts[doc_id], OF_DOCUMENT)
+        drawn.add(doc_id)
+    return [doc_id for doc_id in counts if doc_id in drawn]
+
+
+def _first(rows: list[dict[str, Any]], best: Mapping[Any, int], limit: int) -> list[dict[str, Any]]:
+    """What of a document's candidates is shown."""
+
+    def worth(row: dict[str, Any]) -> tuple[bool, float]:
+        gain = row["gain"]
+        return best.get(_place(row)) != row[
+            "sample"
+        ], -gain if gain is not None and gain == gain else math.inf
+
+    most = min(OF_DOCUMENT, limit)
+    return rows if len(rows) <= most else sorted(rows, key=worth)[:most]
+
+
+def _fitting(
+    rows: Mapping[str, list[dict[str, Any]]], texts: Mapping[str, Any], limit: int, characters: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Those with the lowest lots that a page has room for, in the order of the corpus; one at least."""
+    fitting: set[str] = set()
+    for doc_id in sorted(rows, key=lot):
+        limit -= len(rows[doc_id])
+        characters -= min(len((texts.get(doc_id) or {}).get("text") or ""), LONGEST_TEXT)
+        characters -= sum(len(row["call"] or "") + len(row["result"] or "") for row in rows[doc_id])
+        if fitting and (limit < 0 or characters < 0):
+            break
+        fitting.add(doc_id)
+    return {doc_id: own for doc_id, own in rows.items() if doc_id in fitting}
+
+
+def _said_drawn(shown: int, total: int, most: str, characters: int) -> str:
+    """What the count's line says where not everything is on the page."""
+    if shown == total:
+        return ""
+    return f"evenly drawn from {total:,}: a page holds {most} and {characters / 1e6:g} million characters"
+
+
+def _document(doc_id: str, row: Mapping[str, Any], left: int) -> dict[str, Any]:
     text = row.get("text")
     return {
         "id": doc_id,
         "text": None if text is None else text[:LONGEST_TEXT],
         "cut": len(text or "") > LONGEST_TEXT,
+        "left": left,
         "url": row.get("url"),
         "date": row.get("date"),
     }
@@ -152,11 +225,10 @@ def _place(row: Mapping[str, Any]) -> tuple[str, str, int]:
 
 def _gain(row: Mapping[str, Any], baseline: str) -> float | None:
     """The gain that the filter saw, as `candidates.gain_of` has it; None for what was not scored."""
-    if row["status"] != "scored" or (baseline != "plain" and row["gain"] is None):
+    losses = [row[name] for name in candidates.LOSSES]
+    if row["status"] != "scored" or any(loss is None or math.isnan(loss) for loss in losses):
         return None
-    if baseline != "plain":
-        return float(row["gain"])
-    return None if None in (row["loss_none"], row["loss_result"]) else row["loss_none"] - row["loss_result"]
+    return row["loss_none"] - row["loss_result"] if baseline == "plain" else row["gain"]
 
 
 def _best(
@@ -183,30 +255,68 @@ def _reason(row: Mapping[str, Any], annotation: Annotation, best: Mapping[tuple[
     return BEATEN if above else BELOW
 
 
-def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[dict[str, Any]]:
+def questions(
+    sampled: Sequence[Sampled], limit: int = QUESTIONS, characters: int = CHARACTERS
+) -> list[dict[str, Any]]:
     """Of each benchmark with scored answers: its questions, and the answers of every run that was asked."""
     tasks = {task for one in sampled for task in one.files if not task.endswith("perplexity")}
     found = []
     for task in [*(task for task in TASKS if task in tasks), *sorted(tasks - set(TASKS))]:
-        runs = [one for one in sampled if task in one.files][:RUNS]
-        names = list(SYSTEMS.values())
-        runs.sort(key=lambda one: names.index(one.system) if one.system in names else len(names))
-        asked_of: dict[str, dict[str, Any]] = {}
-        for number, one in enumerate(runs):
-            for row in read_samples(one.files[task], _ANSWER):
-                question = asked_of.setdefault(asked(row), _question(row, len(runs)))
+        runs, paths = _newest(sampled, task)
+        if not runs:
+            continue
+        # First only what was asked; answers are read of the questions that are drawn.
+        asked_of = [{asked(row): number for number, row in enumerate(read_samples(path))} for path in paths]
+        times = Counter(key for keys in asked_of for key in keys)
+        common = sorted(times, key=lambda key: -times[key])
+        drawn = [
+            common[n] for n in np.unique(np.linspace(0, len(common) - 1, min(len(common), limit)).astype(int))
+        ]
+        answered: dict[str, dict[str, Any]] = {}
+        for number, (path, keys) in enumerate(zip(paths, asked_of, strict=True)):
+            numbers = [keys[key] for key in drawn if key in keys]
+            for row in read_samples(path, _ANSWER, numbers):
+                question = answered.setdefault(asked(row), _question(row, len(runs)))
                 question["answers"][number] = _answer(row)
-        common = sorted(asked_of.values(), key=lambda question: question["answers"].count(None))
-        chosen = np.unique(np.linspace(0, len(common) - 1, min(len(common), limit)).astype(int))
+        rows = _within([answered[key] for key in drawn], characters // len(tasks))
         found.append(
             {
                 "task": TASKS.get(task, task),
                 "runs": [{"title": one.title, "run": one.run_id[:8], "system": one.system} for one in runs],
-                "rows": [common[number] for number in chosen],
+                "rows": rows,
                 "total": len(common),
+                "drawn": _said_drawn(len(rows), len(common), f"{limit:,} questions a benchmark", characters),
             }
         )
     return found
+
+
+def _newest(sampled: Sequence[Sampled], task: str) -> tuple[list[Sampled], list[Path]]:
+    """The newest runs that have samples of a task, and these, in the order of the systems; no other file is fetched."""
+    found: list[tuple[Sampled, Path]] = []
+    for one in sampled:
+        if len(found) < RUNS and (path := one.files.get(task)):
+            found.append((one, path))
+    names = list(SYSTEMS.values())
+    found.sort(key=lambda one: names.index(one[0].system) if one[0].system in names else len(names))
+    return [one for one, _ in found], [path for _, path in found]
+
+
+def _within(rows: list[dict[str, Any]], characters: int) -> list[dict[str, Any]]:
+    """Every n-th question, so that all together have no more characters; one at least."""
+    every = 1
+    while len(found := rows[::every]) > 1 and sum(map(_length, found)) > characters:
+        every += 1
+    return found
+
+
+def _length(value: Any) -> int:
+    """The characters of all texts in it."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return (
+        sum(map(_length, value)) if isinstance(value, list) else len(value) if isinstance(value, str) else 0
+    )
 
 
 def _question(row: Mapping[str, Any], runs: int) -> dict[str, Any]:

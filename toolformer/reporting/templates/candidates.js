@@ -60,7 +60,7 @@ class Candidates {
     };
     if (sorts[order.value]) found.sort(sorts[order.value]);
     const all = this.data.rows.length;
-    const drawn = all < this.data.total ? `, evenly drawn from ${this.data.total.toLocaleString("en")}` : "";
+    const drawn = this.data.drawn ? `, ${this.data.drawn}` : "";
     this.count.textContent = `${found.length.toLocaleString("en")} of ${all.toLocaleString("en")} candidates${drawn}`;
     this.list.show(found);
   }
@@ -111,7 +111,7 @@ class Candidates {
       [this.data.tools[item.tool], make("bdi", { class: "mono", text: item.call })],
       item.result === null ? null : ["result", item.result],
       ["decision", verdict],
-      item.gain === null ? null : ["gain L⁻ − L⁺", `${signed(item.gain)} nats${threshold === null ? "" : `, threshold ${shown(threshold)}`}`],
+      item.gain === null ? null : [`gain ${this.data.gain}`, `${signed(item.gain)} nats${threshold === null ? "" : `, threshold ${shown(threshold)}`}`],
       result === null ? null : ["losses", `with result ${shown(result)}, call alone ${shown(noResult)}, no call ${shown(none)}`],
       ["place", `character ${item.position.toLocaleString("en")}, start probability ${shown(item.start)}, sample ${item.sample + 1}`],
     ]);
@@ -121,14 +121,21 @@ class Candidates {
     const characters = Array.from(about.text); // positions count characters, not the halves of pairs
     const body = make("p", { class: "document", dir: "auto" });
     let from = 0;
-    for (const [position, group] of this.places(about, item)) {
+    const add = (group) => group.forEach((one) => body.append(this.call(one, item), " "));
+    const places = this.places(about, item);
+    const beyond = ([position]) => about.cut && position > characters.length; // in what is not shown
+    for (const [position, group] of places.filter((one) => !beyond(one))) {
       const end = Math.min(position, characters.length);
       body.append(characters.slice(from, end).join(""));
       from = end;
-      for (const one of group) body.append(this.call(one, item), " ");
+      add(group);
     }
     body.append(characters.slice(from).join(""));
     if (about.cut) body.append(make("span", { class: "empty", text: " … the rest is not shown" }));
+    const later = places.filter(beyond);
+    if (later.length) body.append(make("span", { class: "empty beyond", text: "; in it: " }));
+    for (const [, group] of later) add(group);
+    if (about.left) body.append(make("span", { class: "empty left", text: ` … ${about.left.toLocaleString("en")} more calls in this document are not shown` }));
     return body;
   }
 
@@ -172,6 +179,6 @@ class Candidates {
 
 // The colour of a gain: green helps, red harms, stronger the further from 0; two nats are the full colour.
 function tint(element, gain) {
-  element.dataset.sign = gain === null ? "none" : gain > 0 ? "plus" : "minus";
+  element.dataset.sign = gain === null || gain === 0 ? "none" : gain > 0 ? "plus" : "minus";
   element.style.setProperty("--strength", `${gain === null ? 0 : Math.round(100 * Math.min(1, 0.15 + Math.abs(gain) / 2))}%`);
 }

@@ -56,7 +56,7 @@ class Questions {
       return words.some((one) => (one || "").toLowerCase().includes(wanted));
     });
     const all = this.task.rows.length;
-    const drawn = all < this.task.total ? `, evenly drawn from ${this.task.total.toLocaleString("en")}` : "";
+    const drawn = this.task.drawn ? `, ${this.task.drawn}` : "";
     this.count.textContent = `${found.length.toLocaleString("en")} of ${all.toLocaleString("en")} questions${drawn}`;
     this.list.show(found);
   }

@@ -23,10 +23,10 @@
   for (const [number, tab] of tabs.entries()) {
     tab.addEventListener("click", () => open(tab));
     tab.addEventListener("keydown", (event) => {
-      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (!step) return;
+      const places = { ArrowRight: number + 1, ArrowLeft: number - 1, Home: 0, End: tabs.length - 1 };
+      if (!(event.key in places)) return;
       event.preventDefault();
-      const next = tabs[(number + step + tabs.length) % tabs.length];
+      const next = tabs[(places[event.key] + tabs.length) % tabs.length];
       next.focus();
       open(next);
     });

@@ -1,0 +1,152 @@
+"""The commands of missing cells: they compose, and make what stands beside the cell."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.reporting.conftest import accuracy
+from toolformer.config import Config, compose, experiments, validate
+from toolformer.provenance import masked_flat
+from toolformer.reporting import reader, tables
+from toolformer.reporting.commands import (
+    PLACES,
+    evaluation_command,
+    overrides_like,
+    quoted,
+    stage_command,
+    train_command,
+)
+from toolformer.reporting.evidence import Evidence, RunNote, Score
+from toolformer.reporting.figures import scaling
+from toolformer.reporting.table9 import table9
+from toolformer.tracking import Run, Tracker
+
+NOTE = RunNote("r" * 32, "train", "augmented", "c", "2026-01-01", "cpu")
+
+
+def read_back(command: str) -> Config:
+    """The configuration that a command's last step runs with, its sweep left out."""
+    program, stage, *words = shlex.split(command.split(" && ")[-1])
+    assert program == "toolformer"
+    return validate(compose(stage, [word for word in words if word != "-m" and "0,1,3,10" not in word]))
+
+
+def evidence_of(config: Config, experiment: str) -> Evidence:
+    """Evidence of an evaluation with this configuration and nothing else."""
+    params = masked_flat(asdict(config))
+    run = Run("r", "e", "FINISHED", datetime.now(UTC), {}, params, {}, "")
+    named = f"experiment={experiment}" if experiment in experiments() else f"name={experiment}"
+    overrides = overrides_like([run])
+    places = tuple(one for one in overrides if one.partition("=")[0] in PLACES)
+    return Evidence(experiment, None, {}, {}, overrides=(named, *overrides), places=places)
+
+
+def test_a_command_makes_the_run_that_stands_beside_the_cell(tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    words = ["experiment=demo", "model=gpt2", f"paths.data_dir={quoted(str(folder))}", "evaluation.limit=20"]
+    beside = validate(compose("evaluate", words))
+    evidence = evidence_of(beside, "demo")
+    found = read_back(evaluation_command(evidence, "model", ["svamp"]))
+    assert (found.model, found.system, found.benchmarks) == ("gpt2", "model", ["svamp"])
+    for part in (
+        "evaluation",
+        "decoding",
+        "tool",
+        "paths",
+        "name",
+    ):  # what the experiment alone has, and what it has not
+        assert asdict(found)[part] == asdict(beside)[part], part
+    assert read_back(stage_command(evidence, "generate")).corpus == beside.corpus
+    assert read_back(train_command(evidence, "plain")).model == "gpt2"
+
+
+def test_a_name_that_is_no_experiment_stays_a_name() -> None:
+    beside = validate(compose("evaluate", ["name=mine", "model=gpt2", "decoding.min_new_tokens=8"]))
+    command = evaluation_command(evidence_of(beside, "mine"), "model", ["svamp"])
+    assert shlex.split(command)[2:4] == ["name=mine", "model=gpt2"] and "experiment=" not in command
+    assert read_back(command).decoding == beside.decoding
+
+
+def test_the_training_and_annotation_that_are_shown_are_named_where_they_are_not_the_newest() -> None:
+    reads = {"augmented": "aaaaaaaa", "dataset": "dddddddd"}
+    evidence = Evidence(None, None, {}, {"augmented": NOTE}, reads=reads)
+    command = evaluation_command(evidence, "toolformer", ["svamp"])
+    assert "checkpoint=aaaaaaaa" in command and " train " not in command
+    assert "checkpoint" not in evaluation_command(evidence, "model", ["svamp"])
+    steps = evaluation_command(evidence, "model_cc", ["svamp"]).split(" && ")
+    assert steps[1] == "toolformer train data=plain dataset=dddddddd"
+
+
+def test_latest_is_not_relied_on_where_it_is_another_training(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    ids = {}
+    for name in ("shown", "newer"):
+        with tracker.run(
+            stage="train", name=name, fingerprint=name, config={"model": "gpt2"}, tags={"data": "augmented"}
+        ) as run:
+            ids[name] = run.run_id
+    tags = {"system": "toolformer", "decoding.k": "10", "lineage.train_run_id": ids["shown"]}
+    with tracker.run(stage="evaluate", name="e", fingerprint="e", config={"model": "gpt2"}, tags=tags) as run:
+        run.metrics(accuracy("svamp", 5.0, 10))
+    evidence = reader.read(tracker)
+    assert evidence.overrides == ("model=gpt2",)
+    assert f"checkpoint={ids['shown'][:8]}" in evaluation_command(evidence, "toolformer", ["asdiv"])
+
+
+def test_all_english_has_a_dash_and_its_command() -> None:
+    score = Score(15.0, 14.0, 16.0, 100, None, {}, NOTE)
+    table = tables.multilingual(
+        Evidence(None, None, {("model", "mlqa_es"): score, ("model", "mlqa_en_es"): score}, {})
+    )
+    (row,) = [row for row in table.rows if row[0].text == "M (All En)"]
+    notes = {note.mark: note.command for note in table.footnotes}
+    assert row[1].text == "15.0" and row[3].text == "–"
+    assert read_back(notes[row[3].mark]).benchmarks == [
+        f"mlqa_en_{one}" for one in ("de", "hi", "vi", "zh", "ar")
+    ]
+    assert all(cell.mark in notes for row in table.rows for cell in row if cell.text == "–")
+
+
+def test_xquad_stands_beside_mlqa_and_does_not_displace_it() -> None:
+    score = Score(15.0, 14.0, 16.0, 100, None, {}, NOTE)
+    for tasks in (["xquad_es"], ["xquad_es", "mlqa_es"]):
+        found = tables.content(Evidence(None, None, {("model", task): score for task in tasks}, {})).tables
+        by_key = {one.key: one for one in found}
+        assert by_key["xquad"].rows[0][1].text == "15.0"
+        assert by_key["table6"].rows[0][2].text == "15.2"  # the paper's
+        assert (by_key["table6"].rows[0][1].text == "15.0") == ("mlqa_es" in tasks)
+    assert "xquad" not in {one.key for one in tables.content(Evidence(None, None, {}, {})).tables}
+
+
+def test_the_figure_of_sizes_and_table_9_name_commands_that_compose(tmp_path: Path) -> None:
+    beside = validate(compose("evaluate", ["experiment=demo", f"paths.data_dir={tmp_path}"]))
+    evidence = evidence_of(beside, "demo")
+    assert (
+        scaling(evidence).footnotes[0].command
+        == f"toolformer run experiment=figure4 paths.data_dir={tmp_path}"
+    )
+    (note,) = table9(evidence).footnotes
+    command = note.command.split(" && ")[-1]
+    assert "evaluate -m experiment=demo model=smollm2 " in command and "decoding.k=0,1,3,10" in command
+    assert read_back(command).benchmarks == ["lama_trex", "webqs"]
+
+
+@given(
+    st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs"))).filter(
+        lambda value: quoted(value) != value
+    )
+)
+@example("a b")
+@example("C:\\data\\")
+@example('say \\"so"')
+def test_quoted_values_are_read_back(value: str) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    assert OverridesParser.create().parse_override(f"key={quoted(value)}").value() == value
