@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from benchmarks import MLQA_LANGUAGES
+from benchmarks import TASKS as PROJECT_TASKS
 from benchmarks.metrics import wilson
 from toolformer.reporting import paper
 from toolformer.reporting.evidence import Score
@@ -35,6 +36,16 @@ TASKS: Mapping[str, str] = {
     "wikitext_perplexity": "WikiText",
     "heldout_perplexity": "Held-out text",
 }
+
+
+def title_of(task: str) -> str:
+    """A task's name in tables; a task of the user's own goes by its own."""
+    return TASKS.get(task, task)
+
+
+def own_tasks(measured: Iterable[str]) -> list[str]:
+    """The user's own among the measured tasks (docs/extending.md)."""
+    return sorted(set(measured) - set(PROJECT_TASKS))
 
 
 class Notes:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from toolformer.reporting.evidence import Evidence
 from toolformer.tracking import Run
 
-PLACES = ("corpus.path", "heldout.path", "paths.data_dir")
+PLACES = ("corpus.path", "heldout.path", "paths.data_dir", "paths.tasks_dir")
 LIMITS = ("evaluation.limit", "evaluation.perplexity_limit", "decoding.min_new_tokens")
 _UNSET = ("null", "0", "''")
 

@@ -9,7 +9,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from toolformer.reporting import paper
-from toolformer.reporting.cells import DASH, SYSTEMS, TASKS, Notes, in_order, share_cell, shown_count
+from toolformer.reporting.cells import (
+    DASH,
+    SYSTEMS,
+    TASKS,
+    Notes,
+    in_order,
+    own_tasks,
+    share_cell,
+    shown_count,
+    title_of,
+)
 from toolformer.reporting.commands import evaluation_command, stage_command, train_command
 from toolformer.reporting.evidence import Cost, Evidence, Score
 from toolformer.reporting.layout import Cell, Column, Table
@@ -38,11 +48,11 @@ def signs(evidence: Evidence, system: str, task: str) -> str:
 def paired(evidence: Evidence) -> Table:
     """Differences on the same examples, with intervals and McNemar's p."""
     measured = {task for task, *_ in evidence.paired} | {task for _, task in evidence.scores}
-    tasks = [task for task in TASKS if task in measured]
+    tasks = [task for task in (*TASKS, *own_tasks(measured)) if task in measured]
     notes = Notes()
     rows = []
     for task in tasks or ["svamp"]:
-        cells = [Cell(TASKS[task] if tasks else "All benchmarks")]
+        cells = [Cell(title_of(task) if tasks else "All benchmarks")]
         for system, other in PAIRS[:2]:
             if task.endswith("perplexity"):
                 # Perplexity is measured with calls disabled: Toolformer (disabled) stands for both.
@@ -76,7 +86,9 @@ def _difference(
         else:
             tasks = {name for _, name in evidence.scores}
             alike = [
-                name for name in TASKS if name in tasks and _absent(evidence, name, (system, other)) == absent
+                name
+                for name in (*TASKS, *own_tasks(tasks))
+                if name in tasks and _absent(evidence, name, (system, other)) == absent
             ]
             alike = [
                 name for name in alike if name.endswith("perplexity") == task.endswith("perplexity")
@@ -188,7 +200,7 @@ def _shown_seconds(seconds: float | None) -> str:
 def tool_use(evidence: Evidence) -> Table:
     """How often Toolformer calls its tools on each benchmark (the paper says it in its text)."""
     measured_tasks = {task for _, task in evidence.scores}
-    tasks = [task for task in TASKS if not task.endswith("perplexity")]
+    tasks = [task for task in TASKS if not task.endswith("perplexity")] + own_tasks(measured_tasks)
     tasks = [task for task in tasks if task in measured_tasks or not task.startswith("xquad")]
     notes = Notes()
     absent = [task for task in tasks if _share_of(evidence, task) is None]
@@ -197,7 +209,7 @@ def tool_use(evidence: Evidence) -> Table:
     rows = []
     for task in tasks:
         score = evidence.scores.get(("toolformer", task))
-        cells = [Cell(TASKS[task])]
+        cells = [Cell(title_of(task))]
         if score is None or score.call_share is None:
             mark = notes.mark("Not measured yet:", evaluation_command(evidence, "toolformer", absent))
             cells += [Cell(DASH, mark=mark)] * (1 + len(tools))

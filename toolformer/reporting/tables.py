@@ -14,10 +14,12 @@ from toolformer.reporting.cells import (
     SYSTEMS,
     TASKS,
     Notes,
+    own_tasks,
     short_commit,
     shown_count,
     shown_interval,
     shown_score,
+    title_of,
 )
 from toolformer.reporting.commands import evaluation_command, stage_command
 from toolformer.reporting.evidence import GAIN, Evidence, RunNote
@@ -39,6 +41,7 @@ def content(evidence: Evidence) -> Content:
         scores(
             evidence, "table7", "Table 7", "Temporal benchmarks, percent correct", ("templama", "dateset")
         ),
+        *own(evidence),
         perplexity(evidence),
         paired(evidence),
         tool_use(evidence),
@@ -102,12 +105,12 @@ def runs(evidence: Evidence) -> Table:
         used[evidence.annotation.run] = ["Table 2", "Table 10", "Annotation"]
     for note in evidence.lineage:
         used.setdefault(note, [])
-    for task in TASKS:
+    for task in (*TASKS, *own_tasks(task for _, task in evidence.scores)):
         for system in SYSTEMS:
             if (system, task) in evidence.scores:
-                used.setdefault(evidence.scores[system, task].run, []).append(TASKS[task])
+                used.setdefault(evidence.scores[system, task].run, []).append(title_of(task))
     for (_, task), score in evidence.baselines.items():
-        used.setdefault(score.run, []).append(TASKS.get(task, task))
+        used.setdefault(score.run, []).append(title_of(task))
     rows = [
         (
             Cell(note.run_id[:8]),
@@ -160,6 +163,18 @@ def xquad(evidence: Evidence) -> tuple[Table, ...]:
     return (_systems_by_tasks(evidence, "xquad", "XQuAD", title, GROUPS["xquad"], tuple(SYSTEMS), caption),)
 
 
+def own(evidence: Evidence) -> tuple[Table, ...]:
+    """Benchmarks of the user's own, where some were measured."""
+    tasks = own_tasks(task for _, task in evidence.scores)
+    if not tasks:
+        return ()
+    caption = (
+        "Not the paper's, so no figure of the paper is beside. 95 % intervals in brackets, our best in bold."
+    )
+    title = "Benchmarks of one's own, in percent"
+    return (_systems_by_tasks(evidence, "own", "Own", title, tasks, tuple(SYSTEMS), caption),)
+
+
 def _all_english(evidence: Evidence, theirs: str, notes: Notes) -> tuple[Cell, ...]:
     """Table 6's row of a model that is asked in English; ours is M."""
     ours = theirs == paper.SYSTEMS["model"]
@@ -210,10 +225,9 @@ def _systems_by_tasks(
     columns = [Column("Model", numeric=False)]
     for task in tasks:
         common = next(iter(sizes[task])) if len(sizes[task]) == 1 else None
-        columns.append(Column("this run", TASKS[task], detail=f"n = {shown_count(common)}" if common else ""))
-        columns.append(
-            Column("paper (CCNet)" if task == "heldout_perplexity" else "paper", TASKS[task], paper=True)
-        )
+        name = title_of(task)
+        columns.append(Column("this run", name, detail=f"n = {shown_count(common)}" if common else ""))
+        columns.append(Column("paper (CCNet)" if task == "heldout_perplexity" else "paper", name, paper=True))
     best = {task: _best(evidence, task, systems, lower) for task in tasks}
     rows = []
     for system in systems:
