@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.tracking.conftest import free_port
 from toolformer import registry
 from toolformer.cli import main
 from toolformer.errors import UserError
@@ -26,12 +20,6 @@ from toolformer.tracking.sending import send
 from toolformer.tracking.store import Store
 
 SECRET = "hunter2-correct-horse"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
@@ -211,79 +199,3 @@ def test_the_terminal_lists_and_sends(root: Path, tmp_path: Path, capsys: pytest
     port = free_port()
     assert main(["runs", "resend", place, f"tracking.uri=http://127.0.0.1:{port}"]) == 2
     assert f"http://127.0.0.1:{port} does not answer" in capsys.readouterr().err
-
-
-class Server:
-    """MLflow's own tracking server, to be killed and started again."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self.port, self.address = port, f"http://127.0.0.1:{port}"
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--backend-store-uri", f"sqlite:///{self._folder}/mlflow.db", "--workers", "1"]
-        command += ["--artifacts-destination", (self._folder / "files").as_uri()]
-        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
-        deadline = time.monotonic() + 180
-        while not self._answers():
-            assert self._process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-
-    def _answers(self) -> bool:
-        try:
-            return bool(urllib.request.urlopen(f"{self.address}/health", timeout=1).status == 200)
-        except OSError:
-            return False
-
-    def kill(self) -> None:
-        if self._process is not None:
-            os.killpg(self._process.pid, 9)
-            self._process.wait()
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    folder = tmp_path / "server"
-    folder.mkdir()
-    one = Server(folder, free_port())
-    one.start()
-    yield one
-    one.kill()
-
-
-def test_a_server_that_dies_under_a_run_gets_the_rest_later(server: Server, tmp_path: Path) -> None:
-    tracker = Tracker(server.address, tmp_path / "runs")
-    made = tmp_path / "made.txt"
-    made.write_text("made")
-    with tracker.run(stage="train", name="n", fingerprint="f", config={"a": 1}) as run:
-        run.metrics({"loss": 2.0}, step=0)
-        deadline = time.monotonic() + 60
-        while tracker.unsent():
-            assert time.monotonic() < deadline, "what a server takes is sent while the run is at work"
-            time.sleep(0.05)
-        server.kill()
-        run.metrics({"loss": 1.0}, step=1)
-        run.artifact(made, "samples")
-    assert tracker.get(run.run_id).status == "FINISHED"
-    with tracker.run(
-        stage="evaluate", name="n", fingerprint="g", config={}, tags={"lineage.train_run_id": run.run_id}
-    ) as after:
-        pass
-    assert [one.run_id for one in tracker.unsent()] == [run.run_id, after.run_id]
-
-    server.start()
-    fresh = Tracker(server.address, tmp_path / "runs")
-    assert fresh.resend() == 2 and fresh.resend() == 0
-    elsewhere = Tracker(server.address, tmp_path / "another machine")
-    found = elsewhere.get(run.run_id)
-    assert found.status == "FINISHED" and found.stored_as == "", "begun on the server, it has the server's id"
-    assert found.metrics["loss"] == 1.0 and found.params["a"] == "1"
-    assert elsewhere.artifact_path(found, "samples/made.txt").read_text() == "made"
-    assert elsewhere.resolve("evaluate", after.run_id).tags["lineage.train_run_id"] == run.run_id
-    assert {one.run_id for one in elsewhere.all_runs()} == {run.run_id, after.run_id}

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock, Timeout
 
@@ -58,6 +59,11 @@ class Store:
     def is_local(self) -> bool:
         """Whether it is a file on this machine, and no server."""
         return self.uri.startswith(("sqlite:", "file:")) or "://" not in self.uri
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server stands before the store, which then knows no folder of this machine."""
+        return self.uri.startswith(("http://", "https://", "databricks"))
 
     def is_absent(self) -> bool:
         """Whether asking would make an empty database (seconds of migrations) only to find nothing."""
@@ -123,8 +129,7 @@ class Store:
     def _create_experiment(self, client: Any, experiment: str) -> Any:
         from mlflow.exceptions import MlflowException
 
-        served = self.uri.startswith(("http://", "https://", "databricks"))
-        location = None if served else (self.root / "artifacts").as_uri()
+        location = None if self.is_served else (self.root / "artifacts").as_uri()
         try:
             client.create_experiment(experiment, artifact_location=location)
         except MlflowException as error:
@@ -168,7 +173,14 @@ class Store:
                 client.set_terminated(run_id, content["status"], content["time"])
 
     def _register(self, client: Any, run_id: str, name: str, source: str, tags: dict[str, str]) -> None:
-        """A version of a registered model for this run, once."""
+        """A version of a registered model for this run, once.
+
+        A server takes no folder of ours as the place of a model, so that there the version points into its run, and its
+        tag `model_path` says where the model is.
+        """
+        if self.is_served:
+            tags = tags | {"model_path": str(local_path(source))}
+            source = f"runs:/{run_id}/model"
         if not client.search_registered_models(filter_string=f"name = '{name}'"):
             client.create_registered_model(name)
         versions = [one for one in client.search_model_versions(f"name = '{name}'") if one.run_id == run_id]
@@ -234,6 +246,11 @@ class Store:
                 Path(fetched).rename(kept)
             shutil.rmtree(partial, ignore_errors=True)
         return kept
+
+
+def local_path(uri: str) -> Path:
+    """The path of a `file:` URI."""
+    return Path(unquote(urlsplit(uri).path))
 
 
 def _quoted(value: str) -> str:
