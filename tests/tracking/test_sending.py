@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,47 @@ def test_a_line_that_a_killed_process_left_is_taken_away(tmp_path: Path) -> None
     journal.append(METRICS, [["loss", float("nan"), 5, 1], ["loss", 2.0, 4, 1], ["acc", 1.0, 1, 0]])
     assert [kind for _, kind, _ in journal.events()] == [TAGS, METRICS]
     assert journal.run().tags == {"a": "1"} and journal.run().metrics == {"acc": 1.0}
+
+
+def test_what_losing_power_leaves_of_a_journal_stops_nothing(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    offline = dead(root)
+    whole, torn, headless = (
+        record(offline, tmp_path / "made.txt", stage) for stage in ("generate", "train", "evaluate")
+    )
+    first, *lines = (root / "journal" / torn.run_id / "events.jsonl").read_bytes().splitlines(keepends=True)
+    for run, content in ((torn, first + b"\0" * 64 + b"\n" + b"".join(lines)), (headless, b"\0" * 64)):
+        (root / "journal" / run.run_id / "events.jsonl").write_bytes(content)
+    for content in (b"", b"\0" * 9, b"[1]", b'{"sqlite:": 3}'):
+        (root / "journal" / torn.run_id / "sent.json").write_bytes(content)
+        assert [one.run_id for one in Tracker(None, root).unsent()] == [whole.run_id, torn.run_id]
+    assert main(["runs", f"paths.root={root}"]) == 0
+    assert main(["doctor", "--json", f"paths.root={root}", f"paths.cache={root}"]) in (0, 1)
+    assert main(["runs", "resend", f"paths.root={root}"]) == 0
+    sent = Tracker(None, root).get(torn.run_id)
+    assert sent.status == "FINISHED" and sent.metrics["loss"] == 1.0 and sent.stored_as
+    named = [line.getMessage() for line in caplog.records if line.name.endswith("tracking.journal")]
+    assert len(named) == 3 and all(str(root / "journal") in line for line in named), "each file once"
+
+
+def test_a_journal_that_is_sent_is_not_read_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record(dead(root), tmp_path / "made.txt")
+    store = Tracker(None, root)
+    store.resend()
+    read: list[str] = []
+    events = Journal.events
+
+    def counted(journal: Journal, after: int = 0) -> Iterator[tuple[int, str, Any]]:
+        for event in events(journal, after):
+            read.append(event[1])
+            yield event
+
+    monkeypatch.setattr(Journal, "events", counted)
+    assert store.runs("generate")[0].run_id == run.run_id
+    assert read == ["begin"], "its first line tells its place; the rest may be long"
 
 
 def test_the_terminal_lists_and_sends(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
