@@ -114,6 +114,10 @@ class Journal:
         """How far a server has it."""
         return self._all_sent().get(server, Sent())
 
+    def places(self) -> list[str]:
+        """The servers that have something of it."""
+        return list(self._all_sent())
+
     def mark(self, server: str, run_id: str, offset: int | None = None) -> None:
         """Writes down how far a server has it; `None` is all."""
         offset = self._events.stat().st_size if offset is None else offset
@@ -134,6 +138,16 @@ class Journal:
         except (ValueError, TypeError, AttributeError):
             _tell(path, "it is broken, so that all of this run is sent again")
             return {}
+
+    @property
+    def refused(self) -> Path:
+        """What servers refused, a line each: the server, why, the kind of event, what it says."""
+        return self.folder / "refused.jsonl"
+
+    def set_aside(self, server: str, why: str, kind: str, content: Any) -> None:
+        """Keeps what a server refuses, so that what comes after it can be sent."""
+        with self.refused.open("ab") as file:
+            file.write(json.dumps([server, why, kind, content]).encode() + b"\n")
 
     def is_sent(self, server: str) -> bool:
         """Whether a server has all of it."""

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 LOCAL_ID = "local_id"
-"""The tag of a run that began while its server did not answer: its id until then, and the one that lineage names."""
+"""The tag of a server's run that holds its id here, chosen before the server heard of it, and the one that lineage names."""
+NOTE = "mlflow.note.content"
+"""The tag that MLflow's pages show as a description, in Markdown."""
 _NEVER = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
