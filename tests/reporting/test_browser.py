@@ -1,13 +1,8 @@
-"""The pages in a real Chromium, without a window and without a network.
-
-Screenshots are kept in the folder that TOOLFORMER_SCREENSHOTS names, else among pytest's temporary files.
-"""
+"""The pages in a real Chromium, without a window and without a network."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,36 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.browser import chromium, needs_browser, shot
 from tests.reporting.conftest import accuracy, write_annotation
 from tests.reporting.test_figures import samples
 from toolformer.reporting import Report, build
 from toolformer.tracking import Tracker
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="Chromium and chromedriver are not installed (Debian: chromium-driver)"
-)
+pytestmark = needs_browser
 MANY = 10_000
 READABLE = 4.5  # WCAG 2, AA: contrast of text
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium.webdriver import Chrome, ChromeOptions, ChromeService
-
-    options = ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    for flag in (
-        "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
-        "disable-component-update", "disable-sync", "window-size=1280,900",
-        f"user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):  # fmt: skip
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = Chrome(options=options, service=ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    yield from chromium(tmp_path_factory.mktemp("chromium"))
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +82,6 @@ def calm(browser: Any) -> None:
     frames = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()));"
     browser.execute_async_script(frames)
     assert browser.get_log("browser") == []
-
-
-def shot(browser: Any, name: str, tmp_path: Path) -> None:
-    folder = Path(os.environ.get("TOOLFORMER_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    assert browser.save_screenshot(str(folder / f"{name}.png"))
-    assert (folder / f"{name}.png").stat().st_size > 10_000
 
 
 def waited(browser: Any, condition: str) -> None:
