@@ -53,9 +53,9 @@ class Journal:
 
     def begin(self) -> dict[str, Any] | None:
         """How the run began; None without a journal, or where that line of it is broken."""
-        _, kind, content = next(self.events(), (0, "", None))
-        if kind == BEGIN:
-            return dict(content)
+        first = next(self.events(), None)
+        if first and first[1] == BEGIN:
+            return dict(first[2])
         if self._events.exists():
             _tell(self._events, "its first line is broken, so that this run is left out")
         return None

@@ -6,11 +6,10 @@ background: a server that is dead or far delays no result, and look-ups are answ
 
 from __future__ import annotations
 
-import datetime
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,7 +38,7 @@ from toolformer.tracking.journal import (
     all_journals,
     matches,
 )
-from toolformer.tracking.run import NOTE, Run, newest_first, now
+from toolformer.tracking.run import NOTE, Run, newest_first, now, tell_of_clocks
 from toolformer.tracking.sending import PARENT, Direct, Sender, stored_tags
 from toolformer.tracking.store import Store, StoreFault
 
@@ -293,7 +292,7 @@ class Tracker:
         if ref == "latest":
             every = self.runs(stage, **tags)
             found = every[0] if every else None
-            _tell_of_clocks(every)
+            tell_of_clocks(every)
             if found is None:
                 raise UserError(
                     f"there is no finished {stage} run{wanted}: run `toolformer {stage}` first{self._silence()}"
@@ -388,24 +387,3 @@ class Tracker:
             StoreFault: the store does not answer.
         """
         return upkeep.prune(self.store, self._claim)
-
-
-_TOLD: set[str] = set()
-"""Runs whose clock was named; every job of a sweep looks them up again."""
-
-
-def _tell_of_clocks(runs: Sequence[Run]) -> None:
-    """`latest` is the last to end by the clocks of those who ran: a wrong one is named."""
-    for run in runs:
-        if run.ended and run.run_id not in _TOLD and (run.ended < run.started or run.ended > _soon()):
-            _TOLD.add(run.run_id)
-            what = "before it began" if run.ended < run.started else "in the future"
-            log.warning(
-                "%s run %s ended %s: a clock was wrong, and `latest` (now run %s) goes by clocks; name a run's id to be sure",
-                run.stage, run.run_id, what, runs[0].run_id,
-            )  # fmt: skip
-
-
-def _soon() -> datetime.datetime:
-    """A minute from now: clocks of machines that agree no better are common."""
-    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=1)
