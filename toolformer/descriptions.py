@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from toolformer.tracking import Run
 
 
+_NO_MARKUP = str.maketrans("`[]<>", "'()\u2039\u203a")
+
+
 def model_name(model: str) -> str:
     """What tells a model from others: a folder's own name, anything else as it is."""
     is_path = model.startswith(("/", "~", ".")) or Path(model).expanduser().is_dir()
@@ -37,4 +40,4 @@ def describe(command: str, facts: Mapping[str, object], made_from: Sequence[Run 
 def _plain(value: object) -> str:
     """Text that is no markup within Markdown."""
     text = " ".join(str(value).split())
-    return text.translate(str.maketrans({"`": "'", "[": "(", "]": ")", "<": "\u2039", ">": "\u203a"}))
+    return text.translate(_NO_MARKUP)

@@ -165,25 +165,27 @@ def test_two_evaluations_are_compared_in_mlflows_own_pages(server: Server, tmp_p
     compared = f"runs={json.dumps([one.stored_as for one in runs])}&experiments={json.dumps([experiment])}"
 
     for browser in chromium(tmp_path / "profile"):
+        size = {"width": 1900, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
-        def seen(page: str, *words: str, browser: Any = browser) -> None:
-            browser.get("about:blank")
-            browser.get(f"{server.address}/#{page}")
+        def seen(name: str, *words: str, browser: Any = browser) -> None:
+            text = "return document.body.innerText"
             try:
-                wait_for(
-                    lambda: all(word in browser.find_element("tag name", "body").text for word in words), 90
-                )
+                wait_for(lambda: all(word in browser.execute_script(text) for word in words), 90)
             finally:
-                name = "-".join(["mlflow", *page.partition("?")[0].strip("/").split("/")[:1]])
-                shot(browser, f"{name}-{len(words)}", tmp_path)
+                shot(browser, f"mlflow-{name}", tmp_path)
 
         names = [f"evaluate {system} gpt2" for system in scores]
-        seen(f"/experiments/{experiment}/runs", "evaluate -m system", *names, "train")
-        seen(f"/compare-runs?{compared}", *names, "svamp/score", "34.56", "12.34", "gpt2", "system")
+        browser.get(f"{server.address}/#/experiments/{experiment}/runs")
+        seen("experiment", "Runs of Toolformer's stages", "evaluate -m system", "a train")
+        link = f"//a[contains(@href, '{tracker.get(parent).stored_as}')]"
+        browser.find_element("xpath", f"{link}/ancestor::*[.//button][1]//button").click()
+        seen("experiment-children", *names)
+        browser.get(f"{server.address}/#/compare-runs?{compared}")
+        seen("compare", *names, "svamp/score", "34.56", "12.34", "system")
         (first,) = [one for one in runs if one.metrics["svamp/score"] == 34.56]
-        seen(
-            f"/runs/{first.stored_as}", names[0], "system: Toolformer", "model: gpt2", "made from a train",
-            "toolformer evaluate system=Toolformer", "34.56",
-        )  # fmt: skip
-        links = browser.find_elements("link text", "a train")
-        assert f"#/runs/{tracker.get(trained.run_id).stored_as}" in links[0].get_attribute("href")
+        browser.get(f"{server.address}/#/runs/{first.stored_as}")
+        command = "toolformer evaluate system=Toolformer"
+        seen("run", names[0], "model: gpt2", "made from a train", command, "34.56")
+        (made_from,) = browser.find_elements("link text", "a train")
+        assert made_from.get_attribute("href").endswith(f"#/runs/{tracker.get(trained.run_id).stored_as}")
