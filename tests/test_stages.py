@@ -19,7 +19,7 @@ from toolformer.annotation.funnel import STEPS
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import strip
 from toolformer.cli import main
-from toolformer.config import CONF, Config, compose, validate
+from toolformer.config import CONF, SYSTEMS, Config, compose, validate
 from toolformer.errors import UserError
 from toolformer.generate import Generated
 from toolformer.launch import run_stage
@@ -232,6 +232,8 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
     for data, one in trained.items():
         run = runs.get(one.run_id)
         assert run.tags["lineage.dataset_run_id"] == generated.run_id and run.tags["data"] == data
+        assert run.name == f"train {data} {lax_model.name}"
+        assert f"](#/runs/{generated.run_id})" in run.tags["mlflow.note.content"]
         from transformers import AutoModelForCausalLM
 
         AutoModelForCausalLM.from_pretrained(one.model)
@@ -247,7 +249,9 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
             system
         )
         assert run.tags.get("lineage.train_run_id") == (trained[data].run_id if data else None)
-        assert run.tags["experiment"] == "tiny"
+        assert run.tags["experiment"] == "tiny" and run.name.startswith(
+            f"evaluate {SYSTEMS[system]} {lax_model.name}"
+        )
         samples = pq.read_table(runs.artifact_path(run, "samples/dateset.parquet"))
         assert samples.num_rows == 6
         if system != "toolformer":
@@ -280,7 +284,11 @@ def test_a_sweep_makes_child_runs_under_one_parent(
     assert main(arguments) == 0  # nothing is left to do
     children = [run for run in tracker(place).runs("evaluate") if "mlflow.parentRunId" in run.tags]
     assert sorted(run.tags["decoding.k"] for run in children) == ["0", "1", "3"]
-    assert len({run.tags["mlflow.parentRunId"] for run in children}) == 1
+    (parent,) = {run.tags["mlflow.parentRunId"] for run in children}
+    assert "toolformer evaluate -m" in tracker(place).get(parent).tags["mlflow.note.content"]
+    for run in children:  # each says its own command
+        command = run.tags["mlflow.note.content"].splitlines()[-2]
+        assert command.startswith("toolformer evaluate") and f"decoding.k={run.tags['decoding.k']}" in command
 
 
 def test_nothing_kept_is_one_line(

@@ -101,6 +101,7 @@ def _usage() -> str:
 
 def _stage(stage: str, arguments: list[str]) -> int:
     from toolformer.config import compose, validate
+    from toolformer.descriptions import command_of
     from toolformer.launch import launch, parent_run, run_stage
 
     overrides = [argument for argument in arguments if not argument.startswith("-")]
@@ -109,7 +110,7 @@ def _stage(stage: str, arguments: list[str]) -> int:
         _hydra(stage, arguments)
         return 0
     if not flags:
-        run_stage(stage, validate(compose(stage, overrides)))
+        run_stage(stage, validate(compose(stage, overrides)), command=command_of(stage, overrides))
         return 0
     from toolformer.config.sweeps import parse
 
@@ -118,8 +119,9 @@ def _stage(stage: str, arguments: list[str]) -> int:
     jobs = sweep.jobs(stage, first.run.stages)
     for job in jobs:
         validate(compose(stage, job))
-    words = " ".join(overrides)
-    launch(stage, jobs, sweep.of_hydra, parent_run(first, f"{stage} -m {words}", stage, sorted(overrides)))
+    command = command_of(stage, overrides, "-m")
+    name = command.removeprefix("toolformer ")
+    launch(stage, jobs, sweep.of_hydra, parent_run(first, name, stage, sorted(overrides), command=command))
     return 0
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from toolformer import build, registry
 from toolformer.config import SYSTEMS, Config, fingerprint
 from toolformer.credentials import key_from
+from toolformer.descriptions import describe, model_name
 from toolformer.errors import UserError
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
@@ -140,7 +141,7 @@ def finished(config: Config) -> str | None:
     return run.run_id if run else None
 
 
-def evaluate(config: Config, parent: str | None = None) -> Evaluated:
+def evaluate(config: Config, parent: str | None = None, command: str = "") -> Evaluated:
     """Runs the benchmarks; an evaluation that is already there is not run again."""
     from benchmarks import suite
     from benchmarks.figures import figures, speed
@@ -158,16 +159,30 @@ def evaluate(config: Config, parent: str | None = None) -> Evaluated:
     work.mkdir(parents=True, exist_ok=True)
     loaded = suite.load(tasks, _metadata(config, tasks, work / job.key), ids, config.paths.tasks_dir)
     tools = build.tools(config, inference=True) if job.uses_tools else {}
-    name = f"evaluate {_shown(config)}" + (f" k={decoding['k']}" if job.uses_tools else "")
+    based_on = job.trained.params.get("model", "") if job.trained else config.model
+    model = _baseline(config) or model_name(based_on)
+    words = [
+        "evaluate",
+        _shown(config),
+        "" if _baseline(config) else model,
+        f"k={decoding['k']}" if job.uses_tools else "",
+    ]
+    facts = {
+        "system": SYSTEMS[config.system],
+        "model": model,
+        "k": decoding["k"],
+        "benchmarks": ", ".join(tasks),
+    }
     with (
         AnswerFile(work / "answers.jsonl") as answers,
         tracker.run(
             stage="evaluate",
-            name=name,
+            name=" ".join(word for word in words if word),
             fingerprint=job.finger,
             config=asdict(config),
             tags=_tags(config, decoding["k"], job.trained),
             parent=parent,
+            description=describe(command, facts, [job.trained]),
         ) as run,
     ):
         lm = _model(config, job.model, tools, answers, job.decides)
@@ -199,7 +214,7 @@ def _shown(config: Config) -> str:
 def _baseline(config: Config) -> str:
     """What a model to compare with is called in reports; empty for the paper's systems."""
     if config.system == "baseline":
-        return Path(config.model).name if Path(config.model).expanduser().is_dir() else config.model
+        return model_name(config.model)
     return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from toolformer import evaluate, generate, train
 from toolformer.config import STAGES, Config, compose, fingerprint, validate
 from toolformer.config.sweeps import parse
+from toolformer.descriptions import command_of
 from toolformer.errors import UserError
 from toolformer.launch import launch, parent_run, run_stage
 
@@ -152,7 +153,8 @@ def execute(todo: Plan) -> None:
             if sum(job.stage == stage for job in todo.jobs) > 1:
                 config = validate(compose(stage, jobs[0].overrides))
                 told = sorted(set(todo.overrides) - set(todo.of_hydra))  # whichever launcher goes on
-                parent = parent_run(config, f"{todo.name}: {stage}", todo.name, stage, told)
+                command = command_of("run", todo.overrides)
+                parent = parent_run(config, f"{todo.name}: {stage}", todo.name, stage, told, command=command)
             found = launch(stage, [job.command(ids) for job in jobs], todo.of_hydra, parent)
             ids |= {job.key: run_id for job, run_id in zip(jobs, found, strict=True) if run_id}
         for job in jobs if stage == "report" else ():

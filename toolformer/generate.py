@@ -30,6 +30,7 @@ from toolformer.annotation.shards import (
     write_whole,
 )
 from toolformer.config import Config, fingerprint
+from toolformer.descriptions import describe, model_name
 from toolformer.documents.drawing import Draw
 from toolformer.errors import UserError
 from toolformer.tools.runtime import figures, log_faults
@@ -91,7 +92,7 @@ def finished(config: Config) -> str | None:
     return run.run_id if run else None
 
 
-def _job(config: Config, parent: str | None = None) -> _Job:
+def _job(config: Config, parent: str | None = None, command: str = "") -> _Job:
     """What is to be done, told from any other work by its fingerprints."""
     build.apply_paths(config)
     engine.check(config)
@@ -119,12 +120,14 @@ def _job(config: Config, parent: str | None = None) -> _Job:
     # The same work under another experiment's name is a run of its own, that finds its shards done.
     finger = fingerprint(key, config.name)
     skipped = corpus.skipped()
-    return _Job(config, parent, ShardStore(work / "shards"), plan, work / key, thresholds, finger, skipped)
+    return _Job(
+        config, parent, ShardStore(work / "shards"), plan, work / key, thresholds, finger, skipped, command
+    )
 
 
-def generate(config: Config, parent: str | None = None) -> Generated:
+def generate(config: Config, parent: str | None = None, command: str = "") -> Generated:
     """Annotates the corpus; goes on where an interrupted run with the same configuration stopped."""
-    job = _job(config, parent)
+    job = _job(config, parent, command)
     lead = job.store.lock(f"run-{job.finger}")
     if not acquired(lead):
         log.info("generate: another process leads this run; this one shares the work")
@@ -160,6 +163,8 @@ class _Job:
     finger: str
     skipped: dict[str, int]
     """Rows that reading the corpus left out, by reason."""
+    command: str
+    """What was typed, for the run's description."""
 
 
 def _lead(job: _Job, tracker: Tracker) -> Generated:
@@ -172,9 +177,16 @@ def _lead(job: _Job, tracker: Tracker) -> Generated:
         check(config.model)
         build.tools(config)
     log.info("generate: %d documents in %d shards", total, len(job.plan))
+    model = model_name(config.model)
+    facts = {
+        "model": model,
+        "corpus": config.corpus.source,
+        "tools": ", ".join(config.tools),
+        "documents": total,
+    }
     with tracker.run(
-        stage="generate", name=f"generate {config.corpus.source}", fingerprint=job.finger, config=asdict(config),
-        tags={"experiment": config.name}, parent=job.parent,
+        stage="generate", name=f"generate {config.corpus.source} {model}", fingerprint=job.finger, config=asdict(config),
+        tags={"experiment": config.name}, parent=job.parent, description=describe(job.command, facts),
     ) as run:  # fmt: skip
 
         def on_shard(outcome: engine.Outcome, documents: int, so_far: engine.Work) -> None:

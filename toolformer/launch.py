@@ -13,6 +13,7 @@ from contextlib import redirect_stderr
 from typing import TYPE_CHECKING, Any
 
 from toolformer.config import CONF, Config, compose, fingerprint, register, validate
+from toolformer.descriptions import command_of, describe
 from toolformer.errors import UserError
 from toolformer.logs import configure
 
@@ -23,20 +24,20 @@ PARENT = "TOOLFORMER_PARENT_RUN"
 """Names the parent run to jobs, whose environment Hydra sets wherever they run."""
 
 
-def run_stage(stage: str, config: Config, parent: str | None = None) -> Any:
-    """Runs a stage with a valid configuration."""
+def run_stage(stage: str, config: Config, parent: str | None = None, command: str = "") -> Any:
+    """Runs a stage with a valid configuration; `command` is what was typed, for the run's description."""
     if stage == "generate":
         from toolformer.generate import generate
 
-        return generate(config, parent)
+        return generate(config, parent, command)
     if stage == "train":
         from toolformer.train import train
 
-        return train(config, parent)
+        return train(config, parent, command)
     if stage == "evaluate":
         from toolformer.evaluate import evaluate
 
-        return evaluate(config, parent)
+        return evaluate(config, parent, command)
     from toolformer.report import report
 
     return report(config)
@@ -44,19 +45,23 @@ def run_stage(stage: str, config: Config, parent: str | None = None) -> Any:
 
 def task(stage: str, config: DictConfig) -> str | None:
     """What a job does, in whichever process; the run's id."""
+    from hydra.core.hydra_config import HydraConfig
+
     if not logging.getLogger().handlers:
         configure()  # a worker that a launcher started
-    result = run_stage(stage, validate(config), os.environ.get(PARENT))
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    result = run_stage(stage, validate(config), os.environ.get(PARENT), command_of(stage, words))
     return getattr(result, "run_id", None)
 
 
-def parent_run(config: Config, name: str, *key: object) -> str:
+def parent_run(config: Config, name: str, *key: object, command: str = "") -> str:
     """The run that holds those of a sweep together, known by its key."""
     from toolformer import build
 
     build.apply_paths(config)
     tracker = build.tracker(config.paths.root, config.tracking)
-    return tracker.parent_run(fingerprint("sweep", *key), name)
+    facts = {"experiment": config.name, "holds": "the runs of a sweep, below it"}
+    return tracker.parent_run(fingerprint("sweep", *key), name, description=describe(command, facts))
 
 
 def launch(

@@ -14,7 +14,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ LIBRARIES = (
 
 _VALUE_LIMIT = 500  # characters of a parameter; what the oldest servers still take
 TAG_LIMIT = 5000
+_NAME_LIMIT = 250  # what a server's database takes of a run's name
 _SECRET_WORDS = {
     "password",
     "passwd",
@@ -69,6 +70,7 @@ _KEY = re.compile(r"(?<![\w$.\-/])(?=[A-Za-z_\-]*\d)(?=[\d_\-]*[A-Za-z])[A-Za-z0
 """One long word of letters and figures."""
 _OPTION = re.compile(r"""(?<![\w\-])(--?[\w\-]+)(['"]?[\s,=]+['"]?)([^\s,\]}'"]+)""")
 _SECRET_VALUE = re.compile(r"\b(?:sk-|hf_|ghp_|github_pat_|xox[abp]-)[A-Za-z0-9_\-]{16,}")
+_IN_BRACES = re.compile(r"([\w.\-]+)([\"']?\s*:\s*)(\"[^\"]*\"|'[^']*'|[^,}\s]+)")
 _KEY_CHARACTERS = re.compile(r"[^\w.\-/ ]")
 
 
@@ -168,6 +170,25 @@ def _hidden(option: re.Match[str]) -> str:
 
 def _looks_like_a_key(value: Any) -> bool:
     return isinstance(value, str) and bool(_KEY.fullmatch(value))
+
+
+def masked_words(words: Iterable[str]) -> list[str]:
+    """Overrides of a command line, with what looks like a secret replaced by `***`, within braces too."""
+    return [_IN_BRACES.sub(_masked_pair, masked(word)) for word in words]
+
+
+def _masked_pair(pair: re.Match[str]) -> str:
+    return f"{pair[1]}{pair[2]}{MASK}" if is_secret(pair[1]) else pair[0]
+
+
+def masked_text(text: str) -> str:
+    """A text whose every word is masked as an override is."""
+    return re.sub(r"\S+", lambda word: masked_words([word[0]])[0], text)
+
+
+def run_name(name: str) -> str:
+    """A name that every store takes, in one line and without secrets."""
+    return _cut(masked_text(" ".join(name.split())), _NAME_LIMIT)
 
 
 def is_secret(key: str) -> bool:

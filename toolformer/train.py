@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from toolformer import build, registry
 from toolformer.config import Config, fingerprint
+from toolformer.descriptions import describe, model_name
 from toolformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def finished(config: Config) -> str | None:
     return done.run_id if done else None
 
 
-def train(config: Config, parent: str | None = None) -> Trained:
+def train(config: Config, parent: str | None = None, command: str = "") -> Trained:
     """Finetunes the model; an interrupted run goes on from its last checkpoint."""
     build.apply_paths(config)
     tracker = build.tracker(config.paths.root, config.tracking)
@@ -135,8 +136,11 @@ def train(config: Config, parent: str | None = None) -> Trained:
         result = finish(None)
         return Trained("", Path(result.model_path), result.heldout_perplexity)
     lineage = {"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}
+    model = model_name(config.model)
+    facts = {"model": model, "data": config.data, "texts": len(texts)}
     with tracker.run(
-        stage="train", name=f"train {config.data}", fingerprint=finger, config=asdict(config), tags=lineage, parent=parent,
+        stage="train", name=f"train {config.data} {model}", fingerprint=finger, config=asdict(config), tags=lineage,
+        parent=parent, description=describe(command, facts, [dataset]),
     ) as run:  # fmt: skip
         result = finish(lambda values, step: run.metrics(values, step=step))
         run.metrics(

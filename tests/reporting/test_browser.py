@@ -1,14 +1,8 @@
-"""The pages in a real Chromium, without a window and without a network.
-
-Screenshots are kept in build/screenshots, or the folder that TOOLFORMER_SCREENSHOTS names. Without a browser the tests are
-skipped; with TOOLFORMER_BROWSER=required, as .ci/run has it, they fail.
-"""
+"""The pages in a real Chromium, without a window and without a network."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,42 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.browser import chromium, needs_browser, shot
 from tests.reporting.conftest import accuracy, write_annotation
 from tests.reporting.test_figures import samples
 from toolformer.reporting import Report, build
 from toolformer.tracking import Tracker
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-REQUIRED = os.environ.get("TOOLFORMER_BROWSER") == "required"
-MISSING = (
-    "" if CHROMIUM and DRIVER else "Chromium and chromedriver are not installed (Debian: chromium-driver)"
-)
-pytestmark = pytest.mark.skipif(bool(MISSING) and not REQUIRED, reason=MISSING)
-SCREENSHOTS = Path(
-    os.environ.get("TOOLFORMER_SCREENSHOTS", Path(__file__).parents[2] / "build" / "screenshots")
-)
+pytestmark = needs_browser
 MANY = 10_000
 READABLE = 4.5  # WCAG 2, AA: contrast of text
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium.webdriver import Chrome, ChromeOptions, ChromeService
-
-    assert not MISSING, MISSING
-    options = ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    for flag in (
-        "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
-        "disable-component-update", "disable-sync", "window-size=1280,900",
-        f"user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):  # fmt: skip
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = Chrome(options=options, service=ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    yield from chromium(tmp_path_factory.mktemp("chromium"))
 
 
 @pytest.fixture(scope="module")
@@ -128,13 +100,6 @@ def calm(browser: Any) -> None:
     frames = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()));"
     browser.execute_async_script(frames)
     assert browser.get_log("browser") == []
-
-
-def shot(browser: Any, name: str) -> None:
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    file = SCREENSHOTS / f"{name}.png"
-    file.unlink(missing_ok=True)
-    assert browser.save_screenshot(str(file)) and file.stat().st_size > 10_000
 
 
 def waited(browser: Any, condition: str) -> None:

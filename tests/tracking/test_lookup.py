@@ -96,3 +96,24 @@ def test_a_store_that_was_moved_keeps_its_artifacts(store: Tracker, tmp_path: Pa
     old = store.artifact_path(found, "config.yaml")
     old.rename(old.with_name("gone"))
     assert moved.artifact_path(found, "config.yaml").is_relative_to(moved.root)
+
+
+def test_a_clock_that_was_wrong_is_named(store: Tracker, caplog: pytest.LogCaptureFixture) -> None:
+    with run(store, "clock", "a"):
+        pass
+    assert store.resolve("clock", "latest") and not caplog.records
+    for fingerprint, ended in (("b", 1), ("c", 4_000_000_000_000)):  # milliseconds
+        with run(store, "clock", fingerprint) as active:
+            pass
+        with store.faults() as client:
+            client.set_terminated(active.run_id, end_time=ended)
+    newest = store.resolve("clock", "latest").run_id
+    lines = [one.getMessage() for one in caplog.records]
+    assert newest == active.run_id and len(lines) == 2
+    assert (
+        "in the future" in lines[0]
+        and "before it began" in lines[1]
+        and all(newest in line for line in lines)
+    )
+    store.resolve("clock", "latest")
+    assert len(caplog.records) == 2, "each once"

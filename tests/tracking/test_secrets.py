@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.tracking.conftest import run
+from toolformer.descriptions import command_of, describe
 from toolformer.provenance import is_secret, masked
 from toolformer.tracking import Tracker
 
@@ -71,3 +72,20 @@ def test_secrets_reach_neither_the_database_nor_the_artifacts(store: Tracker) ->
     assert json.loads(found.params["overrides"]) == ["qa.api_key=***", "seed=1", "+a.token=***"]
     stored = b"".join(path.read_bytes() for path in store.root.rglob("*") if path.is_file())
     assert SECRET.encode() not in stored and b"sk-abcdefghijkl" not in stored
+
+
+def test_secrets_reach_no_name_and_no_description(store: Tracker) -> None:
+    words = ["seed=0,1", f"tracking.uri=http://me:{SECRET}@host", f"endpoint.api_key={SECRET}"]
+    words += [f"+tool.x={{api_key: {SECRET}, a: 1}}", f"++tool.y={{'token':'{SECRET} {SECRET}',b:2}}"]
+    command = command_of("evaluate", words, "-m")
+    assert SECRET not in command and "a: 1}" in command and "seed=0,1" in command
+    name = " ".join(words[:3])
+    parent = store.get(store.parent_run("secret", f"{name} {'x' * 9000}", description=describe(command, {})))
+    assert len(parent.name) <= 250 and parent.name.startswith("seed=0,1 tracking.uri=http://***@host")
+    with store.run(
+        stage="named", name=name, fingerprint="f", config={}, description=f"```\n{name}\n```"
+    ) as active:
+        pass
+    stored = b"".join(path.read_bytes() for path in store.root.rglob("*") if path.is_file())
+    assert SECRET.encode() not in stored
+    assert store.get(active.run_id).tags["mlflow.note.content"].startswith("```\nseed=0,1")

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
+from tests.tracking.conftest import free_port, run
 from toolformer import registry
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.tracking import Run, Tracker
+from toolformer.tracking import ActiveRun, Run, Tracker, sending, store
 from toolformer.tracking.journal import METRICS, TAGS, Journal
 from toolformer.tracking.sending import send
 from toolformer.tracking.store import Store
 
 SECRET = "hunter2-correct-horse"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
@@ -56,13 +46,13 @@ def record(tracker: Tracker, file: Path, stage: str = "generate", **more: Any) -
     """A run with everything that a run can have."""
     file.write_text(f"what {stage} made")
     more.setdefault("config", {"model": "m", "api_key": SECRET})
-    with tracker.run(stage=stage, name=f"a {stage}", fingerprint="f", **more) as run:
+    with tracker.run(stage=stage, name=f"a {stage}", fingerprint="f", **more) as active:
         for step in range(3):
-            run.metrics({"loss": 3.0 - step}, step=step)
-        run.tag("note", "written")
-        run.artifact(file, "samples")
-        run.model("toolformer", file.parent, {"data": "augmented"})
-    return tracker.get(run.run_id)
+            active.metrics({"loss": 3.0 - step}, step=step)
+        active.tag("note", "written")
+        active.artifact(file, "samples")
+        active.model("toolformer", file.parent, {"data": "augmented"})
+    return tracker.get(active.run_id)
 
 
 def test_a_dead_server_keeps_no_result_from_being_kept(
@@ -111,7 +101,7 @@ def test_what_was_kept_is_sent_once_and_whole(root: Path, tmp_path: Path) -> Non
     assert store.get(trained.run_id).metrics["loss"] == 1.0, "seen before it is sent"
     before = {run.run_id for run in store.all_runs()}
 
-    assert store.resend() == 3 and store.resend() == 0
+    assert store.resend().runs == 3 and store.resend().runs == 0
     assert {run.run_id for run in store.all_runs()} == before, "ids stay as lineage names them"
     sent = store.get(trained.run_id)
     assert sent.stored_as and sent.stored_as != sent.run_id and sent.run_id == trained.run_id
@@ -165,7 +155,7 @@ def test_an_interrupted_run_goes_on_in_its_journal(root: Path) -> None:
     with later.run(stage="s", name="n", fingerprint="f", config={}) as second:
         second.metrics({"loss": 1.0}, step=1)
     assert second.run_id == first.run_id and second.resumed
-    assert Tracker(None, root).resend() == 1
+    assert Tracker(None, root).resend().runs == 1
     found = Tracker(None, root).get(first.run_id)
     assert found.status == "FINISHED" and found.metrics["loss"] == 1.0
 
@@ -179,6 +169,113 @@ def test_a_line_that_a_killed_process_left_is_taken_away(tmp_path: Path) -> None
     journal.append(METRICS, [["loss", float("nan"), 5, 1], ["loss", 2.0, 4, 1], ["acc", 1.0, 1, 0]])
     assert [kind for _, kind, _ in journal.events()] == [TAGS, METRICS]
     assert journal.run().tags == {"a": "1"} and journal.run().metrics == {"acc": 1.0}
+
+
+def test_a_run_of_a_server_waits_for_no_lock(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_LOCK_SECONDS", 0.1)
+    with FileLock(root / ".mlflow.lock"):  # another process of the same folder
+        assert record(dead(root), tmp_path / "made.txt").status == "FINISHED"
+
+
+def test_a_silent_server_is_asked_once_for_many_runs(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def counted(*arguments: Any) -> Any:
+        asked.append(arguments)
+        return send(*arguments)
+
+    monkeypatch.setattr(sending, "send", counted)
+    tracker = dead(root)
+    for stage in ("generate", "train"):
+        record(tracker, tmp_path / "made.txt", stage)
+    assert asked == [], "the first look-up told that nobody is there"
+
+
+def test_sending_that_breaks_is_said_in_a_line(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError(f"odd, from http://me:{SECRET}@host/")
+
+    monkeypatch.setattr(sending, "send", broken)
+    monkeypatch.setattr(Store, "search", lambda *_: [])
+    assert record(dead(root), tmp_path / "made.txt").status == "FINISHED"
+    (line,) = [one.getMessage() for one in caplog.records if one.name.startswith("toolformer")]
+    assert "RuntimeError" in line and "resend" in line and SECRET not in line
+
+
+def test_ctrl_c_while_a_server_is_waited_for_lets_go_of_the_run(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: ActiveRun) -> None:
+        raise KeyboardInterrupt
+
+    tracker = dead(root)
+    with monkeypatch.context() as patch:
+        patch.setattr(ActiveRun, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept, run(tracker, "s") as first:
+            raise ValueError
+    with run(tracker, "s") as second:
+        assert second.run_id == first.run_id
+    assert kept.tb is not None
+
+
+def test_a_run_that_a_server_has_is_not_counted_against_the_local_store(root: Path, tmp_path: Path) -> None:
+    made = record(dead(root), tmp_path / "made.txt")
+    local, journal = Tracker(None, root), Journal(root / "journal" / made.run_id)
+    assert [one.run_id for one in local.unsent()] == [made.run_id]
+    journal.mark("http://tracking.example.org", "0" * 32)
+    assert local.unsent() == [] and local.runs("generate")[0].run_id == made.run_id
+    assert local.resend().runs == 1, "asked for, it is taken into the local store all the same"
+
+
+def test_databricks_is_a_server() -> None:
+    assert not Store("databricks", Path("x")).is_local and not Store("databricks://one", Path("x")).is_local
+
+
+def test_what_losing_power_leaves_of_a_journal_stops_nothing(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    offline = dead(root)
+    whole, torn, headless = (
+        record(offline, tmp_path / "made.txt", stage) for stage in ("generate", "train", "evaluate")
+    )
+    first, *lines = (root / "journal" / torn.run_id / "events.jsonl").read_bytes().splitlines(keepends=True)
+    for one, content in ((torn, first + b"\0" * 64 + b"\n" + b"".join(lines)), (headless, b"\0" * 64)):
+        (root / "journal" / one.run_id / "events.jsonl").write_bytes(content)
+    for content in (b"", b"\0" * 9, b"[1]", b'{"sqlite:": 3}'):
+        (root / "journal" / torn.run_id / "sent.json").write_bytes(content)
+        assert [one.run_id for one in Tracker(None, root).unsent()] == [whole.run_id, torn.run_id]
+    assert main(["runs", f"paths.root={root}"]) == 0
+    assert main(["doctor", "--json", f"paths.root={root}", f"paths.cache={root}"]) in (0, 1)
+    assert main(["runs", "resend", f"paths.root={root}"]) == 0
+    sent = Tracker(None, root).get(torn.run_id)
+    assert sent.status == "FINISHED" and sent.metrics["loss"] == 1.0 and sent.stored_as
+    named = [line.getMessage() for line in caplog.records if line.name.endswith("tracking.journal")]
+    assert len(named) == 3 and all(str(root / "journal") in line for line in named), "each file once"
+
+
+def test_a_journal_that_is_sent_is_not_read_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record(dead(root), tmp_path / "made.txt")
+    store = Tracker(None, root)
+    store.resend()
+    read: list[str] = []
+    events = Journal.events
+
+    def counted(journal: Journal, after: int = 0) -> Iterator[tuple[int, str, Any]]:
+        for event in events(journal, after):
+            read.append(event[1])
+            yield event
+
+    monkeypatch.setattr(Journal, "events", counted)
+    assert store.runs("generate")[0].run_id == run.run_id
+    assert read == ["begin"], "its first line tells its place; the rest may be long"
 
 
 def test_the_terminal_lists_and_sends(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,79 +308,3 @@ def test_the_terminal_lists_and_sends(root: Path, tmp_path: Path, capsys: pytest
     port = free_port()
     assert main(["runs", "resend", place, f"tracking.uri=http://127.0.0.1:{port}"]) == 2
     assert f"http://127.0.0.1:{port} does not answer" in capsys.readouterr().err
-
-
-class Server:
-    """MLflow's own tracking server, to be killed and started again."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self.port, self.address = port, f"http://127.0.0.1:{port}"
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--backend-store-uri", f"sqlite:///{self._folder}/mlflow.db", "--workers", "1"]
-        command += ["--artifacts-destination", (self._folder / "files").as_uri()]
-        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
-        deadline = time.monotonic() + 180
-        while not self._answers():
-            assert self._process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-
-    def _answers(self) -> bool:
-        try:
-            return bool(urllib.request.urlopen(f"{self.address}/health", timeout=1).status == 200)
-        except OSError:
-            return False
-
-    def kill(self) -> None:
-        if self._process is not None:
-            os.killpg(self._process.pid, 9)
-            self._process.wait()
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    folder = tmp_path / "server"
-    folder.mkdir()
-    one = Server(folder, free_port())
-    one.start()
-    yield one
-    one.kill()
-
-
-def test_a_server_that_dies_under_a_run_gets_the_rest_later(server: Server, tmp_path: Path) -> None:
-    tracker = Tracker(server.address, tmp_path / "runs")
-    made = tmp_path / "made.txt"
-    made.write_text("made")
-    with tracker.run(stage="train", name="n", fingerprint="f", config={"a": 1}) as run:
-        run.metrics({"loss": 2.0}, step=0)
-        deadline = time.monotonic() + 60
-        while tracker.unsent():
-            assert time.monotonic() < deadline, "what a server takes is sent while the run is at work"
-            time.sleep(0.05)
-        server.kill()
-        run.metrics({"loss": 1.0}, step=1)
-        run.artifact(made, "samples")
-    assert tracker.get(run.run_id).status == "FINISHED"
-    with tracker.run(
-        stage="evaluate", name="n", fingerprint="g", config={}, tags={"lineage.train_run_id": run.run_id}
-    ) as after:
-        pass
-    assert [one.run_id for one in tracker.unsent()] == [run.run_id, after.run_id]
-
-    server.start()
-    fresh = Tracker(server.address, tmp_path / "runs")
-    assert fresh.resend() == 2 and fresh.resend() == 0
-    elsewhere = Tracker(server.address, tmp_path / "another machine")
-    found = elsewhere.get(run.run_id)
-    assert found.status == "FINISHED" and found.stored_as == "", "begun on the server, it has the server's id"
-    assert found.metrics["loss"] == 1.0 and found.params["a"] == "1"
-    assert elsewhere.artifact_path(found, "samples/made.txt").read_text() == "made"
-    assert elsewhere.resolve("evaluate", after.run_id).tags["lineage.train_run_id"] == run.run_id
-    assert {one.run_id for one in elsewhere.all_runs()} == {run.run_id, after.run_id}

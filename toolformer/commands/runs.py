@@ -1,4 +1,5 @@
-"""`toolformer runs`: runs and what they were made from, in the terminal; `toolformer runs resend`: what a server missed."""
+"""`toolformer runs`: runs and what they were made from, in the terminal; `toolformer runs resend` sends what a server missed, `prune`
+removes what it has."""
 
 from __future__ import annotations
 
@@ -33,6 +34,7 @@ def main(arguments: list[str]) -> int:
         "words",
         nargs="*",
         help="a run's id or its first characters: its line of descent alone; resend: send what a tracking server missed; "
+        "prune: remove the local copies of runs that it has whole; "
         "configuration: paths.root=DIR, tracking.uri=URI",
     )
     parser.add_argument("--stage", help="only generate, train or evaluate")
@@ -54,6 +56,11 @@ def main(arguments: list[str]) -> int:
     named = [word for word in options.words if "=" not in word]
     if named == ["resend"]:
         return _resend(tracker)
+    if named == ["prune"]:
+        print(
+            f"{_count(tracker.prune())} removed from {tracker.root}/journal; {tracker.shown_uri} has them whole"
+        )
+        return 0
     wanted = {"stage": options.stage, "experiment": options.experiment, "system": options.system}
     every = [run for run in tracker.all_runs() if run.stage]
     for reference in named:
@@ -80,10 +87,18 @@ def main(arguments: list[str]) -> int:
 
 
 def _resend(tracker: Tracker) -> int:
-    number = tracker.resend()
-    said = f"{number} run{'' if number == 1 else 's'} sent" if number else "nothing is left to send"
+    done = tracker.resend()
+    said = f"{_count(done.runs)} sent" if done.runs or done.faults else "nothing is left to send"
     print(f"{said} to {tracker.shown_uri}")
+    if done.refused:
+        print(f"{done.refused} of their events are refused: see {tracker.root}/journal/*/refused.jsonl")
+    if done.faults:
+        raise UserError(f"runs resend: {_count(len(done.faults))} not taken, the first: {done.faults[0]}")
     return 0
+
+
+def _count(runs: int) -> str:
+    return f"{runs} run{'' if runs == 1 else 's'}"
 
 
 def _made_from(run: Run) -> str:
@@ -140,8 +155,7 @@ def _table(runs: Sequence[Run], place: str, unsent: set[str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    number = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
-    table = Table(title=f"{number} in {place}", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title=f"{_count(len(runs))} in {place}", title_justify="left", box=SIMPLE_HEAD)
     table.add_column(
         "run", no_wrap=True, min_width=max([8, *(2 * depth + 9 for depth, _ in _in_order(runs))])
     )

@@ -1,27 +1,32 @@
 """Journals: runs of a tracking server as files under <root>/journal/, a folder each, written before anything is sent.
 
 `events.jsonl` has an event a line: its kind, and what it says; `artifacts/` has the run's files, and `sent.json` how far
-each server has it. Knows no MLflow.
+each server has it. What losing power may leave of a file is passed over, and named in a warning. Knows no MLflow.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from filelock import FileLock
 
 from toolformer.tracking.run import Run, moment
 
+log = logging.getLogger(__name__)
+
 BEGIN, PARAMS, TAGS, METRICS, ARTIFACT, MODEL, STATUS = (
     "begin", "params", "tags", "metrics", "artifact", "model", "status",
 )  # fmt: skip
 """Kinds of events."""
+_TOLD: set[Path] = set()
+"""Broken files that were named; every look-up reads them again."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,17 @@ class Journal:
     def artifacts(self) -> Path:
         return self.folder / "artifacts"
 
+    def begin(self) -> dict[str, Any] | None:
+        """How the run began; None without a journal, or where that line of it is broken."""
+        first = next(self.events(), None)
+        if first and first[1] == BEGIN:
+            return dict(first[2])
+        if self._events.exists():
+            _tell(self._events, "its first line is broken, so that this run is left out")
+        return None
+
     def is_there(self) -> bool:
-        return self._events.exists()
+        return self.begin() is not None
 
     def append(self, kind: str, content: Any) -> None:
         """Writes an event down; the file of an artifact is copied."""
@@ -57,6 +71,8 @@ class Journal:
         with self._events.open("ab+") as file:
             self._mend(file)
             file.write(json.dumps([kind, content]).encode() + b"\n")
+            if kind in (BEGIN, STATUS):
+                _to_disk(file)
 
     def _mend(self, file: Any) -> None:
         """Takes away what a killed process left of a line."""
@@ -72,6 +88,8 @@ class Journal:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(f".{target.name}.part")
         shutil.copyfile(path, partial)
+        with partial.open("rb+") as file:
+            _to_disk(file)
         partial.replace(target)
         return {"path": str(target.relative_to(self.artifacts)), "folder": folder}
 
@@ -85,30 +103,57 @@ class Journal:
                 if not line.endswith(b"\n"):  # being written, or left by a killed process
                     return
                 after += len(line)
-                kind, content = json.loads(line)
+                try:
+                    kind, content = json.loads(line)
+                except (ValueError, TypeError):
+                    _tell(self._events, "a broken line is passed over")
+                    continue
                 yield after, kind, content
 
     def sent(self, server: str) -> Sent:
         """How far a server has it."""
-        found = self._all_sent().get(server)
-        return Sent(**found) if found else Sent()
+        return self._all_sent().get(server, Sent())
+
+    def places(self) -> list[str]:
+        """The servers that have something of it."""
+        return list(self._all_sent())
 
     def mark(self, server: str, run_id: str, offset: int | None = None) -> None:
         """Writes down how far a server has it; `None` is all."""
         offset = self._events.stat().st_size if offset is None else offset
-        known = self._all_sent() | {server: {"run_id": run_id, "offset": offset}}
+        known = {key: asdict(one) for key, one in self._all_sent().items()}
+        known[server] = {"run_id": run_id, "offset": offset}
         partial = self.folder / ".sent.part"
-        partial.write_text(json.dumps(known, indent=1))
+        with partial.open("w") as file:
+            json.dump(known, file, indent=1)
+            _to_disk(file)
         partial.replace(self.folder / "sent.json")
 
-    def _all_sent(self) -> dict[str, Any]:
+    def _all_sent(self) -> dict[str, Sent]:
         path = self.folder / "sent.json"
-        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        return found
+        try:
+            return {server: Sent(**one) for server, one in json.loads(path.read_bytes()).items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError, AttributeError):
+            _tell(path, "it is broken, so that all of this run is sent again")
+            return {}
+
+    @property
+    def refused(self) -> Path:
+        """What servers refused, a line each: the server, why, the kind of event, what it says."""
+        return self.folder / "refused.jsonl"
+
+    def set_aside(self, server: str, why: str, kind: str, content: Any) -> None:
+        """Keeps what a server refuses, so that what comes after it can be sent."""
+        with self.refused.open("ab") as file:
+            file.write(json.dumps([server, why, kind, content]).encode() + b"\n")
 
     def is_sent(self, server: str) -> bool:
         """Whether a server has all of it."""
-        return next(self.events(self.sent(server).offset), None) is None
+        offset = self.sent(server).offset
+        size = self._events.stat().st_size if self._events.exists() else 0
+        return offset >= size or next(self.events(offset), None) is None
 
     def lock(self) -> FileLock:
         """Held while it is being sent."""
@@ -148,9 +193,21 @@ class Journal:
 
 def all_journals(root: Path) -> list[Journal]:
     """Every journal below a root, the first to begin first."""
-    found = [Journal(folder) for folder in (root / "journal").glob("*") if (folder / "events.jsonl").exists()]
-    return sorted(found, key=lambda journal: journal.run().started)
+    journals = [Journal(folder) for folder in (root / "journal").glob("*")]
+    began = [(begin["started"], one.run_id, one) for one in journals if (begin := one.begin()) is not None]
+    return [one for _, _, one in sorted(began, key=lambda row: row[:2])]
 
 
 def matches(run: Run, tags: Mapping[str, str]) -> bool:
     return all(run.tags.get(key) == value for key, value in tags.items())
+
+
+def _to_disk(file: IO[Any]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _tell(path: Path, what: str) -> None:
+    if path not in _TOLD:
+        _TOLD.add(path)
+        log.warning("%s: %s", path, what)

@@ -8,16 +8,17 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock, Timeout
 
 from toolformer.credentials import without_credentials
 from toolformer.errors import UserError
 from toolformer.tracking import journal
-from toolformer.tracking.run import LOCAL_ID, Run, moment
+from toolformer.tracking.run import LOCAL_ID, NOTE, Run, moment
 
 _BATCH = 100  # parameters or tags in one request
 _METRIC_BATCH = 1000
@@ -34,11 +35,22 @@ _ENVIRONMENT = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "GIT_PYTHON_REFRESH": "quiet",
 }
+_DESCRIPTION = """\
+Runs of Toolformer's stages: `generate` annotates a corpus, `train` finetunes on it, `evaluate` runs benchmarks.
+
+- Filter by `tags.stage = "evaluate"`, `tags.system = "toolformer"` or `tags.experiment = "table4"`.
+- To compare systems choose their `evaluate` runs, then *Compare*: `<benchmark>/score` has `ci_low`, `ci_high` and `n` beside it.
+- A run's description says its command and what it was made from; `toolformer runs` shows the same in a terminal.
+"""
 _NO_SUCH_RUN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
 class StoreFault(UserError):
     """The store does not answer, or fails."""
+
+
+class Refused(UserError):
+    """The store answers, and does not take what it is given: asking again would change nothing."""
 
 
 class Store:
@@ -57,7 +69,12 @@ class Store:
     @property
     def is_local(self) -> bool:
         """Whether it is a file on this machine, and no server."""
-        return self.uri.startswith(("sqlite:", "file:")) or "://" not in self.uri
+        return not self.is_served and (self.uri.startswith(("sqlite:", "file:")) or "://" not in self.uri)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server stands before the store, which then knows no folder of this machine."""
+        return self.uri.startswith(("http://", "https://", "databricks"))
 
     def is_absent(self) -> bool:
         """Whether asking would make an empty database (seconds of migrations) only to find nothing."""
@@ -69,26 +86,29 @@ class Store:
             os.environ.setdefault(key, value)
         from mlflow.tracking import MlflowClient
 
-        # Making the client makes a fresh database, which two processes must not do at once.
-        with self.lock():
+        with self._making():
             return MlflowClient(tracking_uri=self.uri)
 
     @contextmanager
     def faults(self) -> Iterator[Any]:
-        """The MLflow client; whatever goes wrong with it becomes a `StoreFault` of one line."""
+        """The MLflow client; whatever goes wrong with it becomes a `StoreFault`, or `Refused`, of one line."""
         try:
             yield self._client
         except Exception as error:
             if not _is_store_fault(error):
                 raise
+            if _is_refusal(error):
+                raise Refused(
+                    f"the tracking store {self.shown_uri} refuses it ({_one_line(error)})"
+                ) from error
             raise StoreFault(f"{self._blame(error)}; what is on disk is kept") from error
 
     def _blame(self, error: Exception) -> str:
-        text = " ".join(str(error).split())
-        if re.search(r"[Cc]onnect|timed out|Max retries|NameResolution", text):
+        if re.search(r"[Cc]onnect|timed out|Max retries|NameResolution", str(error)):
             return f"the tracking server {self.shown_uri} does not answer: start it or change tracking.uri"
-        text = without_credentials(text)
-        return f"the tracking store {self.shown_uri} fails ({text[:300]}): mend it or change tracking.uri"
+        return (
+            f"the tracking store {self.shown_uri} fails ({_one_line(error)}): mend it or change tracking.uri"
+        )
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -103,6 +123,13 @@ class Store:
         except OSError as error:
             raise UserError(f"{self.root} cannot be written ({error.strerror}): change paths.root") from error
 
+    @contextmanager
+    def _making(self) -> Iterator[None]:
+        """Held where a database may be made, which two processes must not do at once. A server makes its own, and may
+        hang: nobody waits for those who wait for it."""
+        with nullcontext() if self.is_served else self.lock():
+            yield
+
     @functools.cached_property
     def _file_lock(self) -> FileLock:
         return FileLock(self.root / ".mlflow.lock", thread_local=False)
@@ -111,10 +138,12 @@ class Store:
         """Makes the database and the experiment, if they are not there, and returns the experiment's id."""
         if experiment in self._experiments:
             return self._experiments[experiment]
-        with self.lock(), self.faults() as client:
+        with self._making(), self.faults() as client:
             found = client.get_experiment_by_name(experiment)
             if found is None:
                 found = self._create_experiment(client, experiment)
+            if not found.tags.get(NOTE):
+                client.set_experiment_tag(found.experiment_id, NOTE, _DESCRIPTION)
             if found.lifecycle_stage != "active":
                 raise UserError(f"the MLflow experiment {experiment} is deleted: restore it in MLflow")
             self._experiments[experiment] = found.experiment_id
@@ -123,8 +152,7 @@ class Store:
     def _create_experiment(self, client: Any, experiment: str) -> Any:
         from mlflow.exceptions import MlflowException
 
-        served = self.uri.startswith(("http://", "https://", "databricks"))
-        location = None if served else (self.root / "artifacts").as_uri()
+        location = None if self.is_served else (self.root / "artifacts").as_uri()
         try:
             client.create_experiment(experiment, artifact_location=location)
         except MlflowException as error:
@@ -159,6 +187,8 @@ class Store:
                 for batch in _batches([Metric(*row) for row in content], _METRIC_BATCH):
                     client.log_batch(run_id, metrics=batch)
             elif kind == journal.ARTIFACT:
+                if not (artifacts / content["path"]).is_file():
+                    raise Refused(f"{artifacts / content['path']} is gone")
                 client.log_artifact(run_id, str(artifacts / content["path"]), content["folder"])
             elif kind == journal.MODEL:
                 self._register(client, run_id, **content)
@@ -168,9 +198,22 @@ class Store:
                 client.set_terminated(run_id, content["status"], content["time"])
 
     def _register(self, client: Any, run_id: str, name: str, source: str, tags: dict[str, str]) -> None:
-        """A version of a registered model for this run, once."""
+        """A version of a registered model for this run, once.
+
+        A server takes no folder of ours as the place of a model, so that there the version points into its run, and its
+        tag `model_path` says where the model is.
+        """
+        from mlflow.exceptions import MlflowException
+
+        if self.is_served:
+            tags = tags | {"model_path": str(local_path(source))}
+            source = f"runs:/{run_id}/model"
         if not client.search_registered_models(filter_string=f"name = '{name}'"):
-            client.create_registered_model(name)
+            try:
+                client.create_registered_model(name)
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another process was first
+                    raise
         versions = [one for one in client.search_model_versions(f"name = '{name}'") if one.run_id == run_id]
         if not versions:
             versions = [
@@ -221,7 +264,11 @@ class Store:
         if kept.exists():
             return kept
         run_id = run.stored_as or run.run_id
-        with self.lock(), self.faults() as client:
+        (self.root / "downloads").mkdir(parents=True, exist_ok=True)
+        # However long it takes: who wants another run does not wait for it.
+        with FileLock(self.root / "downloads" / f".{run.run_id}.lock"), self.faults() as client:
+            if kept.exists():
+                return kept
             partial = self.root / "downloads" / f".{run.run_id}"
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
@@ -230,10 +277,14 @@ class Store:
                 return None
             fetched = client.download_artifacts(run_id, name, str(partial))
             kept.parent.mkdir(parents=True, exist_ok=True)
-            if not kept.exists():
-                Path(fetched).rename(kept)
+            Path(fetched).rename(kept)
             shutil.rmtree(partial, ignore_errors=True)
         return kept
+
+
+def local_path(uri: str) -> Path:
+    """The path of a `file:` URI."""
+    return Path(unquote(urlsplit(uri).path))
 
 
 def _quoted(value: str) -> str:
@@ -268,3 +319,30 @@ def _is_store_fault(error: Exception) -> bool:
     from sqlalchemy.exc import SQLAlchemyError
 
     return isinstance(error, MlflowException | RequestException | SQLAlchemyError | OSError)
+
+
+_MENDED_ELSEWHERE = (401, 403, 407, 408, 429)
+"""HTTP: who asks, or how often, is not what is asked."""
+
+
+def _is_refusal(error: Exception) -> bool:
+    from mlflow.exceptions import MlflowException, RestException
+    from requests import HTTPError
+
+    if isinstance(error, HTTPError) and error.response is not None:
+        status = error.response.status_code
+    elif isinstance(error, RestException):
+        status = error.get_http_status_code()
+    elif isinstance(error, MlflowException):
+        # Of MLflow on this machine; or an answer that is not MLflow's, say of a proxy, of which only one is about size.
+        foreign = re.search(r"failed with error code (\d+)", str(error))
+        status = int(foreign[1]) if foreign else error.get_http_status_code()
+        if foreign and status != 413:
+            return False
+    else:
+        return False
+    return 400 <= status < 500 and status not in _MENDED_ELSEWHERE
+
+
+def _one_line(error: Exception) -> str:
+    return without_credentials(" ".join(str(error).split()))[:300]

@@ -23,8 +23,11 @@ from toolformer.provenance import (
     TAG_LIMIT,
     git_commit,
     masked_flat,
+    masked_text,
     provenance,
+    run_name,
 )
+from toolformer.tracking import silence, upkeep
 from toolformer.tracking.active import ActiveRun
 from toolformer.tracking.journal import (
     BEGIN,
@@ -35,17 +38,14 @@ from toolformer.tracking.journal import (
     all_journals,
     matches,
 )
-from toolformer.tracking.run import Run, newest_first, now
-from toolformer.tracking.sending import PARENT, PAUSE, Direct, Sender, send
+from toolformer.tracking.run import NOTE, Run, newest_first, now, tell_of_clocks
+from toolformer.tracking.sending import PARENT, Direct, Sender, stored_tags
 from toolformer.tracking.store import Store, StoreFault
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EXPERIMENT = "toolformer"
-_SILENT: dict[str, float] = {}
-"""Servers that did not answer, each with the time until which it is left in peace: every stage of a process has a tracker
-of its own, and what one found out, the next need not wait for."""
 
 
 class Tracker:
@@ -77,18 +77,13 @@ class Tracker:
         except StoreFault as fault:
             if self.store.is_local:
                 raise
-            self._on_fault(fault)
+            silence.begin(self.uri, fault, self._journals)
             return None
-        _SILENT.pop(self.uri, None)
+        silence.end(self.uri)
         return answer
 
     def _is_silent(self) -> bool:
-        return time.monotonic() < _SILENT.get(self.uri, 0.0)
-
-    def _on_fault(self, fault: UserError) -> None:
-        if self.uri not in _SILENT:  # said once
-            log.warning("%s under %s; toolformer runs resend sends it", fault, self._journals)
-        _SILENT[self.uri] = time.monotonic() + PAUSE
+        return silence.left(self.uri) > 0
 
     @contextmanager
     def run(
@@ -101,17 +96,20 @@ class Tracker:
         tags: Mapping[str, object] | None = None,
         parent: str | None = None,
         experiment: str = EXPERIMENT,
+        description: str = "",
     ) -> Iterator[ActiveRun]:
         """A stage's run: FINISHED at the end, FAILED on an exception, KILLED on Ctrl-C or `sys.exit`.
 
         A run of the same stage and fingerprint that was interrupted and that nobody works at is gone on with.
-        `config` is logged flattened as parameters and whole as `config.yaml`, with secrets masked.
+        `config` is logged flattened as parameters and whole as `config.yaml`, with secrets masked; `description` is
+        Markdown that MLflow's pages show.
 
         Raises:
             UserError: a local store does not work.
         """
         began = time.monotonic()
-        active, claim, before = self._begin(stage, name, fingerprint, config, tags or {}, parent, experiment)
+        given = dict(tags or {}) | ({NOTE: masked_text(description)} if description else {})
+        active, claim, before = self._begin(stage, name, fingerprint, config, given, parent, experiment)
         try:
             yield active
         except BaseException as error:
@@ -124,8 +122,10 @@ class Tracker:
             self._end(active, "FINISHED", before + time.monotonic() - began)
             self._claim_path(active.run_id).unlink(missing_ok=True)
         finally:
-            active.close()
-            claim.release()
+            try:
+                active.close()
+            finally:  # also when Ctrl-C ends the wait for a server
+                claim.release()
 
     def _begin(
         self,
@@ -143,14 +143,13 @@ class Tracker:
         own["mlflow.source.name"] = f"toolformer {stage}"
         if parent:
             own[PARENT] = parent
-        with self.store.lock():
-            old, claim = self._claim_interrupted(stage, fingerprint)
-            if old is None:
-                recorder = self._create(name, experiment, masked_flat(own, TAG_LIMIT))
-                claim = self._claim(recorder.run_id)
-            else:
-                recorder = self._recorder(old, experiment)
-        assert claim is not None
+        # No lock is held while a store is asked: one that hangs would have every other process wait in turn.
+        old, claim = self._claim_interrupted(stage, fingerprint)
+        recorder: Direct | Sender
+        if old is None or claim is None:
+            recorder, claim = self._create(run_name(name), experiment, masked_flat(own, TAG_LIMIT))
+        else:
+            recorder = self._recorder(old, experiment)
         active = ActiveRun(recorder.run_id, old is not None, recorder)
         try:
             if old is not None:
@@ -160,30 +159,30 @@ class Tracker:
                 active.tags(own)
             active.params(config, old.params if old else {})
         except BaseException:
-            with suppress(UserError):
-                active.status("FAILED")
-            active.close()
-            claim.release()
+            try:
+                with suppress(UserError):
+                    active.status("FAILED")
+                active.close()
+            finally:
+                claim.release()
             raise
         return active, claim, old.metrics.get("duration_seconds", 0.0) if old else 0.0
 
-    def _create(self, name: str, experiment: str, tags: dict[str, str]) -> Direct | Sender:
-        """A new run; one that a server does not answer for has an id of its own."""
-        sent = dict(tags)
-        if PARENT in tags:
-            above = Journal(self._journals / tags[PARENT])
-            if above.is_there():
-                self._answer(lambda: send(above, self.store))
-                sent[PARENT] = above.sent(self.shown_uri).run_id or tags[PARENT]
-        run_id = self._answer(lambda: self.store.create(experiment, name, sent))
+    def _create(self, name: str, experiment: str, tags: dict[str, str]) -> tuple[Direct | Sender, FileLock]:
+        """A new run, and the lock on it. One of a server has its id before the server hears of it, so that whatever is
+        cut off in between makes no second one."""
         if self.store.is_local:
-            assert run_id is not None
-            return Direct(run_id, self.store)
-        journal = Journal(self._journals / (run_id or uuid.uuid4().hex))
-        journal.append(BEGIN, {"name": name, "experiment": experiment, "tags": tags, "started": now()})
-        if run_id:
-            journal.mark(self.shown_uri, run_id)
-        return Sender(journal, self.store, self._on_fault)
+            run_id = self.store.create(experiment, name, stored_tags(self.store, tags))
+            return Direct(run_id, self.store), self._claim(run_id)
+        run_id = uuid.uuid4().hex
+        claim = self._claim(run_id)
+        return self._journaled(run_id, name, experiment, tags), claim
+
+    def _journaled(self, run_id: str, name: str, experiment: str, tags: Mapping[str, str]) -> Sender:
+        journal = Journal(self._journals / run_id)
+        content = {"name": name, "experiment": experiment, "tags": dict(tags), "started": now()}
+        journal.append(BEGIN, content)
+        return Sender(journal, self.store)
 
     def _recorder(self, run: Run, experiment: str) -> Direct | Sender:
         """Goes on with a run."""
@@ -199,7 +198,7 @@ class Tracker:
             journal.append(PARAMS, dict(run.params))
             journal.append(METRICS, [[key, value, started, 0] for key, value in run.metrics.items()])
             journal.mark(self.shown_uri, run.stored_as or run.run_id)
-        return Sender(journal, self.store, self._on_fault)
+        return Sender(journal, self.store)
 
     @property
     def _journals(self) -> Path:
@@ -291,7 +290,9 @@ class Tracker:
         """
         wanted = "".join(f" with {key}={value}" for key, value in tags.items())
         if ref == "latest":
-            found = self.latest(stage, **tags)
+            every = self.runs(stage, **tags)
+            found = every[0] if every else None
+            tell_of_clocks(every)
             if found is None:
                 raise UserError(
                     f"there is no finished {stage} run{wanted}: run `toolformer {stage}` first{self._silence()}"
@@ -336,31 +337,53 @@ class Tracker:
             raise missing
         return found
 
-    def parent_run(self, sweep_key: str, name: str, experiment: str = EXPERIMENT) -> str:
+    def parent_run(
+        self, sweep_key: str, name: str, experiment: str = EXPERIMENT, description: str = ""
+    ) -> str:
         """The id of the run that holds a sweep's runs together, made by whoever comes first."""
+        found = self._search({"sweep": sweep_key}, finished=True)
+        if found:
+            return found[0].run_id
+        name, tags = run_name(name), {"sweep": sweep_key, "project": PROJECT, "git_commit": git_commit()}
+        tags |= masked_flat({NOTE: masked_text(description)}, TAG_LIMIT) if description else {}
+        recorder: Direct | Sender
         with self.store.lock():
-            found = self._search({"sweep": sweep_key}, finished=True)
-            if found:
-                return found[0].run_id
-            tags = {"sweep": sweep_key, "project": PROJECT, "git_commit": git_commit()}
-            recorder = self._create(name, experiment, tags)
+            # Another process may have been first since; a server is not asked again while others wait.
+            known = (
+                self._search({"sweep": sweep_key}, finished=True)
+                if self.store.is_local
+                else self._kept(sweep_key)
+            )
+            if known:
+                return known[0].run_id
+            if self.store.is_local:
+                recorder = Direct(self.store.create(experiment, name, tags), self.store)
+            else:
+                recorder = self._journaled(uuid.uuid4().hex, name, experiment, tags)
             # It does no work of its own, and none of its children knows which is the last.
             recorder.record(STATUS, {"status": "FINISHED", "time": now()})
-            recorder.close()
-            return recorder.run_id
+        recorder.close()
+        return recorder.run_id
+
+    def _kept(self, sweep_key: str) -> list[Run]:
+        return [run for one in all_journals(self.root) if matches(run := one.run(), {"sweep": sweep_key})]
 
     def unsent(self) -> list[Run]:
         """Runs in journals that the store does not have whole, the first to begin first."""
-        return [one.run() for one in all_journals(self.root) if not one.is_sent(self.shown_uri)]
+        return upkeep.unsent(self.store)
 
-    def resend(self) -> int:
-        """Sends what the store does not have; returns the number of runs.
+    def resend(self) -> upkeep.Resent:
+        """Sends what the store does not have; a run that it refuses keeps none of the others back.
 
         Raises:
-            UserError: the store does not take it; what it took is not sent again.
+            StoreFault: the store does not answer; what it took is not sent again.
         """
-        waiting = [one for one in all_journals(self.root) if not one.is_sent(self.shown_uri)]
-        for journal in waiting:
-            send(journal, self.store)
-        _SILENT.pop(self.uri, None)
-        return len(waiting)
+        return upkeep.resend(self.store)
+
+    def prune(self) -> int:
+        """Removes the journals of ended runs that the store has whole; returns their number.
+
+        Raises:
+            StoreFault: the store does not answer.
+        """
+        return upkeep.prune(self.store, self._claim)
