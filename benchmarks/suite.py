@@ -22,8 +22,8 @@ from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 
 from benchmarks import GROUPS, TASKS, TASKS_DIR
-from benchmarks.loaders.sources import as_splits
 from benchmarks.metrics import RESAMPLES, Interval, percent_interval, perplexity_interval
+from benchmarks.own import fit, own_tasks, targets
 from toolformer.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -74,39 +74,6 @@ def task_names(names: Sequence[str], tasks_dir: str | Path | None = None) -> lis
     return list(found)
 
 
-def own_tasks(tasks_dir: str | Path | None) -> dict[str, Path]:
-    """The tasks of a folder of the user's, each with its file.
-
-    Raises:
-        UserError: there are none, or one has the name of a task that is here.
-    """
-    if tasks_dir is None:
-        return {}
-    folder = Path(tasks_dir).expanduser().resolve()
-    with _quiet():
-        manager = TaskManager(include_path=folder, include_defaults=False)
-    files = {name: manager.task_index[name].yaml_path for name in manager.all_subtasks}
-    found = {name: file for name, file in files.items() if file is not None}
-    if not found:
-        raise UserError(
-            f"paths.tasks_dir: {folder} holds no task file; a task is a .yaml file with a key `task`"
-        )
-    for name in found:
-        if name in TASKS or name in GROUPS:
-            raise UserError(
-                f"paths.tasks_dir: {found[name]} is called {name}, as a task that is there; rename it"
-            )
-    return found
-
-
-def files_of(tasks: Sequence[str], tasks_dir: str | Path | None) -> dict[str, str]:
-    """What the files beside the user's own among `tasks` hold, by name as a hash; their answers depend on it."""
-    own = own_tasks(tasks_dir)
-    folders = {own[name].parent for name in tasks if name in own}
-    files = sorted(file for folder in folders for file in folder.iterdir() if file.is_file())
-    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-
-
 def nearest(name: str, own: Iterable[str] = ()) -> str:
     """The end of a sentence about a name that is not known: what it may have been meant to be."""
     known = [*TASKS, *GROUPS, *own]
@@ -148,31 +115,10 @@ def load(
             ) from error
     for name in names:
         if name in own:
-            _check_own(own[name], loaded["tasks"][name], metadata or {})
+            fit(own[name], loaded["tasks"][name], metadata or {})
     if ids is not None:
         _choose(loaded["tasks"], ids)
     return Loaded(tuple(names), loaded)
-
-
-def _check_own(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
-    """Sees that a task of the user's has what is asked of all: answers in text, rows with ids, a score; limits it."""
-    split = task.config.test_split
-    if task.OUTPUT_TYPE != "generate_until":
-        raise UserError(f"{path}: output_type is {task.OUTPUT_TYPE}; it must be generate_until")
-    if split is None or split not in task.dataset:
-        raise UserError(f"{path}: test_split is {split!r}; it must name a split of the task's data")
-    if "id" not in task.dataset[split].column_names:
-        raise UserError(
-            f"{path}: the rows have no field `id`, which pairs the answers of two systems; add it"
-        )
-    if [one["metric"] for one in task.config.metric_list or ()] != ["score"]:
-        raise UserError(
-            f"{path}: metric_list must name `score` alone, which process_results gives as 0 to 100 "
-            "(benchmarks.tasks has some)"
-        )
-    if metadata.get("subset") is not None:
-        rows = list(task.dataset[split])
-        task.dataset[split] = as_splits(task.config.task, rows, metadata)["test"]
 
 
 def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequence[str]) -> None:
@@ -268,7 +214,7 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
                 "call_result": call.result if call else None,
                 "failed": completion.failed if completion else None,
                 "prediction": prediction,
-                "target": _targets(sample),
+                "target": targets(sample["doc"], sample["target"]),
                 "correct": score >= 100,
                 "score": score,
                 "tokens": record.tokens if record else None,
@@ -277,13 +223,6 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
         )
     scores = [sample["score"] for sample in samples]
     return TaskResult(name, percent_interval([s / 100 for s in scores], seed, resamples), scores, samples)
-
-
-def _targets(sample: Mapping[str, Any]) -> list[Any]:
-    """What would have been right: the document's answers, or what the task calls its target."""
-    document = sample["doc"]
-    found = document.get("answers", document.get("answer", sample["target"]))
-    return list(found) if isinstance(found, list | tuple) else [found]
 
 
 def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: int) -> TaskResult:

@@ -153,6 +153,12 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
         (f"ls tasks --include_path={TASKS_DIR}/", True),
         ("--model hf --model_args pretrained=toolformer --tasks wikitext", False),
         ("--model hf --include_path tasks --tasks benchmarks", False),
+        ("-Mtoolformer --tasks math", True),
+        ("run --config ours.yaml", True),
+        ("run --config included.yaml", True),
+        ("run --config theirs.yaml", False),
+        ("run --config nonesuch.yaml", False),
+        ("--model", False),
         ("--help", False),
         ("", False),
     ],
@@ -161,6 +167,12 @@ def test_what_the_program_lm_eval_takes_for_ours(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, ours: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where `benchmarks` is no folder
+    for name, text in {
+        "ours": "model: toolformer",
+        "included": "include_path: [benchmarks]",
+        "theirs": "model: hf",
+    }.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
     assert lm_eval.is_ours(words.split()) is ours
 
 

@@ -101,7 +101,7 @@ class _Job:
 
 
 def _job(config: Config, tracker: Tracker) -> _Job:
-    from benchmarks import suite
+    from benchmarks import own, suite
 
     tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
     ids = sample_ids(config.evaluation.samples)
@@ -118,14 +118,14 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     decoding = {**asdict(config.decoding), "k": config.decoding.k if uses_tools else 0}
     heldout = build.content_hash(build.documents(config.heldout)) if "heldout_perplexity" in tasks else None
     evaluation = {**asdict(config.evaluation), "samples": ids}
-    own = suite.files_of(tasks, config.paths.tasks_dir)
+    files = own.files_of(tasks, config.paths.tasks_dir)
     wanted = [
         tasks,
         evaluation,
         heldout,
         _data_files(config.paths.data_dir),
         config.seed,
-        *([own] if own else []),
+        *([files] if files else []),
     ]
     key = fingerprint("evaluate", config.system, decides, decoding, wanted)
     work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, decides, decoding)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import suite
+from benchmarks import own, suite
 from tests.pages.page import Page
 from toolformer.errors import UserError
 
@@ -32,20 +32,38 @@ def test_they_stand_beside_the_projects_tasks(tasks: Path) -> None:
         ("quiz.rows", "quiz.columns", r"moons.yaml cannot be loaded: AttributeError: .* no function 'columns'"),
         ("quiz.rows", "nonesuch.rows", "moons.yaml cannot be loaded: ImportError"),
         ("test_split: test", "test_split: validation", "moons.yaml cannot be loaded: KeyError: 'validation'"),
+        ("process_results: !function benchmarks.tasks.answer_in_5_words\n", "", "process_results is missing"),
+        ("answer_in_5_words", "perplexity_results", r"row '\d' gives no `score`, a number: (TypeError|KeyError)"),
+        ("benchmarks.tasks.answer_in_5_words", "quiz.whole", "gives 1 to a right answer; scores are from 0 to 100"),
+        ("benchmarks.tasks.answer_in_5_words", "quiz.thousand", "gives the score 1000.0; it must be from 0 to 100"),
+        ("task: moons_quiz", "task: 5", "`task` is 5; it must be a text"),
+        ("task: moons_quiz", "task: [moons_quiz", "moons.yaml cannot be read: while parsing"),
         ("metric: score", "metric: exact_match", "metric_list must name `score` alone"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_one_line(tasks: Path, old: str, new: str, message: str) -> None:
+    with (tasks / "quiz.py").open("a") as code:
+        code.write(
+            "\n\ndef whole(doc, results):\n    return {'score': float(results[0] in doc['answers'])}\n"
+        )
+        code.write("\n\ndef thousand(doc, results):\n    return {'score': 1000.0}\n")
     file = tasks / "moons.yaml"
     file.write_text(file.read_text().replace(old, new))
     with pytest.raises(UserError, match=message):
         suite.load(["moons_quiz"], tasks_dir=tasks)
 
 
-def test_rows_without_ids_are_refused(tasks: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"id": str(number), ', "", "the rows have no field `id`"),
+        ('"id": str(number)', '"id": "same"', "the id 'same' stands in several rows"),
+    ],
+)
+def test_rows_need_ids_of_their_own(tasks: Path, old: str, new: str, message: str) -> None:
     file = tasks / "quiz.py"
-    file.write_text(file.read_text().replace('"id": str(number), ', ""))
-    with pytest.raises(UserError, match="moons.yaml: the rows have no field `id`"):
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(UserError, match=f"moons.yaml: {message}"):
         suite.load(["moons_quiz"], tasks_dir=tasks)
 
 
@@ -54,9 +72,16 @@ def test_a_name_that_is_not_there_offers_the_users_own(tasks: Path) -> None:
         suite.task_names(["moon_quiz"], tasks)
 
 
-def test_changed_files_are_another_evaluation(tasks: Path) -> None:
-    assert suite.files_of(["dateset"], tasks) == {}
-    before = suite.files_of(["moons_quiz"], tasks)
-    (tasks / "quiz.py").write_text((tasks / "quiz.py").read_text() + "# changed\n")
-    after = suite.files_of(["moons_quiz"], tasks)
-    assert before.keys() == after.keys() and before != after
+def test_what_makes_another_evaluation(tasks: Path, tmp_path: Path) -> None:
+    assert own.files_of(["dateset"], tasks) == {}
+    (tasks / "data").mkdir()
+    (tasks / "data" / "rows.jsonl").write_text("1")
+    before = own.files_of(["moons_quiz"], tasks)
+    assert set(before) == {"moons.yaml", "quiz.py", "data/rows.jsonl"}
+    for name in ("nohup.out", ".moons.yaml.swp", "run.log"):
+        (tasks / name).write_text("no matter")
+    assert own.files_of(["moons_quiz"], tasks) == before
+    moved = tasks.rename(tmp_path / "moved")
+    assert own.files_of(["moons_quiz"], moved) == before
+    (moved / "data" / "rows.jsonl").write_text("2")
+    assert own.files_of(["moons_quiz"], moved) != before
