@@ -38,11 +38,11 @@ def test_a_folder_that_is_there_has_its_own_name(tmp_path: Path, monkeypatch: py
 
 def test_a_description_says_what_was_done_and_from_what() -> None:
     command = command_of("evaluate", ["system=toolformer", "endpoint.api_key=xyz"], "-m")
-    text = describe(command, {"model": "gpt2", "k": 0, "corpus": ""}, [a_run("train augmented gpt2"), None])
+    text = describe(command, {"model": "gpt2", "k": 0, "corpus": ""}, [a_run("train gpt2 augmented"), None])
     assert text.splitlines() == [
         "- model: `gpt2`",
         "- k: `0`",
-        f"- made from [train augmented gpt2](#/runs/{'a' * 32})",
+        f"- made from [train gpt2 augmented](#/runs/{'a' * 32})",
         "",
         "```",
         "toolformer evaluate -m system=toolformer endpoint.api_key=***",

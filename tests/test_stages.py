@@ -232,7 +232,7 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
     for data, one in trained.items():
         run = runs.get(one.run_id)
         assert run.tags["lineage.dataset_run_id"] == generated.run_id and run.tags["data"] == data
-        assert run.name == f"train {data} {lax_model.name}"
+        assert run.name == f"train {lax_model.name} {data}"
         assert f"](#/runs/{generated.run_id})" in run.tags["mlflow.note.content"]
         from transformers import AutoModelForCausalLM
 
@@ -249,9 +249,7 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
             system
         )
         assert run.tags.get("lineage.train_run_id") == (trained[data].run_id if data else None)
-        assert run.tags["experiment"] == "tiny" and run.name.startswith(
-            f"evaluate {SYSTEMS[system]} {lax_model.name}"
-        )
+        assert run.tags["experiment"] == "tiny" and run.name.startswith(f"{SYSTEMS[system]} {lax_model.name}")
         samples = pq.read_table(runs.artifact_path(run, "samples/dateset.parquet"))
         assert samples.num_rows == 6
         if system != "toolformer":

@@ -162,7 +162,6 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
     based_on = job.trained.params.get("model", "") if job.trained else config.model
     model = _baseline(config) or model_name(based_on)
     words = [
-        "evaluate",
         _shown(config),
         "" if _baseline(config) else model,
         f"k={decoding['k']}" if job.uses_tools else "",

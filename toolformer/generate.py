@@ -185,7 +185,7 @@ def _lead(job: _Job, tracker: Tracker) -> Generated:
         "documents": total,
     }
     with tracker.run(
-        stage="generate", name=f"generate {config.corpus.source} {model}", fingerprint=job.finger, config=asdict(config),
+        stage="generate", name=f"generate {model} {config.corpus.source}", fingerprint=job.finger, config=asdict(config),
         tags={"experiment": config.name}, parent=job.parent, description=describe(job.command, facts),
     ) as run:  # fmt: skip
 

@@ -139,7 +139,7 @@ def train(config: Config, parent: str | None = None, command: str = "") -> Train
     model = model_name(config.model)
     facts = {"model": model, "data": config.data, "texts": len(texts)}
     with tracker.run(
-        stage="train", name=f"train {config.data} {model}", fingerprint=finger, config=asdict(config), tags=lineage,
+        stage="train", name=f"train {model} {config.data}", fingerprint=finger, config=asdict(config), tags=lineage,
         parent=parent, description=describe(command, facts, [dataset]),
     ) as run:  # fmt: skip
         result = finish(lambda values, step: run.metrics(values, step=step))

@@ -82,7 +82,7 @@ def test_a_run_is_one_run_wherever_its_beginning_was_cut_off(server: Server, tmp
         pass
     wait_for(lambda: not tracker.unsent())
     (tmp_path / "runs" / "journal" / active.run_id / "sent.json").unlink()  # as if killed before the mark
-    assert tracker.resend().runs == 1
+    tracker.resend()
     assert [one.run_id for one in on_server(server, "once")] == [active.run_id]
 
 
@@ -155,7 +155,7 @@ def test_two_evaluations_are_compared_in_mlflows_own_pages(server: Server, tmp_p
         facts = {"system": system, "model": "gpt2"}
         note = describe(f"toolformer evaluate system={system}", facts, [tracker.get(trained.run_id)])
         with tracker.run(
-            stage="evaluate", name=f"evaluate {system} gpt2", fingerprint=system, config={"system": system}, parent=parent,
+            stage="evaluate", name=f"{system} gpt2", fingerprint=system, config={"system": system}, parent=parent,
             description=note,
         ) as one:  # fmt: skip
             one.metrics({"svamp/score": score, "svamp/n": 1000})
@@ -175,7 +175,7 @@ def test_two_evaluations_are_compared_in_mlflows_own_pages(server: Server, tmp_p
             finally:
                 shot(browser, f"mlflow-{name}")
 
-        names = [f"evaluate {system} gpt2" for system in scores]
+        names = [f"{system} gpt2" for system in scores]
         browser.get(f"{server.address}/#/experiments/{experiment}/runs")
         seen("experiment", "Runs of Toolformer's stages", "evaluate -m system", "a train")
         link = f"//a[contains(@href, '{tracker.get(parent).stored_as}')]"

@@ -165,7 +165,7 @@ def _table(runs: Sequence[Run], place: str, unsent: set[str]) -> Table:
         seconds = run.metrics.get("duration_seconds")
         cells = (
             "  " * depth + run.run_id[:8] + ("*" if run.run_id in unsent else ""),
-            run.name,
+            run.name if run.name.startswith(run.stage) else f"{run.stage} {run.name}",
             run.tags.get("experiment", ""),
             run.status,
             f"{run.started:%Y-%m-%d %H:%M}",

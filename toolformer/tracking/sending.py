@@ -88,9 +88,13 @@ def _begin(journal: Journal, store: Store, content: dict[str, Any]) -> str:
 
 
 def stored_tags(store: Store, tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags with the store's own ids where MLflow follows them: the parent, and links in a description."""
+    """Tags with the store's own ids where MLflow follows them: the parent, which is sent first, and a description's links."""
     found = dict(tags)
     if PARENT in found:
+        above = Journal(store.root / "journal" / found[PARENT])
+        if above.is_there():
+            with suppress(Refused):
+                send(above, store)
         found[PARENT] = _stored_id(store, found[PARENT])
     if NOTE in found:
         found[NOTE] = _LINK.sub(lambda link: link[1] + _stored_id(store, link[2]), found[NOTE])
@@ -98,14 +102,11 @@ def stored_tags(store: Store, tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def _stored_id(store: Store, run_id: str) -> str:
-    """The store's own id of a run, which is sent first where it is in a journal."""
+    """The store's own id of a run."""
     journal = Journal(store.root / "journal" / run_id)
-    if journal.is_there():
-        with suppress(Refused):
-            send(journal, store)
-        sent = journal.sent(store.shown_uri).run_id
-        if sent:
-            return sent
+    sent = journal.sent(store.shown_uri).run_id
+    if sent:
+        return sent
     known = store.get(run_id)
     return (known.stored_as or known.run_id) if known else run_id
 
