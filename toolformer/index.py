@@ -41,6 +41,8 @@ def index(config: Config) -> tuple[Path, int]:
         )
     corpus = build.documents(config.corpus)
     build_index = lucene.build if wanted.backend == lucene.BACKEND else bm25.build
-    passages = passages_of(tqdm(corpus, desc="index", unit="doc", smoothing=0.1), wanted.passage_words)
+    passages = passages_of(
+        tqdm(corpus, desc="index", unit="doc", smoothing=0.1, disable=None), wanted.passage_words
+    )
     count = write(folder, wanted.backend, lambda place: build_index(passages, place), about)
     return folder, count
