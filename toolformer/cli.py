@@ -78,14 +78,14 @@ def _usage() -> str:
     lines += [f"  {name:<11} {meaning}" for name, meaning in COMMANDS.items()]
     lines += ["", "sweeps: toolformer evaluate -m decoding.k=0,1,3,10"]
     lines += [
-        "experiments (conf/experiment/): toolformer run experiment=table9 --plan; docs/ has a page per topic"
+        "experiments: toolformer run experiment=table9 --plan; a page per topic: docs/ of the repository"
     ]
     return "\n".join(lines)
 
 
 def _stage(stage: str, arguments: list[str]) -> int:
     from toolformer.config import compose, validate
-    from toolformer.launch import launch, parent_run, run_stage
+    from toolformer.launch import launch, parent_run, raise_first, run_stage
 
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     flags = [argument for argument in arguments if argument.startswith("-")]
@@ -103,7 +103,8 @@ def _stage(stage: str, arguments: list[str]) -> int:
     for job in jobs:
         validate(compose(stage, job))
     words = " ".join(overrides)
-    launch(stage, jobs, sweep.of_hydra, parent_run(first, f"{stage} -m {words}", stage, sorted(overrides)))
+    parent = parent_run(first, f"{stage} -m {words}", stage, sorted(overrides))
+    raise_first(launch(stage, jobs, sweep.of_hydra, parent))
     return 0
 
 
