@@ -161,10 +161,10 @@ def test_a_job_that_fails_is_named_and_the_rest_is_done_and_reported(
     assert (out / "report.md").is_file()
 
 
-@pytest.mark.parametrize("launcher", ["submitit_local", "ray"])
+@pytest.mark.parametrize(("launcher", "bootstrap"), [("submitit_local", 40), ("ray", 50)])
 def test_jobs_run_in_the_processes_of_a_launcher(
-    words: list[str], launcher: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    words: list[str], launcher: str, bootstrap: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
     if launcher == "ray" and not importlib.util.find_spec("hydra_plugins.hydra_ray_launcher"):
         pytest.skip("hydra-ray-launcher is not installed (make setup does)")
 
@@ -172,10 +172,17 @@ def test_jobs_run_in_the_processes_of_a_launcher(
         raise AssertionError("the job runs in the process of the command")
 
     monkeypatch.setattr("benchmarks.suite.run", here)
-    several = [*words, f"name={launcher}", "system=model,toolformer", f"hydra/launcher={launcher}"]
+    tracker = Tracker(None, root(words))
+    before = {run.run_id for run in tracker.runs("evaluate")}
+    several = [
+        *words,
+        f"evaluation.bootstrap={bootstrap}",
+        "system=model,toolformer",
+        f"hydra/launcher={launcher}",
+    ]
     assert main(["run", *several]) == 0, capsys.readouterr().err
-    runs = Tracker(None, root(words)).runs("evaluate", experiment=launcher)
-    assert {run.tags["system"] for run in runs} == {"model", "toolformer"}
+    runs = [run for run in tracker.runs("evaluate") if run.run_id not in before]
+    assert sorted(run.tags["system"] for run in runs) == ["model", "toolformer"]
     assert len({run.tags["mlflow.parentRunId"] for run in runs}) == 1
 
 
