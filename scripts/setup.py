@@ -152,6 +152,11 @@ def main() -> None:
     say("the other packages, as locked in constraints.txt")
     if not install("--constraint", str(CONSTRAINTS), "--no-build-isolation", "--editable", f"{ROOT}[dev]"):
         fail(failed)
+    # It asks for a cloudpickle that joblib does not take, and works with the newer one (a test runs jobs through it).
+    if not install(
+        "--constraint", str(CONSTRAINTS), "--no-build-isolation", "--no-deps", "hydra-ray-launcher"
+    ):
+        fail(failed)
     STAMP.write_text(wanted, encoding="utf-8")
     say(f"done; the programs are in {environment_python().parent}")
 

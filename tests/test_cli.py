@@ -155,6 +155,15 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in text for name in (*STAGES, "demo", "assets", "tool", "complete", "ui", "completion"))
 
 
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"lm_eval"}))
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main([command, "--help"])
+    except SystemExit as end:  # argparse
+        code = int(end.code or 0)
+    assert code == 0 and f"toolformer {command}" in capsys.readouterr().out
+
+
 def test_hydras_own_flags_work(tmp_path: Path) -> None:
     for flags, word in (
         (["--help"], "corpus: ccnet, demo, files, hub, jsonl, parquet"),

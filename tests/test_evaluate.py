@@ -20,7 +20,6 @@ from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
 from toolformer.cli import main
 from toolformer.config import CONF, Config, compose, validate
-from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Decoder
 from toolformer.errors import UserError
 from toolformer.evaluate import checkpoint
@@ -87,20 +86,6 @@ def test_a_killed_evaluation_does_only_what_is_missing(
     smaller = run_stage("evaluate", config(tmp_path, *more, "evaluation.bootstrap=30"))
     assert smaller.run_id != done.run_id and smaller.metrics["dateset/score"] == done.metrics["dateset/score"]
     assert not counted  # another run of the same answers
-
-
-def test_two_at_once_are_told(
-    tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str], counted: list[str]
-) -> None:
-    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=2"]
-    run_stage("evaluate", config(tmp_path, *more))
-    counted.clear()
-    (answers,) = tmp_path.glob("evaluate/*/answers.jsonl")
-    with AnswerFile(answers):
-        assert main(["evaluate", *words(tmp_path, *more, "seed=3")]) == 2
-        assert "another evaluation of the same system is writing" in line_of(capsys)
-    assert not counted
-    assert main(["evaluate", *words(tmp_path, *more, "seed=3")]) == 0 and counted
 
 
 def test_samples_by_id(tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

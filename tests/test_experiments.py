@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from hydra.utils import instantiate
 
-from benchmarks.suite import task_names
+from benchmarks.suite import load, task_names
 from toolformer import build, experiments
 from toolformer.cli import main
 from toolformer.config import CONF, PAPER_SYSTEMS, STAGES, compose, validate
 from toolformer.config.sweeps import parse
+from toolformer.errors import UserError
+from toolformer.training.settings import TrainingSettings
 
 NAMES = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 PLACES = ["corpus.path=corpus", "heldout.path=heldout"]
@@ -25,17 +31,45 @@ def test_there_is_an_experiment_for_every_result() -> None:
     }
 
 
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A corpus as cc_net writes it."""
+    path = tmp_path_factory.mktemp("ccnet") / "en_head_0000.json.gz"
+    row = {
+        "url": "https://example.org/2020/05/01/a",
+        "raw_content": "Seven and five are twelve.",
+        "digest": "x",
+    }
+    path.write_bytes(gzip.compress(json.dumps(row).encode() + b"\n"))
+    return [f"corpus.path={path}", f"heldout.path={path}"]
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_experiment_composes_and_names_what_there_is(name: str) -> None:
-    sweep = parse("evaluate", [f"experiment={name}", *PLACES])
+def test_every_experiment_composes_and_names_what_there_is(name: str, places: list[str]) -> None:
+    """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
+    sweep = parse("evaluate", [f"experiment={name}", *places])
     stages = validate(compose("evaluate", sweep.fixed)).run.stages
     claimed = {key for keys in stages.values() for key in keys}
     assert claimed == set(sweep.choices), "each swept key is some stage's, and each stage's key is swept"
-    config = validate(compose("evaluate", sweep.jobs("evaluate", stages)[-1]))
-    assert task_names(config.benchmarks)
-    assert set(build.tools(config)) == set(config.tools)
-    for key in config.tools:
-        assert build.tool_settings(config, key).name == config.tool[key].name
+    for stage in stages:
+        config = validate(compose(stage, sweep.jobs(stage, stages)[0]))
+        if stage == "generate":
+            assert next(iter(build.documents(config.corpus))).text
+            assert set(build.tools(config)) == set(config.tools)
+            for key in config.tools:
+                settings = build.tool_settings(config, key)
+                assert settings.name == config.tool[key].name and settings.prompt.fill("x")
+        elif stage == "train":
+            trainer = {**asdict(config.trainer)}
+            del trainer["limit_per_tool"], trainer["other_tokenizer"]
+            assert TrainingSettings(**trainer).accumulation(1) >= 1
+            assert next(iter(build.documents(config.heldout))).text
+        elif stage == "evaluate":
+            assert set(build.tools(config, inference=True)) == set(config.tools)
+            names = task_names(config.benchmarks)
+            assert names
+            if "dateset" in names:  # the one whose rows need neither data nor a hub
+                assert set(load(["dateset"], {"subset": 2, "seed": 0}).names) == {"dateset"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -85,6 +119,9 @@ def test_a_stage_by_hand_sweeps_over_what_concerns_it(stage: str, tmp_path: Path
     [
         ([], "name one experiment"),
         (["experiment=smoke,demo"], "name one experiment"),
+        (["experiment=smoke", "experiment=demo"], "name one experiment"),
+        (["experiment=smoke", "model=/a folder, (old)"], "quote a value"),
+        (["experiment=smoke", "seed=1,2", "model=/a (old)"], "model='/a folder, (old)'"),
         (["experiment=smok"], "did you mean smoke"),
         (["experiment=table3"], "corpus.path"),
         (["experiment=smoke", "+run.stages.trian=[]"], "did you mean train"),
@@ -115,3 +152,54 @@ def test_experiments_of_experiments_share_what_they_have_in_common(monkeypatch: 
     (medium,) = (job for job in made.jobs if job.stage == "evaluate" and "model=gpt2-medium" in job.overrides)
     assert medium.needs and medium.needs.shown == "model=gpt2-medium"
     assert medium.command({medium.needs.key: "abc"})[-1] == "checkpoint=abc"
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[tuple[str, str]]:
+    for stage in experiments._FINISHED:
+        monkeypatch.setitem(experiments._FINISHED, stage, lambda config: None)
+    return [(job.stage, job.shown.split()[0]) for job in experiments.plan(words).jobs if job.shown]
+
+
+def test_equal_work_is_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = planned(
+        monkeypatch, "experiment=smoke", "system=model,toolformer", "decoding.k=0,3", "trainer.max_steps=1,2"
+    )
+    # M neither calls nor was trained; Toolformer does both.
+    assert sum(stage == "evaluate" for stage, _ in found) == 1 + 2 * 2
+    found = planned(
+        monkeypatch, "experiment=smoke", "system=toolformer_disabled", "tools=[calculator],[calendar]"
+    )
+    assert sum(stage == "evaluate" for stage, _ in found) == 2, "it was trained on another data set"
+
+
+@pytest.mark.parametrize(
+    ("words", "stages"),
+    [
+        (["system=model"], {"evaluate", "report"}),
+        (["system=model_cc"], {"generate", "train", "evaluate", "report"}),
+        (["checkpoint=0123456789abcdef"], {"evaluate", "report"}),
+    ],
+)
+def test_nothing_is_trained_that_nobody_reads(
+    words: list[str], stages: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stage in experiments._FINISHED:
+        monkeypatch.setitem(experiments._FINISHED, stage, lambda config: None)
+    made = experiments.plan(["+experiment=smoke", *words])
+    assert {job.stage for job in made.jobs} == stages
+    assert [job.shown for job in made.jobs if job.stage == "train"] == ["data=plain"] * ("train" in stages)
+
+
+def test_slurm_jobs_are_submitits() -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    words = [
+        "experiment=smoke",
+        "hydra/launcher=slurm",
+        "hydra.launcher.partition=long",
+        "hydra.launcher.mem_gb=8",
+    ]
+    launcher = compose("evaluate", words, with_hydra=True).hydra.launcher
+    assert launcher.partition == "long" and launcher.mem_gb == 8 and launcher.max_num_timeout == 8
+    with pytest.raises(UserError, match="memory"):
+        compose("evaluate", [*words, "hydra.launcher.memory=8"], with_hydra=True)
+    assert type(instantiate(launcher, submitit_folder="x", _convert_="all")).__name__ == "SlurmLauncher"

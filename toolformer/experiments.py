@@ -10,25 +10,31 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
-from toolformer import evaluate, generate, train
+from toolformer import build, evaluate, generate, train
 from toolformer.config import STAGES, Config, compose, fingerprint, validate
 from toolformer.config.sweeps import parse
 from toolformer.descriptions import command_of
 from toolformer.errors import UserError
-from toolformer.launch import launch, parent_run, run_stage
+from toolformer.launch import launch, parent_run, raise_first, run_stage
 
 log = logging.getLogger(__name__)
 
 LATEST = "latest"
-_LATER = ("run", "benchmarks", "evaluation", "decoding", "system", "endpoint", "checkpoint")
+_LATER = ("run", "index", "benchmarks", "evaluation", "decoding", "system", "endpoint", "checkpoint")
 _NOT_READ: Mapping[str, tuple[str, ...]] = {
     "generate": (*_LATER, "dataset", "data", "trainer", "heldout"),
     "train": _LATER,
-    "evaluate": ("run", "dataset", "data"),
+    "evaluate": (
+        *("run", "index", "corpus", "prompts", "propose", "score", "filter", "generate", "engine"),
+        *("dataset", "data", "trainer"),
+    ),
 }
 """Keys that a stage does not read: jobs that differ in nothing else are one job."""
+_OF_TOOLS = {"tools", "tool", "tool_sources"}
+"""Keys that only a system that calls tools reads."""
 _FINISHED: Mapping[str, Callable[[Config], str | None]] = {
     "generate": generate.finished,
     "train": train.finished,
@@ -46,15 +52,23 @@ class Job:
     shown: str
     """What tells it from the other jobs of its stage."""
     overrides: tuple[str, ...]
+    config: Config = field(repr=False, compare=False)
+    """What the overrides say."""
     needs: Job | None
     """The job whose result it reads, unless that is named on the command line."""
 
     def command(self, run_ids: Mapping[str, str]) -> list[str]:
         """Its overrides, with the run that it reads."""
+        return [*self.overrides, *(f"{key}={run_id}" for key, run_id in self._reads(run_ids).items())]
+
+    def configured(self, run_ids: Mapping[str, str]) -> Config:
+        """Its configuration, with the run that it reads."""
+        return replace(self.config, **self._reads(run_ids))
+
+    def _reads(self, run_ids: Mapping[str, str]) -> dict[str, Any]:
         if self.needs is None:
-            return list(self.overrides)
-        reads = "dataset" if self.stage == "train" else "checkpoint"
-        return [*self.overrides, f"{reads}={run_ids[self.needs.key]}"]
+            return {}
+        return {"dataset" if self.stage == "train" else "checkpoint": run_ids[self.needs.key]}
 
 
 @dataclass(frozen=True)
@@ -80,22 +94,58 @@ def plan(overrides: Sequence[str]) -> Plan:
     Raises:
         UserError: no experiment that has stages is named, or bad input anywhere in it.
     """
-    name = next((one.partition("=")[2] for one in overrides if one.startswith("experiment=")), "")
-    if not name or "," in name:
+    # With a plus it says the same, and Hydra would not take it.
+    overrides = [one.lstrip("+") if _names_experiment(one) else one for one in overrides]
+    names = [one.partition("=")[2] for one in overrides if _names_experiment(one)]
+    name = names[0] if names else ""
+    if not name or "," in name or len(names) > 1:
         raise UserError("run: name one experiment, for example toolformer run experiment=smoke")
     jobs: dict[str, Job] = {}
     of_hydra: tuple[str, ...] = ()
     for member in validate(compose("report", _fixed(overrides))).run.experiments or [name]:
-        own = [f"experiment={member}" if one == f"experiment={name}" else one for one in overrides]
+        own = [f"experiment={member}" if _names_experiment(one) else one for one in overrides]
         of_hydra = _collect(own, member, jobs)
     ordered = sorted(jobs.values(), key=lambda job: STAGES.index(job.stage))
     done: dict[str, str] = {}
     for job in ordered:
         if job.stage in _FINISHED and (job.needs is None or job.needs.key in done):
-            run_id = _FINISHED[job.stage](validate(compose(job.stage, job.command(done))))
+            if job.stage == "generate":  # a large corpus takes its time
+                log.info("%s: reading the corpus (%s) to see what is done", name, job.config.corpus.source)
+            run_id = _FINISHED[job.stage](job.configured(done))
             if run_id:
                 done[job.key] = run_id
-    return Plan(name, tuple(overrides), tuple(ordered), of_hydra, done)
+    return Plan(name, tuple(overrides), tuple(ordered), of_hydra, _still_of_use(ordered, done))
+
+
+def _still_of_use(jobs: Sequence[Job], done: Mapping[str, str]) -> dict[str, str]:
+    """What is done, without the jobs whose results are gone while a job that is to be done reads them."""
+    left = dict(done)
+    read = {job.needs.key for job in jobs if job.needs}
+    for job in reversed(jobs):
+        missing = any(one.needs is job and one.key not in left for one in jobs)
+        if job.key in left and (missing or job.key not in read) and not _is_there(job, left):
+            log.info("run: the results of %s run %s are gone; they are made again", job.stage, left[job.key])
+            del left[job.key]
+    return left
+
+
+def _is_there(job: Job, done: Mapping[str, str]) -> bool:
+    """Whether what a finished job left can still be read."""
+    if job.stage not in ("generate", "train"):
+        return True
+    config = job.config
+    tracker = build.tracker(config.paths.root, config.tracking)
+    run = tracker.get(done[job.key])
+    if job.stage == "generate":
+        return generate.results(tracker, run, generate.READ_BY_TRAINING) is not None
+    try:
+        return evaluate.model_folder(tracker, run).is_dir()
+    except UserError:
+        return False
+
+
+def _names_experiment(override: str) -> bool:
+    return override.lstrip("+").startswith("experiment=")
 
 
 def _fixed(overrides: Sequence[str]) -> list[str]:
@@ -110,6 +160,7 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> tuple
         raise UserError(
             f"run: the experiment {name} has no run.stages; give its stages by hand, or name another"
         )
+    found: dict[str, Job] = {}
     for stage in sorted(stages, key=STAGES.index):
         for words in sweep.jobs(stage, stages):
             config = validate(compose(stage, words))
@@ -117,14 +168,43 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> tuple
             swept = [word for word in words if word not in sweep.fixed]
             if stage in ("evaluate", "report"):
                 swept += [",".join(config.benchmarks) if stage == "evaluate" else f"name={config.name}"]
-            jobs.setdefault(key, Job(stage, key, " ".join(swept), tuple(words), _needed(stage, config, jobs)))
+            needs = _needed(stage, config, jobs | found)
+            found.setdefault(
+                key, jobs.get(key) or Job(stage, key, " ".join(swept), tuple(words), config, needs)
+            )
+    for key, job in found.items():
+        if _is_read(job, found, stages):
+            jobs.setdefault(key, job)
     return sweep.of_hydra
 
 
+def _is_read(job: Job, jobs: Mapping[str, Job], stages: Mapping[str, Sequence[str]]) -> bool:
+    """Whether an experiment wants a job: those of its last stage before the report, and what they read."""
+    last = max((stage for stage in stages if stage != "report"), key=STAGES.index, default="report")
+    if job.stage in (last, "report"):
+        return True
+    return any(one.needs is job and _is_read(one, jobs, stages) for one in jobs.values())
+
+
 def _key(stage: str, config: Config) -> str:
+    """Jobs with the same key are the same work."""
     if stage == "report":
         return fingerprint(stage, config.name, config.paths.root)
-    return fingerprint(stage, {k: v for k, v in asdict(config).items() if k not in _NOT_READ[stage]})
+    left_out = {*_NOT_READ[stage]}
+    upstream: str | None = None
+    if stage == "evaluate":
+        if config.system in evaluate.TRAINED_ON:
+            upstream = _key("train", _trained_by(config))
+        if not evaluate.calls(config):
+            left_out |= _OF_TOOLS
+            config = replace(config, decoding=replace(config.decoding, k=0))
+    decides = {key: value for key, value in asdict(config).items() if key not in left_out}
+    return fingerprint(stage, decides, upstream)
+
+
+def _trained_by(config: Config) -> Config:
+    """The configuration of the training whose model an evaluation reads."""
+    return replace(config, data=evaluate.TRAINED_ON[config.system])
 
 
 def _needed(stage: str, config: Config, jobs: Mapping[str, Job]) -> Job | None:
@@ -132,7 +212,7 @@ def _needed(stage: str, config: Config, jobs: Mapping[str, Job]) -> Job | None:
     if stage == "train" and config.dataset == LATEST:
         return jobs.get(_key("generate", config))
     if stage == "evaluate" and config.checkpoint == LATEST and config.system in evaluate.TRAINED_ON:
-        return jobs.get(_key("train", replace(config, data=evaluate.TRAINED_ON[config.system])))
+        return jobs.get(_key("train", _trained_by(config)))
     return None
 
 
@@ -141,22 +221,49 @@ def execute(todo: Plan) -> None:
 
     Raises:
         UserError: bad input; what is finished is kept, and the same command goes on.
+        Exception: what the first job that failed had raised, after the others of its stage, what does not read its
+            result, and the report.
     """
     started = time.monotonic()
     ids = dict(todo.done)
+    failed: list[Exception] = []
     for stage in STAGES:
         jobs = todo.missing(stage)
-        if jobs and stage != "report":
-            for number, job in enumerate(jobs, 1):
-                log.info("%s: %s %d of %d %s", todo.name, stage, number, len(jobs), job.shown)
-            parent = None
-            if sum(job.stage == stage for job in todo.jobs) > 1:
-                config = validate(compose(stage, jobs[0].overrides))
-                told = sorted(set(todo.overrides) - set(todo.of_hydra))  # whichever launcher goes on
-                command = command_of("run", todo.overrides)
-                parent = parent_run(config, f"{todo.name}: {stage}", todo.name, stage, told, command=command)
-            found = launch(stage, [job.command(ids) for job in jobs], todo.of_hydra, parent)
-            ids |= {job.key: run_id for job, run_id in zip(jobs, found, strict=True) if run_id}
-        for job in jobs if stage == "report" else ():
-            run_stage(stage, validate(compose(stage, job.overrides)))
+        if stage == "report":
+            failed += _report(jobs) if ids or not failed else []
+            continue
+        ready = [job for job in jobs if job.needs is None or job.needs.key in ids]
+        for job in jobs:
+            if job not in ready:
+                log.warning("%s: %s %s left out: what it reads has failed", todo.name, stage, job.shown)
+        found = _side_by_side(todo, stage, ready, ids) if ready else []
+        ids |= {job.key: one for job, one in zip(ready, found, strict=True) if isinstance(one, str)}
+        failed += [one for one in found if isinstance(one, Exception)]
+    raise_first(failed)
     log.info("%s: done in %.1f minutes", todo.name, (time.monotonic() - started) / 60)
+
+
+def _side_by_side(
+    todo: Plan, stage: str, jobs: Sequence[Job], ids: Mapping[str, str]
+) -> list[str | Exception | None]:
+    """The jobs of a stage below one parent run; of each the run's id, or what it raised."""
+    for number, job in enumerate(jobs, 1):
+        log.info("%s: %s %d of %d %s", todo.name, stage, number, len(jobs), job.shown)
+    parent = None
+    if sum(job.stage == stage for job in todo.jobs) > 1:
+        told = sorted(set(todo.overrides) - set(todo.of_hydra))  # whichever launcher goes on
+        command = command_of("run", todo.overrides)
+        name = f"{todo.name}: {stage}"
+        parent = parent_run(jobs[0].config, name, todo.name, stage, told, command=command)
+    return launch(stage, [job.command(ids) for job in jobs], todo.of_hydra, parent)
+
+
+def _report(jobs: Sequence[Job]) -> list[Exception]:
+    """Tables of what is there, also where something failed; returns what went wrong."""
+    failed: list[Exception] = []
+    for job in jobs:
+        try:
+            run_stage("report", job.config)
+        except UserError as error:
+            failed.append(error)
+    return failed

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,9 +35,10 @@ from toolformer.descriptions import describe, model_name
 from toolformer.documents.drawing import Draw
 from toolformer.errors import UserError
 from toolformer.tools.runtime import figures, log_faults
+from toolformer.tracking.store import StoreFault
 
 if TYPE_CHECKING:
-    from toolformer.tracking import Tracker
+    from toolformer.tracking import Run, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ FILES = (
     "dataset_plain.parquet",
     "documents_without_calls.parquet",
 )
+RESULTS = (*FILES, "funnel.json")
+READ_BY_TRAINING = FILES[1:3]
 TEXTS_TO_READ = 5000
 """Texts that had candidates and kept none are held for the reader of candidates: an even sample, drawn by their ids."""
 CHARACTERS_TO_READ = 100_000_000
@@ -87,9 +91,23 @@ class Generated:
 
 
 def finished(config: Config) -> str | None:
-    """The id of the run that did this annotation, if one did. Reads the corpus, loads no model."""
+    """The id of the run that did this annotation, if one did; its results may be gone. Reads the corpus, loads no model."""
     run = build.tracker(config.paths.root, config.tracking).find_finished("generate", _job(config).finger)
     return run.run_id if run else None
+
+
+def results(tracker: Tracker, run: Run, names: Sequence[str] = RESULTS) -> Path | None:
+    """The folder of a run's results; None if they are no longer there.
+
+    Raises:
+        UserError: the tracking store does not answer.
+    """
+    try:
+        return [tracker.artifact_path(run, name).parent for name in names][0]
+    except StoreFault:
+        raise
+    except UserError:
+        return None
 
 
 def _job(config: Config, parent: str | None = None, command: str = "") -> _Job:
@@ -139,10 +157,12 @@ def generate(config: Config, parent: str | None = None, command: str = "") -> Ge
     try:
         tracker = build.tracker(config.paths.root, config.tracking)
         done = tracker.find_finished("generate", job.finger)
-        if done is None:
+        folder = results(tracker, done) if done else None
+        if done is None or folder is None:
+            if done:
+                log.warning("generate: the results of run %s are gone; they are made again", done.run_id)
             return _lead(job, tracker)
         log.info("generate: already done by run %s", done.run_id)
-        folder = tracker.artifact_path(done, "candidates.parquet").parent
         return _load(folder, done.run_id, sum(job.plan.values()))
     finally:
         lead.release()
@@ -218,7 +238,7 @@ def _lead(job: _Job, tracker: Tracker) -> Generated:
             run.metrics({f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)})
         run.metrics(figures(done.tools))
         log_faults(done.tools)
-        for file in (*FILES, "funnel.json"):
+        for file in RESULTS:
             run.artifact(job.folder / file)
         log.info("generate: %d of %d texts kept a call; run %s", texts, total, run.run_id)
         return Generated(run.run_id, job.folder, total, texts, funnel)

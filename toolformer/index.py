@@ -49,7 +49,9 @@ def index(config: Config) -> tuple[Path, int]:
             f"index.path: {folder} is there and is another thing; remove it or name another folder"
         )
     build_index = lucene.build if wanted.backend == lucene.BACKEND else bm25.build
-    passages = passages_of(tqdm(corpus, desc="index", unit="doc", smoothing=0.1), wanted.passage_words)
+    passages = passages_of(
+        tqdm(corpus, desc="index", unit="doc", smoothing=0.1, disable=None), wanted.passage_words
+    )
     count = write(folder, wanted.backend, lambda place: build_index(passages, place), about | texts)
     return folder, count
 

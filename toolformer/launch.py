@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 import logging
 import os
-from collections.abc import Sequence
-from contextlib import redirect_stderr
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any
 
 from toolformer.config import CONF, Config, compose, fingerprint, register, validate
@@ -19,6 +19,8 @@ from toolformer.logs import configure
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+log = logging.getLogger(__name__)
 
 PARENT = "TOOLFORMER_PARENT_RUN"
 """Names the parent run to jobs, whose environment Hydra sets wherever they run."""
@@ -66,19 +68,19 @@ def parent_run(config: Config, name: str, *key: object, command: str = "") -> st
 
 def launch(
     stage: str, jobs: Sequence[Sequence[str]], of_hydra: Sequence[str] = (), parent: str | None = None
-) -> list[str | None]:
+) -> list[str | Exception | None]:
     """Runs the jobs by the launcher that `of_hydra` names, one after another if it names none.
 
-    Every job is checked before the first one runs, and a job that fails keeps none of the others from running.
+    Who calls has checked every job. One that fails keeps none of the others from running.
 
     Args:
         parent: the run that holds theirs together.
 
     Returns:
-        The jobs' run ids.
+        Of each job the run's id, or what it raised.
 
     Raises:
-        UserError: bad input, or a launcher that is not there; whatever the first job that failed had raised.
+        UserError: bad input, or a launcher that is not there.
     """
     from hydra import initialize_config_dir
     from hydra._internal.callbacks import Callbacks
@@ -86,8 +88,6 @@ def launch(
     from hydra.core.plugins import Plugins
     from hydra.types import HydraContext, RunMode
 
-    for job in jobs:
-        validate(compose(stage, job))
     # Hydra sets the environment wherever a job runs; ours would not reach workers that are there already.
     settings = [*of_hydra, *([f"+hydra.job.env_set.{PARENT}={parent}"] if parent else [])]
     # Where Hydra writes comes from the configuration; what jobs differ in comes from each of them.
@@ -107,11 +107,39 @@ def launch(
             hydra_context=context, task_function=Task(stage), config=whole
         )
         try:
-            done = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
+            with _around(whole.hydra.launcher):
+                done = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
         except RuntimeError as error:  # a fault of a job is in its return; this is one of the launcher
             raise UserError(f"hydra/launcher: {' '.join(str(error).split())[:300]}") from error
-    with redirect_stderr(io.StringIO()):  # Hydra announces a fault there, which is ours to report
-        return [one.return_value for one in done]
+    outcomes: list[str | Exception | None] = []
+    for job, one in zip(jobs, done, strict=True):
+        try:
+            with redirect_stderr(io.StringIO()):  # Hydra announces a fault there, which is ours to report
+                outcomes.append(one.return_value)
+        except Exception as error:
+            outcomes.append(error)
+            own = "".join(f" {word}" for word in job if word not in common)
+            log.error("%s%s: failed: %s", stage, own, " ".join(str(error).split()) or repr(error))
+    return outcomes
+
+
+@contextmanager
+def _around(launcher: DictConfig) -> Iterator[None]:
+    """What a launcher needs while it runs: a Ray that ends with its jobs, and that is as closed as that of engine=ray."""
+    if not str(launcher.get("_target_")).endswith(".RayLauncher"):
+        yield
+        return
+    from toolformer.engine.ray import connected
+
+    with connected(launcher.ray.init.get("address")):
+        yield
+
+
+def raise_first(outcomes: Sequence[object]) -> None:
+    """Raises what the first job that failed had raised, if one failed."""
+    for one in outcomes:
+        if isinstance(one, Exception):
+            raise one
 
 
 class Task:

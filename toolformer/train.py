@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
+from filelock import FileLock
 
 from toolformer import build, registry
+from toolformer.annotation.shards import acquired
 from toolformer.config import Config, fingerprint
 from toolformer.descriptions import describe, model_name
 from toolformer.errors import UserError
@@ -42,6 +44,7 @@ class _Job:
     """A finetuning, told from any other by its fingerprint."""
 
     settings: TrainingSettings
+    data: str
     dataset: Run
     heldout: list[Document]
     folder: Path
@@ -68,35 +71,56 @@ def _job(config: Config, tracker: Tracker) -> _Job:
         build.content_hash(heldout),
     )
     folder = Path(config.paths.root) / "train" / f"{config.data}-{key}"
-    return _Job(settings, dataset, heldout, folder, fingerprint(key, config.name))
+    return _Job(settings, config.data, dataset, heldout, folder, fingerprint(key, config.name))
 
 
 def _trained(job: _Job, tracker: Tracker) -> Trained | None:
     run = tracker.find_finished("train", job.finger)
     if run is None or not (job.folder / "model").is_dir():
         return None
+    log.info("train: %s already done by run %s", job.data, run.run_id)
     return Trained(run.run_id, job.folder / "model", run.metrics["heldout_perplexity"])
 
 
 def finished(config: Config) -> str | None:
-    """The id of the run that did this finetuning, if one did and its model is there. Loads no model."""
+    """The id of the run that did this finetuning, if one did; its model may be gone. Loads no model."""
     build.apply_paths(config)
     tracker = build.tracker(config.paths.root, config.tracking)
-    done = _trained(_job(config, tracker), tracker)
+    done = tracker.find_finished("train", _job(config, tracker).finger)
     return done.run_id if done else None
 
 
 def train(config: Config, parent: str | None = None, command: str = "") -> Trained:
-    """Finetunes the model; an interrupted run goes on from its last checkpoint."""
+    """Finetunes the model; an interrupted run goes on from its last checkpoint.
+
+    Given twice at once, the second command waits and takes the model of the first.
+    """
     build.apply_paths(config)
     tracker = build.tracker(config.paths.root, config.tracking)
     job = _job(config, tracker)
-    dataset, heldout, folder, finger = job.dataset, job.heldout, job.folder, job.finger
-    done = _trained(job, tracker)
-    if done:
-        log.info("train: %s already done by run %s", config.data, done.run_id)
+    if done := _trained(job, tracker):
         return done
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # Processes that train together cannot wait one by one: finetuning refuses a folder that is held.
+        return _train(config, job, tracker, parent, command)
+    try:
+        job.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{job.folder} cannot be written ({error.strerror}): change paths.root") from error
+    turn = FileLock(job.folder / "lock", thread_local=False)
+    if not acquired(turn):
+        log.info("train: another process trains this model; waiting, it is taken as it is")
+        while not acquired(turn, wait=True):
+            pass
+    try:
+        return _trained(job, tracker) or _train(config, job, tracker, parent, command)
+    finally:
+        turn.release()
 
+
+def _train(config: Config, job: _Job, tracker: Tracker, parent: str | None, command: str) -> Trained:
+    """The tracked run."""
+    dataset, heldout, folder, finger = job.dataset, job.heldout, job.folder, job.finger
     if not config.trainer.other_tokenizer:
         _check_tokenizer(dataset, config.model)
     from toolformer.training.data import limit_per_tool

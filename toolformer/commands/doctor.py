@@ -4,6 +4,7 @@ does not."""
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,11 +33,14 @@ def main(arguments: list[str]) -> int:
     else:
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table.grid(padding=(0, 2))
         for one in findings:
-            table.add_row(_mark(one), one.what, one.found + (f"; {one.mend}" if one.mend else ""))
-        Console().print(table)
+            # As text: what stands in brackets is no markup.
+            told = Text(one.found + (f"; {one.mend}" if one.mend else ""))
+            table.add_row(_mark(one), Text(one.what), told)
+        Console(width=None if sys.stdout.isatty() else 160).print(table)
     return 1 if any(one.state == "fault" for one in findings) else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps(_rows(made), indent=1))
         return 0
-    Console(stderr=not options.plan).print(_table(made))
+    stream = sys.stdout if options.plan else sys.stderr
+    # Not on a terminal there is no width to keep to.
+    Console(file=stream, width=None if stream.isatty() else 160).print(_table(made))
     if not options.plan:
         execute(made)
     return 0
@@ -47,11 +50,14 @@ def _rows(made: Plan) -> list[dict[str, str | None]]:
 
 def _table(made: Plan) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     missing = sum(job.key not in made.done for job in made.jobs)
     table = Table(title=f"{made.name}: {missing} of {len(made.jobs)} to do", title_justify="left")
     for name in ("stage", "job", "state"):
         table.add_column(name, overflow="fold")
     for row in _rows(made):
-        table.add_row(row["stage"], row["job"], f"done, run {row['run'][:8]}" if row["run"] else "to do")
+        table.add_row(
+            row["stage"], Text(row["job"] or ""), f"done, run {row['run'][:8]}" if row["run"] else "to do"
+        )
     return table

@@ -9,7 +9,7 @@ from pathlib import Path
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -27,6 +27,10 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
     Raises:
         UserError: an unknown key, a wrong type or a broken override, in one line.
     """
+    if not CONF.is_dir():
+        raise UserError(
+            f"{CONF} is not there: install toolformer from its repository by make setup (pip install -e)"
+        )
     register()
     given = dict(override.lstrip("+").partition("=")[::2] for override in overrides)
     if "experiment" in given:
@@ -84,8 +88,17 @@ def _check_experiment(name: str, searchpath: str) -> None:
             one_of("experiment", one.strip(), known)
 
 
+_QUOTING = (
+    "; quote a value with a comma, parenthesis, brace, colon or equals sign once more inside the shell's quotes: "
+    """"model='/a folder, (old)'\""""
+)
+
+
 def one_line(error: Exception) -> str:
     """Hydra's and OmegaConf's messages run over several lines; the key and the reason are what is wanted."""
+    if isinstance(error, OverrideParseException):
+        reason = " ".join(str(error).split()).partition(" See https")[0]
+        return reason.rstrip(".") + _QUOTING
     causes = [error, *([error.__cause__] if error.__cause__ else [])]
     lines = [line.strip() for one in causes for line in str(one).splitlines() if line.strip()]
     noise = ("object_type", "reference_type", "Set the environment", "Config search path", "provider=")

@@ -23,15 +23,20 @@ class AnswerFile:
     the end of the process, however it ends) the file is locked against other writers. Without a path, answers are
     kept in memory.
 
+    Args:
+        wait: wait until nobody else has the file open.
+
     Raises:
-        UserError: another process has the file open.
+        UserError: another process has the file open, and we do not wait.
     """
 
-    def __init__(self, path: str | Path | None) -> None:
+    def __init__(self, path: str | Path | None, wait: bool = False) -> None:
         self.path = Path(path).expanduser() if path else None
         self._answers: dict[str, Any] = {}
         self._seconds: dict[str, float] = {}
         self._lock: FileLock | None = None
+        self.waited = False
+        """Whether another process had the file when we came."""
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,10 +44,14 @@ class AnswerFile:
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
-            raise UserError(
-                f"{self.path}: another evaluation of the same system is writing its answers here; "
-                "wait until it ends (or end it), then give this command again"
-            ) from None
+            if not wait:
+                raise UserError(
+                    f"{self.path}: another evaluation of the same system is writing its answers here; "
+                    "wait until it ends (or end it), then give this command again"
+                ) from None
+            log.info("evaluate: another process evaluates this system; waiting, its answers are taken")
+            self.waited = True
+            self._lock.acquire()
         if self.path.exists():
             self._read(self.path)
 

@@ -94,7 +94,7 @@ class RecordingLM(LM, ABC):
             total=total,
             initial=total - missing,
             unit=f" {unit}",
-            disable=not self.progress or not missing,
+            disable=None if self.progress and missing else True,  # None: on a terminal only
             leave=False,
         )
 

@@ -71,7 +71,7 @@ def annotate(
     """
     missing = _missing(store, plan)
     done, deaths, started = Work(), 0, time.monotonic()
-    with tqdm(total=sum(plan.values()), unit="doc", desc="generate", smoothing=0.1) as bar:
+    with tqdm(total=sum(plan.values()), unit="doc", desc="generate", smoothing=0.1, disable=None) as bar:
         _found(bar, sum(plan.values()) - sum(plan[name] for name in missing))
         while missing:
             try:
@@ -143,5 +143,6 @@ def _wait(store: ShardStore, plan: Mapping[str, int], missing: set[str], bar: tq
 
 def _found(bar: tqdm[None], documents: int) -> None:
     """Counts what others did, without crediting our own rate with it."""
-    bar.initial += documents
-    bar.update(documents)
+    if not bar.disable:  # not drawn, it keeps no such count
+        bar.initial += documents
+        bar.update(documents)

@@ -71,7 +71,7 @@ def run(config: Config, folder: Path, names: Set[str]) -> Generator[Outcome]:
     Raises:
         UserError: no cluster answers, it is too small, or shards keep killing their workers.
     """
-    with _connected(config):
+    with connected(config.engine.address):
         import ray
         from ray.data import ActorPoolStrategy, DataContext
         from ray.exceptions import RayError
@@ -109,9 +109,8 @@ def run(config: Config, folder: Path, names: Set[str]) -> Generator[Outcome]:
 
 
 @contextmanager
-def _connected(config: Config) -> Iterator[None]:
-    """A connection to the cluster, or a Ray of our own for as long as the block lasts."""
-    address = config.engine.address
+def connected(address: str | None) -> Iterator[None]:
+    """A connection to the cluster, or without an address a Ray of our own for as long as the block lasts."""
     logs = None
     with _environment({"RAY_USAGE_STATS_ENABLED": "0"} if address else _own_environment()):
         import ray

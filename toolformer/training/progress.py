@@ -57,7 +57,7 @@ class Progress(TrainerCallback):
                 desc="train",
                 unit="tok",
                 unit_scale=True,
-                disable=not self.show,
+                disable=None if self.show else True,  # None: on a terminal only
                 dynamic_ncols=True,
             )
 
@@ -147,7 +147,7 @@ class Progress(TrainerCallback):
                     desc="held-out perplexity",
                     unit="batch",
                     leave=False,
-                    disable=not self.show,
+                    disable=None if self.show else True,  # None: on a terminal only
                     dynamic_ncols=True,
                 )
             self.evaluation_bar.update(1)
