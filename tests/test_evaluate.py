@@ -107,15 +107,15 @@ def test_samples_by_id(tmp_path: Path, tiny_folder: Path, capsys: pytest.Capture
 
 
 def test_every_place_that_loaders_know_decides_an_evaluation(tmp_path: Path) -> None:
-    from toolformer.evaluate import _data_files
+    from toolformer.evaluation_files import data_files
 
     for name in ("svamp/svamp.jsonl", "MLQA_V1/test/a.json", "evaluate/run/answers.jsonl"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("{}")
-    found = _data_files(str(tmp_path))
+    found = data_files(str(tmp_path))
     assert [Path(name).name for name, *_ in found] == ["a.json", "svamp.jsonl"]
     (tmp_path / "MLQA_V1/test/a.json").write_text("{ }")
-    assert _data_files(str(tmp_path)) != found
+    assert data_files(str(tmp_path)) != found
 
 
 def test_an_endpoint_as_a_system(

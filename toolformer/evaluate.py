@@ -14,10 +14,8 @@ an interrupted evaluation goes on with the missing ones.
 from __future__ import annotations
 
 import datetime
-import json
 import logging
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,11 +26,11 @@ from toolformer.config import SYSTEMS, Config, fingerprint
 from toolformer.credentials import key_from
 from toolformer.descriptions import describe, model_name
 from toolformer.errors import UserError
+from toolformer.evaluation_files import Ids, data_files, metadata, sample_ids, write_samples
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
 
 if TYPE_CHECKING:
-    from benchmarks.suite import TaskResult
     from toolformer.decoding.answers import AnswerFile
     from toolformer.decoding.recording import RecordingLM
     from toolformer.tools.base import Tool
@@ -45,9 +43,6 @@ PLAIN = ("model", "model_cc", "baseline")
 """Systems that were never taught to call: decoded as they are, no token forbidden."""
 SAMPLES = "samples"
 LATEST = "latest"
-
-Ids = Mapping[str, Sequence[str]] | Sequence[str]
-"""Ids of documents, of each benchmark or of any."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +131,7 @@ def _job(config: Config, tracker: Tracker) -> _Job:
         tasks,
         evaluation,
         heldout,
-        _data_files(config.paths.data_dir),
+        data_files(config.paths.data_dir),
         config.seed,
         *([files] if files else []),
     ]
@@ -174,7 +169,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
 
     model = str(model_folder(tracker, job.trained)) if job.trained else config.model
     work.mkdir(parents=True, exist_ok=True)
-    loaded = suite.load(tasks, _metadata(config, tasks, work / job.key), ids, config.paths.tasks_dir)
+    loaded = suite.load(tasks, metadata(config, tasks, work / job.key), ids, config.paths.tasks_dir)
     tools = build.tools(config, inference=True) if job.uses_tools else {}
     based_on = job.trained.params.get("model", "") if job.trained else config.model
     shown = _baseline(config) or model_name(based_on)
@@ -210,7 +205,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         names = {config.tool[tool].name: tool for tool in config.tools}
         for task, result in results.items():
             metrics.update({f"{task}/{figure}": value for figure, value in figures(result, names).items()})
-            run.artifact(_write_samples(work / job.key, task, result), SAMPLES)
+            run.artifact(write_samples(work / job.key, task, result), SAMPLES)
         metrics.update(_size(lm))
         used = usages(tools)
         run.metrics({**metrics, **tool_figures(used)})
@@ -289,60 +284,6 @@ def _possible(config: Config, tasks: list[str]) -> list[str]:
     return [task for task in tasks if task not in left_out]
 
 
-def sample_ids(samples: Any) -> Ids | None:
-    """`evaluation.samples` as ids: a list, a mapping from benchmark to list, or a file that holds either.
-
-    Raises:
-        UserError: it is something else, holds no ids, or the file cannot be read.
-    """
-    if samples is None:
-        return None
-    content, place = samples, "evaluation.samples"
-    if isinstance(samples, str):
-        path = Path(samples).expanduser()
-        place = f"evaluation.samples: {path}"
-        try:
-            text = path.read_text(encoding="utf-8")
-            content = (
-                json.loads(text)
-                if text.lstrip()[:1] in ("[", "{")
-                else [line.strip() for line in text.splitlines() if line.strip()]
-            )
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else f"broken JSON or no UTF-8: {error}"
-            raise UserError(
-                f"{place} cannot be read as ids ({reason}); name a file, or list the ids"
-            ) from error
-    ids = {str(k): _id_list(v, place) for k, v in content.items()} if isinstance(content, dict) else None
-    found: Ids = _id_list(content, place) if ids is None else ids
-    if not found:
-        raise UserError(f"{place} holds no ids; leave it out (null) for all examples")
-    return found
-
-
-def _id_list(content: Any, place: str) -> list[str]:
-    if not isinstance(content, list) or not all(
-        isinstance(one, str | int) and not isinstance(one, bool) for one in content
-    ):
-        raise UserError(
-            f"{place} must be a list of ids, a mapping from benchmark to such a list, or a file of ids"
-        )
-    return sorted({str(one) for one in content})
-
-
-def _metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, Any]:
-    """What the loaders of the tasks' documents are told."""
-    metadata: dict[str, Any] = {
-        "data_dir": config.paths.data_dir,
-        "subset": config.evaluation.limit,
-        "perplexity_subset": config.evaluation.perplexity_limit,
-        "seed": config.seed,
-    }
-    if "heldout_perplexity" in tasks:
-        metadata["heldout_path"] = str(_write_heldout(config, folder / "heldout.jsonl"))
-    return metadata
-
-
 def _model(
     config: Config, model: str, tools: Mapping[str, Tool], answers: AnswerFile, decides: dict[str, Any]
 ) -> RecordingLM:
@@ -372,33 +313,3 @@ def _model(
     mode = "plain" if config.system in PLAIN else "tools"
     decoder = build.decoder(config, model, tools, k=config.decoding.k if tools else 0, mode=mode)
     return ToolformerLM(decoder, answers, decides)
-
-
-def _data_files(data_dir: str | None) -> list[tuple[str, int, int]]:
-    """The benchmark files that results may depend on, by name, size and time of change."""
-    # The places that loaders know, and no others: runs may be written below the same folder.
-    places = ("*/*", "*/test/*")
-    files = (
-        sorted(file for one in places for file in Path(data_dir).expanduser().glob(one)) if data_dir else []
-    )
-    return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
-
-
-def _write_heldout(config: Config, path: Path) -> Path:
-    """The held-out corpus as the task reads it, whatever it comes from."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # the same evaluation may be reading it
-    with partial.open("w", encoding="utf-8") as file:
-        for document in build.documents(config.heldout):
-            row = {"id": document.doc_id, "text": document.text, "url": document.url}
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    return partial.replace(path)
-
-
-def _write_samples(folder: Path, task: str, result: TaskResult) -> Path:
-    import pandas
-
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{task}.parquet"
-    pandas.DataFrame(result.samples).to_parquet(path, index=False)
-    return path

@@ -1,0 +1,103 @@
+"""Files of an evaluation: ids of samples and benchmark data that it reads, held-out texts and samples that it writes."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolformer import build
+from toolformer.config import Config
+from toolformer.errors import UserError
+
+if TYPE_CHECKING:
+    from benchmarks.suite import TaskResult
+
+Ids = Mapping[str, Sequence[str]] | Sequence[str]
+"""Ids of documents, of each benchmark or of any."""
+
+
+def sample_ids(samples: Any) -> Ids | None:
+    """`evaluation.samples` as ids: a list, a mapping from benchmark to list, or a file that holds either.
+
+    Raises:
+        UserError: it is something else, holds no ids, or the file cannot be read.
+    """
+    if samples is None:
+        return None
+    content, place = samples, "evaluation.samples"
+    if isinstance(samples, str):
+        path = Path(samples).expanduser()
+        place = f"evaluation.samples: {path}"
+        try:
+            text = path.read_text(encoding="utf-8")
+            content = (
+                json.loads(text)
+                if text.lstrip()[:1] in ("[", "{")
+                else [line.strip() for line in text.splitlines() if line.strip()]
+            )
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else f"broken JSON or no UTF-8: {error}"
+            raise UserError(
+                f"{place} cannot be read as ids ({reason}); name a file, or list the ids"
+            ) from error
+    ids = {str(k): _id_list(v, place) for k, v in content.items()} if isinstance(content, dict) else None
+    found: Ids = _id_list(content, place) if ids is None else ids
+    if not found:
+        raise UserError(f"{place} holds no ids; leave it out (null) for all examples")
+    return found
+
+
+def _id_list(content: Any, place: str) -> list[str]:
+    if not isinstance(content, list) or not all(
+        isinstance(one, str | int) and not isinstance(one, bool) for one in content
+    ):
+        raise UserError(
+            f"{place} must be a list of ids, a mapping from benchmark to such a list, or a file of ids"
+        )
+    return sorted({str(one) for one in content})
+
+
+def metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, Any]:
+    """What the loaders of the tasks' documents are told."""
+    told: dict[str, Any] = {
+        "data_dir": config.paths.data_dir,
+        "subset": config.evaluation.limit,
+        "perplexity_subset": config.evaluation.perplexity_limit,
+        "seed": config.seed,
+    }
+    if "heldout_perplexity" in tasks:
+        told["heldout_path"] = str(write_heldout(config, folder / "heldout.jsonl"))
+    return told
+
+
+def data_files(data_dir: str | None) -> list[tuple[str, int, int]]:
+    """The benchmark files that results may depend on, by name, size and time of change."""
+    # The places that loaders know, and no others: runs may be written below the same folder.
+    places = ("*/*", "*/test/*")
+    files = (
+        sorted(file for one in places for file in Path(data_dir).expanduser().glob(one)) if data_dir else []
+    )
+    return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
+
+
+def write_heldout(config: Config, path: Path) -> Path:
+    """The held-out corpus as the task reads it, whatever it comes from."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # the same evaluation may be reading it
+    with partial.open("w", encoding="utf-8") as file:
+        for document in build.documents(config.heldout):
+            row = {"id": document.doc_id, "text": document.text, "url": document.url}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return partial.replace(path)
+
+
+def write_samples(folder: Path, task: str, result: TaskResult) -> Path:
+    import pandas
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{task}.parquet"
+    pandas.DataFrame(result.samples).to_parquet(path, index=False)
+    return path
