@@ -24,7 +24,7 @@ def test_the_demo_evaluates_the_four_systems_and_ends_with_the_report(
     for stage in experiments._FINISHED:
         monkeypatch.setitem(experiments._FINISHED, stage, lambda config: None)
     monkeypatch.setattr(experiments, "launch", launch)
-    monkeypatch.setattr(experiments, "parent_run", lambda *_: "parent")
+    monkeypatch.setattr(experiments, "parent_run", lambda *_, **__: "parent")
     monkeypatch.setattr(experiments, "run_stage", lambda stage, config: steps.append((stage, [config.name])))
     assert main(["demo", "seed=3"]) == 0
     dataset = "generate seed=3 experiment=demo"
