@@ -29,6 +29,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
 from toolformer.calls import clean_result
+from toolformer.credentials import said
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.tools import event_loop
@@ -105,7 +106,7 @@ class FunctionTool:
     def _fault(self, error: BaseException) -> Result:
         if isinstance(error, event_loop.TooLate):
             return Result(reason=too_late(event_loop.LIMIT.get()), fault=True, final=True)
-        log.warning("%s failed: %s: %s", self.name, type(error).__name__, " ".join(str(error).split())[:300])
+        log.warning("%s failed: %s: %s", self.name, type(error).__name__, said(error, 300))
         return Result(reason=f"tool failed ({type(error).__name__})", fault=True)
 
 
@@ -357,4 +358,4 @@ def _said(error: BaseException) -> str:
         # Without what was given: it may be a secret.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return f"{type(error).__name__}: {said(error)}"

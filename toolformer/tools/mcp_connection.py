@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from toolformer.credentials import shown_address, without_credentials
+from toolformer.credentials import said, shown_address, without_credentials
 from toolformer.errors import UserError
 from toolformer.tools import event_loop
 from toolformer.tools.base import Result
@@ -227,7 +227,9 @@ class Connection:
             except Exception as error:
                 self._close()
                 words.seek(0)
-                last = " ".join(words.read()[-2000:].strip().split("\n")[-1].split())[:200]
+                last = " ".join(without_credentials(words.read()[-2000:].strip().split("\n")[-1]).split())[
+                    :200
+                ]
                 if isinstance(error, TimeoutError):
                     why = f"nothing within {self.server.start_timeout:g} s"
                 else:
@@ -297,5 +299,5 @@ def _first(error: BaseException) -> BaseException:
 
 def _said(error: BaseException) -> str:
     first = _first(error)
-    words = " ".join(without_credentials(str(first)).split())[:200]
+    words = said(first)
     return f"{type(first).__name__}: {words}" if words else type(first).__name__
