@@ -145,13 +145,13 @@ async def answered() -> int:
 
 
 def test_a_loop_that_has_ended_is_begun_anew() -> None:
-    assert event_loop.run(answered()) == os.getpid()
-    ended = event_loop._loop()
-    assert event_loop._running is not None
+    assert event_loop.SERVERS.run(answered()) == os.getpid()
+    ended = event_loop.SERVERS.now()
+    assert event_loop.SERVERS._running is not None
     ended.call_soon_threadsafe(ended.stop)
-    event_loop._running[1].join(timeout=60)
-    assert event_loop._loop() is not ended
-    assert event_loop.run(answered()) == os.getpid()
+    event_loop.SERVERS._running[1].join(timeout=60)
+    assert event_loop.SERVERS.now() is not ended
+    assert event_loop.SERVERS.run(answered()) == os.getpid()
 
 
 FORKED = """
@@ -159,10 +159,10 @@ import os
 from tests.tools.test_made_once import answered
 from toolformer.tools import event_loop
 
-event_loop.run(answered())
+event_loop.SERVERS.run(answered())
 child = os.fork()
 if not child:
-    os._exit(0 if event_loop.run(answered()) == os.getpid() else 3)
+    os._exit(0 if event_loop.SERVERS.run(answered()) == os.getpid() else 3)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 

@@ -19,7 +19,7 @@ from tests.tools.test_all_tools import HOSTILE, MAKERS
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.tools import cache as caching
-from toolformer.tools import runtime, threads
+from toolformer.tools import functions, runtime, threads
 from toolformer.tools.base import Result
 from toolformer.tools.cache import ResultCache, call_key
 from toolformer.tools.calendar import Calendar
@@ -438,6 +438,54 @@ def test_an_asynchronous_call_that_never_ends_is_cancelled(tmp_path: Path) -> No
         while not cancelled and time.monotonic() < deadline:
             time.sleep(0.01)
         assert cancelled.pop() == 0
+
+
+BLOCKING = '''
+import asyncio
+import threading
+
+GATE = threading.Event()
+
+async def blocks(number: int) -> int:
+    """Blocks the loop at 5."""
+    if number == 5:
+        GATE.wait()
+    return number
+
+async def stubborn(number: int) -> int:
+    """Takes no notice of being cancelled at 5."""
+    while number == 5 and not GATE.is_set():
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            pass
+    return number
+'''
+
+
+@pytest.mark.parametrize("name", ["blocks", "stubborn"])
+def test_an_asynchronous_call_that_cannot_be_cancelled_costs_only_itself(tmp_path: Path, name: str) -> None:
+    (tmp_path / "tools.py").write_text(BLOCKING, encoding="utf-8")
+    tool = ToolRuntime(FunctionTool(f"{tmp_path / 'tools.py'}:{name}"), Limits(timeout=1.0))
+    try:
+        expected = [LATE if n == 5 else Result(str(n)) for n in range(20)]
+        assert tool.run([str(n) for n in range(20)], [ELSEWHERE] * 20) == expected
+        assert tool.run(["6"], [ELSEWHERE]) == [Result("6")]
+    finally:
+        load_module(str(tmp_path / "tools.py")).GATE.set()
+
+
+def test_calls_that_all_block_the_loop_are_a_bounded_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(functions, "MOST_BLOCKED", 2)
+    (tmp_path / "tools.py").write_text(BLOCKING, encoding="utf-8")
+    tool = ToolRuntime(FunctionTool(f"{tmp_path / 'tools.py'}:blocks"), Limits(timeout=0.2))
+    try:
+        late = Result(reason="no answer within 0.2 s a call", fault=True, final=True)
+        assert tool.run(["5"] * 4, [ELSEWHERE] * 4) == [late] * 2 + [functions.NOT_ASKED] * 2
+    finally:
+        load_module(str(tmp_path / "tools.py")).GATE.set()
 
 
 ASYNCHRONOUS = '''

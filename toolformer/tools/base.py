@@ -44,7 +44,8 @@ class Tool(Protocol):
     It may have three members more. `depends_on(document) -> str` says all of a document that its answers depend on (see
     `context_of`). `version`, a text, changes when its answers may, where neither its configuration nor the source of
     its class shows it: cached answers of another version do not count. `bounds_calls`, true, says that it ends each
-    call of a batch in time by itself: it is handed whole batches under a time limit too, others one call at a time.
+    call of a batch within `event_loop.LIMIT` by itself: it is handed whole batches under a time limit too, and nobody
+    else looks at its time; others get one call at a time.
     """
 
     name: str

@@ -55,7 +55,7 @@ class Threads:
     def run(self, parts: Sequence[Part], seconds: float | None) -> None:
         """Runs all parts, n calls for at most n times `seconds`; those that were late have no results afterwards.
 
-        Parts that find no thread within the time of one, since too many are left behind, are not begun.
+        A tool that bounds its calls (`Tool`) is told the limit by `event_loop.LIMIT` and ends in time by itself. Parts that find no thread within the time of one, since too many are left behind, are not begun.
 
         Raises:
             UserError: the tool cannot work at all.
@@ -151,7 +151,9 @@ class Threads:
                     self._changed.notify_all()
 
         part.begun = True
-        part.deadline = None if seconds is None else time.monotonic() + seconds * len(part.inputs)
+        # A tool that ends each call itself is not watched: it may start a server first, and would lose what is there.
+        if seconds is not None and not getattr(part.tool, "bounds_calls", False):
+            part.deadline = time.monotonic() + seconds * len(part.inputs)
         self._busy.add(part)
         try:
             threading.Thread(target=work, name=f"tool {part.tool.name}", daemon=True).start()
