@@ -170,13 +170,14 @@ def _source_hash(arguments: Mapping[str, Any], tool: Tool) -> str:
         for name in modules
         if getattr(sys.modules.get(name), "__file__", None)
     }
-    for file in [file for file in files if not file.is_relative_to(package)]:
-        files |= set(sources.imported_beside(file))
-    if any(file.is_relative_to(package) for file in files):
-        files |= {*package.glob("tools/**/*.py"), *(package / f"{name}.py" for name in MODULES)}
+    own = {file for file in files if file.is_relative_to(package)}
+    if own:
+        own |= {*package.glob("tools/**/*.py"), *(package / f"{name}.py" for name in MODULES)}
     digest = hashlib.sha256()
-    for file in sorted(files):
+    for file in sorted(own):
         digest.update(file.read_bytes())
+    for told in sorted(sources.told(file) for file in files - own):
+        digest.update(repr(told).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
@@ -274,9 +275,9 @@ def _prompt(config: Config, key: str) -> Prompt:
 
 
 def tool_identity(tool: ToolConfig) -> dict[str, Any]:
-    """What tells one tool from another: its configuration, and the files that it names by size and time of change.
+    """What tells one tool from another: its configuration, and the files that it names by their content.
 
-    The file of a Python function counts by its content.
+    Large ones (`sources.LARGEST_HASHED`) and weights count by size and time of change.
     """
     # How its calls are handed to it decides no answer of a tool that keeps its promise.
     configured = {k: v for k, v in asdict(tool).items() if k not in ("cache", "workers", "batch_size")}
@@ -296,24 +297,16 @@ def _files(configured: Any) -> list[Any]:
         if not isinstance(value, Mapping):
             return
         if "command" in value and "args" in value:
-            files.extend(sources.content(sources.of_server(value)))
+            files.extend(sources.of_server(value))
         for key, one in value.items():
             # By the name of the key: other files, a log for example, do not decide an answer.
-            if isinstance(one, str) and (
-                str(key).endswith("_path") or key == "path" and Path(one).expanduser().is_file()
-            ):
-                place = Path(one).expanduser()
+            if isinstance(one, str) and (str(key).endswith("_path") or key == "path"):
                 # Of a folder, such as a search index, the files right in it.
-                for file in sorted(place.iterdir()) if place.is_dir() else [place]:
-                    if file.is_file():
-                        stat = file.stat()
-                        files.append((str(file), stat.st_size, stat.st_mtime_ns))
+                files.extend(map(sources.state, sources.files_at(one, inside=key != "path")))
             elif isinstance(one, str) and key in ("model", "tokenizer") and Path(one).expanduser().is_dir():
                 files.append(model_identity(one))
             if key == "function" and isinstance(one, str) and (source := source_file(one)) is not None:
-                content = source.read_bytes()
-                files.append((one, len(content), hashlib.sha256(content).hexdigest()))
-                files.extend(sources.content(sources.imported_beside(source)))
+                files.extend(sources.told(source))
             look(one)
 
     look(configured)

@@ -9,19 +9,27 @@ import os
 import re
 
 MASK = "***"
-_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
-_QUERY = re.compile(r"(://[^\s?#\"'<>]*)\?([^\s#\"'<>]+)")
+_USER_INFO = re.compile(r"(?<=://)[^/\s\"'<>]+@")
+"""Up to the last @: a password may hold one that nobody has encoded."""
+_QUERY = re.compile(r"((?::/|(?<![\w/:]))/[^\s?#\"'<>]*)\?([^\s#\"'<>]+)")
+"""Of an address, or of the path alone, as libraries for HTTP say it in their errors (`url: /weather?appid=...`)."""
+_FRAGMENT = re.compile(r"(://[^\s#\"'<>]*)#([^\s\"'<>]+)")
 _KEY_PREFIX = re.compile(r"(?:sk|hf|gsk|ghp|github_pat)_")
 
 
 def without_credentials(text: str) -> str:
-    """A text whose addresses have no user names and passwords, and no values in their queries."""
+    """A text whose addresses have no user names and passwords, no values in their queries, and no fragments."""
     return _without_queries(_USER_INFO.sub("", text))
 
 
 def with_masks(text: str) -> str:
     """The same text, but with marks where user names and passwords were."""
     return _without_queries(_USER_INFO.sub(f"{MASK}@", text))
+
+
+def said(error: BaseException, most: int = 200) -> str:
+    """What an exception says, in one line that shows no key."""
+    return " ".join(without_credentials(str(error)).split())[:most]
 
 
 def shown_address(url: str) -> str:
@@ -34,7 +42,7 @@ def _without_queries(text: str) -> str:
         fields = (re.sub(r"(?<==).+", MASK, one) if "=" in one else MASK for one in match[2].split("&"))
         return f"{match[1]}?{'&'.join(fields)}"
 
-    return _QUERY.sub(hide, text)
+    return _FRAGMENT.sub(rf"\1#{MASK}", _QUERY.sub(hide, text))
 
 
 def is_address(url: str | None) -> bool:

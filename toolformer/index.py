@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -34,10 +35,10 @@ def index(config: Config) -> tuple[Path, int]:
     folder = Path(wanted.path).expanduser()
     corpus = build.documents(config.corpus)
     about = {"corpus": asdict(config.corpus), "passage_words": wanted.passage_words}
-    texts = {"texts": _told(corpus)}
     there = manifest_of(folder)
     if there and there.get("backend") == wanted.backend and about.items() <= there.items():
-        if not texts.items() <= there.items():
+        # One without a word on its texts (an older one, or of a corpus without files) is taken at its own.
+        if there.get("contents", "") not in ("", _told(corpus)):
             raise UserError(
                 f"index.path: {folder} was built of other texts: the corpus's files have changed since; remove it or "
                 "name another folder"
@@ -49,21 +50,24 @@ def index(config: Config) -> tuple[Path, int]:
             f"index.path: {folder} is there and is another thing; remove it or name another folder"
         )
     build_index = lucene.build if wanted.backend == lucene.BACKEND else bm25.build
+    told = {"contents": _told(corpus)}
     passages = passages_of(
         tqdm(corpus, desc="index", unit="doc", smoothing=0.1, disable=None), wanted.passage_words
     )
-    count = write(folder, wanted.backend, lambda place: build_index(passages, place), about | texts)
+    count = write(folder, wanted.backend, lambda place: build_index(passages, place), about | told)
     return folder, count
 
 
 def _told(corpus: build.Corpus) -> str:
-    """A name for the texts of a corpus: its files by place, size and time of change; empty where it has no files."""
+    """A name for the texts of a corpus: its files by name and content; empty where it has no files."""
     if not isinstance(corpus.source, FileCorpus):
         return ""
+    files = corpus.source.files()
+    # Not by place or time: a copy of the corpus is the same corpus.
+    root = Path(os.path.commonpath([file.parent for file in files]))
     digest = hashlib.sha256()
-    for file in corpus.source.files():
-        stat = file.stat()
-        digest.update(
-            f"{file.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode("utf-8", "surrogateescape")
-        )
+    for file in tqdm(files, desc="texts", unit="file", leave=False, disable=None):
+        with file.open("rb") as data:
+            content = hashlib.file_digest(data, "sha256").hexdigest()
+        digest.update(f"{file.relative_to(root)}\0{content}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:16]

@@ -22,9 +22,10 @@ from toolformer.config import compose, validate
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.tools import mcp_connection, mcp_tools
-from toolformer.tools.base import Tool
+from toolformer.tools.base import Result, Tool
 from toolformer.tools.mcp_connection import McpServer, connection
 from toolformer.tools.mcp_tools import McpTool, versions
+from toolformer.tools.runtime import Limits, ToolRuntime
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 PATIENCE = 300.0  # seconds until a test gives up on a server's start
@@ -122,6 +123,16 @@ def test_a_server_that_hangs_costs_a_timeout() -> None:
     (late,) = tool.run(["13"], [Document("d", "a text")])
     assert (late.reason, late.fault) == ("timeout", True)
     assert connection(tool.server)._task is None, "it is not asked again as it is"
+
+
+def test_a_call_that_hangs_ends_in_the_tools_time_and_costs_only_itself() -> None:
+    """Though the server would have more; it is started again for the next call, and for another of its tools."""
+    slow, add = (McpTool(name, **stdio()) for name in ("slow", "add"))
+    late = Result(reason="no answer within 5 s a call", fault=True, final=True)
+    asked = ToolRuntime(slow, Limits(timeout=5.0)).run(["1", "13", "2"], [Document("d", "a text")] * 3)
+    assert asked == [Result("1 is fine"), late, Result("2 is fine")]
+    assert connection(slow.server)._task is None, "it is not asked again as it is"
+    assert ToolRuntime(add, Limits(timeout=5.0)).run(["1"], [Document("d", "a text")]) == [Result("2")]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_conversion_is_made_once_and_again_when_damaged_or_changed(
     assert (place / "model.bin").stat().st_size > 1000
     os.utime(folder / "model.safetensors", ns=(1, 1))
     assert conversions() == 3
-    assert not list((assets.cache_dir() / ".scratch").glob("*"))
+    assert not list(assets.cache_dir().glob(".making-*"))
 
 
 def test_a_conversion_that_fails_leaves_nothing(
@@ -55,7 +55,7 @@ def test_a_conversion_that_fails_leaves_nothing(
     with pytest.raises(UserError, match="cannot be converted for CTranslate2"):
         nllb_ctranslate2.converted(str(model_folder / "absent"), None, "int8")
     assert not (tmp_path / "cache" / "ctranslate2").exists()
-    assert not list((tmp_path / "cache" / ".scratch").glob("*"))
+    assert not list((tmp_path / "cache").glob(".making-*"))
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv(assets.CACHE_VARIABLE, str(blocked / "cache"))
@@ -93,7 +93,7 @@ def test_a_killed_conversion_leaves_its_place_to_the_next(
         ThreadPoolExecutor(1) as pool,
     ):
         assert first.stdout is not None and first.stdout.readline() == "saved\n"
-        (left,) = (tmp_path / ".scratch").glob("*/*")
+        (left,) = tmp_path.glob(".making-*/*")
         assert left.name == "made" and (left / "model.bin").is_file()
         second = pool.submit(nllb_ctranslate2.converted, str(model_folder), None, "int8")
         with pytest.raises(TimeoutError):
@@ -103,5 +103,5 @@ def test_a_killed_conversion_leaves_its_place_to_the_next(
         place = second.result()
     assert first.returncode == -signal.SIGKILL
     assert [path.name for path in (tmp_path / "ctranslate2").iterdir()] == [place.name]
-    assert not list((tmp_path / ".scratch").glob("*"))
+    assert not list(tmp_path.glob(".making-*"))
     nllb_ctranslate2.CTranslate2Model(place, tiny.tiny_tokenizer(), "int8", "cpu")

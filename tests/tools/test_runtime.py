@@ -4,49 +4,24 @@ from __future__ import annotations
 
 import datetime
 import sqlite3
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tools.recorders import ELSEWHERE, Closed, Recorder
 from tests.tools.test_all_tools import HOSTILE, MAKERS
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.tools import cache as caching
-from toolformer.tools import runtime, threads
+from toolformer.tools import runtime
 from toolformer.tools.base import Result
 from toolformer.tools.cache import ResultCache, call_key
 from toolformer.tools.calendar import Calendar
-from toolformer.tools.functions import FunctionTool, load_module
 from toolformer.tools.runtime import Limits, ToolRuntime, Usage
 from toolformer.tools.search import BM25, WikiSearch
-
-ELSEWHERE = Document("d", "An unrelated text.")
-
-
-class Recorder:
-    """A user's tool that says nothing of what it depends on; answers by a function and remembers its batches."""
-
-    name = "Recorder"
-
-    def __init__(self, answer: Callable[[str], Result] = lambda text: Result(f"<{text}>")) -> None:
-        self.answer = answer
-        self.batches: list[list[str]] = []
-
-    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-        self.batches.append(list(inputs))
-        return [self.answer(text) for text in inputs]
-
-
-class Closed(Recorder):
-    """The same, depending on its input alone."""
-
-    def depends_on(self, document: Document) -> str:
-        return ""
 
 
 @pytest.fixture
@@ -286,138 +261,3 @@ def test_one_call_that_breaks_the_tool_takes_no_other_with_it(no_waiting: None, 
     results = ToolRuntime(recorder, Limits(tries=tries)).run(["a", "bad", "b"], [ELSEWHERE] * 3)
     assert [one.text for one in results] == ["a", None, "b"]
     assert recorder.batches == [["a", "bad", "b"], ["a"], ["bad"], ["b"], *[["bad"]] * (tries - 1)]
-
-
-# --------------------------------------------------------------------------- limits
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
-
-
-LATE = Result(reason="no answer within 1 s a call", fault=True, final=True)
-NOT_ASKED = Result(reason="tool hangs (not asked)", fault=True, final=True)
-
-
-def hanging(gate: threading.Event) -> Callable[[str], Result]:
-    """A tool's answer that waits at the gate for every call named so."""
-
-    def answer(text: str) -> Result:
-        if text.startswith("hang"):
-            gate.wait()
-        return Result(text)
-
-    return answer
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_call_that_never_ends_costs_only_itself(
-    gate: threading.Event, cache: ResultCache, workers: int
-) -> None:
-    """Neither those beside it in its batch nor those of later batches; it is not tried again."""
-    tool = ToolRuntime(Closed(hanging(gate)), Limits(timeout=1.0, tries=3, workers=workers), cache)
-    assert tool.run(["a", "hang", "b"], [ELSEWHERE] * 3) == [Result("a"), LATE, Result("b")]
-    assert tool.run(["c", "d"], [ELSEWHERE] * 2) == [Result("c"), Result("d")]
-    used = tool.usage()
-    assert (used.executed, used.faults, used.retries) == (5, {LATE.reason: 1}, 0)
-
-
-def test_a_tool_that_always_hangs_is_asked_a_bounded_number_of_times(gate: threading.Event) -> None:
-    """Then its calls are faults at once, until a thread that was left behind ends."""
-    recorder = Recorder(hanging(gate))
-    tool = ToolRuntime(recorder, Limits(timeout=0.05, tries=3))
-    inputs = [f"hang {n}" for n in range(200)]
-    late = [Result(reason="no answer within 0.05 s a call", fault=True, final=True)] * threads.MOST_LATE
-    assert tool.run(inputs, [ELSEWHERE] * 200) == late + [NOT_ASKED] * (200 - len(late))
-    assert tool.run(["a"], [ELSEWHERE]) == [NOT_ASKED]
-    assert len(recorder.batches) == len(late) and tool.usage().retries == 0
-    gate.set()
-    while tool.run(["a"], [ELSEWHERE]) != [Result("a")]:
-        pass
-
-
-def test_parts_that_were_asked_for_are_lost_as_a_whole(gate: threading.Event) -> None:
-    tool = ToolRuntime(Closed(hanging(gate)), Limits(timeout=1.0, batch_size=2))
-    assert tool.run(["a", "b", "c", "hang", "d"], [ELSEWHERE] * 5) == [
-        Result("a"), Result("b"), LATE, LATE, Result("d"),
-    ]  # fmt: skip
-
-
-def test_an_asynchronous_call_that_never_ends_is_cancelled(tmp_path: Path) -> None:
-    """Under a time limit its batch stays together: calls that wait for each other still meet."""
-    (tmp_path / "slow.py").write_text(ASYNCHRONOUS, encoding="utf-8")
-    for name in ("slow", "later"):
-        made = FunctionTool(f"{tmp_path / 'slow.py'}:{name}")
-        tool = ToolRuntime(made, Limits(timeout=2.0))
-        first, hangs, second = tool.run(["1", "0", "2"], [ELSEWHERE] * 3)
-        assert (first.text, second.text) == ("1", "2")
-        assert hangs.fault and hangs.reason == "no answer within 2 s a call"
-        cancelled = load_module(str(tmp_path / "slow.py")).CANCELLED
-        deadline = time.monotonic() + 60  # the runtime may have given it up before the loop has cancelled it
-        while not cancelled and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert cancelled.pop() == 0
-
-
-ASYNCHRONOUS = '''
-import asyncio
-
-CANCELLED = []
-WAITING = []
-
-async def slow(number: int) -> int:
-    """Returns the number when two are there."""
-    try:
-        WAITING.append(number)
-        while number == 0 or len(WAITING) < 3:
-            await asyncio.sleep(0.001)
-    except asyncio.CancelledError:
-        CANCELLED.append(number)
-        raise
-    return number
-
-def later(number: int):
-    """Returns something to wait for."""
-    return slow(number)
-'''
-
-
-def test_workers_call_the_tool_side_by_side() -> None:
-    """Each waits for the others: with fewer threads the barrier would break."""
-    barrier = threading.Barrier(3, timeout=60)
-
-    def answer(text: str) -> Result:
-        barrier.wait()
-        return Result(text)
-
-    results = ToolRuntime(Closed(answer), Limits(workers=3)).run(list("abc"), [ELSEWHERE] * 3)
-    assert [one.text for one in results] == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize(
-    ("limits", "sizes"), [(Limits(batch_size=2), [2, 2, 1]), (Limits(workers=2), [2, 3])]
-)
-def test_calls_are_handed_over_in_parts(limits: Limits, sizes: list[int]) -> None:
-    tool = Closed()
-    results = ToolRuntime(tool, limits).run(list("abcde"), [ELSEWHERE] * 5)
-    assert [one.text for one in results] == [f"<{text}>" for text in "abcde"]
-    assert sorted(map(len, tool.batches)) == sorted(sizes)
-
-
-def test_threads_that_ask_at_once_execute_a_call_once(cache: ResultCache) -> None:
-    tool = Closed()
-    inside = ToolRuntime(tool, Limits(workers=4), cache)
-    inputs = [str(n) for n in range(40)]
-    found: list[list[Result]] = []
-    askers = [
-        threading.Thread(target=lambda: found.append(inside.run(inputs, [ELSEWHERE] * 40))) for _ in range(6)
-    ]
-    for thread in askers:
-        thread.start()
-    for thread in askers:
-        thread.join()
-    assert found == [[Result(f"<{text}>") for text in inputs]] * 6
-    assert sorted(text for batch in tool.batches for text in batch) == sorted(inputs)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import platform
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,8 +73,49 @@ def test_what_a_server_is_started_with(place: Path) -> None:
         "command": "python",
         "args": ["server.py", "--set=server.json", "server.log", "x" * 5000, "\0", "."],
     }
-    found = [file.name for file in sources.of_server(arguments)]
-    assert {"rates.py", "server.json", "server.py"} <= set(found) and "server.log" not in found
+    found = {name for name, _ in sources.of_server(arguments)}
+    assert {"rates.py", "server.json", "server.py"} <= found and "server.log" not in found
+    assert (
+        sources.of_server({"command": "python", "args": ["~nobody-at-all/x", "--set=~nobody-at-all/x"]}) == []
+    )
+
+
+def test_a_package_that_is_installed_counts_by_its_version(place: Path) -> None:
+    """And none of what is installed beside it is read."""
+    package = place / "lib" / "site-packages" / "own"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "tools.py").write_text("import other\nfrom own import near\n")
+    (package.parent / "other.py").write_text("")
+    assert sources.imported_beside(package / "tools.py") == []
+    assert [name for name, _ in sources.told(package / "tools.py")] == ["own"]
+    assert sources.told(Path(pytest.__file__)) == [("pytest", f"pytest {pytest.__version__}")]
+    assert sources.told(Path(json.__file__)) == [("python", platform.python_version())]
+    (package.parent / "mine.py").write_text("import own.tools")
+    (place / "lib" / "mine.py").symlink_to(package.parent / "other.py")
+    (place / "lib" / "uses.py").write_text("import mine")
+    assert sources.imported_beside(place / "lib" / "uses.py") == []
+
+
+def test_a_tool_is_the_same_elsewhere(place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "place"
+    shutil.copytree(place, elsewhere)
+    assert sources.told(place / "shouting.py") == sources.told(elsewhere / "shouting.py")
+    here, there = (
+        build._files(
+            {"command": "python", "args": [str(one / "server.py")], "log_path": str(one / "other.py")}
+        )
+        for one in (place, elsewhere)
+    )
+    assert here == there and len(here) > 3
+
+
+@pytest.mark.parametrize(
+    "configured",
+    [{"path": "x" * 300}, {"a_path": "x" * 300}, {"path": "~nobody-at-all"}, {"function": "time:sleep"}],
+)
+def test_a_text_that_names_no_file(configured: dict[str, str]) -> None:
+    assert build._files(configured) == []
 
 
 def changed(place: Path, name: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+from asyncio import CancelledError
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Protocol, runtime_checkable
 
+from toolformer.credentials import said
 from toolformer.documents import Document
 from toolformer.errors import UserError
 
@@ -24,7 +26,7 @@ class Result:
     """The tool broke down (a server that is away, an exception, a time limit) where otherwise it declined: a call that
     may be tried again, and that no cache keeps."""
     final: bool = False
-    """Of a fault: another try now would fare no better, since the call has had its time or was not made at all."""
+    """Of a fault: another try now would fare no better, since the call has had its time or its server is down."""
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.reason is None):
@@ -42,7 +44,8 @@ class Tool(Protocol):
     It may have three members more. `depends_on(document) -> str` says all of a document that its answers depend on (see
     `context_of`). `version`, a text, changes when its answers may, where neither its configuration nor the source of
     its class shows it: cached answers of another version do not count. `bounds_calls`, true, says that it ends each
-    call of a batch in time by itself: it is handed whole batches under a time limit too, others one call at a time.
+    call of a batch within `event_loop.LIMIT` by itself: it is handed whole batches under a time limit too, and nobody
+    else looks at its time; others get one call at a time.
     """
 
     name: str
@@ -91,9 +94,13 @@ def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document])
         return _answers(tool, inputs, documents)
     except UserError:
         raise  # what keeps a tool from working at all (its data, its model) is the user's to mend
-    except (Exception, SystemExit) as error:  # a user's tool may do anything
+    except (Exception, SystemExit, CancelledError) as error:  # a user's tool may do anything
         log.warning(
-            "%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), type(error).__name__, error
+            "%s failed on a batch of %d calls: %s: %s",
+            tool.name,
+            len(inputs),
+            type(error).__name__,
+            said(error, 300),
         )
         if len(inputs) == 1:
             return [Result(reason=f"tool failed ({type(error).__name__})", fault=True)]

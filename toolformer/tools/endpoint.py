@@ -107,7 +107,11 @@ class EndpointGenerator:
             raise UserError(f"key of {shown_address(self.url)}: {error}") from None
         distinct = list(dict.fromkeys(prompts))
         answers = dict(
-            zip(distinct, event_loop.run(_Batch(self, key, max_new_tokens, stop).ask(distinct)), strict=True)
+            zip(
+                distinct,
+                event_loop.SERVERS.run(_Batch(self, key, max_new_tokens, stop).ask(distinct)),
+                strict=True,
+            )
         )
         faults = [answer.reason for answer in answers.values() if isinstance(answer, Result)]
         if faults:

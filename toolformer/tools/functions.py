@@ -29,6 +29,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
 from toolformer.calls import clean_result
+from toolformer.credentials import said
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.tools import event_loop
@@ -43,6 +44,9 @@ MOST_CHARACTERS = 1000
 EMITTER = "__event_emitter__"
 SIDE_BY_SIDE = 8
 """Calls of an asynchronous function at once."""
+MOST_BLOCKED = 8
+"""Calls of a batch that may block the event loop, each for twice the time limit, before the rest is given up."""
+NOT_ASKED = Result(reason="tool blocks the event loop (not asked)", fault=True)
 
 
 class FunctionTool:
@@ -76,36 +80,66 @@ class FunctionTool:
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """What the function returns for each input; asynchronous calls run side by side."""
         if self.bounds_calls:
-            return event_loop.run(self._gather(inputs))
+            return self._side_by_side(inputs)
         return [self._answer(text) for text in inputs]
 
     def _answer(self, text: str) -> Result:
         try:
             value = self._call(**bind(text, self.parameters), **self._extra)
-            return show(event_loop.run(_awaited(value)) if inspect.isawaitable(value) else value)
+            return show(event_loop.FUNCTIONS.run(_awaited(value)) if inspect.isawaitable(value) else value)
         except ArgumentError as error:
             return Result(reason=str(error))
-        except (Exception, SystemExit) as error:  # a user's function may do anything
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # a user's function may do anything
             return self._fault(error)
 
-    async def _gather(self, inputs: Sequence[str]) -> list[Result]:
+    def _side_by_side(self, inputs: Sequence[str]) -> list[Result]:
+        """All calls on one loop. One that blocks it is too late, and those without an answer then are made afresh."""
+        results: dict[int, Result] = {}
+        for _ in range(MOST_BLOCKED):
+            left = {n: text for n, text in enumerate(inputs) if n not in results}
+            tasks: dict[asyncio.Task[Any], int] = {}
+            try:
+                event_loop.FUNCTIONS.run(self._gather(left, results, tasks))
+                break
+            except event_loop.Blocked as blocked:
+                results = dict(results)  # what the old loop still writes is too late
+                number = tasks.get(blocked.by) if blocked.by else None
+                # Where it cannot be told which call it was, all that had begun are.
+                for n in tuple(tasks.values()) if number is None else (number,):
+                    results.setdefault(n, self._fault(event_loop.TooLate()))
+        return [results.get(n, NOT_ASKED) for n in range(len(inputs))]
+
+    async def _gather(
+        self, inputs: Mapping[int, str], results: dict[int, Result], tasks: dict[asyncio.Task[Any], int]
+    ) -> None:
+        """Puts each call's result, as soon as it is there, and its task where others can see them."""
         free = asyncio.Semaphore(SIDE_BY_SIDE)
 
-        async def answer(text: str) -> Result:
+        async def made(n: int, text: str) -> None:
+            task = asyncio.current_task()
+            assert task is not None  # it is in one
+            tasks[task] = n
+            try:
+                value = await _kept(self._call(**bind(text, self.parameters), **self._extra))
+                results.setdefault(n, show(value))
+            except ArgumentError as error:
+                results.setdefault(n, Result(reason=str(error)))
+            except Exception as error:  # a user's function may do anything
+                results.setdefault(n, self._fault(error))
+
+        async def answer(n: int, text: str) -> None:
             async with free:
                 try:
-                    return show(await _awaited(self._call(**bind(text, self.parameters), **self._extra)))
-                except ArgumentError as error:
-                    return Result(reason=str(error))
-                except Exception as error:  # as above
-                    return self._fault(error)
+                    await event_loop.bounded(made(n, text))
+                except Exception as error:  # it is late, or has cancelled itself
+                    results.setdefault(n, self._fault(error))
 
-        return list(await asyncio.gather(*map(answer, inputs)))
+        await asyncio.gather(*(answer(n, text) for n, text in inputs.items()))
 
     def _fault(self, error: BaseException) -> Result:
-        if isinstance(error, event_loop.TooLate):
+        if isinstance(error, event_loop.TooLate | event_loop.Blocked):
             return Result(reason=too_late(event_loop.LIMIT.get()), fault=True, final=True)
-        log.warning("%s failed: %s: %s", self.name, type(error).__name__, " ".join(str(error).split())[:300])
+        log.warning("%s failed: %s: %s", self.name, type(error).__name__, said(error, 300))
         return Result(reason=f"tool failed ({type(error).__name__})", fault=True)
 
 
@@ -123,8 +157,12 @@ class Emitter:
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:
+    return await event_loop.bounded(_kept(value))
+
+
+async def _kept(value: Awaitable[Any]) -> Any:
     try:
-        return await event_loop.bounded(value)
+        return await value
     except SystemExit as error:  # would end the loop that all tools share
         raise RuntimeError(f"SystemExit: {error}") from error
 
@@ -303,7 +341,7 @@ def source_file(place: str) -> Path | None:
         spec = importlib.util.find_spec(left)
     except (ImportError, ValueError):
         spec = None
-    if spec is not None and spec.origin:
+    if spec is not None and spec.has_location and spec.origin:
         return Path(spec.origin)
     here = Path(*left.split(".")).with_suffix(".py")
     return here if here.is_file() else None
@@ -357,4 +395,4 @@ def _said(error: BaseException) -> str:
         # Without what was given: it may be a secret.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return f"{type(error).__name__}: {said(error)}"

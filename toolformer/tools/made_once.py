@@ -6,11 +6,12 @@ Knows nothing of what is in the folder.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -41,7 +42,7 @@ def made_once(
     with lock(workshop / ".locks" / f"{place.name}.lock"):
         if is_whole(place):  # another process may have been first
             return
-        scratch = workshop / ".scratch" / place.name
+        scratch = scratch_of(place, workshop)
         shutil.rmtree(scratch, ignore_errors=True)  # of a killed process: nobody else is here under the lock
         made = scratch / "made"
         made.mkdir(parents=True)
@@ -53,8 +54,12 @@ def made_once(
             os.replace(made, place)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-            with suppress(OSError):
-                scratch.parent.rmdir()  # another's scratch folder may be there
+
+
+def scratch_of(place: Path, workshop: Path) -> Path:
+    """Where a folder is made: no other thing's, and no name that a user's own folder has."""
+    told = os.fsencode(place.absolute())
+    return workshop / f".making-{place.name}-{hashlib.sha256(told).hexdigest()[:16]}"
 
 
 @contextmanager

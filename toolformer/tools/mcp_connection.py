@@ -1,7 +1,8 @@
 """Connections to MCP servers, over standard input and output or HTTP, through the official client library.
 
 A server is started or connected to once a process, and again when it has ended or hung. Whatever it does, a call costs
-`timeout` seconds at most (`start_timeout` more where the server must be started), and gets a result or a reason. Secrets are
+`timeout` seconds at most, or the limit it is run within (`event_loop.LIMIT`) where that is less, and gets a result or a
+reason; where the server must be started, a batch takes up to `start_timeout` more. Secrets are
 named (`$NAME`), so that none need stand in a configuration. This module does not know what an answer means.
 """
 
@@ -22,10 +23,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from toolformer.credentials import shown_address, without_credentials
+from toolformer.credentials import said, shown_address, without_credentials
 from toolformer.errors import UserError
 from toolformer.tools import event_loop
-from toolformer.tools.base import Result
+from toolformer.tools.base import Result, too_late
 from toolformer.tools.functions import from_environment
 
 if TYPE_CHECKING:
@@ -127,7 +128,9 @@ class Connection:
             if self._listed is None:
                 self._open()
                 try:
-                    self._listed = event_loop.run(asyncio.wait_for(self._list(), self.server.start_timeout))
+                    self._listed = event_loop.SERVERS.run(
+                        asyncio.wait_for(self._list(), self.server.start_timeout)
+                    )
                 except Exception as error:
                     self._close()
                     raise UserError(f"{self.server.shown} did not list its tools ({_said(error)})") from error
@@ -164,8 +167,8 @@ class Connection:
         except UserError as error:
             log.warning("%s", error)
             return dict.fromkeys(calls, Result(reason=ENDED, fault=True))
-        results = event_loop.run(self._call_all(tool, calls, read))
-        if any(result.reason in (ENDED, TIMEOUT) for result in results.values()):
+        results = event_loop.SERVERS.run(self._call_all(tool, calls, read))
+        if any(result.reason in (ENDED, TIMEOUT) or result.final for result in results.values()):
             # A server that has not answered in time may be at that call still.
             self._close()
         return results
@@ -190,9 +193,12 @@ class Connection:
         if self._client is None or self._task is None or self._task.done():
             return Result(reason=ENDED, fault=True)
         try:
-            return read(await asyncio.wait_for(self._client.call_tool(tool, arguments), self.server.timeout))
+            work = asyncio.wait_for(self._client.call_tool(tool, arguments), self.server.timeout)
+            return read(await event_loop.bounded(work))
         except TimeoutError:
             return Result(reason=TIMEOUT, fault=True)
+        except event_loop.TooLate:
+            return Result(reason=too_late(event_loop.LIMIT.get()), fault=True, final=True)
         except MCPError as error:
             log.warning("%s: %s: %s", self.server.shown, tool, _said(error))
             if error.code == CONNECTION_CLOSED:
@@ -221,13 +227,15 @@ class Connection:
         opened: Future[None] = Future()
         self._left.clear()
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as words:
-            self._task = event_loop.start(self._hold(opened, words))
+            self._task = event_loop.SERVERS.start(self._hold(opened, words))
             try:
                 opened.result(self.server.start_timeout)
             except Exception as error:
                 self._close()
                 words.seek(0)
-                last = " ".join(words.read()[-2000:].strip().split("\n")[-1].split())[:200]
+                last = " ".join(without_credentials(words.read()[-2000:].strip().split("\n")[-1]).split())[
+                    :200
+                ]
                 if isinstance(error, TimeoutError):
                     why = f"nothing within {self.server.start_timeout:g} s"
                 else:
@@ -273,7 +281,7 @@ class Connection:
         if task is None or task.done():
             return
         if (closing := self._closing) is not None:
-            event_loop.run(_set(closing))
+            event_loop.SERVERS.run(_set(closing))
         else:
             task.cancel()
         try:
@@ -297,5 +305,5 @@ def _first(error: BaseException) -> BaseException:
 
 def _said(error: BaseException) -> str:
     first = _first(error)
-    words = " ".join(without_credentials(str(first)).split())[:200]
+    words = said(first)
     return f"{type(first).__name__}: {words}" if words else type(first).__name__

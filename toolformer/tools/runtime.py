@@ -188,7 +188,8 @@ class ToolRuntime:
             if part.results is None:
                 lost += len(some)
                 reason = too_late(self.limits.timeout) if part.begun else NOT_ASKED
-                yield from ((n, Result(reason=reason, fault=True, final=True)) for n in some)
+                # What was not asked may be by a further try, which waits for a thread once more.
+                yield from ((n, Result(reason=reason, fault=True, final=part.begun)) for n in some)
             else:
                 yield from zip(some, part.results, strict=True)
         if lost:

@@ -1,30 +1,80 @@
 """What a user's tool is made of, told without running it: Python files beside it, files of its server, its variables.
 
-Names files and hashes; knows no tool and no cache.
+Names files as their folder sees them, so that a project that is moved stays what it is, and hashes; knows no tool and no
+cache.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.metadata
 import os
+import platform
 import string
+import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+LARGEST_HASHED = 16 * 2**20
+"""Bytes of a file that `state` tells by its content; weights and indexes are larger, and hashed at no start."""
+
+
+def told(file: Path) -> list[tuple[str, str]]:
+    """A Python file and what it imports beside it, with hashes; of an installed package its name and version.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    file = file.resolve()
+    if _library(file) is not None:
+        return [_installed(file)]
+    return content([file, *imported_beside(file)], file.parent)
+
+
+def _library(file: Path) -> Path | None:
+    """The folder of installed packages, or of Python's own modules, that a resolved file is in."""
+    for folder in file.parents:
+        if folder.name in ("site-packages", "dist-packages"):
+            return folder
+    return next((folder for folder in _own_modules() if file.is_relative_to(folder)), None)
+
+
+@cache
+def _own_modules() -> tuple[Path, ...]:
+    return tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
+
+def _installed(file: Path) -> tuple[str, str]:
+    library = _library(file)
+    assert library is not None  # asked before
+    if library in _own_modules():
+        return "python", platform.python_version()
+    package = file.relative_to(library).parts[0].partition(".")[0]
+    names = sorted(set(_distributions().get(package, ())))
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    return package, versions or _hash(file)  # one that was put there by hand has no version
 
 
 def imported_beside(file: Path) -> list[Path]:
     """The Python files of its own folder or package that a file imports, and those that they import; not the file itself.
 
-    Imports are read, not run: one that is made otherwise (`importlib`, a changed search path) is not seen.
+    Imports are read, not run: one that is made otherwise (`importlib`, a changed search path) is not seen. Installed
+    packages and Python's own modules are none of them, wherever they are.
     """
     found: dict[Path, None] = {}
-    left = [file.resolve()]
+    left = [file.resolve()] if _library(file.resolve()) is None else []
     while left:
         here = left.pop()
         for other in _imported(here):
-            if other not in found and other != file.resolve():
+            if other not in found and other != file.resolve() and _library(other) is None:
                 found[other] = None
                 left.append(other)
     return sorted(found)
@@ -61,31 +111,46 @@ def _files(roots: Sequence[Path], name: str) -> Iterator[Path]:
                     yield file.resolve()
 
 
-def of_server(arguments: Mapping[str, Any]) -> list[Path]:
+def of_server(arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The files that the command line of an MCP server names, `--config=FILE` too, and what its scripts import beside them.
 
     A log is none of them: the server writes it.
     """
     words = [arguments.get("command"), *(arguments.get("args") or ())]
-    named = [
-        part for word in words if isinstance(word, str) for part in {word, word.rpartition("=")[2]} if part
-    ]
-    given = {Path(one).expanduser() for one in named}
-    files = {file for file in given if file.suffix != ".log" and _is_file(file)}
-    scripts = [file for file in files if file.suffix == ".py"]
-    return sorted(files.union(*map(imported_beside, scripts)))
+    named = {part for word in words if isinstance(word, str) for part in (word, word.rpartition("=")[2])}
+    found: dict[tuple[str, str], None] = {}
+    for word in sorted(named):
+        for file in files_at(word, inside=False):
+            if file.suffix != ".log":
+                one = told(file) if file.suffix == ".py" else content([file], file.parent)
+                found.update(dict.fromkeys(one))
+    return list(found)
 
 
-def _is_file(path: Path) -> bool:
+def files_at(text: str, inside: bool = True) -> list[Path]:
+    """The file that a text names or, with `inside`, the files right in the folder that it names; none for any other text."""
     try:
-        return path.is_file()
-    except (OSError, ValueError):  # a text that is no name of a file
-        return False
+        place = Path(text).expanduser()
+        found = sorted(place.iterdir()) if inside and place.is_dir() else [place]
+        return [file for file in found if file.is_file()]
+    except (OSError, ValueError, RuntimeError):  # a text that is no name of a file, or of nobody's home
+        return []
 
 
-def content(files: Sequence[Path]) -> list[tuple[str, str]]:
-    """Each file with a hash of what is in it."""
-    return [(str(file), hashlib.sha256(file.read_bytes()).hexdigest()) for file in files]
+def content(files: Sequence[Path], folder: Path) -> list[tuple[str, str]]:
+    """Each file by its place as the folder sees it, with a hash of what is in it."""
+    return [(Path(os.path.relpath(file, folder)).as_posix(), _hash(file)) for file in files]
+
+
+def state(file: Path) -> tuple[str, int, str]:
+    """A file's name, its size, and what is in it: a hash, or of a large one the time of its last change."""
+    stat = file.stat()
+    return file.name, stat.st_size, _hash(file) if stat.st_size <= LARGEST_HASHED else str(stat.st_mtime_ns)
+
+
+def _hash(file: Path) -> str:
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
 
 
 def variables(value: Any) -> str:
