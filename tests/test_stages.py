@@ -305,14 +305,14 @@ def test_bad_rows_are_skipped_or_refused(
 ) -> None:
     path = place / "bad.jsonl"
     path.write_text('{"text": "Of 2 and 3 we get 5 in all."}\n{broken\n\n{"text": ""}\n')
-    arguments = ["generate", *words(place, lax_model), f"corpus.path={path}"]
+    arguments = ["generate", *words(place, lax_model), f"corpus.path={path}", "name=bad"]
     assert main([*arguments, "corpus.strict=true"]) == 2
     assert f"{path}, line 2: malformed JSON" in capsys.readouterr().err
     assert main(arguments) == 0
     (run, *_) = tracker(place).runs("generate")
     assert run.metrics["rows_skipped"] == 2
     assert run.metrics["rows_skipped/malformed JSON"] == run.metrics["rows_skipped/empty text"] == 1
-    annotation = read(tracker(place), "tiny").annotation
+    annotation = read(tracker(place), "bad").annotation
     assert annotation and annotation.skipped == {"malformed JSON": 1, "empty text": 1}
     path.write_text("{broken\n")
     assert main(arguments) == 2
