@@ -132,7 +132,9 @@ def _job(config: Config, parent: str | None = None, command: str = "") -> _Job:
     corpus = build.documents(config.corpus)
     plan = {name: len(batch) for name, batch in engine.shards(config, corpus)}
     if not plan:
-        raise UserError("corpus: it holds no document with text; give another corpus or corpus.path")
+        raise UserError(
+            "corpus: it holds no document with text; give another corpus or corpus.path, or name the field in corpus.text_field"
+        )
     thresholds = {key: one.filter_threshold for key, one in settings.items()}
     key = fingerprint("generate", deciding, list(plan), thresholds, config.filter.baseline)
     # The same work under another experiment's name is a run of its own, that finds its shards done.

@@ -8,9 +8,8 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from tqdm import tqdm
-
 from toolformer import build
+from toolformer.bars import Bar
 from toolformer.config import Config
 from toolformer.documents import FileCorpus
 from toolformer.errors import UserError
@@ -51,9 +50,7 @@ def index(config: Config) -> tuple[Path, int]:
         )
     build_index = lucene.build if wanted.backend == lucene.BACKEND else bm25.build
     told = {"contents": _told(corpus)}
-    passages = passages_of(
-        tqdm(corpus, desc="index", unit="doc", smoothing=0.1, disable=None), wanted.passage_words
-    )
+    passages = passages_of(Bar(corpus, desc="index", unit="doc", smoothing=0.1), wanted.passage_words)
     count = write(folder, wanted.backend, lambda place: build_index(passages, place), about | told)
     return folder, count
 
@@ -66,7 +63,7 @@ def _told(corpus: build.Corpus) -> str:
     # Not by place or time: a copy of the corpus is the same corpus.
     root = Path(os.path.commonpath([file.parent for file in files]))
     digest = hashlib.sha256()
-    for file in tqdm(files, desc="texts", unit="file", leave=False, disable=None):
+    for file in Bar(files, desc="texts", unit="file", leave=False):
         with file.open("rb") as data:
             content = hashlib.file_digest(data, "sha256").hexdigest()
         digest.update(f"{file.relative_to(root)}\0{content}\n".encode("utf-8", "surrogateescape"))

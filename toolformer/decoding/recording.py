@@ -16,8 +16,8 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
-from tqdm import tqdm
 
+from toolformer.bars import Bar
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Completion
 
@@ -90,11 +90,11 @@ class RecordingLM(LM, ABC):
         self.records.append(Record(task, doc_id, request.args[0], seconds=seconds, **answered))
 
     def _progress(self, total: int, missing: int, unit: str) -> Any:
-        return tqdm(
+        return Bar(
             total=total,
             initial=total - missing,
             unit=f" {unit}",
-            disable=None if self.progress and missing else True,  # None: on a terminal only
+            disable=not (self.progress and missing),
             leave=False,
         )
 

@@ -14,9 +14,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tqdm import tqdm
-
 from toolformer.annotation.shards import ShardStore
+from toolformer.bars import Bar
 from toolformer.config import Config
 from toolformer.engine.work import Outcome, shards, wanted
 from toolformer.errors import UserError
@@ -71,7 +70,7 @@ def annotate(
     """
     missing = _missing(store, plan)
     done, deaths, started = Work(), 0, time.monotonic()
-    with tqdm(total=sum(plan.values()), unit="doc", desc="generate", smoothing=0.1, disable=None) as bar:
+    with Bar(total=sum(plan.values()), unit="doc", desc="generate", smoothing=0.1) as bar:
         _found(bar, sum(plan.values()) - sum(plan[name] for name in missing))
         while missing:
             try:
@@ -126,7 +125,7 @@ def _missing(store: ShardStore, plan: Mapping[str, int]) -> set[str]:
     return missing
 
 
-def _wait(store: ShardStore, plan: Mapping[str, int], missing: set[str], bar: tqdm[None]) -> None:
+def _wait(store: ShardStore, plan: Mapping[str, int], missing: set[str], bar: Bar) -> None:
     """Until another process has done all that is missing, or has left some of it to us."""
     said = False
     while True:
@@ -141,7 +140,7 @@ def _wait(store: ShardStore, plan: Mapping[str, int], missing: set[str], bar: tq
         time.sleep(POLL_SECONDS)
 
 
-def _found(bar: tqdm[None], documents: int) -> None:
+def _found(bar: Bar, documents: int) -> None:
     """Counts what others did, without crediting our own rate with it."""
     if not bar.disable:  # not drawn, it keeps no such count
         bar.initial += documents

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from toolformer.bars import Bar
 from toolformer.errors import UserError
 from toolformer.training.data import PackedTexts
 
@@ -36,8 +36,8 @@ class Progress(TrainerCallback):
         self.show = show
         self.deadline = deadline
         """When training ends whatever is left, in seconds of time.monotonic."""
-        self.bar: tqdm[Any] | None = None
-        self.evaluation_bar: tqdm[Any] | None = None
+        self.bar: Bar | None = None
+        self.evaluation_bar: Bar | None = None
         self.shown: dict[str, str] = {}
         self.step_began = 0.0
         self.forward_passes = 0
@@ -51,13 +51,13 @@ class Progress(TrainerCallback):
         state.compute_steps(args, state.max_steps)
         if state.is_local_process_zero:
             done = self.training.tokens_before(state.global_step * self.batch_size)
-            self.bar = tqdm(
+            self.bar = Bar(
                 total=self.training.tokens,
                 initial=done,
                 desc="train",
                 unit="tok",
                 unit_scale=True,
-                disable=None if self.show else True,  # None: on a terminal only
+                disable=not self.show,
                 dynamic_ncols=True,
             )
 
@@ -142,12 +142,12 @@ class Progress(TrainerCallback):
         """Moves the bar of an evaluation."""
         if state.is_local_process_zero:
             if self.evaluation_bar is None:
-                self.evaluation_bar = tqdm(
+                self.evaluation_bar = Bar(
                     total=len(eval_dataloader),
                     desc="held-out perplexity",
                     unit="batch",
                     leave=False,
-                    disable=None if self.show else True,  # None: on a terminal only
+                    disable=not self.show,
                     dynamic_ncols=True,
                 )
             self.evaluation_bar.update(1)
