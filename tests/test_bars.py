@@ -27,7 +27,8 @@ def test_without_a_terminal_lines_tell_of_it(
     assert any(
         line.startswith("generate: 2 of 4 doc, ") and "left, scoring" in line for line in caplog.messages
     )
-    assert capsys.readouterr() == ("", "")
+    shown = capsys.readouterr()  # the log's own lines may stand there
+    assert not shown.out and "\r" not in shown.err and "%|" not in shown.err
 
 
 def test_short_work_tells_nothing(
