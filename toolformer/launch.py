@@ -92,9 +92,8 @@ def launch(
     settings = [*of_hydra, *([f"+hydra.job.env_set.{PARENT}={parent}"] if parent else [])]
     # Where Hydra writes comes from the configuration; what jobs differ in comes from each of them.
     common = [one for one in jobs[0] if all(one in job for job in jobs)]
-    compose(
-        stage, [*common, *settings], with_hydra=True
-    )  # a launcher that is not there ends here, in one line
+    # A launcher that is not there ends here, in one line.
+    compose(stage, [*common, *settings], with_hydra=True)
     register()
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         hydra = GlobalHydra.instance().hydra

@@ -96,7 +96,7 @@ def _convert(location: str, revision: str | None, quantization: str, folder: Pat
         TransformersConverter(location, revision=revision).convert(
             str(folder), quantization=quantization, force=True
         )
-    except (ValueError, RuntimeError, NotImplementedError, KeyError, pickle.UnpicklingError) as error:
+    except (ValueError, RuntimeError, KeyError, pickle.UnpicklingError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(
             f"translation: {location} cannot be converted for CTranslate2 ({reason}); choose backend=transformers"

@@ -55,7 +55,8 @@ class Threads:
     def run(self, parts: Sequence[Part], seconds: float | None) -> None:
         """Runs all parts, n calls for at most n times `seconds`; those that were late have no results afterwards.
 
-        A tool that bounds its calls (`Tool`) is told the limit by `event_loop.LIMIT` and ends in time by itself. Parts that find no thread within the time of one, since too many are left behind, are not begun.
+        A tool that bounds its calls (`Tool`) is told the limit by `event_loop.LIMIT` and ends in time by itself. Parts that
+        find no thread within the time of one, since too many are left behind, are not begun.
 
         Raises:
             UserError: the tool cannot work at all.
