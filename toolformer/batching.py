@@ -126,6 +126,14 @@ def pad_left(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Te
     return ids, valid
 
 
+def pad_right(sequences: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Ids [batch, longest]; in a causal model no token sees the padding behind it."""
+    ids = torch.zeros(len(sequences), max(len(sequence) for sequence in sequences), dtype=torch.long)
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = torch.tensor(list(sequence), dtype=torch.long)
+    return ids
+
+
 def causal(key_valid: torch.Tensor, length: int) -> torch.Tensor:
     """[batch, length, keys]: each of the last `length` keys sees the valid keys up to itself, padding sees itself."""
     keys = key_valid.shape[1]

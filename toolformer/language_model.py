@@ -17,7 +17,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from toolformer import key_values
-from toolformer.batching import Branches, by_length, causal, common_head, pad_left
+from toolformer.batching import Branches, by_length, causal, common_head, pad_left, pad_right
 from toolformer.calls import START
 from toolformer.errors import UserError
 from toolformer.loading import choose_device, choose_dtype, load_causal
@@ -169,6 +169,18 @@ class LanguageModel:
         logits: torch.Tensor = output.logits
         return logits
 
+    @torch.inference_mode()
+    def _read(self, ids: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        """Logits [wanted, vocabulary] of the tokens that `keep` [batch, length] masks; padding stands on the right.
+
+        Without a mask: attention is told that it is causal, and computes half of what it would beneath one.
+        """
+        output = self.model(
+            input_ids=ids.to(self.device), use_cache=False, logits_to_keep=keep.to(self.device)
+        )
+        logits: torch.Tensor = output.logits
+        return logits
+
     def prefill(
         self,
         contexts: Sequence[Sequence[int]],
@@ -222,15 +234,13 @@ class LanguageModel:
             batch = [n for n in batch if len(wanted[n])]
             if not batch:
                 continue
-            ids, valid = pad_left([sequences[n][: lengths[n]] for n in batch])
-            positions = (valid.long().cumsum(1) - 1).clamp(min=0)
-            rows = torch.zeros_like(valid)
+            ids = pad_right([sequences[n][: lengths[n]] for n in batch])
+            rows = torch.zeros_like(ids, dtype=torch.bool)
             targets: list[int] = []
             for row, n in enumerate(batch):
-                shift = ids.shape[1] - lengths[n] - 1
-                rows[row, torch.tensor(wanted[n]) + shift] = True
+                rows[row, torch.tensor(wanted[n]) - 1] = True
                 targets += [sequences[n][index] for index in wanted[n]]
-            logits = self.forward(ids, causal(valid, ids.shape[1]), positions, keep=rows).to(dtype)
+            logits = self._read(ids, rows).to(dtype)
             expected = torch.tensor(targets, device=self.device)
             greedy = (logits.argmax(-1) == expected).cpu()
             log_probs = (logits.gather(-1, expected[:, None])[:, 0] - logits.logsumexp(-1)).cpu()

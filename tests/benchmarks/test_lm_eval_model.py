@@ -14,6 +14,7 @@ from lm_eval.models.huggingface import HFLM
 
 from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
+from toolformer.decoding import recording
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
@@ -120,6 +121,32 @@ def test_an_interrupted_run_goes_on_where_it_was(scripted: Scripted, tmp_path: P
         assert again.generate_until(requests) == answers and again.records == model.records
     assert scripted.asked == []
     assert len(path.read_text().splitlines()) == 7
+
+
+def test_long_texts_are_written_down_as_they_are_read(
+    tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "answers.jsonl"
+    monkeypatch.setattr(recording, "CHARACTERS_AT_ONCE", 40)
+    texts = ["On day 3 we met", "On day 4", "On day 5 we met and met again", "On day 6 we met and met again"]
+    lots: list[list[str]] = []
+    read = tiny_gpt2.rolling_log_likelihoods
+
+    def interrupted(lot: list[str]) -> list[tuple[float, int]]:
+        lots.append(lot)
+        if len(lots) == 3:
+            raise KeyboardInterrupt
+        return read(lot)
+
+    scripted = Scripted(tiny_gpt2, {})
+    requests = [rolling(text, n) for n, text in enumerate(texts)]
+    with monkeypatch.context() as patch, AnswerFile(path) as file:
+        model = ToolformerLM(scripted, file, progress=False)
+        patch.setattr(model.language_model, "rolling_log_likelihoods", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.loglikelihood_rolling(requests)
+    assert lots == [texts[:2], texts[2:3], texts[3:]]
+    assert len(path.read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize("change", ["k", "identity", "date", "prompt", "settings", "task"])

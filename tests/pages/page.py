@@ -17,6 +17,46 @@ from toolformer.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 _FILE = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
 _BASH = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(?:bash|sh)\n(.*?)^```|((?:^ {4,}\S.*\n)+)", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(
+    r"(?:^|do |\s-m )(toolformer(?:\.cli)? (?!=).*|(?<!-)lm_eval .*|benchmarks\.speed\..*)|^((?:mlflow|ray|make|bash) .*)"
+)
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+
+
+@dataclass(frozen=True)
+class Documented:
+    """A command anywhere in the documentation."""
+
+    page: str
+    words: tuple[str, ...]
+    needs: str
+    """What it needs that not every machine has, as its remark says: `the hub`, `GPUs`, ..."""
+
+    def __str__(self) -> str:
+        return f"{self.page}: {shlex.join(self.words)}"
+
+
+def documented() -> list[Documented]:
+    """Every command of every page, lines joined, without its remark."""
+    found = []
+    for page in PAGES:
+        for fenced, indented in _BLOCK.findall(page.read_text(encoding="utf-8")):
+            block = re.sub(r"\\\n\s*", "", fenced or indented)
+            for line in block.splitlines():
+                if (match := _COMMAND.search(line.strip())) is not None:
+                    command = re.split(r"\s+#|;|\s&", match[1] or match[2])[0].replace(
+                        "toolformer.cli", "toolformer"
+                    )
+                    words = shlex.split(re.sub(r"\[(?=\w+=)([^\]]*)\]", r"\1", command))
+                    needs = re.search(r"#.*\bneeds (.+)$", line)
+                    found.append(Documented(page.name, tuple(words), needs[1] if needs else ""))
+    return found
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ import pytest
 from benchmarks.paired import mcnemar
 from tests.reporting.conftest import accuracy, write_annotation
 from toolformer.annotation import merge
-from toolformer.reporting import Report, build, outcome_tables, page, plots, reader, viewer
+from toolformer.reporting import Report, build, outcome_tables, page, plots, reader, tables, viewer
 from toolformer.reporting.evidence import Evidence
 from toolformer.reporting.layout import Figure
 from toolformer.tracking import Tracker
 
-SIZES = {"gpt2": 124e6, "EleutherAI/gpt-j-6B": 6.7e9, "tiny": 2e6}
+SIZES = {"gpt2": 124e6, "EleutherAI/gpt-j-6B": 6.05e9, "tiny": 2e6, "large": 66e9}
 HOSTILE = "</script><img src=x onerror=alert(1)><!--<script>"
 
 
@@ -58,7 +58,7 @@ def evaluated(
         "svamp/score_nc": 1.0,
         "parameters": SIZES[model],
     }
-    tags = {"system": system, "decoding.k": str(k)}
+    tags = {"system": system, "decoding.k": str(k)} | ({"baseline": model} if system == "baseline" else {})
     file = samples(
         folder / f"{system}{k}{model[:4]}" / "svamp.parquet", scores, "Calculator" if calls else None
     )
@@ -97,6 +97,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     for k in (0, 1):
         evaluated(tracker, root, "gpt2", "toolformer", wrong if k == 0 else right[:30] + wrong[:10], k)
     evaluated(tracker, root, "EleutherAI/gpt-j-6B", "toolformer", [100.0] * 40)
+    evaluated(tracker, root, "large", "baseline", [100.0] * 40)
     return reader.read(tracker)
 
 
@@ -112,7 +113,8 @@ def test_the_tables_hold_one_model_and_figure_4_all(evidence: Evidence) -> None:
     (panel,) = figure(evidence, "figure4").panels
     drawn = {one.name: one for one in panel.series}
     assert panel.title == "Math (SVAMP)" and panel.x.logarithmic
-    assert drawn["Toolformer"].x == (124e6, 6.7e9) and drawn["Toolformer"].y == (37.5, 100.0)
+    assert drawn["Toolformer"].x == (124e6, 6.05e9) and drawn["Toolformer"].y == (37.5, 100.0)
+    assert drawn["Toolformer, paper"].x == (6.05e9,)  # where ours of that name stands
     assert drawn["Toolformer, paper"].y == (29.4,) and drawn["GPT-3 (175B)"].y == (10.0, 10.0)
 
 
@@ -122,8 +124,27 @@ def test_differences_are_paired_and_marked(evidence: Evidence) -> None:
     assert found.p_value == mcnemar(0, 15) and found.difference.value == 37.5
     assert outcome_tables.signs(evidence, "toolformer", "svamp") == "†‡"
     assert outcome_tables.signs(evidence, "toolformer_disabled", "svamp") == ""
+    assert outcome_tables.signs(evidence, "large", "svamp") == "†‡"
+    (math,) = [one for one in tables.content(evidence).tables if one.key == "table4"]
+    (large,) = [row for row in math.rows if row[0].text == "large"]
+    assert [cell.signs for cell in large if cell.text == "100.0"] == ["†‡"]
     (row,) = outcome_tables.paired(evidence).rows
     assert [cell.text for cell in row][1:5] == ["+35.0", "15", "1", "< 0.001"] and row[4].bold
+
+
+def test_every_run_behind_a_figure_is_listed(evidence: Evidence) -> None:
+    listed = sorted((row[1].text, row[2].text, row[3].text) for row in tables.content(evidence).runs.rows)
+    assert listed == [
+        ("evaluate", "M", "SVAMP"),
+        ("evaluate", "Toolformer", "Figure 4"),  # of the other size
+        ("evaluate", "Toolformer", "SVAMP, Table 9, Figure 4"),
+        ("evaluate", "Toolformer", "Table 9"),
+        ("evaluate", "Toolformer", "Table 9"),
+        ("evaluate", "Toolformer (disabled)", "SVAMP, Figure 4"),
+        ("evaluate", "baseline", "SVAMP"),
+        ("generate", "", "Table 2, Table 10, Annotation"),
+        ("train", "augmented", "Training"),
+    ]
 
 
 def test_cost_is_counted(evidence: Evidence) -> None:
@@ -188,7 +209,7 @@ def test_candidates_have_their_decision(evidence: Evidence) -> None:
 
 def test_answers_of_the_same_question_stand_together(evidence: Evidence) -> None:
     (task,) = viewer.questions(evidence.sampled)
-    assert task["total"] == 40 and len(task["runs"]) == 6
+    assert task["total"] == 40 and len(task["runs"]) == 7
     titles = [one["title"] for one in task["runs"]]
     assert titles[0] == "M" and "Toolformer, k = 1" in titles and "Toolformer, EleutherAI/gpt-j-6B" in titles
     assert all(None not in row["answers"] for row in task["rows"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -93,9 +94,36 @@ def test_a_store_that_was_moved_keeps_its_artifacts(store: Tracker, tmp_path: Pa
     moved = Tracker(None, tmp_path / "moved")
     shutil.copytree(store.root, moved.root)
     found = moved.get(active.run_id)
-    old = store.artifact_path(found, "config.yaml")
+    old = store.artifact_path(store.get(active.run_id), "config.yaml")
     old.rename(old.with_name("gone"))
     assert moved.artifact_path(found, "config.yaml").is_relative_to(moved.root)
+
+
+def test_a_store_that_was_moved_leaves_new_artifacts_where_it_is_now(store: Tracker, tmp_path: Path) -> None:
+    first = Tracker(None, tmp_path / "first")
+    shutil.copytree(store.root, first.root)
+    with run(first, "moved", "before") as active:
+        (first.root / "train").mkdir()
+        active.model("m", first.root / "train", {})
+    root = tmp_path / "moved root"
+    shutil.move(first.root, root)
+    moved = Tracker(None, root)
+    with run(moved, "moved", "after", config={"a": 1}):
+        pass
+    assert not first.root.exists()
+    with moved.faults() as client:
+        for found in moved.runs("moved"):
+            assert Path(
+                unquote(urlsplit(client.get_run(found.run_id).info.artifact_uri).path)
+            ).is_relative_to(root)
+        assert client.get_experiment_by_name("toolformer").artifact_location == (root / "artifacts").as_uri()
+        assert client.get_model_version("m", "1").source == (root / "train").as_uri()
+    assert moved.artifact_path(moved.resolve("moved", "latest"), "config.yaml").is_relative_to(root)
+    # The same folder by another name is not another place.
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    with Tracker(None, link).faults() as client:
+        assert client.get_experiment_by_name("toolformer").artifact_location == (root / "artifacts").as_uri()
 
 
 def test_a_clock_that_was_wrong_is_named(store: Tracker, caplog: pytest.LogCaptureFixture) -> None:

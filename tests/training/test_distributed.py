@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from tests.training.conftest import save_model
-from tests.training.test_trainer import ROOT, SETTINGS, run
+from tests.training.test_trainer import ROOT, SETTINGS, Logs, run
+from toolformer.documents import demo_corpus
 from toolformer.errors import UserError
 from toolformer.training.distributed import BUILT_IN, deepspeed_configuration
-from toolformer.training.settings import DEEPSPEED
+from toolformer.training.settings import DEEPSPEED, TrainingSettings
+from toolformer.training.trainer import train
 
+EMBEDDED: dict[str, Any] = {
+    "max_steps": 3, "batch_size": 4, "micro_batch_size": 2, "sequence_length": 64, "eval_every": 3, "save_every": 0,
+    "log_every": 1, "learning_rate": 1e-4, "device": "cpu", "dtype": "float32",
+}  # fmt: skip
 WORKER = """
 import json, os, sys
 from dataclasses import replace
@@ -28,8 +35,11 @@ from toolformer.training.distributed import end_of_process
 from toolformer.training.trainer import train
 
 logs = []
-settings = replace(SETTINGS, micro_batch_size=1, deepspeed=sys.argv[3], **json.loads(sys.argv[4]))
-result = train(Path(sys.argv[1]), TEXTS, HELDOUT, settings, Path(sys.argv[2]), lambda m, s: logs.append((s, m)), False)
+more = {"micro_batch_size": 1, **json.loads(sys.argv[4])}
+settings = replace(SETTINGS, deepspeed=sys.argv[3], **more)
+texts, heldout = json.loads(sys.argv[5]) if len(sys.argv) > 5 else (TEXTS, HELDOUT)
+model = sys.argv[1] if sys.argv[1] == "smollm2" else Path(sys.argv[1])
+result = train(model, texts, heldout, settings, Path(sys.argv[2]), lambda m, s: logs.append((s, m)), False)
 if os.environ["RANK"] == "0":
     (Path(sys.argv[2]) / "logs.json").write_text(json.dumps(logs))
 end_of_process(0)
@@ -79,6 +89,25 @@ def test_two_processes_train_what_one_does(deepspeed: str, more: dict[str, Any],
     short = replace(SETTINGS, **{**more, "max_steps": 1, "epochs": None}, eval_every=1, save_every=0)
     again, _ = run(output / "model", tmp_path / "again", short)
     assert again.initial_heldout_perplexity == pytest.approx(record["heldout_perplexity"], rel=1e-4)
+
+
+@pytest.mark.real
+def test_two_processes_train_the_embedded_model_as_one_does(tmp_path: Path) -> None:
+    """ZeRO-3, three steps of four sequences."""
+    texts = [document.text for document in demo_corpus("train")][:12]
+    heldout = [document.text for document in demo_corpus("heldout")][:2]
+    logs = Logs()
+    alone = train("smollm2", texts, heldout, TrainingSettings(**EMBEDDED), tmp_path / "alone", logs, False)
+    output = tmp_path / "two"
+    output.mkdir()
+    launch(tmp_path, WORKER, "smollm2", output, "zero3", json.dumps(EMBEDDED), json.dumps([texts, heldout]))
+    logged = json.loads((output / "logs.json").read_text())
+    losses = [metrics["loss"] for _, metrics in logged if "loss" in metrics]
+    assert len(losses) == 3 and losses == pytest.approx(list(logs.of("loss").values()), rel=1e-4)
+    record = json.loads((output / "model" / "training.json").read_text())
+    assert record["heldout_perplexity"] == pytest.approx(alone.heldout_perplexity, rel=1e-4)
+    two, one = (load_file(folder / "model" / "model.safetensors") for folder in (output, tmp_path / "alone"))
+    assert two.keys() == one.keys() and all(two[name].shape == one[name].shape for name in one)
 
 
 def test_every_named_configuration_is_there() -> None:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ from lm_eval.api.model import LM
 from toolformer.bars import Bar
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Completion
+
+CHARACTERS_AT_ONCE = 20_000
+"""Of texts that are scored together: an interruption loses no more than some minutes."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,11 @@ class RecordingLM(LM, ABC):
         at_once: int,
         unit: str,
     ) -> None:
-        """Answers what is not answered yet, a few at a time, writing each lot down."""
+        """Answers what is not answered yet, a few at a time and few of the long ones, writing each lot down."""
         missing = {key: value for key, value in zip(keys, inputs, strict=True) if key not in self.answers}
         with self._progress(len(set(keys)), len(missing), unit) as bar:
-            items = list(missing.items())
             lap = stopwatch()
-            for start in range(0, len(items), at_once):
-                lot = items[start : start + at_once]
+            for lot in _lots(list(missing.items()), at_once):
                 answers = answer([value for _, value in lot])
                 found = {key: list(one) for (key, _), one in zip(lot, answers, strict=True)}
                 self.answers.add(found, seconds=lap())
@@ -97,6 +98,21 @@ class RecordingLM(LM, ABC):
             disable=not (self.progress and missing),
             leave=False,
         )
+
+
+def _lots(items: Sequence[tuple[str, Any]], at_once: int) -> Iterator[list[tuple[str, Any]]]:
+    """At most `at_once` keys with their texts (or tuples of texts), and none beyond `CHARACTERS_AT_ONCE` but a first one."""
+    lot: list[tuple[str, Any]] = []
+    characters = 0
+    for key, value in items:
+        own = len(value) if isinstance(value, str) else sum(map(len, value))
+        if lot and (len(lot) == at_once or characters + own > CHARACTERS_AT_ONCE):
+            yield lot
+            lot, characters = [], 0
+        lot.append((key, value))
+        characters += own
+    if lot:
+        yield lot
 
 
 def stopwatch() -> Callable[[], float]:

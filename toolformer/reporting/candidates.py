@@ -31,6 +31,7 @@ WORST = 2
 BINS = 40
 STARTS = 1500
 """Points of start probability against gain, over all tools together."""
+_KEY = ("doc_id", "tool", "position", "sample")
 _LOOKED_AT = 300  # rows of each tool, at either end of its gains, among which examples are chosen
 
 
@@ -40,8 +41,11 @@ def gain_of(baseline: str) -> Any:
 
 
 def scored(path: Path, baseline: str) -> Any:
-    """The scored candidates as a table, the largest gain first; ties by place and sample."""
-    names = ["doc_id", "tool", "position", "sample", "call", "result", "start_probability"]
+    """The scored candidates as a table, the largest gain first; ties by place and sample.
+
+    Without calls and results, so that a large run's fit in memory.
+    """
+    names = [*_KEY, "start_probability"]
     gain = gain_of(baseline)
     valid = (ds.field("status") == "scored") & gain.is_valid() & ~gain.is_nan()
     for name in LOSSES:  # as the filter has it, which drops what lacks any, whatever the baseline
@@ -78,34 +82,46 @@ def kept(path: Path) -> set[tuple[str, str, int]]:
     return {(row["doc_id"], call["tool"], call["position"]) for row in rows for call in row["calls"] or ()}
 
 
-def examples(table: Any, augmented: Path, plain: Sequence[Path]) -> tuple[Example, ...]:
-    """The calls of Table 10 in their texts, which stand in the files `plain`."""
-    found = _examples(table, kept(augmented))
+def examples(table: Any, path: Path, augmented: Path, plain: Sequence[Path]) -> tuple[Example, ...]:
+    """The calls of Table 10 in their texts, which stand in the files `plain`; `table` is `scored` of `path`."""
+    found = _examples(_ends(table), path, kept(augmented))
     wanted = {example.doc_id for example in found}
     texts = {doc_id: text for path in plain for doc_id, text in _texts(path, wanted).items()}
     return tuple(_choose([_with_text(example, texts) for example in found]))
 
 
-def _examples(table: Any, in_texts: set[tuple[str, str, int]]) -> list[Example]:
-    """The best call of each place, from both ends of every tool's gains."""
-    found: list[Example] = []
+def _ends(table: Any) -> list[dict[str, Any]]:
+    """The best candidate of each place, from both ends of every tool's gains."""
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
     for tool in sorted(pc.unique(table["tool"]).to_pylist()):
         rows = table.filter(pc.field("tool") == tool)
-        seen: set[tuple[str, int]] = set()
         ends = (
             [rows]
             if len(rows) <= 2 * _LOOKED_AT
             else [rows.slice(0, _LOOKED_AT), rows.slice(len(rows) - _LOOKED_AT)]
         )
         for row in (row for end in ends for row in end.to_pylist()):
-            place = (row["doc_id"], row["position"])
-            if place in seen:
-                continue
-            seen.add(place)
-            with suppress(CallSyntaxError):
-                call = parse(row["call"]).with_result(row["result"] or "")
-                stays = (row["doc_id"], tool, row["position"]) in in_texts
-                found.append(Example(tool, row["doc_id"], row["position"], call, row["gain"], stays, None))
+            found.setdefault((tool, row["doc_id"], row["position"]), row)
+    return list(found.values())
+
+
+def _examples(
+    rows: Sequence[dict[str, Any]], path: Path, in_texts: set[tuple[str, str, int]]
+) -> list[Example]:
+    """The rows with their calls and results, which are read from the file."""
+    ids = pa.array(sorted({row["doc_id"] for row in rows}), pa.string())
+    written = ds.dataset(path, format="parquet").to_table(
+        columns=[*_KEY, "call", "result"], filter=ds.field("doc_id").isin(ids)
+    )
+    calls = {tuple(row[name] for name in _KEY): row for row in written.to_pylist()}
+    found: list[Example] = []
+    for row in rows:
+        doc_id, tool, position = row["doc_id"], row["tool"], row["position"]
+        one = calls[tuple(row[name] for name in _KEY)]
+        with suppress(CallSyntaxError):
+            call = parse(one["call"]).with_result(one["result"] or "")
+            stays = (doc_id, tool, position) in in_texts
+            found.append(Example(tool, doc_id, position, call, row["gain"], stays, None))
     return found
 
 

@@ -100,9 +100,9 @@ def of_tables(runs: Iterable[Run]) -> dict[tuple[str, str], Figure]:
 
 def sizes(
     runs: Sequence[Run], models: Mapping[str, str]
-) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
-    """The scores of every model of known size, each of one training, and the sizes."""
-    found: dict[tuple[str, str, str], float] = {}
+) -> tuple[dict[tuple[str, str, str], Figure], dict[str, float]]:
+    """The figures of every model of known size, each of one training, and the sizes."""
+    found: dict[tuple[str, str, str], Figure] = {}
     known: dict[str, float] = {}
     for model in dict.fromkeys(models[run.run_id] for run in runs):
         own = [run for run in runs if models[run.run_id] == model]
@@ -112,7 +112,7 @@ def sizes(
             known[model] = size
             of_one = of_trainings(own, trainings(own))
             for (system, task), one in of_tables(of_one).items():
-                found[model, system, task] = one.value
+                found[model, system, task] = one
     return found, {model: size for model, size in known.items() if model in {one for one, _, _ in found}}
 
 

@@ -62,6 +62,7 @@ class KScore:
     low: float | None = None
     """The 95 % interval of `value`, as the evaluation logged it."""
     high: float | None = None
+    run: RunNote | None = None
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ class Evidence:
     curves: tuple[Curve, ...] = ()
     training: Mapping[str, Cost] = field(default_factory=dict)
     """By data."""
-    sizes: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    sizes: Mapping[tuple[str, str, str], Score] = field(default_factory=dict)
     """Scores by model, system and task, of every model whose size is known (Figure 4)."""
     parameters: Mapping[str, float] = field(default_factory=dict)
     """Parameters of these models."""

@@ -66,7 +66,7 @@ def overview(evidence: Evidence) -> Figure | None:
 def scaling(evidence: Evidence) -> Figure:
     """Figure 4: mean score by model size, with calls and without; without data of two sizes, how to get it."""
     title = "Scores by model size, with and without calls"
-    panels = tuple(panel for group in SCALING_GROUPS if (panel := _scaling_panel(evidence, group)))
+    panels = tuple(_scaling_panel(evidence, group, tasks) for group, tasks in scaled(evidence).items())
     if not panels:
         command = shlex.join(["toolformer", "run", "experiment=figure4", *evidence.places])
         note = Footnote("a", "No two models of different size were measured yet:", command)
@@ -79,27 +79,39 @@ def scaling(evidence: Evidence) -> Figure:
     return Figure("figure4", "Figure 4", title, panels, caption, "table8")
 
 
-def _scaling_panel(evidence: Evidence, group: str) -> Panel | None:
+def scaled(evidence: Evidence) -> dict[str, list[str]]:
+    """The groups of benchmarks that Figure 4 draws, those of two sizes of model, with the benchmarks all share."""
+    found = {}
+    for group in SCALING_GROUPS:
+        measured = _measured(evidence, group)
+        tasks = [task for task in GROUPS[group] if all(task in own for own in measured.values())]
+        if tasks and len({evidence.parameters[model] for model, _ in measured}) > 1:
+            found[group] = tasks
+    return found
+
+
+def _measured(evidence: Evidence, group: str) -> dict[tuple[str, str], set[str]]:
+    """The benchmarks of a group that were measured, by model and system."""
     measured: dict[tuple[str, str], set[str]] = {}
     for model, system, task in evidence.sizes:
         if system in SCALED and task in GROUPS[group]:
             measured.setdefault((model, system), set()).add(task)
-    if len({evidence.parameters[model] for model, _ in measured}) < 2:
-        return None
-    tasks = [task for task in GROUPS[group] if all(task in found for found in measured.values())]
-    if not tasks:
-        return None
+    return measured
+
+
+def _scaling_panel(evidence: Evidence, group: str, tasks: Sequence[str]) -> Panel:
+    measured = _measured(evidence, group)
     series = []
     for system in SCALED:
         models = sorted(
             (one for one, name in measured if name == system), key=lambda one: (evidence.parameters[one], one)
         )
-        means = [_mean(evidence.sizes[model, system, task] for task in tasks) for model in models]
+        means = [_mean(evidence.sizes[model, system, task].value for task in tasks) for model in models]
         sizes = tuple(evidence.parameters[model] for model in models)
         name = SYSTEMS[system]
         series.append(Series(name, sizes, tuple(means), colour=COLOURS[system], labels=tuple(models)))
         theirs = _mean(paper.SCORES[task][paper.SYSTEMS[system]] for task in tasks)
-        at = (paper.PARAMETERS["gpt-j-6b"],)
+        at = (_place_of_gpt_j(evidence),)
         series.append(
             Series(f"{name}, paper", at, (theirs,), "points", COLOURS[system], True, labels=(paper.MODEL,))
         )
@@ -107,11 +119,30 @@ def _scaling_panel(evidence: Evidence, group: str) -> Panel | None:
     gpt3 = _mean(paper.SCORES[task][paper.LARGER[1]] for task in tasks)
     series.append(Series(paper.LARGER[1], (min(ends), max(ends)), (gpt3, gpt3), colour=5, paper=True))
     names = ", ".join(TASKS[task] for task in tasks)
-    ticks = tuple((size, _size(size)) for size in sorted(set(ends)))
+    ticks = tuple((size, _size(size)) for size in _apart(ends))
     label = Axis("parameters", logarithmic=True, ticks=ticks)
     return Panel(
         f"{SCALING_GROUPS[group]} ({names})", label, Axis("percent correct", whole=True), tuple(series)
     )
+
+
+def _place_of_gpt_j(evidence: Evidence) -> float:
+    """Where the paper's GPT-J stands: above ours, whose parameters are counted, where it was measured."""
+    ours = (
+        size
+        for model, size in evidence.parameters.items()
+        if model.rpartition("/")[2].lower().startswith("gpt-j-6b")
+    )
+    return next(ours, paper.PARAMETERS["gpt-j-6b"])
+
+
+def _apart(sizes: Iterable[float], ratio: float = 1.25) -> list[float]:
+    """The sizes in order, without those whose labels would overlap the one before."""
+    found: list[float] = []
+    for size in sorted(set(sizes)):
+        if not found or size > ratio * found[-1]:
+            found.append(size)
+    return found
 
 
 def _size(parameters: float) -> str:

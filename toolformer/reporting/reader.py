@@ -70,9 +70,10 @@ def read(
     sizes, parameters = chosen.sizes(every, models)
     sampled = _sampled(tracker, every, models, model, behind)
     by_run = {one.run_id: one.files for one in sampled}
+    baselines = _baselines(evaluated)
     files = {
         key: path
-        for key, score in scores.items()
+        for key, score in {**baselines, **scores}.items()
         if (path := by_run[score.run.run_id].get(key[1])) is not None
     }
     remarks = [
@@ -94,12 +95,12 @@ def read(
         tuple(_note(run) for run in parents if run.run_id != own),
         tuple(remarks),
         _by_k(evaluated),
-        _baselines(evaluated),
+        baselines,
         model,
         compare_systems(files, seed),
         tuple(curve for data, run in trainings.items() for curve in _curves(tracker, run, data)),
         {data: _training_cost(run) for data, run in trainings.items()},
-        sizes,
+        {key: _score(one.run, key[2], one.value) for key, one in sizes.items()},
         parameters,
         sampled,
         {data: _annotation_cost(tracker, one, annotation) for data, one in datasets.items() if one},
@@ -200,8 +201,8 @@ def _by_k(runs: Iterable[Run]) -> dict[tuple[int, str], KScore]:
         if None not in counts:
             n, n_ac, n_nc = (round(count or 0) for count in counts)
             ac, nc = (one.run.metrics.get(f"{task}/score_{part}") for part in ("ac", "nc"))
-            ends = (one.run.metrics.get(f"{task}/ci_{end}") for end in ("low", "high"))
-            found[int(k), task] = KScore(one.value, n, ac, n_ac, nc, n_nc, *ends)
+            low, high = (one.run.metrics.get(f"{task}/ci_{end}") for end in ("low", "high"))
+            found[int(k), task] = KScore(one.value, n, ac, n_ac, nc, n_nc, low, high, _note(one.run))
     return found
 
 
@@ -338,7 +339,9 @@ def _annotation(tracker: Tracker, run: Run) -> Annotation:
         table = candidates.scored(files["candidates.parquet"], baseline)
         counts = candidates.counts(table, set(funnel))
         texts = [files[name] for name in candidates.TEXTS if name in files]
-        examples = candidates.examples(table, files["dataset_augmented.parquet"], texts)
+        examples = candidates.examples(
+            table, files["candidates.parquet"], files["dataset_augmented.parquet"], texts
+        )
         edges, gains = candidates.gains(table, _thresholds(run))
     except (OSError, KeyError, ValueError, TypeError) as error:  # pyarrow's are ValueErrors and KeyErrors
         raise UserError(

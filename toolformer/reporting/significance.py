@@ -19,6 +19,8 @@ PAIRS = (
     ("model_cc", "model"),
 )
 """A system and what it is compared with; differences are the first minus the second."""
+BASELINE_PAIRS = ("toolformer_disabled", "model")
+"""What every other system, a baseline, is compared with."""
 LEVEL = 0.05
 
 
@@ -27,15 +29,17 @@ def compare_systems(
 ) -> dict[tuple[str, str, str], Compared]:
     """Comparisons by task, system and the system it is compared with, as far as there are common samples.
 
-    `files` holds the samples by system and task.
+    `files` holds the samples by system, or baseline, and task.
 
     Raises:
         UserError: a file of samples cannot be read.
     """
     found: dict[tuple[str, str, str], Compared] = {}
+    own = {system for pair in PAIRS for system in pair}
     for task in dict.fromkeys(task for _, task in files):
         rows = {system: read_samples(path) for (system, name), path in files.items() if name == task}
-        for system, other in PAIRS:
+        baselines = [(name, other) for name in rows if name not in own for other in BASELINE_PAIRS]
+        for system, other in (*PAIRS, *baselines):
             if system in rows and other in rows:
                 compared = compare_task(task, rows[other], rows[system], seed, resamples)
                 if compared:

@@ -14,10 +14,7 @@ LABELS = ("All", "AC", "NC", "%")
 
 def table9(evidence: Evidence) -> Table:
     """A row a k; the paper's benchmarks, then those of ours that were measured with at least two."""
-    swept = [
-        task for task in dict.fromkeys(task for _, task in evidence.by_k) if len(_of(evidence, task)) > 1
-    ]
-    shown = [*paper.BY_K, *(task for task in swept if task not in paper.BY_K)]
+    shown = tasks_of(evidence)
     ks = sorted({*paper.KS, *(k for k, task in evidence.by_k if task in shown)})
     columns = [Column("k", numeric=True)]
     for task in shown:
@@ -57,6 +54,14 @@ def table9(evidence: Evidence) -> Table:
         caption,
         (note,) if missing else (),
     )
+
+
+def tasks_of(evidence: Evidence) -> list[str]:
+    """The benchmarks of the table: the paper's, and those that were measured with at least two k."""
+    swept = [
+        task for task in dict.fromkeys(task for _, task in evidence.by_k) if len(_of(evidence, task)) > 1
+    ]
+    return [*paper.BY_K, *(task for task in swept if task not in paper.BY_K)]
 
 
 def _of(evidence: Evidence, task: str) -> dict[int, KScore]:

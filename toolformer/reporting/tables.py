@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from benchmarks import GROUPS
@@ -23,10 +23,10 @@ from toolformer.reporting.cells import (
 )
 from toolformer.reporting.commands import evaluation_command, stage_command
 from toolformer.reporting.evidence import GAIN, Evidence, RunNote
-from toolformer.reporting.figures import figures
+from toolformer.reporting.figures import SCALED, figures, scaled
 from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
-from toolformer.reporting.table9 import table9
+from toolformer.reporting.table9 import table9, tasks_of
 
 
 def content(evidence: Evidence) -> Content:
@@ -105,12 +105,19 @@ def runs(evidence: Evidence) -> Table:
         used[evidence.annotation.run] = ["Table 2", "Table 10", "Annotation"]
     for note in evidence.lineage:
         used.setdefault(note, [])
-    for task in (*TASKS, *own_tasks(task for _, task in evidence.scores)):
+    for note in evidence.trained.values():
+        used.setdefault(note, []).append("Training")
+    measured = dict.fromkeys(task for _, task in (*evidence.scores, *evidence.baselines))
+    for task in [task for task in TASKS if task in measured] + sorted(set(measured) - set(TASKS)):
         for system in SYSTEMS:
             if (system, task) in evidence.scores:
                 used.setdefault(evidence.scores[system, task].run, []).append(title_of(task))
-    for (_, task), score in evidence.baselines.items():
-        used.setdefault(score.run, []).append(title_of(task))
+        for (_, name), score in evidence.baselines.items():
+            if name == task:
+                used.setdefault(score.run, []).append(title_of(task))
+    for note, name in _of_figures(evidence):
+        if name not in used.setdefault(note, []):
+            used[note].append(name)
     rows = [
         (
             Cell(note.run_id[:8]),
@@ -126,6 +133,17 @@ def runs(evidence: Evidence) -> Table:
     labels = ("Run", "Stage", "System or data", "Columns", "Commit", "Date", "Device")
     columns = tuple(Column(label, numeric=False) for label in labels)
     return Table("runs", "", "Runs", columns, tuple(rows), "" if rows else "There is no finished run yet.")
+
+
+def _of_figures(evidence: Evidence) -> Iterator[tuple[RunNote, str]]:
+    """The runs of Table 9 and of Figure 4, as far as these are drawn."""
+    swept, drawn = tasks_of(evidence), {task for tasks in scaled(evidence).values() for task in tasks}
+    for (_, task), at_k in evidence.by_k.items():
+        if at_k.run and task in swept:
+            yield at_k.run, "Table 9"
+    for (_, system, task), score in evidence.sizes.items():
+        if system in SCALED and task in drawn:
+            yield score.run, "Figure 4"
 
 
 def scores(
@@ -255,7 +273,13 @@ def _systems_by_tasks(
         for task in tasks:
             score = evidence.baselines.get((name, task))
             cells.append(
-                Cell(shown_score(score.value, lower), shown_interval(score, lower, True)) if score else Cell()
+                Cell(
+                    shown_score(score.value, lower),
+                    shown_interval(score, lower, True),
+                    signs=signs(evidence, name, task) if name not in SYSTEMS else "",
+                )
+                if score
+                else Cell()
             )
             cells.append(Cell())
         rows.append(tuple(cells))

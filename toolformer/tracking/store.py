@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from toolformer.credentials import without_credentials
 from toolformer.errors import UserError
 from toolformer.tracking import journal
+from toolformer.tracking.moved import settle
 from toolformer.tracking.run import LOCAL_ID, NOTE, Run, moment
 
 _BATCH = 100  # parameters or tags in one request
@@ -87,6 +88,9 @@ class Store:
         from mlflow.tracking import MlflowClient
 
         with self._making():
+            own = self.root / "mlflow.db"
+            if self.uri == f"sqlite:///{own.as_posix()}" and own.exists():
+                settle(own, self.root)
             return MlflowClient(tracking_uri=self.uri)
 
     @contextmanager
