@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
-from toolformer import key_values
+from toolformer import key_values, products
 from toolformer.batching import Branches, by_length, causal, common_head, pad_left, pad_right
 from toolformer.calls import START
 from toolformer.errors import UserError
@@ -24,6 +24,7 @@ from toolformer.loading import choose_device, choose_dtype, load_causal
 
 log = logging.getLogger(__name__)
 
+FORCE_GQA = "TRANSFORMERS_SDPA_FORCE_GQA"
 PREFIXES_KEPT = 8
 """Caches of few-shot prompts that are kept: one for each tool, and a few of the tools' own."""
 
@@ -67,7 +68,8 @@ class LanguageModel:
         """What the tokenizer itself puts before a text (a BOS), and so every sequence begins with."""
         if self.device.type == "cpu":
             # Keys are then not copied once for every query head that shares them: a third off a decoding step.
-            os.environ.setdefault("TRANSFORMERS_SDPA_FORCE_GQA", "1")
+            os.environ.setdefault(FORCE_GQA, "1")
+            products.quicken(self.model)
         self._anchor = self.encode("a")
         self.start_id = self._single_token_after("a", START)
         self.context_length = _context_length(model.config)

@@ -25,6 +25,7 @@ from transformers import DynamicCache
 
 from benchmarks import dateset
 from benchmarks.speed.machine import machine
+from benchmarks.speed.stock import stock
 from benchmarks.tasks import question_prompt
 from toolformer import build
 from toolformer.calls import ARROW, END, START, CallSyntaxError, call_end, parse
@@ -221,15 +222,19 @@ def main(arguments: Sequence[str]) -> None:
     documents = [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
     settings = Settings(int(options["new_tokens"]), int(options["batch"]), int(options["k"]))
 
-    sides: dict[str, Callable[[], Timing]] = {
-        "toolformer": lambda: product(language_model, tools, prompts, documents, settings),
-        "generate, no tools": lambda: plain_generate(language_model, prompts, settings),
-        "one at a time": lambda: one_at_a_time(language_model, tools, prompts[:16], documents[:16], settings),
+    few = range(0, len(prompts), max(1, len(prompts) // 16))
+    sides: dict[str, Callable[[Settings], Timing]] = {
+        "toolformer": lambda settings: product(language_model, tools, prompts, documents, settings),
+        "generate, no tools": lambda settings: plain_generate(language_model, prompts, settings),
+        "one at a time": lambda settings: one_at_a_time(
+            language_model, tools, [prompts[n] for n in few], [documents[n] for n in few], settings
+        ),
     }
-    short = Settings(2, settings.batch, settings.k)
-    product(language_model, tools, prompts[:2], documents[:2], short)
-    plain_generate(language_model, prompts[:2], short)
-    timings = {name: side() for name, side in sides.items()}
+    product(language_model, tools, prompts[:2], documents[:2], Settings(2, settings.batch, settings.k))
+    timings = {"toolformer": sides.pop("toolformer")(settings)}
+    with stock(language_model):
+        plain_generate(language_model, prompts[:2], Settings(2, settings.batch, settings.k))
+        timings |= {name: side(settings) for name, side in sides.items()}
     ratios = {
         "share_of_plain_generate": round(timings["toolformer"].rate / timings["generate, no tools"].rate, 3),
         "speedup_vs_one_at_a_time": round(timings["toolformer"].rate / timings["one at a time"].rate, 2),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolformer.annotation import numbers as module
 from toolformer.annotation.numbers import TOKEN, compute, numbers
 
 
@@ -151,3 +152,16 @@ def test_every_number_within_the_window_counts() -> None:
     text = " ".join(map(str, odd))
     assert not compute(numbers(text))
     assert compute(numbers(f"{text} {odd[0] + odd[89]}"))
+
+
+def test_the_work_on_a_run_without_blanks_grows_with_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All its numbers stand in one word: each counts as a token of the window."""
+    asked: list[object] = []
+    results = module._results
+    monkeypatch.setattr(module, "_results", lambda *two: asked.append(two) or results(*two))
+    odd = [10**15 + 7 * 10**7 * n + n**5 for n in range(300)]
+    found = numbers(";".join(map(str, odd)))
+    assert len(found) == 300 and {number.token for number in found} == {0}
+    assert not compute(found) and len(asked) < 300 * module.WINDOW
+    assert compute(numbers(";".join(map(str, [*odd[:99], odd[0] + odd[1]]))))
+    assert not compute(numbers(";".join(map(str, [*odd[:100], odd[0] + odd[1]]))))

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 
 WINDOW = 100
 """Tokens within which three numbers have to stand to be seen as a computation."""
@@ -120,7 +121,7 @@ def compute(found: Sequence[Number]) -> bool:
     """Whether, within 100 tokens, one number is two others' sum, difference, product or quotient.
 
     A number with decimals is met by what rounds to it, a whole number or a fraction only exactly. A percentage is
-    taken as written and as hundredths.
+    taken as written and as hundredths. Of numbers that no blank parts (1;2;3) each counts as a token.
     """
     readings = [_readings(number) for number in found]
     places: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
@@ -131,15 +132,17 @@ def compute(found: Sequence[Number]) -> bool:
     for a, first in enumerate(found):
         for b in range(a + 1, len(found)):
             second = found[b]
-            if second.token - first.token >= WINDOW:
+            if second.token - first.token >= WINDOW or b - a >= WINDOW:
                 break
             earliest, latest = second.token - WINDOW + 1, first.token + WINDOW - 1
             for (one, _), (other, _) in itertools.product(readings[a], readings[b]):
                 for ratio in _results(one, other):
                     for decimals in shown:
                         near = places.get(_written(ratio, decimals), ())
-                        for token, c in near[bisect_left(near, (earliest, -1)) :]:
-                            if token > latest:
+                        begin = bisect_left(near, (earliest, -1))
+                        begin = bisect_left(near, b - WINDOW + 1, begin, key=itemgetter(1))
+                        for token, c in (near[place] for place in range(begin, len(near))):
+                            if token > latest or c >= a + WINDOW:
                                 break
                             if c not in (a, b):
                                 return True
