@@ -11,9 +11,11 @@ from typing import Any
 
 from lm_eval.tasks.wikitext.preprocess_wikitext import wikitext_detokenizer
 
-from benchmarks.metrics import score_first_words, score_math
+from benchmarks.metrics import number_in, score_first_words, score_math
 
 Doc = Mapping[str, Any]
+_BROKEN = re.compile(r"(?<=[=+*/×÷−-])[^\S\n]*\n\s*|\s*\n\s*(?==)")
+"""Where a line breaks off within an equation."""
 
 
 def math_prompt(doc: Doc) -> str:
@@ -41,12 +43,12 @@ def passage_prompt(doc: Doc) -> str:
 
 
 def math_score(doc: Doc, results: Sequence[str]) -> dict[str, float]:
-    """100 or 0. The answer is the first line with a digit: past it models invent further problems.
+    """100 or 0. The answer is the first line with a number in it: past it models invent further problems.
 
-    An equation that goes on behind its sign in the next line ("5 + 3 =\\n8") is one line.
+    A line that breaks off behind a sign of an equation, or before its "=", goes on in the next ("5 + 3\\n= 8").
     """
-    lines = re.sub(r"=\s*\n\s*", "= ", results[0]).splitlines()
-    answer = next((text for text in lines if any(char.isdigit() for char in text)), "")
+    lines = _BROKEN.sub(" ", results[0]).splitlines()
+    answer = next((line for line in lines if number_in(line) is not None), "")
     return {"score": 100.0 * score_math(answer, doc["answer"])}
 
 

@@ -299,14 +299,15 @@ class LanguageModel:
     def rolling_log_likelihoods(self, texts: Sequence[str]) -> list[tuple[float, int]]:
         """(log p of the whole text in nats, number of tokens) of each text.
 
-        A text longer than the context is read in disjoint windows, each token scored once, as lm-eval does.
+        A text longer than the context is read in disjoint windows, each token scored once, as lm-eval does. What the
+        tokenizer puts before a text (a BOS) counts as its first token there, and so here.
         """
         sequences: list[list[int]] = []
         keep: list[int] = []
         owner: list[int] = []
         counts: list[int] = []
         for n, text in enumerate(texts):
-            ids = self.encode(text)
+            ids = self.own_prefix + self.encode(text)
             counts.append(len(ids))
             stream = self.document_start() + ids
             head = len(stream) - len(ids)

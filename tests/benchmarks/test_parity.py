@@ -15,7 +15,9 @@ from lm_eval.api.model import LM
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
+from tokenizers import processors
 
+from tests.conftest import tiny_model, tiny_tokenizer
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.language_model import LanguageModel
@@ -93,6 +95,18 @@ def check(language_model: LanguageModel, tasks: Any) -> dict[str, float]:
 
 
 def test_published_tasks_with_tiny_models(language_model: LanguageModel, tasks: Any) -> None:
+    check(language_model, tasks)
+
+
+def test_published_tasks_with_a_tokenizer_that_begins_texts_itself(tasks: Any) -> None:
+    """As Llama's, Gemma's and Mistral's do: lm-eval counts their BOS as a text's first token."""
+    tokenizer = tiny_tokenizer()
+    begin = str(tokenizer.bos_token)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A", special_tokens=[(begin, tokenizer.bos_token_id)]
+    )
+    language_model = LanguageModel(tiny_model("llama", len(tokenizer)), tokenizer)
+    assert language_model.own_prefix == [tokenizer.bos_token_id]
     check(language_model, tasks)
 
 

@@ -127,11 +127,20 @@ def test_wikitext_is_detokenized_but_its_words_are_counted_as_published() -> Non
         (" 2 + 3 = 5", 100.0),
         ("\n\n6\n\n5", 0.0),
         (" a whole number.\n\nIt is 5", 100.0),
-        (" 2 + 3 = ?\n\n5", 0.0),
+        (" 2 + 3 = ?\n\n5", 100.0),  # nothing is behind the sign: the next number
+        (" 2 + 3\n= 5", 100.0),
+        (r" \[2+3\\" + "\n=5\\]", 100.0),
+        (" 2 +\n 3 = 5", 100.0),
+        (" 2 +\n 3", 0.0),
+        (" the area in m²:\n 5", 100.0),
+        (" Step ①:\n 5", 100.0),
+        (" Let x1 be it.\n5 apples", 100.0),
+        (" B12 has\n\n5", 100.0),
+        (" of 7 apples\n\n2 + 3 = 5", 0.0),
         ("", 0.0),
     ],
 )
-def test_the_first_paragraph_with_a_digit_counts(completion: str, score: float) -> None:
+def test_the_first_line_with_a_number_counts(completion: str, score: float) -> None:
     assert math_score({"answer": "5"}, [completion]) == {"score": score}
 
 
