@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import time
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -99,31 +100,81 @@ def test_a_store_that_was_moved_keeps_its_artifacts(store: Tracker, tmp_path: Pa
     assert moved.artifact_path(found, "config.yaml").is_relative_to(moved.root)
 
 
-def test_a_store_that_was_moved_leaves_new_artifacts_where_it_is_now(store: Tracker, tmp_path: Path) -> None:
-    first = Tracker(None, tmp_path / "first")
-    shutil.copytree(store.root, first.root)
-    with run(first, "moved", "before") as active:
-        (first.root / "train").mkdir()
-        active.model("m", first.root / "train", {})
+@pytest.fixture
+def empty(store: Tracker, tmp_path: Path) -> Tracker:
+    """A store of its own that holds experiments of ours and no run, as `toolformer ui` makes it."""
+    made = Tracker(None, tmp_path / "first")
+    made.root.mkdir()
+    shutil.copy(store.root / "mlflow.db", made.root)
+    with sqlite3.connect(made.root / "mlflow.db") as database:
+        for table in ("metrics", "latest_metrics", "params", "tags", "runs"):
+            database.execute(f"DELETE FROM {table}")
+    return made
+
+
+def places(tracker: Tracker) -> list[Path]:
+    """Where the database has the runs' artifacts, and those of runs to come."""
+    with tracker.faults() as client:
+        addresses = [client.get_run(run.run_id).info.artifact_uri for run in tracker.runs("moved")]
+        addresses.append(client.get_experiment_by_name("toolformer").artifact_location)
+    return [Path(unquote(urlsplit(address).path)) for address in addresses]
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_moved_store_leaves_new_artifacts_where_it_is_now(
+    empty: Tracker, tmp_path: Path, used: bool
+) -> None:
+    if used:
+        with run(empty, "moved", "before", config={"a": 1}) as active:
+            (empty.root / "train").mkdir()
+            active.model("m", empty.root / "train", {})
     root = tmp_path / "moved root"
-    shutil.move(first.root, root)
+    shutil.move(empty.root, root)
     moved = Tracker(None, root)
     with run(moved, "moved", "after", config={"a": 1}):
         pass
-    assert not first.root.exists()
-    with moved.faults() as client:
-        for found in moved.runs("moved"):
-            assert Path(
-                unquote(urlsplit(client.get_run(found.run_id).info.artifact_uri).path)
-            ).is_relative_to(root)
-        assert client.get_experiment_by_name("toolformer").artifact_location == (root / "artifacts").as_uri()
-        assert client.get_model_version("m", "1").source == (root / "train").as_uri()
-    assert moved.artifact_path(moved.resolve("moved", "latest"), "config.yaml").is_relative_to(root)
-    # The same folder by another name is not another place.
+    assert not empty.root.exists()
+    for found in moved.runs("moved"):
+        assert moved.artifact_path(found, "config.yaml").is_relative_to(root)
+    assert all(place.is_relative_to(root) for place in places(moved))
+    if used:
+        with moved.faults() as client:
+            assert client.get_model_version("m", "1").source == (root / "train").as_uri()
+
+
+def test_what_is_still_at_the_old_place_is_found_there(empty: Tracker, tmp_path: Path) -> None:
+    for fingerprint in ("stays", "comes"):
+        with run(empty, "moved", fingerprint, config={"a": 1}):
+            pass
+    root = tmp_path / "copy"
+    shutil.copytree(empty.root, root)
+    stays = empty.runs("moved")[1]
+    shutil.rmtree(root / "artifacts" / stays.run_id)
+    copied = Tracker(None, root)
+    where = [copied.artifact_path(one, "config.yaml") for one in copied.runs("moved")]
+    assert where[0].is_relative_to(root) and where[1].is_relative_to(empty.root)
+
+
+def test_a_store_with_two_names_keeps_its_artifacts_whoever_opened_it_last(
+    empty: Tracker, tmp_path: Path
+) -> None:
     link = tmp_path / "link"
-    link.symlink_to(root)
-    with Tracker(None, link).faults() as client:
-        assert client.get_experiment_by_name("toolformer").artifact_location == (root / "artifacts").as_uri()
+    link.symlink_to(empty.root)
+    inside = Tracker(None, link)
+    with run(inside, "moved", "inside", config={"a": 1}):
+        pass
+    assert places(Tracker(None, empty.root)) == places(inside), (
+        "the same folder by another name is no other place"
+    )
+    link.unlink()  # the other side does not know this name
+    assert all(place.is_relative_to(empty.root) for place in places(Tracker(None, empty.root)))
+    link.symlink_to(empty.root)
+    with run(inside, "moved", "again", config={"a": 1}):
+        pass
+    for tracker in (inside, Tracker(None, empty.root)):
+        for found in tracker.runs("moved"):
+            assert tracker.artifact_path(found, "config.yaml").is_file()
+    assert not list(empty.root.rglob("*.partial"))
 
 
 def test_a_clock_that_was_wrong_is_named(store: Tracker, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from toolformer.credentials import without_credentials
 from toolformer.errors import UserError
 from toolformer.tracking import journal
-from toolformer.tracking.moved import settle
+from toolformer.tracking.moved import DATABASE, settle
 from toolformer.tracking.run import LOCAL_ID, NOTE, Run, moment
 
 _BATCH = 100  # parameters or tags in one request
@@ -59,7 +59,7 @@ class Store:
 
     def __init__(self, uri: str | None, root: Path) -> None:
         self.root = Path(root).expanduser().absolute()
-        self.uri = uri or f"sqlite:///{(self.root / 'mlflow.db').as_posix()}"
+        self.uri = uri or f"sqlite:///{(self.root / DATABASE).as_posix()}"
         self._experiments: dict[str, str] = {}
 
     @property
@@ -77,6 +77,11 @@ class Store:
         """Whether a server stands before the store, which then knows no folder of this machine."""
         return self.uri.startswith(("http://", "https://", "databricks"))
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the database that lies in the root."""
+        return self.uri == f"sqlite:///{(self.root / DATABASE).as_posix()}"
+
     def is_absent(self) -> bool:
         """Whether asking would make an empty database (seconds of migrations) only to find nothing."""
         return self.uri.startswith("sqlite:///") and not Path(self.uri.removeprefix("sqlite:///")).exists()
@@ -88,9 +93,8 @@ class Store:
         from mlflow.tracking import MlflowClient
 
         with self._making():
-            own = self.root / "mlflow.db"
-            if self.uri == f"sqlite:///{own.as_posix()}" and own.exists():
-                settle(own, self.root)
+            if self.is_own and not self.is_absent():
+                settle(self.root)
             return MlflowClient(tracking_uri=self.uri)
 
     @contextmanager
@@ -193,13 +197,25 @@ class Store:
             elif kind == journal.ARTIFACT:
                 if not (artifacts / content["path"]).is_file():
                     raise Refused(f"{artifacts / content['path']} is gone")
-                client.log_artifact(run_id, str(artifacts / content["path"]), content["folder"])
+                self._keep(client, run_id, artifacts / content["path"], content["folder"])
             elif kind == journal.MODEL:
                 self._register(client, run_id, **content)
             elif content["status"] == "RUNNING":
                 client.update_run(run_id, status="RUNNING")
             else:
                 client.set_terminated(run_id, content["status"], content["time"])
+
+    def _keep(self, client: Any, run_id: str, file: Path, folder: str | None) -> None:
+        """A copy of a file among a run's artifacts; of a root's own database always below the root, where it is looked for,
+        whatever place the database has for it (another name of the root, or one that it had before)."""
+        if not self.is_own:
+            client.log_artifact(run_id, str(file), folder)
+            return
+        place = self.root / "artifacts" / run_id / "artifacts" / (folder or "")
+        place.mkdir(parents=True, exist_ok=True)
+        partial = place / f".{file.name}.partial"
+        shutil.copyfile(file, partial)
+        partial.replace(place / file.name)
 
     def _register(self, client: Any, run_id: str, name: str, source: str, tags: dict[str, str]) -> None:
         """A version of a registered model for this run, once.
