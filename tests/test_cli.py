@@ -117,6 +117,8 @@ def test_the_papers_settings_are_the_defaults() -> None:
         (["evaluate", "benchmarks=[svmp]"], "did you mean svamp?"),
         (["evaluate", "decoding.k=-1"], "decoding.k is -1; it must be at least 0"),
         (["evaluate", "paths.data_dir=/no/such/dir"], "there is no folder /no/such/dir"),
+        (["evaluate", "experiment=paper", "setting=embedded", "model=smollm2"], "is made of 10 others"),
+        (["train", "-m", "experiment=paper", "setting=embedded", "model=smollm2"], "is made of 10 others"),
         (["complete", "x"], "run `toolformer train` first"),
         (["tool", "calculatr", "1"], "did you mean calculator?"),
         (["completion", "fish"], "bash"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from benchmarks.speed import language_id as speed
 from toolformer.errors import UserError
 from toolformer.language_id import UNDETERMINED, LanguageIdentifier
 
@@ -80,3 +82,9 @@ def test_a_batch_is_the_single_answers_in_order_from_any_thread(identifier: Lang
 def test_loading_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     LanguageIdentifier()
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.real
+def test_the_speed_script_prints_its_ratios(capsys: pytest.CaptureFixture[str]) -> None:
+    speed.main(["chunks=500", "rounds=1"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])

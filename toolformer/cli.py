@@ -10,10 +10,14 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from toolformer.commands import COMMANDS, STAGES, run_command
 from toolformer.errors import UserError
 from toolformer.logs import configure
+
+if TYPE_CHECKING:
+    from toolformer.config import Config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,12 +114,15 @@ def _stage(stage: str, arguments: list[str]) -> int:
         _hydra(stage, arguments)
         return 0
     if not flags:
-        run_stage(stage, validate(compose(stage, overrides)), command=command_of(stage, overrides))
+        config = validate(compose(stage, overrides))
+        _refuse_several(stage, config)
+        run_stage(stage, config, command=command_of(stage, overrides))
         return 0
     from toolformer.config.sweeps import parse
 
     sweep = parse(stage, overrides)
     first = validate(compose(stage, sweep.fixed))
+    _refuse_several(stage, first)
     jobs = sweep.jobs(stage, first.run.stages)
     for job in jobs:
         validate(compose(stage, job))
@@ -124,6 +131,14 @@ def _stage(stage: str, arguments: list[str]) -> int:
     parent = parent_run(first, name, stage, sorted(overrides), command=command)
     raise_first(launch(stage, jobs, sweep.of_hydra, parent))
     return 0
+
+
+def _refuse_several(stage: str, config: Config) -> None:
+    if config.run.experiments and stage != "report":
+        raise UserError(
+            f"this experiment is made of {len(config.run.experiments)} others, which `toolformer run` runs with all their "
+            f"stages; `toolformer {stage}` takes one of them: {', '.join(config.run.experiments)}"
+        )
 
 
 def _hydra(stage: str, arguments: list[str]) -> None:

@@ -175,10 +175,14 @@ class LanguageModel:
     def _read(self, ids: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
         """Logits [wanted, vocabulary] of the tokens that `keep` [batch, length] masks; padding stands on the right.
 
-        Without a mask: attention is told that it is causal, and computes half of what it would beneath one.
+        Without a mask of its own: attention is told that it is causal, and computes half of what it would beneath one.
         """
+        ids = ids.to(self.device)
         output = self.model(
-            input_ids=ids.to(self.device), use_cache=False, logits_to_keep=keep.to(self.device)
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),  # nothing is hidden, and nothing warned of
+            use_cache=False,
+            logits_to_keep=keep.to(self.device),
         )
         logits: torch.Tensor = output.logits
         return logits

@@ -1,6 +1,6 @@
 """How fast top-k API decoding is, in one run on the same prompts and the same model.
 
-    python -m benchmarks.speed.decode [prompts=128] [batch=32] [new_tokens=32] [k=10] [model=smollm2] [tools=calculator,calendar]
+    python -m benchmarks.speed.decode [prompts=256] [batch=32] [new_tokens=32] [k=10] [model=smollm2] [tools=calculator,calendar]
 
 Three decoders continue the same prompts: the product with its tools; stock batched `generate` without tools, at the
 same batch size; and one prompt at a time, read literally from the paper with a stock cache. No text may end before
@@ -201,7 +201,7 @@ def _result(text: str, tools: Mapping[str, Tool], document: Document) -> str | N
 
 def main(arguments: Sequence[str]) -> None:
     options = {
-        "prompts": "128", "batch": "32", "new_tokens": "32", "k": "10",
+        "prompts": "256", "batch": "32", "new_tokens": "32", "k": "10",
         "model": "smollm2", "tools": "calculator,calendar",
     }  # fmt: skip
     for argument in arguments:

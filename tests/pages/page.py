@@ -17,9 +17,10 @@ from toolformer.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 _FILE = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
 _BASH = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_BLOCK = re.compile(r"^```(?:bash|sh)\n(.*?)^```|((?:^ {4,}\S.*\n)+)", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(?:bash|sh)\n(.*?)^```|((?:^ {4,}\S[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
+_LINE = re.compile(r"^(?:toolformer|lm_eval|python|torchrun|srun|ray|mlflow|make|bash|for) (?![=(])")
 _COMMAND = re.compile(
-    r"(?:^|do |\s-m )(toolformer(?:\.cli)? (?!=).*|(?<!-)lm_eval .*|benchmarks\.speed\..*)|^((?:mlflow|ray|make|bash) .*)"
+    r"(?:^|\s)((?:toolformer|lm_eval) .*)|-m ((?:toolformer\.cli|benchmarks\.speed\.\w+).*)|^((?:mlflow|ray|make|bash) .*)"
 )
 PAGES = [
     ROOT / "README.md",
@@ -35,8 +36,15 @@ class Documented:
 
     page: str
     words: tuple[str, ...]
-    needs: str
-    """What it needs that not every machine has, as its remark says: `the hub`, `GPUs`, ..."""
+    remark: str
+    fenced: bool
+    """Whether it stands in a block of its page's own test."""
+
+    @property
+    def needs(self) -> str:
+        """What it needs that not every machine has, as its remark says: `the hub`, `GPUs`, ..."""
+        found = re.search(r"\bneeds (.+)$", self.remark)
+        return found[1] if found else ""
 
     def __str__(self) -> str:
         return f"{self.page}: {shlex.join(self.words)}"
@@ -48,14 +56,16 @@ def documented() -> list[Documented]:
     for page in PAGES:
         for fenced, indented in _BLOCK.findall(page.read_text(encoding="utf-8")):
             block = re.sub(r"\\\n\s*", "", fenced or indented)
-            for line in block.splitlines():
-                if (match := _COMMAND.search(line.strip())) is not None:
-                    command = re.split(r"\s+#|;|\s&", match[1] or match[2])[0].replace(
-                        "toolformer.cli", "toolformer"
-                    )
-                    words = shlex.split(re.sub(r"\[(?=\w+=)([^\]]*)\]", r"\1", command))
-                    needs = re.search(r"#.*\bneeds (.+)$", line)
-                    found.append(Documented(page.name, tuple(words), needs[1] if needs else ""))
+            for line in map(str.strip, block.splitlines()):
+                match = _COMMAND.search(line) if _LINE.match(line) else None
+                if match is None:
+                    continue
+                command = next(filter(None, match.groups())).replace("toolformer.cli", "toolformer")
+                command = re.split(r"\s(?=#)|;|\s&", command)[0]
+                words = shlex.split(re.sub(r"\[(?=\w+=)([^\]]*)\]", r"\1", command))
+                found.append(
+                    Documented(page.name, tuple(words), line.partition(" #")[2].strip(), bool(fenced))
+                )
     return found
 
 
