@@ -13,7 +13,6 @@ an interrupted evaluation goes on with the missing ones.
 
 from __future__ import annotations
 
-import datetime
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -26,11 +25,13 @@ from toolformer.config import SYSTEMS, Config, fingerprint
 from toolformer.credentials import key_from
 from toolformer.descriptions import describe, model_name
 from toolformer.errors import UserError
-from toolformer.evaluation_files import Ids, data_files, metadata, sample_ids, write_samples
+from toolformer.evaluation_files import Ids, data_files, first_day, metadata, sample_ids, write_samples
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
 
 if TYPE_CHECKING:
+    import datetime
+
     from toolformer.decoding.answers import AnswerFile
     from toolformer.decoding.recording import RecordingLM
     from toolformer.tools.base import Tool
@@ -41,6 +42,11 @@ log = logging.getLogger(__name__)
 TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolformer": "augmented"}
 PLAIN = ("model", "model_cc", "baseline")
 """Systems that were never taught to call: decoded as they are, no token forbidden."""
+UNDECIDING = (
+    *("prompt", "instruction", "demonstrations", "example", "selector", "start_threshold", "max_positions"),
+    *("samples", "filter_threshold", "max_call_tokens", "timeout", "tries"),
+)
+"""Keys of a tool that change no answer at inference: how its calls are annotated, and what only decides on faults."""
 SAMPLES = "samples"
 LATEST = "latest"
 
@@ -124,6 +130,7 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     uses_tools = calls(config)
     decides = identity(config, config.model, trained, uses_tools)
     decoding = {**asdict(config.decoding), "k": config.decoding.k if uses_tools else 0}
+    del decoding["batch_size"]  # a row's answer is its own, whatever is decoded beside it
     heldout = build.content_hash(build.documents(config.heldout)) if "heldout_perplexity" in tasks else None
     evaluation = {**asdict(config.evaluation), "samples": ids}
     files = own.files_of(tasks, config.paths.tasks_dir)
@@ -188,18 +195,20 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         answers = stack.enter_context(AnswerFile(work / "answers.jsonl", wait=True))
         if answers.waited and (done := _done(config, job, tracker)):
             return done
+        # Answers are shared, and so is the day on which they are given where an example has none of its own.
+        day = first_day(work) if job.uses_tools and clocks(config) else None
         run = stack.enter_context(
             tracker.run(
                 stage="evaluate",
                 name=" ".join(word for word in words if word),
                 fingerprint=job.finger,
                 config=asdict(config),
-                tags=_tags(config, decoding["k"], job.trained),
+                tags=_tags(config, decoding["k"], job.trained, day),
                 parent=parent,
                 description=describe(command, facts, [job.trained]),
             )
         )
-        lm = _model(config, model, tools, answers, job.decides)
+        lm = _model(config, model, tools, answers, job.decides, day)
         results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
         metrics: dict[str, float] = speed([sample for one in results.values() for sample in one.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
@@ -240,10 +249,14 @@ def _baseline(config: Config) -> str:
     return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 
-def _tags(config: Config, k: int, trained: Run | None) -> dict[str, object]:
+def _tags(
+    config: Config, k: int, trained: Run | None, day: datetime.date | None
+) -> dict[str, object]:
     tags: dict[str, object] = {"experiment": config.name, "system": config.system, "decoding.k": k}
     if _baseline(config):
         tags["baseline"] = _baseline(config)
+    if day:
+        tags["day"] = day.isoformat()
     if trained:
         tags["lineage.train_run_id"] = trained.run_id
         tags["lineage.dataset_run_id"] = trained.tags.get("lineage.dataset_run_id", "")
@@ -252,23 +265,31 @@ def _tags(config: Config, k: int, trained: Run | None) -> dict[str, object]:
 
 def identity(config: Config, model: str, trained: Run | None, uses_tools: bool) -> dict[str, Any]:
     """What decides an answer besides the question and the decoding."""
+    from toolformer.loading import choose_device, choose_dtype
+
     if config.system == "endpoint":
         endpoint = config.endpoint
         return {"model": [endpoint.url, endpoint.model, endpoint.tokenizer, endpoint.max_length]}
     return {
-        "model": {"train": trained.tags["fingerprint"]} if trained else build.model_identity(model),
-        "lm": asdict(config.lm),
-        "tools": {key: build.tool_identity(config.tool[key]) for key in config.tools} if uses_tools else {},
-        # Where a task's examples have no date of their own, the calendar answers with today's.
-        "today": datetime.date.today().isoformat() if uses_tools and _asks_the_clock(config) else None,
+        # A training that was configured alike may have come to other weights; its run is another one.
+        "model": {"train": trained.run_id} if trained else build.model_identity(model),
+        "dtype": str(choose_dtype(config.lm.dtype, choose_device(config.lm.device))),
+        "tools": {key: _tool_identity(config, key) for key in config.tools} if uses_tools else {},
     }
 
 
-def _asks_the_clock(config: Config) -> bool:
-    return any(
-        {**config.tool[key].implementation, **config.tool[key].inference}.get("use_clock")
+def _tool_identity(config: Config, key: str) -> dict[str, Any]:
+    told = build.tool_identity(config.tool[key])
+    return {name: value for name, value in told.items() if name not in UNDECIDING}
+
+
+def clocks(config: Config) -> list[str]:
+    """The tools, by key, that answer with a day where an example has no date of its own."""
+    return [
+        key
         for key in config.tools
-    )
+        if {**config.tool[key].implementation, **config.tool[key].inference}.get("use_clock")
+    ]
 
 
 def _possible(config: Config, tasks: list[str]) -> list[str]:
@@ -285,7 +306,12 @@ def _possible(config: Config, tasks: list[str]) -> list[str]:
 
 
 def _model(
-    config: Config, model: str, tools: Mapping[str, Tool], answers: AnswerFile, decides: dict[str, Any]
+    config: Config,
+    model: str,
+    tools: Mapping[str, Tool],
+    answers: AnswerFile,
+    decides: dict[str, Any],
+    day: datetime.date | None,
 ) -> RecordingLM:
     """The system as lm-eval asks it."""
     if config.system == "endpoint":
@@ -312,4 +338,4 @@ def _model(
 
     mode = "plain" if config.system in PLAIN else "tools"
     decoder = build.decoder(config, model, tools, k=config.decoding.k if tools else 0, mode=mode)
-    return ToolformerLM(decoder, answers, decides)
+    return ToolformerLM(decoder, answers, decides, clocks=clocks(config) if tools else (), day=day)
