@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from toolformer.config import CONF, Config, compose, validate
 from toolformer.decoding.decoder import Decoder
 from toolformer.documents import Document
 from toolformer.errors import UserError
-from toolformer.evaluate import _job, checkpoint
+from toolformer.evaluate import _job, checkpoint, finished
 from toolformer.language_model import LanguageModel
 from toolformer.launch import run_stage
 from toolformer.tracking import Tracker
@@ -141,9 +142,44 @@ def test_a_run_that_goes_on_another_day_keeps_the_first_one(
     undated = [document.date for document in asked if "How much is" in document.text]
     assert len(undated) in (4, 4 - kept) and set(undated) == {FIRST_DAY}
     assert Tracker(None, tmp_path).get(done.run_id).tags["day"] == FIRST_DAY.isoformat()
-    assert all(document.date not in (FIRST_DAY, Day.now) for document in asked if document.date not in undated)
+    assert all(
+        document.date not in (FIRST_DAY, Day.now) for document in asked if document.date not in undated
+    )
     Day.now += datetime.timedelta(days=1)
     assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
+
+
+def test_answers_that_met_a_fault_are_asked_again_by_the_same_command(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[str] = []
+    down = True
+    original = Decoder.complete
+
+    def faulty(self: Decoder, prompts: Any, documents: Any, *, on_batch: Any, **named: Any) -> Any:
+        asked.extend(prompts)
+
+        def keep(batch: Any, found: Any) -> None:
+            on_batch(
+                batch, [replace(one, failed="server is away", fault=True) if down else one for one in found]
+            )
+
+        return original(self, prompts, documents, on_batch=keep, **named)
+
+    monkeypatch.setattr(Decoder, "complete", faulty)
+    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=3"]
+    command = "toolformer evaluate something"
+    first = run_stage("evaluate", config(tmp_path, *more), command=command)
+    assert first.metrics["dateset/n_faults"] == first.metrics["dateset/n_faults/server is away"] == 3
+    assert first.metrics["dateset/n_failed"] == 0 and first.metrics["dateset/n"] == 3
+    (told,) = [record.getMessage() for record in caplog.records if "met a fault" in record.getMessage()]
+    assert "3 answers met a fault (3 server is away)" in told and told.endswith(command)
+    assert finished(config(tmp_path, *more)) is None
+    down, asked[:] = False, []
+    second = run_stage("evaluate", config(tmp_path, *more))
+    assert second.run_id != first.run_id and len(asked) == 3 and second.metrics["dateset/n_faults"] == 0
+    assert run_stage("evaluate", config(tmp_path, *more)).run_id == second.run_id and len(asked) == 3
+    assert finished(config(tmp_path, *more)) == second.run_id
 
 
 def test_only_what_decides_an_answer_tells_evaluations_apart(tmp_path: Path, tiny_folder: Path) -> None:

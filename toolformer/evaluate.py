@@ -14,6 +14,7 @@ an interrupted evaluation goes on with the missing ones.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -32,6 +33,7 @@ from toolformer.tools.runtime import log_faults, usages
 if TYPE_CHECKING:
     import datetime
 
+    from benchmarks.suite import TaskResult
     from toolformer.decoding.answers import AnswerFile
     from toolformer.decoding.recording import RecordingLM
     from toolformer.tools.base import Tool
@@ -157,8 +159,21 @@ def finished(config: Config) -> str | None:
     """The id of the run that did this evaluation, if one did; its model need not be there any more."""
     build.apply_paths(config)
     tracker = build.tracker(config.paths.root, config.tracking)
-    run = tracker.find_finished("evaluate", _job(config, tracker).finger)
+    run = _finished(tracker, _job(config, tracker).finger)
     return run.run_id if run else None
+
+
+def _finished(tracker: Tracker, finger: str) -> Run | None:
+    """The run that did this; one in which tools broke down is done again, for the answers that it did not keep."""
+    from benchmarks.figures import FAULTS
+
+    runs = tracker.runs("evaluate", fingerprint=finger)
+    whole = (
+        run
+        for run in runs
+        if not any(run.metrics[name] for name in run.metrics if name.endswith(f"/{FAULTS}"))
+    )
+    return next(whole, None)
 
 
 def evaluate(config: Config, parent: str | None = None, command: str = "") -> Evaluated:
@@ -219,16 +234,31 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         used = usages(tools)
         run.metrics({**metrics, **tool_figures(used)})
         log_faults(used)
+        _warn_of_faults(results, command)
         log.info("evaluate: %s, run %s", _shown(config), run.run_id)
         return Evaluated(run.run_id, metrics)
 
 
 def _done(config: Config, job: _Job, tracker: Tracker) -> Evaluated | None:
-    done = tracker.find_finished("evaluate", job.finger)
+    done = _finished(tracker, job.finger)
     if done is None:
         return None
     log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], done.run_id)
     return Evaluated(done.run_id, dict(done.metrics))
+
+
+def _warn_of_faults(results: Mapping[str, TaskResult], command: str) -> None:
+    reasons = Counter(
+        sample["failed"] for one in results.values() for sample in one.samples if sample.get("fault")
+    )
+    if reasons:
+        log.warning(
+            "evaluate: %d answers met a fault (%s); they count in this run and are not kept. To ask only for them "
+            "again: %s",
+            reasons.total(),
+            ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5)),
+            command or "the same command",
+        )
 
 
 def _size(lm: RecordingLM) -> dict[str, float]:
@@ -249,9 +279,7 @@ def _baseline(config: Config) -> str:
     return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 
-def _tags(
-    config: Config, k: int, trained: Run | None, day: datetime.date | None
-) -> dict[str, object]:
+def _tags(config: Config, k: int, trained: Run | None, day: datetime.date | None) -> dict[str, object]:
     tags: dict[str, object] = {"experiment": config.name, "system": config.system, "decoding.k": k}
     if _baseline(config):
         tags["baseline"] = _baseline(config)

@@ -47,6 +47,8 @@ class Completion:
     """Why a call that was started has been taken back."""
     tokens: int = 0
     """Tokens the model wrote, results not counted."""
+    fault: bool = False
+    """Whether it has been taken back since its tool broke down (`Result.fault`): asked again, it may be answered."""
 
     @property
     def call(self) -> ApiCall | None:
@@ -355,6 +357,7 @@ class Decoder:
         assert row.pending is not None and row.call_start is not None
         if result.text is None:
             self._take_back(row, result.reason or "no result")
+            row.fault = result.fault
             return
         call = row.pending.with_result(result.text)
         call = row.pending.with_result(self._cut(call.result or ""))
@@ -390,4 +393,5 @@ def _completion(row: Row, model: LanguageModel, stop: Sequence[str]) -> Completi
     """What the row has written, up to the first stop text, which may begin before a call and end behind it."""
     plain = row.plain + model.decode(row.written)
     plain = plain[: min([plain.find(end) for end in stop if end in plain], default=len(plain))]
-    return Completion(row.text + plain[len(row.plain) :], plain, tuple(row.calls), row.failed, row.tokens)
+    text = row.text + plain[len(row.plain) :]
+    return Completion(text, plain, tuple(row.calls), row.failed, row.tokens, row.fault)

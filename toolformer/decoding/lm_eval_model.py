@@ -87,11 +87,16 @@ class ToolformerLM(RecordingLM):
                     missing: list[str] = missing,
                     lap: Callable[[], float] = lap,
                 ) -> None:
-                    answers = {
-                        missing[n]: asdict(answer) for n, answer in zip(batch, completions, strict=True)
-                    }
-                    self.answers.add(answers, seconds=lap())
-                    bar.update(len(answers))
+                    each = lap() / len(batch)
+                    # An answer without a tool that broke down counts, but must not be the last word.
+                    for fault in (False, True):
+                        answers = {
+                            missing[n]: asdict(answer)
+                            for n, answer in zip(batch, completions, strict=True)
+                            if answer.fault is fault
+                        }
+                        self.answers.add(answers, seconds=each * len(answers), final=not fault)
+                    bar.update(len(batch))
 
                 self.decoder.complete(
                     [question.prompt for question in questions.values()],
