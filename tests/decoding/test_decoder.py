@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests import textbook
-from tests.conftest import ARCHITECTURES, taught_model
+from tests.conftest import ARCHITECTURES, taught_model, tiny_model, tiny_tokenizer
 from toolformer.calls import strip
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.rows import Row
@@ -259,6 +259,34 @@ def test_a_result_is_never_cut_inside_a_character(
         assert call is not None and call.result is not None
         assert "\ufffd" not in call.result and ("東京都" * 5).startswith(call.result)
         assert len(tiny_gpt2.encode_behind(f" {call.result}")) <= most
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    tokenizer = tiny_tokenizer()
+    model = LanguageModel(tiny_model("gpt2", len(tokenizer), context=128), tokenizer)
+    call = model.encode(' [QA("Where?") ->')
+    real = Decoder._next
+
+    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
+        logits = logits.clone()
+        for n, row in enumerate(rows):
+            if row.may_call and row.written == call[: len(row.written)]:
+                logits[n, call[len(row.written)]] = 1e4
+        return real(self, logits, rows, tries)
+
+    class Talker:
+        name = "QA"
+
+        def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+            return [Result("red is for the blood of martyrs and more and more and more") for _ in inputs]
+
+    monkeypatch.setattr(Decoder, "_next", steered)
+    limits = {"max_calls": calls, "max_call_tokens": len(call) - 1, "max_result_tokens": 5}
+    decoder = Decoder(model, {"qa": Talker()}, k=1, min_new_tokens=4, **limits)  # type: ignore[arg-type]
+    completion = decoder.complete(["red " * 300], max_new_tokens=4)[0]
+    assert len(completion.calls) == calls
+    assert all(len(model.encode_behind(f" {one.result}")) == 5 for one in completion.calls)
 
 
 def test_finished_batches_are_handed_over(tiny_gpt2: LanguageModel) -> None:

@@ -135,11 +135,10 @@ class Decoder:
     def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> None:
         """Cuts prompts that leave no room on their left, in place, or with `strict` refuses the first."""
         model = self.language_model
-        room = (
-            model.context_length
-            - max_new_tokens
-            - self.max_calls * (self.max_call_tokens + self.max_result_tokens)
-        )
+        # A call's start and end, which stand around what its limits count.
+        brackets = 1 + len(model.encode_behind(END))
+        call = brackets + self.max_call_tokens + self.max_result_tokens
+        room = model.context_length - max_new_tokens - self.max_calls * call
         if room < 1:
             raise UserError(
                 f"decoding: {max_new_tokens} new tokens and a call do not fit into the model's context of "
