@@ -150,8 +150,7 @@ def _continue(
     may_call = True
     written = 0
     while written < settings.new_tokens:
-        if language_model.tokenizer.eos_token_id is not None:
-            row[language_model.tokenizer.eos_token_id] = float("-inf")
+        row[sorted(language_model.end_ids)] = float("-inf")
         start = language_model.start_id
         if may_call and int((row > row[start]).sum()) < settings.k:
             may_call = False

@@ -111,6 +111,32 @@ def test_plain_mode_is_stock_greedy_generation(language_model: LanguageModel) ->
         assert completion.call is None
 
 
+def test_every_end_of_text_of_the_model_ends_it() -> None:
+    tokenizer = tiny_tokenizer()
+    model = tiny_model("llama", len(tokenizer))
+
+    def stock(prompt: str) -> list[int]:
+        ids = torch.tensor([tokenizer(prompt).input_ids])
+        written = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, pad_token_id=0
+        )
+        return list(written[0, ids.shape[1] :].tolist())
+
+    prompts = PROMPTS[:3]
+    third = {stock(prompt)[2] for prompt in prompts}
+    assert LanguageModel(model, tokenizer).end_ids == {0}
+    model.generation_config.eos_token_id = [0, *sorted(third)]
+    several = LanguageModel(model, tokenizer)
+    assert several.end_ids == {0, *third}
+    found = Decoder(several, mode="plain").complete(prompts, max_new_tokens=8)
+    for prompt, completion, text in zip(prompts, found, several.generate(prompts, 8), strict=True):
+        expected = stock(prompt)
+        assert len(expected) <= 3 and expected[-1] in third
+        assert completion.text == text == several.decode(expected[:-1])
+    for completion in Decoder(several, mode="plain", min_new_tokens=5).complete(prompts, max_new_tokens=8):
+        assert completion.tokens >= 5
+
+
 def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt: str, wanted: str) -> None:
     """Makes the model want to continue `prompt` with exactly `wanted`, whatever was fed in which batch."""
     base = language_model.encode(prompt)

@@ -252,11 +252,11 @@ class Decoder:
     def _next(self, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
         """The next token of each row: the likeliest, or the start token if it is among the k likeliest."""
         start = self.language_model.start_id
-        end = self.language_model.tokenizer.eos_token_id
+        ends = sorted(self.language_model.end_ids)
         early = [n for n, row in enumerate(rows) if row.before + len(row.written) < self.min_new_tokens]
-        if early and end is not None:
+        if early and ends:
             logits = logits.clone()
-            logits[torch.tensor(early, device=logits.device), end] = float("-inf")
+            logits[torch.tensor(early, device=logits.device)[:, None], ends] = float("-inf")
         if self.mode == "plain":
             return [int(token) for token in logits.argmax(-1)]
         logits = logits.float()
@@ -288,7 +288,7 @@ class Decoder:
     def _write(self, row: Row, token: int, limit: int, stop: Sequence[str]) -> None:
         """Adds a token to a row, which may end it, complete its call, or take the call back."""
         model = self.language_model
-        if token == model.tokenizer.eos_token_id:
+        if token in model.end_ids:
             if row.call_start is not None:
                 self._take_back(row, NOT_ENDED)
             else:
