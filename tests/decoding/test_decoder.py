@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from benchmarks.speed import decode
 from tests import textbook
 from tests.conftest import ARCHITECTURES, taught_model, tiny_model, tiny_tokenizer
 from toolformer.calls import strip
@@ -223,6 +224,44 @@ def test_a_call_that_fails_is_taken_back(
     assert completion.text == completion.plain
     assert completion.text.startswith(" the")
     assert " [" not in completion.text
+
+
+@pytest.mark.parametrize("text", ["odd", "even"])
+def test_tokens_of_a_call_that_is_taken_back_are_not_counted(
+    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel, text: str
+) -> None:
+    call = f' [QA("{text}") ->'
+    force(monkeypatch, tiny_gpt2, "Joe", call)
+    limits = {"max_call_tokens": 40, "max_result_tokens": 64}
+    decoder = Decoder(tiny_gpt2, {"qa": Shout("QA")}, k=1, min_new_tokens=6, **limits)  # type: ignore[arg-type]
+    completion = decoder.complete(["Joe"], DOCUMENTS[:1], max_new_tokens=6)[0]
+    stayed = len(tiny_gpt2.encode_behind(call)) if completion.call else 0
+    assert (completion.failed, bool(stayed)) == (("odd", False) if text == "odd" else (None, True))
+    assert completion.tokens == 6 + stayed
+
+
+def test_the_speed_figures_of_both_decoders_count_the_same_tokens() -> None:
+    model = taught_model("gpt2", ["The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abc) -> AB 2]"])
+    settings = decode.Settings(new_tokens=9, batch=3, k=20, max_call_tokens=20)
+    prompts = [f"{prompt} people is" for prompt in PROMPTS]
+    ours, literal = (
+        timed(model, tools(), prompts, DOCUMENTS, settings)
+        for timed in (decode.product, decode.one_at_a_time)
+    )
+    assert 0 < ours.calls == literal.calls < len(prompts)
+    assert ours.tokens == literal.tokens > 9 * len(prompts)
+    none = [
+        timed(model, {"qa": Refusing()}, prompts, DOCUMENTS, settings)
+        for timed in (decode.product, decode.one_at_a_time)
+    ]
+    assert [one.tokens for one in none] == [9 * len(prompts)] * 2
+
+
+class Refusing:
+    name = "QA"
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        return [Result(reason="no answer") for _ in inputs]
 
 
 def test_a_tool_that_is_switched_off_is_never_named(

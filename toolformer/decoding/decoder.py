@@ -46,7 +46,7 @@ class Completion:
     failed: str | None = None
     """Why a call that was started has been taken back."""
     tokens: int = 0
-    """Tokens the model wrote, results not counted."""
+    """Tokens of the text and of the executed calls that the model wrote; results and calls taken back not counted."""
     fault: bool = False
     """Whether it has been taken back since its tool broke down (`Result.fault`): asked again, it may be answered."""
 
@@ -331,6 +331,7 @@ class Decoder:
         assert row.call_start is not None
         row.failed = reason
         row.forget = len(row.written) - row.call_start - len(row.unread)
+        row.tokens -= len(row.written) - row.call_start
         row.written = row.written[: row.call_start]
         row.unread = []
         row.call_start, row.pending, row.may_call = None, None, False
