@@ -12,6 +12,8 @@ from typing import Any
 from benchmarks.suite import TaskResult
 
 Sample = Mapping[str, Any]
+FAULTS = "n_faults"
+"""Figure: examples answered without a tool, or not at all, since it (or the model's server) broke down."""
 
 
 def figures(result: TaskResult, tool_keys: Mapping[str, str] | None = None) -> dict[str, float]:
@@ -41,9 +43,12 @@ def figures(result: TaskResult, tool_keys: Mapping[str, str] | None = None) -> d
         key = keys.get(name, name)
         found |= {f"call_share/{key}": count / interval.n, f"n_ac/{key}": count}
         found |= _score(f"score_ac/{key}", [sample for sample in called if name in sample["tools"]])
-    failed = Counter(sample["failed"] for sample in samples if sample["failed"])
+    reasons = [(sample["failed"], sample["fault"]) for sample in samples if sample["failed"]]
+    failed = Counter(reason for reason, fault in reasons if not fault)
+    faults = Counter(reason for reason, fault in reasons if fault)
     found |= {"failed_share": failed.total() / interval.n, "n_failed": failed.total()}
-    return found | {f"n_failed/{reason}": count for reason, count in sorted(failed.items())}
+    found |= {f"n_failed/{reason}": count for reason, count in sorted(failed.items())}
+    return found | {FAULTS: faults.total()} | {f"{FAULTS}/{one}": n for one, n in sorted(faults.items())}
 
 
 def speed(samples: Sequence[Sample]) -> dict[str, float]:

@@ -70,30 +70,34 @@ def number_in(completion: str) -> Fraction | None:
     return _value(match) if match else None
 
 
-def _value(match: re.Match[str]) -> Fraction:
+def _value(match: re.Match[str], divided: bool = False) -> Fraction:
+    """What a match of `_NUMBER` is worth; `divided` also where a fraction divides evenly, or by zero."""
     # By way of Decimal: int() refuses texts of more than 4,300 digits.
     value = Fraction(Decimal(match["number"].replace(",", "")))
     if match["fraction"]:
         below, above = Fraction(Decimal(match["denominator"])), value
         if match["mixed"]:
             above = Fraction(Decimal(match["mixed"]))
-        if below and (above / below).denominator > 1:
+        if divided or (below and (above / below).denominator > 1):
             value = value + above / below if match["mixed"] else above / below
     negative = bool(match["sign"]) != bool(match["inner"])
     return -value if negative else value
 
 
 def as_number(answer: str | int | float | Fraction) -> Fraction:
-    """A benchmark's answer as an exact number: 1234, 0.1 (the decimal, not the float), "1,234", "1/2".
+    """A benchmark's answer as an exact number: 1234, 0.1 (the decimal, not the float), "1,234", "1/2", "10/2" (5).
 
     Raises:
-        ValueError: it is not one number.
+        ValueError: it is not one number; a division by zero is none.
     """
     if isinstance(answer, str):
         match = _NUMBER.fullmatch(answer.strip().rstrip("%"))
         if not match:
             raise ValueError(f"{answer!r} is not a number")
-        return _value(match)
+        try:
+            return _value(match, divided=True)
+        except ZeroDivisionError:
+            raise ValueError(f"{answer!r} is not a number") from None
     if isinstance(answer, float) and not math.isfinite(answer):
         raise ValueError(f"{answer!r} is not a number")
     return Fraction(str(answer))

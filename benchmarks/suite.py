@@ -213,6 +213,7 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
                 "call_input": call.input if call else None,
                 "call_result": call.result if call else None,
                 "failed": completion.failed if completion else None,
+                "fault": completion.fault if completion else False,
                 "prediction": prediction,
                 "target": targets(sample["doc"], sample["target"]),
                 "correct": score >= 100,

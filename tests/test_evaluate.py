@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,15 @@ from tests.completions_server import served
 from toolformer.cli import main
 from toolformer.config import CONF, Config, compose, validate
 from toolformer.decoding.decoder import Decoder
+from toolformer.documents import Document
 from toolformer.errors import UserError
-from toolformer.evaluate import checkpoint
+from toolformer.evaluate import _job, checkpoint, finished
 from toolformer.language_model import LanguageModel
 from toolformer.launch import run_stage
 from toolformer.tracking import Tracker
 
 KEY = "sk-a-very-secret-key-0123456789"
+FIRST_DAY = datetime.date(2031, 3, 1)
 
 
 def words(root: Path, *more: str) -> list[str]:
@@ -79,13 +83,122 @@ def test_a_killed_evaluation_does_only_what_is_missing(
     (answers,) = tmp_path.glob("evaluate/*/answers.jsonl")
     kept = answers.read_bytes().count(b"\n")
     assert 3 <= kept < 60
-    done = run_stage("evaluate", config(tmp_path, *more))
+    done = run_stage("evaluate", config(tmp_path, *more[:-1], "decoding.batch_size=8"))
     assert len(counted) == 60 - kept
     assert done.metrics["dateset/n"] == 60 and done.metrics["dateset/seconds"] > 0
     counted.clear()
     smaller = run_stage("evaluate", config(tmp_path, *more, "evaluation.bootstrap=30"))
     assert smaller.run_id != done.run_id and smaller.metrics["dateset/score"] == done.metrics["dateset/score"]
     assert not counted  # another run of the same answers
+
+
+def trained(root: Path, folder: Path) -> str:
+    """A train run that left the model of a folder; its id."""
+    tags = {"data": "augmented", "model_path": str(folder)}
+    with Tracker(None, root).run(stage="train", name="t", fingerprint="f", config={}, tags=tags) as run:
+        return run.run_id
+
+
+def test_a_run_that_goes_on_another_day_keeps_the_first_one(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(tmp_path, tiny_folder)
+    rows = [{**SVAMP, "id": f"s{n}", "question": f"How much is {n}?"} for n in range(4)]
+    write(tmp_path, "svamp/svamp", rows)
+    asked: list[Document] = []
+    original = Decoder.complete
+
+    def interrupted(self: Decoder, prompts: Any, documents: Any, *, on_batch: Any, **named: Any) -> Any:
+        asked.extend(documents)
+
+        def keep(*batch: Any) -> None:
+            on_batch(*batch)
+            if Day.now == FIRST_DAY:
+                raise KeyboardInterrupt
+
+        return original(self, prompts, documents, on_batch=keep, **named)
+
+    class Day(datetime.date):
+        now = FIRST_DAY
+
+        @classmethod
+        def today(cls) -> datetime.date:  # type: ignore[override]
+            return cls.now
+
+    monkeypatch.setattr(Decoder, "complete", interrupted)
+    monkeypatch.setattr("toolformer.evaluation_files.datetime.date", Day)
+    more = [
+        "system=toolformer", f"paths.data_dir={tmp_path}", "benchmarks=[svamp,dateset]", "tools=[calendar]",
+        "evaluation.limit=4", "decoding.batch_size=1", "decoding.max_call_tokens=8",
+    ]  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        run_stage("evaluate", config(tmp_path, *more))
+    (answers,) = tmp_path.glob("evaluate/*/answers.jsonl")
+    kept = len(answers.read_text().splitlines())
+    asked.clear()
+    Day.now = FIRST_DAY + datetime.timedelta(days=1)
+    done = run_stage("evaluate", config(tmp_path, *more))
+    assert len(asked) == 8 - kept and 1 <= kept < 4
+    undated = [document.date for document in asked if "How much is" in document.text]
+    assert len(undated) in (4, 4 - kept) and set(undated) == {FIRST_DAY}
+    assert Tracker(None, tmp_path).get(done.run_id).tags["day"] == FIRST_DAY.isoformat()
+    assert all(
+        document.date not in (FIRST_DAY, Day.now) for document in asked if document.date not in undated
+    )
+    Day.now += datetime.timedelta(days=1)
+    assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
+
+
+def test_answers_that_met_a_fault_are_asked_again_by_the_same_command(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[str] = []
+    down = True
+    original = Decoder.complete
+
+    def faulty(self: Decoder, prompts: Any, documents: Any, *, on_batch: Any, **named: Any) -> Any:
+        asked.extend(prompts)
+
+        def keep(batch: Any, found: Any) -> None:
+            on_batch(
+                batch, [replace(one, failed="server is away", fault=True) if down else one for one in found]
+            )
+
+        return original(self, prompts, documents, on_batch=keep, **named)
+
+    monkeypatch.setattr(Decoder, "complete", faulty)
+    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=3"]
+    command = "toolformer evaluate something"
+    first = run_stage("evaluate", config(tmp_path, *more), command=command)
+    assert first.metrics["dateset/n_faults"] == first.metrics["dateset/n_faults/server is away"] == 3
+    assert first.metrics["dateset/n_failed"] == 0 and first.metrics["dateset/n"] == 3
+    (told,) = [record.getMessage() for record in caplog.records if "met a fault" in record.getMessage()]
+    assert "3 answers met a fault (3 server is away)" in told and told.endswith(command)
+    assert finished(config(tmp_path, *more)) is None
+    down, asked[:] = False, []
+    second = run_stage("evaluate", config(tmp_path, *more))
+    assert second.run_id != first.run_id and len(asked) == 3 and second.metrics["dateset/n_faults"] == 0
+    assert run_stage("evaluate", config(tmp_path, *more)).run_id == second.run_id and len(asked) == 3
+    assert finished(config(tmp_path, *more)) == second.run_id
+
+
+def test_only_what_decides_an_answer_tells_evaluations_apart(tmp_path: Path, tiny_folder: Path) -> None:
+    first = trained(tmp_path, tiny_folder)
+
+    def job(*more: str) -> tuple[Path, str]:
+        found = _job(config(tmp_path, "system=toolformer", *more), Tracker(None, tmp_path))
+        return found.work, found.finger
+
+    same = job("lm.device=cpu", "lm.dtype=float32")
+    for word in ("decoding.batch_size=8", "tool.search.filter_threshold=0.3", "tool.search.tries=2"):
+        assert job("lm.device=cpu", "lm.dtype=float32", word) == same
+    assert job("lm.dtype=float32") == same  # the number format in effect, wherever it is computed
+    for word in ("decoding.k=3", "lm.dtype=bfloat16", "tool.search.implementation.max_tokens=5"):
+        assert job("lm.device=cpu", "lm.dtype=float32", word)[0] != same[0]
+    # Trained again as configured before, the weights may be others.
+    assert trained(tmp_path, tiny_folder) != first
+    assert job("lm.device=cpu", "lm.dtype=float32")[0] != same[0]
+    assert job("lm.device=cpu", "lm.dtype=float32", f"checkpoint={first}") == same
 
 
 def test_samples_by_id(tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

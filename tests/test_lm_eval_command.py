@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
 from benchmarks import TASKS_DIR
 from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
 from toolformer import cli, lm_eval_command
 from toolformer.commands import lm_eval
+from toolformer.decoding.lm_eval_model import _Question
 from toolformer.errors import UserError
 from toolformer.lm_eval_command import ConfiguredLM
 
@@ -102,9 +104,7 @@ def test_no_tools(tiny_folder: Path) -> None:
     assert made.decoder.tools == {} and made.decoder.k == 0 and made.decoder.batch_size == 2
 
 
-def test_answers_of_another_day_tool_or_length_are_not_used(
-    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_of_another_tool_or_length_are_not_used(tiny_folder: Path) -> None:
     def key(**more: Any) -> str:
         made = ConfiguredLM.create_from_arg_obj(
             {"pretrained": str(tiny_folder), "tools": "calendar+search", **more}
@@ -113,17 +113,24 @@ def test_answers_of_another_day_tool_or_length_are_not_used(
 
     same = key()
     assert key() == same
+    assert key(batch_size=3) == same
     assert key(max_result_tokens=5) != same
     assert key(**{"tool.search.implementation.max_tokens": 5}) != same
-    today = lm_eval_command.identity.__globals__["datetime"].date
 
-    class Tomorrow(today):  # type: ignore[misc, valid-type]
-        @classmethod
-        def today(cls) -> Any:
-            return today.fromordinal(today.today().toordinal() + 1)
 
-    monkeypatch.setattr(lm_eval_command.identity.__globals__["datetime"], "date", Tomorrow)
-    assert key() != same
+def test_the_day_is_told_where_an_example_has_none_and_the_calendar_may_be_used(tiny_folder: Path) -> None:
+    def dates(tools: str) -> list[str | None]:
+        made = ConfiguredLM.create_from_arg_obj({"pretrained": str(tiny_folder), "tools": tools})
+        made._day = "2031-03-01"
+        asked = [("svamp", {}), ("dateset", {"current_date": "2021-01-01"}), ("wikitext_perplexity", {})]
+        requests = [
+            Instance("generate_until", document, ("x", {"until": []}), 0, (task, 0, 1))
+            for task, document in asked
+        ]
+        return [_Question.of(request, made._clocks, made._day).date for request in requests]
+
+    assert dates("calendar+search") == ["2031-03-01", "2021-01-01", None]
+    assert dates("search") == [None, "2021-01-01", None]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ an interrupted evaluation goes on with the missing ones.
 
 from __future__ import annotations
 
-import datetime
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -26,11 +26,14 @@ from toolformer.config import SYSTEMS, Config, fingerprint
 from toolformer.credentials import key_from
 from toolformer.descriptions import describe, model_name
 from toolformer.errors import UserError
-from toolformer.evaluation_files import Ids, data_files, metadata, sample_ids, write_samples
+from toolformer.evaluation_files import Ids, data_files, first_day, metadata, sample_ids, write_samples
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
 
 if TYPE_CHECKING:
+    import datetime
+
+    from benchmarks.suite import TaskResult
     from toolformer.decoding.answers import AnswerFile
     from toolformer.decoding.recording import RecordingLM
     from toolformer.tools.base import Tool
@@ -41,6 +44,11 @@ log = logging.getLogger(__name__)
 TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolformer": "augmented"}
 PLAIN = ("model", "model_cc", "baseline")
 """Systems that were never taught to call: decoded as they are, no token forbidden."""
+UNDECIDING = (
+    *("prompt", "instruction", "demonstrations", "example", "selector", "start_threshold", "max_positions"),
+    *("samples", "filter_threshold", "max_call_tokens", "timeout", "tries"),
+)
+"""Keys of a tool that change no answer at inference: how its calls are annotated, and what only decides on faults."""
 SAMPLES = "samples"
 LATEST = "latest"
 
@@ -124,6 +132,7 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     uses_tools = calls(config)
     decides = identity(config, config.model, trained, uses_tools)
     decoding = {**asdict(config.decoding), "k": config.decoding.k if uses_tools else 0}
+    del decoding["batch_size"]  # a row's answer is its own, whatever is decoded beside it
     heldout = build.content_hash(build.documents(config.heldout)) if "heldout_perplexity" in tasks else None
     evaluation = {**asdict(config.evaluation), "samples": ids}
     files = own.files_of(tasks, config.paths.tasks_dir)
@@ -150,8 +159,21 @@ def finished(config: Config) -> str | None:
     """The id of the run that did this evaluation, if one did; its model need not be there any more."""
     build.apply_paths(config)
     tracker = build.tracker(config.paths.root, config.tracking)
-    run = tracker.find_finished("evaluate", _job(config, tracker).finger)
+    run = _finished(tracker, _job(config, tracker).finger)
     return run.run_id if run else None
+
+
+def _finished(tracker: Tracker, finger: str) -> Run | None:
+    """The run that did this; one in which tools broke down is done again, for the answers that it did not keep."""
+    from benchmarks.figures import FAULTS
+
+    runs = tracker.runs("evaluate", fingerprint=finger)
+    whole = (
+        run
+        for run in runs
+        if not any(run.metrics[name] for name in run.metrics if name.endswith(f"/{FAULTS}"))
+    )
+    return next(whole, None)
 
 
 def evaluate(config: Config, parent: str | None = None, command: str = "") -> Evaluated:
@@ -188,18 +210,20 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         answers = stack.enter_context(AnswerFile(work / "answers.jsonl", wait=True))
         if answers.waited and (done := _done(config, job, tracker)):
             return done
+        # Answers are shared, and so is the day on which they are given where an example has none of its own.
+        day = first_day(work) if job.uses_tools and clocks(config) else None
         run = stack.enter_context(
             tracker.run(
                 stage="evaluate",
                 name=" ".join(word for word in words if word),
                 fingerprint=job.finger,
                 config=asdict(config),
-                tags=_tags(config, decoding["k"], job.trained),
+                tags=_tags(config, decoding["k"], job.trained, day),
                 parent=parent,
                 description=describe(command, facts, [job.trained]),
             )
         )
-        lm = _model(config, model, tools, answers, job.decides)
+        lm = _model(config, model, tools, answers, job.decides, day)
         results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
         metrics: dict[str, float] = speed([sample for one in results.values() for sample in one.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
@@ -210,16 +234,31 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         used = usages(tools)
         run.metrics({**metrics, **tool_figures(used)})
         log_faults(used)
+        _warn_of_faults(results, command)
         log.info("evaluate: %s, run %s", _shown(config), run.run_id)
         return Evaluated(run.run_id, metrics)
 
 
 def _done(config: Config, job: _Job, tracker: Tracker) -> Evaluated | None:
-    done = tracker.find_finished("evaluate", job.finger)
+    done = _finished(tracker, job.finger)
     if done is None:
         return None
     log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], done.run_id)
     return Evaluated(done.run_id, dict(done.metrics))
+
+
+def _warn_of_faults(results: Mapping[str, TaskResult], command: str) -> None:
+    reasons = Counter(
+        sample["failed"] for one in results.values() for sample in one.samples if sample.get("fault")
+    )
+    if reasons:
+        log.warning(
+            "evaluate: %d answers met a fault (%s); they count in this run and are not kept. To ask only for them "
+            "again: %s",
+            reasons.total(),
+            ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5)),
+            command or "the same command",
+        )
 
 
 def _size(lm: RecordingLM) -> dict[str, float]:
@@ -240,10 +279,12 @@ def _baseline(config: Config) -> str:
     return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 
-def _tags(config: Config, k: int, trained: Run | None) -> dict[str, object]:
+def _tags(config: Config, k: int, trained: Run | None, day: datetime.date | None) -> dict[str, object]:
     tags: dict[str, object] = {"experiment": config.name, "system": config.system, "decoding.k": k}
     if _baseline(config):
         tags["baseline"] = _baseline(config)
+    if day:
+        tags["day"] = day.isoformat()
     if trained:
         tags["lineage.train_run_id"] = trained.run_id
         tags["lineage.dataset_run_id"] = trained.tags.get("lineage.dataset_run_id", "")
@@ -252,23 +293,31 @@ def _tags(config: Config, k: int, trained: Run | None) -> dict[str, object]:
 
 def identity(config: Config, model: str, trained: Run | None, uses_tools: bool) -> dict[str, Any]:
     """What decides an answer besides the question and the decoding."""
+    from toolformer.loading import choose_device, choose_dtype
+
     if config.system == "endpoint":
         endpoint = config.endpoint
         return {"model": [endpoint.url, endpoint.model, endpoint.tokenizer, endpoint.max_length]}
     return {
-        "model": {"train": trained.tags["fingerprint"]} if trained else build.model_identity(model),
-        "lm": asdict(config.lm),
-        "tools": {key: build.tool_identity(config.tool[key]) for key in config.tools} if uses_tools else {},
-        # Where a task's examples have no date of their own, the calendar answers with today's.
-        "today": datetime.date.today().isoformat() if uses_tools and _asks_the_clock(config) else None,
+        # A training that was configured alike may have come to other weights; its run is another one.
+        "model": {"train": trained.run_id} if trained else build.model_identity(model),
+        "dtype": str(choose_dtype(config.lm.dtype, choose_device(config.lm.device))),
+        "tools": {key: _tool_identity(config, key) for key in config.tools} if uses_tools else {},
     }
 
 
-def _asks_the_clock(config: Config) -> bool:
-    return any(
-        {**config.tool[key].implementation, **config.tool[key].inference}.get("use_clock")
+def _tool_identity(config: Config, key: str) -> dict[str, Any]:
+    told = build.tool_identity(config.tool[key])
+    return {name: value for name, value in told.items() if name not in UNDECIDING}
+
+
+def clocks(config: Config) -> list[str]:
+    """The tools, by key, that answer with a day where an example has no date of its own."""
+    return [
+        key
         for key in config.tools
-    )
+        if {**config.tool[key].implementation, **config.tool[key].inference}.get("use_clock")
+    ]
 
 
 def _possible(config: Config, tasks: list[str]) -> list[str]:
@@ -285,7 +334,12 @@ def _possible(config: Config, tasks: list[str]) -> list[str]:
 
 
 def _model(
-    config: Config, model: str, tools: Mapping[str, Tool], answers: AnswerFile, decides: dict[str, Any]
+    config: Config,
+    model: str,
+    tools: Mapping[str, Tool],
+    answers: AnswerFile,
+    decides: dict[str, Any],
+    day: datetime.date | None,
 ) -> RecordingLM:
     """The system as lm-eval asks it."""
     if config.system == "endpoint":
@@ -312,4 +366,4 @@ def _model(
 
     mode = "plain" if config.system in PLAIN else "tools"
     decoder = build.decoder(config, model, tools, k=config.decoding.k if tools else 0, mode=mode)
-    return ToolformerLM(decoder, answers, decides)
+    return ToolformerLM(decoder, answers, decides, clocks=clocks(config) if tools else (), day=day)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -81,6 +82,19 @@ def data_files(data_dir: str | None) -> list[tuple[str, int, int]]:
         sorted(file for one in places for file in Path(data_dir).expanduser().glob(one)) if data_dir else []
     )
     return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
+
+
+def first_day(folder: Path) -> datetime.date:
+    """The day on which this was first asked of a folder, which is kept there: all its answers are of one day."""
+    path = folder / "day"
+    try:
+        return datetime.date.fromisoformat(path.read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):  # not there yet, or damaged
+        today = datetime.date.today()
+    partial = path.with_name(f".day.{secrets.token_hex(4)}")
+    partial.write_text(f"{today.isoformat()}\n", encoding="utf-8")
+    partial.replace(path)
+    return today
 
 
 def write_heldout(config: Config, path: Path) -> Path:

@@ -70,6 +70,8 @@ class LanguageModel:
             # Keys are then not copied once for every query head that shares them: a third off a decoding step.
             os.environ.setdefault(FORCE_GQA, "1")
             products.quicken(self.model)
+        self.end_ids = _end_ids(model, tokenizer)
+        """The tokens that end a text."""
         self._anchor = self.encode("a")
         self.start_id = self._single_token_after("a", START)
         self.context_length = _context_length(model.config)
@@ -285,7 +287,7 @@ class LanguageModel:
         for _ in range(limit):
             going: list[int] = []
             for row, n in enumerate(active):
-                if following[row] == self.tokenizer.eos_token_id:
+                if following[row] in self.end_ids:
                     continue
                 written[n].append(following[row])
                 if not any(text in self.decode(written[n]) for text in stop):
@@ -364,6 +366,14 @@ def _own_prefix(tokenizer: Any) -> list[int]:
         if full[start : start + len(plain)] == plain:
             return list(full[:start])
     return []
+
+
+def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every token that ends a text: the tokenizer's, and those that the model's generation settings name beside it."""
+    settings = getattr(model, "generation_config", None)
+    named = getattr(settings, "eos_token_id", None)
+    several = named if isinstance(named, list | tuple) else [named]
+    return frozenset(int(token) for token in [tokenizer.eos_token_id, *several] if token is not None)
 
 
 def _context_length(config: Any) -> int:

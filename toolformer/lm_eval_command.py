@@ -23,7 +23,7 @@ from toolformer import build
 from toolformer.config import Config, compose, validate
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.errors import UserError
-from toolformer.evaluate import PLAIN, identity
+from toolformer.evaluate import PLAIN, clocks, identity
 
 ARGUMENTS = {
     "k": "decoding.k",
@@ -143,7 +143,12 @@ class ConfiguredLM(ToolformerLM):
             k=config.decoding.k if uses_tools else 0,
             mode="plain" if config.system in PLAIN else "tools",
         )
-        return cls(decoder, answers, identity(config, str(name), None, uses_tools))
+        return cls(
+            decoder,
+            answers,
+            identity(config, str(name), None, uses_tools),
+            clocks=clocks(config) if uses_tools else (),
+        )
 
 
 def _configured(given: Mapping[str, Any]) -> Config:

@@ -139,12 +139,12 @@ def text_of(row: Mapping[str, Any], name: str, place: str) -> str:
     """The text in a field.
 
     Raises:
-        UserError: there is none; the message names place and field.
+        UserError: there is none, or one that no file can hold; the message names place and field.
     """
     value = row.get(name)
     if not isinstance(value, str):
         raise UserError(f"{place}: no text in field `{name}`{_fields(row, name)}; mend the row")
-    return value
+    return _encodable(value, name, place)
 
 
 def texts_of(row: Mapping[str, Any], name: str, place: str) -> list[str]:
@@ -152,7 +152,17 @@ def texts_of(row: Mapping[str, Any], name: str, place: str) -> list[str]:
     value = row.get(name)
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         raise UserError(f"{place}: no list of texts in field `{name}`{_fields(row, name)}; mend the row")
-    return list(value)
+    return [_encodable(text, name, place) for text in value]
+
+
+def _encodable(text: str, name: str, place: str) -> str:
+    """A text without halves of characters (lone surrogates), which JSON can write and UTF-8 cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(text[error.start]):04x}"
+        raise UserError(f"{place}: half a character ({half}) in field `{name}`; mend the row") from None
+    return text
 
 
 def objects_of(row: Mapping[str, Any], name: str, place: str) -> list[Row]:
@@ -203,7 +213,7 @@ def collect(
         if isinstance(made, str):
             dropped[made] += 1
             continue
-        identity = str(total if made.get("id") in (None, "") else made["id"])
+        identity = _encodable(str(total if made.get("id") in (None, "") else made["id"]), "id", place)
         seen[identity] += 1
         made["id"] = identity if seen[identity] == 1 else f"{identity}#{seen[identity]}"
         kept.append(made)

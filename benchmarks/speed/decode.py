@@ -4,8 +4,8 @@
 
 Three decoders continue the same prompts: the product with its tools; stock batched `generate` without tools, at the
 same batch size; and one prompt at a time, read literally from the paper with a stock cache. No text may end before
-`new_tokens`, so that all write as much. Tokens are those that the model wrote: of calls too, of results not. Prints a
-table, and its ratios as one JSON object on the last line: `share_of_plain_generate` and `speedup_vs_one_at_a_time`
+`new_tokens`, so that all write as much. Tokens are those that the model wrote and that stayed: of executed calls too, of
+results and of calls that were taken back not. Prints a table, and its ratios as one JSON object on the last line: `share_of_plain_generate` and `speedup_vs_one_at_a_time`
 (tokens a second).
 """
 
@@ -150,8 +150,7 @@ def _continue(
     may_call = True
     written = 0
     while written < settings.new_tokens:
-        if language_model.tokenizer.eos_token_id is not None:
-            row[language_model.tokenizer.eos_token_id] = float("-inf")
+        row[sorted(language_model.end_ids)] = float("-inf")
         start = language_model.start_id
         if may_call and int((row > row[start]).sum()) < settings.k:
             may_call = False
@@ -170,7 +169,6 @@ def _continue(
                 if call_end(text) is not None or ARROW in text:
                     break
                 call_row = read([body[-1]])
-            timing.tokens += 1 + len(body)
             result = _result(text, tools, document) if ARROW in text else None
             if result is None:
                 cache.crop(before - cache.get_seq_length())
@@ -178,6 +176,7 @@ def _continue(
                 ids = language_model.encode(f" {result}")[: settings.max_result_tokens]
                 row = read([body[-1], *ids, *language_model.encode(END)])
                 timing.calls += 1
+                timing.tokens += 1 + len(body)
             continue
         token = int(row.argmax())
         if token == start:

@@ -14,7 +14,8 @@ from benchmarks.suite import TaskResult
 def sample(score: float, tool: str | None = None, failed: str | None = None, **more: Any) -> dict[str, Any]:
     tools = [tool] if tool else []
     return {
-        "score": score, "tool": tool, "tools": tools, "failed": failed, "tokens": 10, "seconds": 0.5, **more
+        "score": score, "tool": tool, "tools": tools, "failed": failed, "fault": False, "tokens": 10,
+        "seconds": 0.5, **more
     }  # fmt: skip
 
 
@@ -37,8 +38,15 @@ def test_scores_with_and_without_a_call() -> None:
         "call_share": 0.6, "n_ac": 3, "n_nc": 2, "score_ac": pytest.approx(200 / 3), "score_nc": 0.0,
         "call_share/calculator": 0.4, "n_ac/calculator": 2, "score_ac/calculator": 50.0,
         "call_share/Calendar": 0.2, "n_ac/Calendar": 1, "score_ac/Calendar": 100.0,
-        "failed_share": 0.2, "n_failed": 1, "n_failed/malformed call": 1,
+        "failed_share": 0.2, "n_failed": 1, "n_failed/malformed call": 1, "n_faults": 0,
     }  # fmt: skip
+
+
+def test_faults_are_counted_apart() -> None:
+    samples = [sample(0, failed="no answer"), sample(0, failed="no answer", fault=True), sample(100)]
+    found = figures(result(samples))
+    assert (found["n_failed"], found["n_faults"]) == (1, 1)
+    assert found["n_failed/no answer"] == found["n_faults/no answer"] == 1
 
 
 def test_several_calls_count_once_for_each_tool() -> None:

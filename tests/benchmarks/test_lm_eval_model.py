@@ -14,6 +14,7 @@ from lm_eval.models.huggingface import HFLM
 
 from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
+from tests.decoding.test_decoder import force
 from toolformer.decoding import recording
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Completion, Decoder
@@ -121,6 +122,39 @@ def test_an_interrupted_run_goes_on_where_it_was(scripted: Scripted, tmp_path: P
         assert again.generate_until(requests) == answers and again.records == model.records
     assert scripted.asked == []
     assert len(path.read_text().splitlines()) == 7
+
+
+def test_a_tools_fault_is_asked_again_and_its_refusal_is_not(
+    tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force(monkeypatch, tiny_gpt2, "Joe", ' [QA("Where?") ->')
+
+    class Answering:
+        name = "QA"
+        asked = 0
+
+        def __init__(self, result: Result) -> None:
+            self.result = result
+
+        def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+            self.asked += len(inputs)
+            return [self.result for _ in inputs]
+
+    def asked(result: Result) -> tuple[int, Completion]:
+        tool = Answering(result)
+        with AnswerFile(tmp_path / "answers.jsonl") as file:
+            model = ToolformerLM(Decoder(tiny_gpt2, {"qa": tool}, k=1), file, progress=False)
+            model.generate_until([instance("Joe")])
+        (record,) = model.records
+        assert record.completion is not None and record.seconds is not None
+        return tool.asked, record.completion
+
+    count, without = asked(Result(reason="server is away", fault=True))
+    assert count == 1 and without.fault and without.failed == "server is away"
+    assert asked(Result(reason="server is away", fault=True))[0] == 1
+    count, refused = asked(Result(reason="no answer"))
+    assert count == 1 and not refused.fault and refused.failed == "no answer"
+    assert asked(Result("x")) == (0, refused)
 
 
 def test_long_texts_are_written_down_as_they_are_read(

@@ -111,6 +111,11 @@ def test_a_plain_file_is_read_where_there_is_no_packed_one(data_dir: Path) -> No
         ),
         (json.dumps(SVAMP) + "\n{oops\n", "line 2: malformed JSON"),
         ("[]\n", "line 1: not a JSON object"),
+        (
+            json.dumps(SVAMP) + "\n" + json.dumps({**SVAMP, "body": "a \ud83d"}),
+            r"svamp.jsonl.gz, line 2: half a character \(\\ud83d\) in field `body`; mend the row",
+        ),
+        (json.dumps({**SVAMP, "id": "\udc00"}), r"line 1: half a character \(\\udc00\) in field `id`"),
         ("", "no documents are left"),
     ],
 )
@@ -136,6 +141,8 @@ def test_a_cut_off_file_is_named(data_dir: Path) -> None:
         ("30%", "30%", ""),
         ("26.5 cm", "26.5", ""),
         ("2 1/2 (cups)", "2 1/2", ""),
+        ("4/2 (pizza)", "4/2", ""),
+        ("1/0", None, "not a number"),
         ("-3 (degrees)", "-3", ""),
         (51.0, "51.0", ""),
         (["98"], "98", ""),

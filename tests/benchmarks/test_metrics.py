@@ -141,7 +141,15 @@ def test_math_is_right_when_the_number_equals_the_answer(
     assert score_math(completion, answer) is right
 
 
-@pytest.mark.parametrize("answer", ["9 (apples)", "five", "", "2:1", math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("answer", "value"), [("10/2", 5), ("4/2", 2), ("-6/3", -2), ("2 4/2", 4), ("1/2", 0.5)]
+)
+def test_a_fraction_that_is_an_answer_is_divided(answer: str, value: float) -> None:
+    assert as_number(answer) == Fraction(value)
+    assert score_math(f" {value}", answer) and not score_math(" 10", answer)
+
+
+@pytest.mark.parametrize("answer", ["9 (apples)", "five", "", "2:1", "1/0", "3 1/0", math.nan, math.inf])
 def test_an_answer_that_is_no_number_is_refused(answer: str | float) -> None:
     with pytest.raises(ValueError, match="is not a number"):
         score_math(" 5", answer)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from benchmarks.speed import decode
 from tests import textbook
-from tests.conftest import ARCHITECTURES, taught_model
+from tests.conftest import ARCHITECTURES, taught_model, tiny_model, tiny_tokenizer
 from toolformer.calls import strip
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.rows import Row
@@ -111,6 +112,32 @@ def test_plain_mode_is_stock_greedy_generation(language_model: LanguageModel) ->
         assert completion.call is None
 
 
+def test_every_end_of_text_of_the_model_ends_it() -> None:
+    tokenizer = tiny_tokenizer()
+    model = tiny_model("llama", len(tokenizer))
+
+    def stock(prompt: str) -> list[int]:
+        ids = torch.tensor([tokenizer(prompt).input_ids])
+        written = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, pad_token_id=0
+        )
+        return list(written[0, ids.shape[1] :].tolist())
+
+    prompts = PROMPTS[:3]
+    third = {stock(prompt)[2] for prompt in prompts}
+    assert LanguageModel(model, tokenizer).end_ids == {0}
+    model.generation_config.eos_token_id = [0, *sorted(third)]
+    several = LanguageModel(model, tokenizer)
+    assert several.end_ids == {0, *third}
+    found = Decoder(several, mode="plain").complete(prompts, max_new_tokens=8)
+    for prompt, completion, text in zip(prompts, found, several.generate(prompts, 8), strict=True):
+        expected = stock(prompt)
+        assert len(expected) <= 3 and expected[-1] in third
+        assert completion.text == text == several.decode(expected[:-1])
+    for completion in Decoder(several, mode="plain", min_new_tokens=5).complete(prompts, max_new_tokens=8):
+        assert completion.tokens >= 5
+
+
 def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt: str, wanted: str) -> None:
     """Makes the model want to continue `prompt` with exactly `wanted`, whatever was fed in which batch."""
     base = language_model.encode(prompt)
@@ -199,6 +226,44 @@ def test_a_call_that_fails_is_taken_back(
     assert " [" not in completion.text
 
 
+@pytest.mark.parametrize("text", ["odd", "even"])
+def test_tokens_of_a_call_that_is_taken_back_are_not_counted(
+    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel, text: str
+) -> None:
+    call = f' [QA("{text}") ->'
+    force(monkeypatch, tiny_gpt2, "Joe", call)
+    limits = {"max_call_tokens": 40, "max_result_tokens": 64}
+    decoder = Decoder(tiny_gpt2, {"qa": Shout("QA")}, k=1, min_new_tokens=6, **limits)  # type: ignore[arg-type]
+    completion = decoder.complete(["Joe"], DOCUMENTS[:1], max_new_tokens=6)[0]
+    stayed = len(tiny_gpt2.encode_behind(call)) if completion.call else 0
+    assert (completion.failed, bool(stayed)) == (("odd", False) if text == "odd" else (None, True))
+    assert completion.tokens == 6 + stayed
+
+
+def test_the_speed_figures_of_both_decoders_count_the_same_tokens() -> None:
+    model = taught_model("gpt2", ["The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abc) -> AB 2]"])
+    settings = decode.Settings(new_tokens=9, batch=3, k=20, max_call_tokens=20)
+    prompts = [f"{prompt} people is" for prompt in PROMPTS]
+    ours, literal = (
+        timed(model, tools(), prompts, DOCUMENTS, settings)
+        for timed in (decode.product, decode.one_at_a_time)
+    )
+    assert 0 < ours.calls == literal.calls < len(prompts)
+    assert ours.tokens == literal.tokens > 9 * len(prompts)
+    none = [
+        timed(model, {"qa": Refusing()}, prompts, DOCUMENTS, settings)
+        for timed in (decode.product, decode.one_at_a_time)
+    ]
+    assert [one.tokens for one in none] == [9 * len(prompts)] * 2
+
+
+class Refusing:
+    name = "QA"
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        return [Result(reason="no answer") for _ in inputs]
+
+
 def test_a_tool_that_is_switched_off_is_never_named(
     monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
 ) -> None:
@@ -259,6 +324,34 @@ def test_a_result_is_never_cut_inside_a_character(
         assert call is not None and call.result is not None
         assert "\ufffd" not in call.result and ("東京都" * 5).startswith(call.result)
         assert len(tiny_gpt2.encode_behind(f" {call.result}")) <= most
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    tokenizer = tiny_tokenizer()
+    model = LanguageModel(tiny_model("gpt2", len(tokenizer), context=128), tokenizer)
+    call = model.encode(' [QA("Where?") ->')
+    real = Decoder._next
+
+    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
+        logits = logits.clone()
+        for n, row in enumerate(rows):
+            if row.may_call and row.written == call[: len(row.written)]:
+                logits[n, call[len(row.written)]] = 1e4
+        return real(self, logits, rows, tries)
+
+    class Talker:
+        name = "QA"
+
+        def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+            return [Result("red is for the blood of martyrs and more and more and more") for _ in inputs]
+
+    monkeypatch.setattr(Decoder, "_next", steered)
+    limits = {"max_calls": calls, "max_call_tokens": len(call) - 1, "max_result_tokens": 5}
+    decoder = Decoder(model, {"qa": Talker()}, k=1, min_new_tokens=4, **limits)  # type: ignore[arg-type]
+    completion = decoder.complete(["red " * 300], max_new_tokens=4)[0]
+    assert len(completion.calls) == calls
+    assert all(len(model.encode_behind(f" {one.result}")) == 5 for one in completion.calls)
 
 
 def test_finished_batches_are_handed_over(tiny_gpt2: LanguageModel) -> None:

@@ -6,6 +6,7 @@ import gc
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lm_eval.api.instance import Instance
@@ -18,6 +19,7 @@ from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.endpoint import Endpoint, EndpointLM
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.errors import UserError
+from toolformer.evaluation_files import write_samples
 from toolformer.language_model import LanguageModel
 
 KEY = "sk-a-very-secret-key-0123456789"
@@ -98,6 +100,35 @@ def test_an_answer_of_another_form_is_one_line(server: Completions) -> None:
         server.answer = answer
         with pytest.raises(UserError, match="no completion"):
             lm.generate_until([asked("x")])
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_an_answer_that_is_no_text_is_not_kept(server: Completions, tmp_path: Path, concurrency: int) -> None:
+    rows = [{**SVAMP, "id": str(n), "question": f"How much is {n}?"} for n in range(2)]
+    write(tmp_path, "svamp/svamp", rows)
+    endpoint = Endpoint(server.url, "tiny", concurrency=concurrency, tries=1)
+
+    def run(text: object) -> list[dict[str, Any]]:
+        server.answer = {"choices": [{"index": 0, "text": text}]}
+        server.payloads.clear()
+        with AnswerFile(tmp_path / "a.jsonl") as file:
+            lm = EndpointLM(endpoint, file, progress=False)
+            found = suite.run(lm, ["svamp"], {"data_dir": str(tmp_path)}, bootstrap_iters=5)["svamp"]
+        write_samples(tmp_path, "svamp", found)
+        return found.samples
+
+    for wrong in (5, ["a"], {"a": 1}):
+        with pytest.raises(UserError, match="is no completion .TypeError.*are kept"):
+            run(wrong)
+    for again in (False, True):
+        samples = run(None)
+        assert [sample["failed"] for sample in samples] == ["endpoint gave no text"] * 2
+        assert all(sample["fault"] and sample["prediction"] == "" for sample in samples)
+        # Null is asked again; the first time a request of the runs that failed may still come in.
+        assert len(server.payloads) == 2 or not again
+    assert not (tmp_path / "a.jsonl").exists() or not (tmp_path / "a.jsonl").read_text()
+    assert [sample["prediction"] for sample in run("x \ud83d")] == ["x ?"] * 2
+    assert [sample["prediction"] for sample in run("y")] == ["x ?"] * 2 and not server.payloads
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])

@@ -93,15 +93,18 @@ class AnswerFile:
         """What an answer took, in whichever process it was given; None if nobody measured it."""
         return self._seconds.get(key)
 
-    def add(self, answers: Mapping[str, Any], seconds: float | None = None) -> None:
-        """Keeps answers, on the disk when this returns; `seconds` is what all of them took together."""
+    def add(self, answers: Mapping[str, Any], seconds: float | None = None, final: bool = True) -> None:
+        """Keeps answers, on the disk when this returns; `seconds` is what all of them took together.
+
+        Those that are not `final` are kept in memory only: whoever opens the file next asks for them again.
+        """
         if not answers:
             return
         self._answers.update(answers)
         more = {} if seconds is None else {"seconds": round(seconds / len(answers), 6)}
         if more:
             self._seconds.update(dict.fromkeys(answers, more["seconds"]))
-        if self.path is None:
+        if self.path is None or not final:
             return
         if self._lock is None or not self._lock.is_locked:
             raise ValueError(f"{self.path} has been closed")

@@ -46,7 +46,9 @@ class Completion:
     failed: str | None = None
     """Why a call that was started has been taken back."""
     tokens: int = 0
-    """Tokens the model wrote, results not counted."""
+    """Tokens of the text and of the executed calls that the model wrote; results and calls taken back not counted."""
+    fault: bool = False
+    """Whether it has been taken back since its tool broke down (`Result.fault`): asked again, it may be answered."""
 
     @property
     def call(self) -> ApiCall | None:
@@ -133,11 +135,10 @@ class Decoder:
     def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> None:
         """Cuts prompts that leave no room on their left, in place, or with `strict` refuses the first."""
         model = self.language_model
-        room = (
-            model.context_length
-            - max_new_tokens
-            - self.max_calls * (self.max_call_tokens + self.max_result_tokens)
-        )
+        # A call's start and end, which stand around what its limits count.
+        brackets = 1 + len(model.encode_behind(END))
+        call = brackets + self.max_call_tokens + self.max_result_tokens
+        room = model.context_length - max_new_tokens - self.max_calls * call
         if room < 1:
             raise UserError(
                 f"decoding: {max_new_tokens} new tokens and a call do not fit into the model's context of "
@@ -251,11 +252,11 @@ class Decoder:
     def _next(self, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
         """The next token of each row: the likeliest, or the start token if it is among the k likeliest."""
         start = self.language_model.start_id
-        end = self.language_model.tokenizer.eos_token_id
+        ends = sorted(self.language_model.end_ids)
         early = [n for n, row in enumerate(rows) if row.before + len(row.written) < self.min_new_tokens]
-        if early and end is not None:
+        if early and ends:
             logits = logits.clone()
-            logits[torch.tensor(early, device=logits.device), end] = float("-inf")
+            logits[torch.tensor(early, device=logits.device)[:, None], ends] = float("-inf")
         if self.mode == "plain":
             return [int(token) for token in logits.argmax(-1)]
         logits = logits.float()
@@ -287,7 +288,7 @@ class Decoder:
     def _write(self, row: Row, token: int, limit: int, stop: Sequence[str]) -> None:
         """Adds a token to a row, which may end it, complete its call, or take the call back."""
         model = self.language_model
-        if token == model.tokenizer.eos_token_id:
+        if token in model.end_ids:
             if row.call_start is not None:
                 self._take_back(row, NOT_ENDED)
             else:
@@ -330,6 +331,7 @@ class Decoder:
         assert row.call_start is not None
         row.failed = reason
         row.forget = len(row.written) - row.call_start - len(row.unread)
+        row.tokens -= len(row.written) - row.call_start
         row.written = row.written[: row.call_start]
         row.unread = []
         row.call_start, row.pending, row.may_call = None, None, False
@@ -355,6 +357,7 @@ class Decoder:
         assert row.pending is not None and row.call_start is not None
         if result.text is None:
             self._take_back(row, result.reason or "no result")
+            row.fault = result.fault
             return
         call = row.pending.with_result(result.text)
         call = row.pending.with_result(self._cut(call.result or ""))
@@ -390,4 +393,5 @@ def _completion(row: Row, model: LanguageModel, stop: Sequence[str]) -> Completi
     """What the row has written, up to the first stop text, which may begin before a call and end behind it."""
     plain = row.plain + model.decode(row.written)
     plain = plain[: min([plain.find(end) for end in stop if end in plain], default=len(plain))]
-    return Completion(row.text + plain[len(row.plain) :], plain, tuple(row.calls), row.failed, row.tokens)
+    text = row.text + plain[len(row.plain) :]
+    return Completion(text, plain, tuple(row.calls), row.failed, row.tokens, row.fault)

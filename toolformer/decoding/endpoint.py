@@ -48,12 +48,30 @@ class Endpoint:
     """Tokens the served model can read at once."""
 
 
+class _Nothing(str):
+    """Stands for a completion that is null: lm-eval would put a text of its own in its place."""
+
+
+NOTHING = _Nothing()
+NO_TEXT = "endpoint gave no text"
+
+
 class _Completions(LocalCompletionsAPI):
-    """lm-eval's backend, without an empty list of stop texts, which some servers refuse."""
+    """lm-eval's backend, without an empty list of stop texts, which some servers refuse, and of texts only."""
 
     def _create_payload(self, *arguments: Any, **named: Any) -> dict[str, Any]:
         payload: dict[str, Any] = super()._create_payload(*arguments, **named)
         return {name: value for name, value in payload.items() if name != "stop" or value}
+
+    @staticmethod
+    def parse_generations(outputs: Any, **named: Any) -> list[str]:
+        """The completions; raises TypeError for what is no text. Lone surrogates, which no file takes, become "?"."""
+        texts: list[str] = []
+        for answer in LocalCompletionsAPI.parse_generations(outputs, **named):
+            if not isinstance(answer, str | None):
+                raise TypeError("a completion is no text")
+            texts.append(NOTHING if answer is None else answer.encode("utf-8", "replace").decode("utf-8"))
+        return texts
 
 
 class EndpointLM(RecordingLM):
@@ -78,9 +96,12 @@ class EndpointLM(RecordingLM):
         self._ask("generate_until", requests, keys)
         texts: list[str] = []
         for request, key in zip(requests, keys, strict=True):
-            text: str = self.answers[key]
+            answer: str | None = self.answers[key]
+            text = answer or ""
             tokens = len(self._tokens(text)) if self.endpoint.tokenizer else None
-            self._record(request, key, completion=Completion(text, text, tokens=tokens or 0), tokens=tokens)
+            failed = NO_TEXT if answer is None else None
+            completion = Completion(text, text, (), failed, tokens or 0, fault=answer is None)
+            self._record(request, key, completion=completion, tokens=tokens)
             texts.append(text)
         return texts
 
@@ -118,8 +139,9 @@ class EndpointLM(RecordingLM):
         with self._progress(len(set(keys)), len(missing), "answers") as bar, self._faults(generates):
             backend.cache_hook = _Keeper(self.answers, kind, waiting, bar)
             answers = getattr(backend, kind)(list(missing.values()), disable_tqdm=True)
-            left = {key: one for key, one in zip(missing, answers, strict=True) if key not in self.answers}
-            self.answers.add(left)
+            for key, answer in zip(missing, answers, strict=True):
+                if key not in self.answers:
+                    _keep(self.answers, key, answer)
 
     def _backend(self, tokens: bool) -> Any:
         to = self.endpoint
@@ -216,8 +238,14 @@ class _Keeper:
     def add_partial(self, kind: str, asked: Any, answer: Any) -> None:
         # The windows of a long text come by without a question; the whole text follows.
         if asked is not None and kind == self.kind:
-            self.answers.add({self.waiting[_place(kind, asked)]: answer}, seconds=self.lap())
+            _keep(self.answers, self.waiting[_place(kind, asked)], answer, self.lap())
             self.bar.update(1)
+
+
+def _keep(answers: AnswerFile, key: str, answer: Any, seconds: float | None = None) -> None:
+    """Keeps an answer; that there is none, for this run only."""
+    nothing = answer is NOTHING
+    answers.add({key: None if nothing else answer}, seconds, final=not nothing)
 
 
 class _HiddenBar(tqdm_asyncio):  # type: ignore[misc]

@@ -7,7 +7,7 @@ documents that tools get to see, `current_date` and `source_id`. Scoring is the 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class ToolformerLM(RecordingLM):
         identity: what else decides an answer (checkpoint, tools and their data); answers in the file that
             were given under another identity or other decoding settings are not used.
         progress: show a progress bar.
+        clocks: the tools, by key, that answer with a day where a document has no date of its own.
+        day: that day; today without one. It decides answers only where a task may use one of those tools.
 
     `records` holds a `Record` for every request in the order of the requests.
     """
@@ -47,8 +49,12 @@ class ToolformerLM(RecordingLM):
         answers: AnswerFile | str | Path | None = None,
         identity: Mapping[str, Any] | None = None,
         progress: bool = True,
+        clocks: Collection[str] = (),
+        day: datetime.date | None = None,
     ) -> None:
         self.decoder = decoder
+        self._clocks = frozenset(clocks)
+        self._day = (day or datetime.date.today()).isoformat()
         self.language_model = decoder.language_model
         own = {"model": self.language_model.name, "dtype": str(self.language_model.dtype)}
         super().__init__(answers, {**own, **(identity or {})}, progress)
@@ -64,7 +70,7 @@ class ToolformerLM(RecordingLM):
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy continuations of (prompt, settings); the scored text is the one without calls."""
-        asked = [_Question.of(request) for request in requests]
+        asked = [_Question.of(request, self._clocks, self._day) for request in requests]
         keys = [self._key("completion", self._decoding, asdict(question)) for question in asked]
         groups: dict[tuple[Any, ...], dict[str, _Question]] = {}
         for key, question in zip(keys, asked, strict=True):
@@ -81,11 +87,16 @@ class ToolformerLM(RecordingLM):
                     missing: list[str] = missing,
                     lap: Callable[[], float] = lap,
                 ) -> None:
-                    answers = {
-                        missing[n]: asdict(answer) for n, answer in zip(batch, completions, strict=True)
-                    }
-                    self.answers.add(answers, seconds=lap())
-                    bar.update(len(answers))
+                    each = lap() / len(batch)
+                    # An answer without a tool that broke down counts, but must not be the last word.
+                    for fault in (False, True):
+                        answers = {
+                            missing[n]: asdict(answer)
+                            for n, answer in zip(batch, completions, strict=True)
+                            if answer.fault is fault
+                        }
+                        self.answers.add(answers, seconds=each * len(answers), final=not fault)
+                    bar.update(len(batch))
 
                 self.decoder.complete(
                     [question.prompt for question in questions.values()],
@@ -142,7 +153,7 @@ class _Question:
     source_id: str | None
 
     @classmethod
-    def of(cls, request: Instance) -> _Question:
+    def of(cls, request: Instance, clocks: Collection[str], day: str) -> _Question:
         prompt, settings = request.args
         if settings.get("do_sample") or settings.get("temperature") or settings.get("num_beams", 1) != 1:
             raise UserError(
@@ -150,17 +161,18 @@ class _Question:
             )
         until = settings.get("until") or ()
         document = request.doc if isinstance(request.doc, Mapping) else {}
+        off = switched_off(request.task_name)
         return cls(
             prompt=prompt,
             max_new_tokens=int(settings.get("max_gen_toks") or settings.get("max_new_tokens") or 256),
             stop=(until,) if isinstance(until, str) else tuple(until),
-            switched_off=tuple(sorted(switched_off(request.task_name))),
-            date=document.get("current_date"),
+            switched_off=tuple(sorted(off)),
+            date=document.get("current_date") or (day if set(clocks) - off else None),
             source_id=document.get("source_id"),
         )
 
     def document(self) -> Document:
-        """What the tools may know: the example's own date, and the article it is made of."""
+        """What the tools may know: the date, and the article that the example is made of."""
         date = datetime.date.fromisoformat(self.date) if self.date else None
         return Document(doc_id="", text=self.prompt, date=date, source_id=self.source_id)
 

@@ -31,6 +31,7 @@ class Row:
     plain: str = ""
     calls: list[ApiCall] = field(default_factory=list)
     failed: str | None = None
+    fault: bool = False
     tokens: int = 0
     before: int = 0
     """Tokens of text, calls left out, before `written`."""
