@@ -198,7 +198,7 @@ class Evidence:
     model: str = ""
     """The model of the tables: the one with the most figures."""
     paired: Mapping[tuple[str, str, str], Compared] = field(default_factory=dict)
-    """By task, system, and the system it is compared with; differences are the former minus the latter."""
+    """By task, system (or a baseline's key), and the system it is compared with: the former minus the latter."""
     curves: tuple[Curve, ...] = ()
     training: Mapping[str, Cost] = field(default_factory=dict)
     """By data."""

@@ -71,11 +71,14 @@ def read(
     sampled = _sampled(tracker, every, models, model, behind)
     by_run = {one.run_id: one.files for one in sampled}
     baselines = _baselines(evaluated)
-    files = {
-        key: path
-        for key, score in {**baselines, **scores}.items()
-        if (path := by_run[score.run.run_id].get(key[1])) is not None
-    }
+    files, others = (
+        {
+            key: path
+            for key, score in found.items()
+            if (path := by_run[score.run.run_id].get(key[1])) is not None
+        }
+        for found in (scores, baselines)
+    )
     remarks = [
         *chosen.remarks(asked, shown, behind, known, datasets),
         *said,
@@ -97,7 +100,7 @@ def read(
         _by_k(evaluated),
         baselines,
         model,
-        compare_systems(files, seed),
+        compare_systems(files, seed, baselines=others),
         tuple(curve for data, run in trainings.items() for curve in _curves(tracker, run, data)),
         {data: _training_cost(run) for data, run in trainings.items()},
         {key: _score(one.run, key[2], one.value) for key, one in sizes.items()},
@@ -185,8 +188,27 @@ def _annotation_cost(tracker: Tracker, run_id: str, shown: Annotation | None) ->
     return Cost(None)
 
 
-def _baselines(runs: Iterable[Run]) -> dict[tuple[str, str], Score]:
-    found = chosen.figures(runs, lambda run: run.tags.get("baseline", ""))
+def _baseline_names(runs: Iterable[Run]) -> dict[str, str]:
+    """What each evaluation's baseline is called, by the run's id: with its path where folders share their last name."""
+    named = [run for run in runs if run.tags.get("baseline")]
+    places: dict[str, set[str]] = {}
+    for run in named:
+        places.setdefault(run.tags["baseline"], set()).add(_place(run))
+    return {
+        run.run_id: f"{name} ({place})" if len(places[name]) > 1 and place else name
+        for run in named
+        for name, place in [(run.tags["baseline"], _place(run))]
+    }
+
+
+def _place(run: Run) -> str:
+    """Where a baseline's model is; an endpoint may be served anywhere."""
+    return run.params.get("model", "") if run.tags.get("system") == "baseline" else ""
+
+
+def _baselines(runs: Sequence[Run]) -> dict[tuple[str, str], Score]:
+    names = _baseline_names(runs)
+    found = chosen.figures(runs, lambda run: names.get(run.run_id, ""))
     return {key: _score(one.run, key[1], one.value) for key, one in found.items()}
 
 
@@ -265,8 +287,9 @@ def _sampled(
     tracker: Tracker, runs: Iterable[Run], models: Mapping[str, str], model: str, behind: Mapping[str, str]
 ) -> tuple[Sampled, ...]:
     found = []
+    names = _baseline_names(runs)
     for run in runs:
-        system = run.tags.get("baseline") or SYSTEMS.get(run.tags.get("system", ""), "")
+        system = names.get(run.run_id) or SYSTEMS.get(run.tags.get("system", ""), "")
         other = models[run.run_id] if models[run.run_id] != model else ""
         k = run.tags.get("decoding.k", DEFAULT_K) if run.tags.get("system") == "toolformer" else DEFAULT_K
         training = chosen.training_of(run)
@@ -278,6 +301,8 @@ def _sampled(
             f"training {training[:8]}" if apart else "",
         )
         title = ", ".join(part for part in parts if part)
+        if run.run_id in names and system in SYSTEMS.values():
+            title = system = f"{system} (baseline)"
         found.append(Sampled(run.run_id, title, system, _Samples(tracker, run)))
     return tuple(found)
 

@@ -26,6 +26,7 @@ from toolformer.reporting.evidence import GAIN, Evidence, RunNote
 from toolformer.reporting.figures import SCALED, figures, scaled
 from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
+from toolformer.reporting.significance import baseline_key
 from toolformer.reporting.table9 import table9, tasks_of
 
 
@@ -276,7 +277,7 @@ def _systems_by_tasks(
                 Cell(
                     shown_score(score.value, lower),
                     shown_interval(score, lower, True),
-                    signs=signs(evidence, name, task) if name not in SYSTEMS else "",
+                    signs=signs(evidence, baseline_key(name), task),
                 )
                 if score
                 else Cell()
