@@ -43,8 +43,8 @@ def build(
         UserError: no run has this tag, an artifact is gone, or the folder cannot be written.
     """
     evidence = reader.read(tracker, experiment, seed, configured)
+    data = viewer.data(evidence)  # first: samples that cannot be read are remarked in the content
     content = tables.content(evidence)
-    data = viewer.data(evidence)
     out = Path(out)
     made = {f"{render.FOLDER}/{name}": image for figure in content.figures if figure.panels
             for name, image in plots.files(figure).items()}  # fmt: skip

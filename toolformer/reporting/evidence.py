@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -216,6 +216,8 @@ class Evidence:
     """Of these, those that say where data are."""
     reads: Mapping[str, str] = field(default_factory=dict)
     """The run to name where `latest` would be another than the one shown: by the training's data, or `dataset`."""
+    unread: Sequence[str] = ()
+    """A sentence for samples that are there and were not to be had; grows as files of `sampled` are asked for."""
 
 
 STEPS = (

@@ -254,6 +254,9 @@ def training(evidence: Evidence) -> Figure:
             panels.append(Panel(title, Axis("step"), Axis(label), tuple(series)))
     if not panels:
         note = Footnote("a", "Not trained yet:", train_command(evidence, "augmented"))
+        if evidence.trained:
+            why = "The curves are not to be had: the trainings have one step, or their store does not give them."
+            note = Footnote("a", why)
         return Figure("training", "Training", "Loss and perplexity", (), "", "cost", (note,))
     caption = (
         "From the trainings behind the scores, or the newest where none was evaluated; the first held-out figure is of "

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from toolformer.errors import UserError
 from toolformer.reporting import candidates, chosen
-from toolformer.reporting.cells import SYSTEMS
+from toolformer.reporting.cells import SYSTEMS, title_of
 from toolformer.reporting.chosen import DEFAULT_K, measured
 from toolformer.reporting.commands import PLACES, overrides_like
 from toolformer.reporting.evidence import (
@@ -26,8 +26,9 @@ from toolformer.reporting.evidence import (
     Sampled,
     Score,
 )
+from toolformer.reporting.pairing import check_samples
 from toolformer.reporting.significance import compare_systems
-from toolformer.tracking import Run, Tracker
+from toolformer.tracking import Run, StoreFault, Tracker
 
 CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
 _POINTS = 400
@@ -68,7 +69,8 @@ def read(
     shown_ids = {score.run.run_id for score in scores.values()}
     parents = list(_parents(tracker, [run for run in evaluated if run.run_id in shown_ids]))
     sizes, parameters = chosen.sizes(every, models)
-    sampled = _sampled(tracker, every, models, model, behind)
+    fetched = _Fetched(tracker)
+    sampled = _sampled(fetched, every, models, model, behind)
     by_run = {one.run_id: one.files for one in sampled}
     baselines = _baselines(evaluated)
     files, others = (
@@ -110,6 +112,7 @@ def read(
         (*named, *overrides),
         tuple(one for one in overrides if one.partition("=")[0] in PLACES),
         _reads(tracker, trainings, annotated),
+        fetched.unread,
     )
 
 
@@ -284,7 +287,11 @@ def _other_models(model: str, models: set[str]) -> Iterator[str]:
 
 
 def _sampled(
-    tracker: Tracker, runs: Iterable[Run], models: Mapping[str, str], model: str, behind: Mapping[str, str]
+    fetched: _Fetched,
+    runs: Sequence[Run],
+    models: Mapping[str, str],
+    model: str,
+    behind: Mapping[str, str],
 ) -> tuple[Sampled, ...]:
     found = []
     names = _baseline_names(runs)
@@ -303,15 +310,57 @@ def _sampled(
         title = ", ".join(part for part in parts if part)
         if run.run_id in names and system in SYSTEMS.values():
             title = system = f"{system} (baseline)"
-        found.append(Sampled(run.run_id, title, system, _Samples(tracker, run)))
+        found.append(Sampled(run.run_id, title, system, _Samples(fetched, run)))
     return tuple(found)
+
+
+class _Fetched:
+    """Files of samples, each fetched and tried when it is asked for first."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+        self._found: dict[tuple[str, str], Path | None] = {}
+        self._is_away = False
+        self.unread: list[str] = []
+        """A sentence for everything that is there and was not to be had."""
+
+    def path(self, run: Run, task: str) -> Path | None:
+        key = (run.run_id, task)
+        if key not in self._found:
+            self._found[key] = self._fetch(run, task)
+        return self._found[key]
+
+    def _fetch(self, run: Run, task: str) -> Path | None:
+        name = f"samples/{task}.parquet"
+        if self._is_away and not run.artifact_uri.startswith("file:"):
+            return None
+        try:
+            path = self._tracker.artifact_path(run, name)
+        except StoreFault as fault:
+            self._is_away = True  # a server that does not answer is waited for once
+            self.unread.append(
+                f"Samples of evaluations, such as those of run {run.run_id[:8]}, could not be fetched ({fault}): "
+                "significance and answers lack them."
+            )
+            return None
+        except UserError:  # logged without samples, or they are gone: the figures still stand
+            return None
+        try:
+            check_samples(path)
+        except UserError:
+            self.unread.append(
+                f"The samples of evaluate run {run.run_id[:8]} on {title_of(task)} cannot be read: significance and "
+                "answers lack them."
+            )
+            return None
+        return path
 
 
 class _Samples(Mapping[str, Path]):
     """The files of an evaluation's samples by task; each is fetched when it is asked for."""
 
-    def __init__(self, tracker: Tracker, run: Run) -> None:
-        self._tracker, self._run = tracker, run
+    def __init__(self, fetched: _Fetched, run: Run) -> None:
+        self._fetched, self._run = fetched, run
         self._tasks = tuple(task for task, _ in measured(run))
 
     def __iter__(self) -> Iterator[str]:
@@ -323,10 +372,9 @@ class _Samples(Mapping[str, Path]):
     def __getitem__(self, task: str) -> Path:
         if task not in self._tasks:
             raise KeyError(task)
-        try:
-            return self._tracker.artifact_path(self._run, f"samples/{task}.parquet")
-        except UserError as error:  # logged without samples, or they are gone: the figures still stand
-            raise KeyError(task) from error
+        if path := self._fetched.path(self._run, task):
+            return path
+        raise KeyError(task)
 
 
 def _curves(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:
@@ -334,14 +382,10 @@ def _curves(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:
     for metric in CURVES:
         if metric not in run.metrics:
             continue
-        with tracker.faults() as client:
-            logged = sorted(
-                client.get_metric_history(run.run_id, metric), key=lambda one: (one.step, one.timestamp)
-            )
         points: dict[int, float] = {}
-        for one in logged:
+        for step, value in tracker.history(run, metric) or ():
             # The first value of a step counts: the end's summary is logged at step 0 again.
-            points.setdefault(one.step, one.value)
+            points.setdefault(step, value)
         every = max(1, len(points) // _POINTS)
         chosen = sorted(points.items())
         thinned = chosen[::every] + (chosen[-1:] if (len(chosen) - 1) % every else [])

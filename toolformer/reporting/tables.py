@@ -74,7 +74,7 @@ def content(evidence: Evidence) -> Content:
         passages,
         caption,
         missing,
-        evidence.remarks,
+        (*evidence.remarks, *evidence.unread),
         figures(evidence),
         facts(evidence),
         gain,
