@@ -83,6 +83,21 @@ def test_every_experiment_opens_with_its_command(name: str) -> None:
         validate(compose("report", given))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_can_be_reported_without_its_data(name: str, tmp_path: Path) -> None:
+    words = [f"experiment={name}", f"paths.data_dir={tmp_path / 'unmounted'}"]
+    assert validate(compose("report", words), "report").name in (name, "paper", "demo", "smoke")
+    with pytest.raises(UserError, match=r"paths\.data_dir|corpus\.path"):
+        validate(compose("evaluate", words), "evaluate")
+
+
+def test_the_report_of_an_experiment_is_asked_for_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "experiment=table3", f"paths.root={tmp_path}"]) == 2
+    assert "no finished run is of the experiment paper" in capsys.readouterr().err
+
+
 def jobs(name: str, stage: str, *more: str) -> list[list[str]]:
     sweep = parse(stage, [f"experiment={name}", *more])
     return [

@@ -110,15 +110,15 @@ def _stage(stage: str, arguments: list[str]) -> int:
         _hydra(stage, arguments)
         return 0
     if not flags:
-        run_stage(stage, validate(compose(stage, overrides)), command=command_of(stage, overrides))
+        run_stage(stage, validate(compose(stage, overrides), stage), command=command_of(stage, overrides))
         return 0
     from toolformer.config.sweeps import parse
 
     sweep = parse(stage, overrides)
-    first = validate(compose(stage, sweep.fixed))
+    first = validate(compose(stage, sweep.fixed), stage)
     jobs = sweep.jobs(stage, first.run.stages)
     for job in jobs:
-        validate(compose(stage, job))
+        validate(compose(stage, job), stage)
     command = command_of(stage, overrides, "-m")
     name = command.removeprefix("toolformer ")
     parent = parent_run(first, name, stage, sorted(overrides), command=command)

@@ -17,8 +17,10 @@ from toolformer.errors import UserError
 from toolformer.tools import prompt_sets
 
 
-def validate(config: DictConfig) -> Config:
+def validate(config: DictConfig, stage: str = "") -> Config:
     """The configuration as typed objects.
+
+    For the stage `report` alone, which reads finished runs only, nothing is asked of corpora and benchmark data.
 
     Raises:
         UserError: an impossible value, named by its key.
@@ -41,8 +43,8 @@ def validate(config: DictConfig) -> Config:
     one_of("system", made.system, SYSTEMS)
     one_of("data", made.data, ("augmented", "plain"))
     one_of("lm.dtype", made.lm.dtype, ("auto", "float32", "bfloat16", "float16"))
-    for key, corpus in (("corpus", made.corpus), ("heldout", made.heldout)):
-        _check_corpus(key, corpus)
+    if stage != "report":
+        _check_data(made)
     if not made.tools:
         raise UserError("tools: the list is empty; name at least one tool, for example tools=[calculator]")
     for key in made.tools:
@@ -97,11 +99,16 @@ def validate(config: DictConfig) -> Config:
         one_of("run.stages", stage, STAGES)
     if made.system == "endpoint":
         _check_endpoint(made.endpoint)
+    return made
+
+
+def _check_data(config: Config) -> None:
+    for key, corpus in (("corpus", config.corpus), ("heldout", config.heldout)):
+        _check_corpus(key, corpus)
     for key in ("data_dir", "tasks_dir"):
-        folder = getattr(made.paths, key)
+        folder = getattr(config.paths, key)
         if folder and not Path(folder).expanduser().is_dir():
             raise UserError(f"paths.{key}: there is no folder {folder}")
-    return made
 
 
 def _check_corpus(key: str, corpus: CorpusConfig) -> None:
