@@ -7,15 +7,16 @@ computed by a model here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from toolformer.errors import UserError
 from toolformer.reporting import candidates, chosen
 from toolformer.reporting.cells import SYSTEMS, title_of
 from toolformer.reporting.chosen import DEFAULT_K, measured
-from toolformer.reporting.commands import PLACES, overrides_like
+from toolformer.reporting.commands import CORPORA, differing, overrides_like, places_of_figure_4
 from toolformer.reporting.evidence import (
     Annotation,
     Cost,
@@ -29,19 +30,27 @@ from toolformer.reporting.evidence import (
 from toolformer.reporting.pairing import check_samples
 from toolformer.reporting.significance import compare_systems
 from toolformer.tracking import Run, StoreFault, Tracker
+from toolformer.tracking.run import newest_first
 
 CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
 _POINTS = 400
 """Points of a curve."""
+ALSO = {"paper": ("figure4",)}
+"""Experiments whose evaluations count in Figure 4 of another's report, which they belong to."""
 _SKIPPED = "rows_skipped/"
 
 
 def read(
-    tracker: Tracker, experiment: str | None = None, seed: int = 0, configured: Collection[str] = ()
+    tracker: Tracker,
+    experiment: str | None = None,
+    seed: int = 0,
+    configured: Collection[str] = (),
+    composed: Callable[[str], Mapping[str, str]] | None = None,
 ) -> Evidence:
     """Everything in the store that a report shows, restricted to runs tagged `experiment` if given.
 
-    `seed` decides the resamples behind paired intervals; `configured` are the experiments that `experiment=NAME` names.
+    `seed` decides the resamples behind paired intervals; `configured` are the experiments that `experiment=NAME` names,
+    and `composed` says what that composes to, flat as runs log it (of "" what nothing composes to).
 
     Raises:
         UserError: no finished run has this tag, or an artifact is gone or cannot be read.
@@ -50,12 +59,15 @@ def read(
     generated = tracker.runs("generate", **tags)
     trained = tracker.runs("train", **tags)
     every = tracker.runs("evaluate", **tags)
+    further = [
+        run for name in ALSO.get(experiment or "", ()) for run in tracker.runs("evaluate", experiment=name)
+    ]
     if experiment and not (generated or trained or every):
         raise UserError(
             f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or name another"
         )
     known = {run.run_id: run for run in trained}
-    models = _models(tracker, every, known)
+    models = _models(tracker, [*every, *further], known)
     model = _main_model(every, models)
     asked = [run for run in every if run.tags.get("baseline") or models[run.run_id] == model]
     behind = chosen.trainings(asked)
@@ -68,7 +80,7 @@ def read(
     scores = {key: _score(one.run, key[1], one.value) for key, one in shown.items()}
     shown_ids = {score.run.run_id for score in scores.values()}
     parents = list(_parents(tracker, [run for run in evaluated if run.run_id in shown_ids]))
-    sizes, parameters = chosen.sizes(every, models)
+    sizes, parameters = chosen.sizes(newest_first([*every, *further]), models)
     fetched = _Fetched(tracker)
     sampled = _sampled(fetched, every, models, model, behind)
     by_run = {one.run_id: one.files for one in sampled}
@@ -88,10 +100,18 @@ def read(
     ]
     own = annotation.run.run_id if annotation else None
     named = [f"{'experiment' if experiment in configured else 'name'}={experiment}"] if experiment else []
-    patterns = (
-        [one.run for one in shown.values()] + list(trainings.values()) + ([annotated] if annotated else [])
-    )
-    overrides = overrides_like(patterns, model)
+    # Of the systems Toolformer's says the most: tools and decoding.
+    ordered = sorted(shown, key=lambda key: key[0] != "toolformer")
+    patterns = [
+        *(shown[key].run for key in ordered),
+        *trainings.values(),
+        *([annotated] if annotated else []),
+    ]
+    named_by = experiment if experiment in configured else ""
+    defaults = composed(named_by or "") if composed else None
+    overrides = overrides_like([_with_corpus(run, annotated) for run in patterns], model, defaults)
+    like = next((_with_corpus(run, annotated).params for run in patterns if run.params.get("model")), {})
+    recipes = [run.params for run in trainings.values() if run.params.get("model")][:1]
     return Evidence(
         experiment,
         annotation,
@@ -110,10 +130,19 @@ def read(
         sampled,
         {data: _annotation_cost(tracker, one, annotation) for data, one in datasets.items() if one},
         (*named, *overrides),
-        tuple(one for one in overrides if one.partition("=")[0] in PLACES),
+        tuple(places_of_figure_4(like, composed("figure4") if composed else None)),
         _reads(tracker, trainings, annotated),
         fetched.unread,
+        tuple(word for params in recipes for word in differing(params, defaults or params)),
     )
+
+
+def _with_corpus(run: Run, annotated: Run | None) -> Run:
+    """The run with the corpus that was annotated: the configuration of a later stage need not name it."""
+    told = annotated.params if annotated else {}
+    corpus = {key: value for key, value in told.items() if key.startswith(CORPORA[0])}
+    rest = {key: value for key, value in run.params.items() if not (corpus and key.startswith(CORPORA[0]))}
+    return replace(run, params=rest | corpus)
 
 
 def _note(run: Run) -> RunNote:

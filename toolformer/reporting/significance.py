@@ -47,7 +47,9 @@ def compare_systems(
     others = {(baseline_key(name), task): path for (name, task), path in (baselines or {}).items()}
     for task in dict.fromkeys(task for _, task in (*files, *others)):
         rows = {
-            system: read_samples(path) for (system, name), path in (files | others).items() if name == task
+            system: read_samples(path)
+            for (system, name), path in ({**files, **others}).items()
+            if name == task
         }
         further = [(key, other) for key, name in others if name == task for other in BASELINE_PAIRS]
         for system, other in (*PAIRS, *further):
