@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from toolformer.reporting.significance import baseline_key
 from toolformer.tracking import Tracker
 
 WRONG, RIGHT = [0.0] * 40, [100.0] * 30 + [0.0] * 10
-ANSWER = {"completion": "", "tool": None, "call_input": None, "call_result": None}
+ANSWER: dict[str, Any] = {"completion": "", "tool": None, "call_input": None, "call_result": None}
 ANSWER |= {"failed": None, "prediction": "", "tokens": 1, "seconds": 1.0}
 
 

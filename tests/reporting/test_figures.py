@@ -182,7 +182,8 @@ def test_a_figure_is_drawn_twice_alike_without_a_browser(evidence: Evidence) -> 
 
 def test_without_data_a_figure_names_its_command(empty: Tracker) -> None:
     bare = reader.read(empty)
-    assert figure(bare, "figure4").footnotes[0].command == "toolformer run experiment=figure4"
+    command = "toolformer run experiment=figure4 corpus.path=DIR heldout.path=DIR"
+    assert figure(bare, "figure4").footnotes[0].command == command
     assert figure(bare, "training").footnotes[0].command == "toolformer train data=augmented"
     assert viewer.data(bare) is None
 

@@ -220,6 +220,8 @@ class Evidence:
     """A sentence for samples that are there and were not to be had; grows as files of `sampled` are asked for."""
     recipe: tuple[str, ...] = ()
     """What a training is to be told besides, so that it is as the others."""
+    asked_otherwise: frozenset[str] = frozenset()
+    """The tasks of which our systems were not all asked the same questions."""
 
 
 STEPS = (

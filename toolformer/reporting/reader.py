@@ -27,8 +27,9 @@ from toolformer.reporting.evidence import (
     Sampled,
     Score,
 )
+from toolformer.reporting.figures import drawn
 from toolformer.reporting.pairing import check_samples
-from toolformer.reporting.significance import compare_systems
+from toolformer.reporting.significance import asked_otherwise, compare_systems
 from toolformer.tracking import Run, StoreFault, Tracker
 from toolformer.tracking.run import newest_first
 
@@ -78,14 +79,12 @@ def read(
     annotated, said = _annotated(tracker, datasets, generated)
     annotation = _annotation(tracker, annotated) if annotated else None
     scores = {key: _score(one.run, key[1], one.value) for key, one in shown.items()}
-    shown_ids = {score.run.run_id for score in scores.values()}
-    parents = list(_parents(tracker, [run for run in evaluated if run.run_id in shown_ids]))
     sizes, parameters = chosen.sizes(newest_first([*every, *further]), models)
     fetched = _Fetched(tracker)
     sampled = _sampled(fetched, every, models, model, behind)
     by_run = {one.run_id: one.files for one in sampled}
     baselines = _baselines(evaluated)
-    files, others = (
+    files, of_others = (
         {
             key: path
             for key, score in found.items()
@@ -93,10 +92,13 @@ def read(
         }
         for found in (scores, baselines)
     )
+    asked_elsewhere = asked_otherwise(files)
     remarks = [
         *chosen.remarks(asked, shown, behind, known, datasets),
+        *chosen.other_questions(
+            asked_elsewhere, chosen.uneven_tasks({key: score.n for key, score in scores.items()})
+        ),
         *said,
-        *_other_models(model, {models[run.run_id] for run in every}),
     ]
     own = annotation.run.run_id if annotation else None
     named = [f"{'experiment' if experiment in configured else 'name'}={experiment}"] if experiment else []
@@ -112,17 +114,17 @@ def read(
     overrides = overrides_like([_with_corpus(run, annotated) for run in patterns], model, defaults)
     like = next((_with_corpus(run, annotated).params for run in patterns if run.params.get("model")), {})
     recipes = [run.params for run in trainings.values() if run.params.get("model")][:1]
-    return Evidence(
+    evidence = Evidence(
         experiment,
         annotation,
         scores,
         {data: _note(run) for data, run in trainings.items()},
-        tuple(_note(run) for run in parents if run.run_id != own),
-        tuple(remarks),
+        (),
+        (),
         _by_k(evaluated),
         baselines,
         model,
-        compare_systems(files, seed, baselines=others),
+        compare_systems(files, seed, baselines=of_others),
         tuple(curve for data, run in trainings.items() for curve in _curves(tracker, run, data)),
         {data: _training_cost(run) for data, run in trainings.items()},
         {key: _score(one.run, key[2], one.value) for key, one in sizes.items()},
@@ -134,6 +136,16 @@ def read(
         _reads(tracker, trainings, annotated),
         fetched.unread,
         tuple(word for params in recipes for word in differing(params, defaults or params)),
+        asked_elsewhere,
+    )
+    in_figure = drawn(evidence)
+    behind_ids = {score.run.run_id for score in (*scores.values(), *in_figure.values())}
+    parents = _parents(tracker, [run for run in (*every, *further) if run.run_id in behind_ids])
+    others = _other_models(model, {models[run.run_id] for run in every}, {one for one, _, _ in in_figure})
+    return replace(
+        evidence,
+        lineage=tuple(_note(run) for run in parents if run.run_id != own),
+        remarks=(*remarks, *others),
     )
 
 
@@ -307,12 +319,18 @@ def _reads(tracker: Tracker, trainings: Mapping[str, Run], annotated: Run | None
     }
 
 
-def _other_models(model: str, models: set[str]) -> Iterator[str]:
-    if rest := sorted(models - {model, ""}):
-        yield (
-            f"The tables of scores are of {model}, which has the most figures; {', '.join(rest)} "
-            f"{'were' if len(rest) > 1 else 'was'} measured too: Figure 4."
-        )
+def _other_models(model: str, models: set[str], in_figure: set[str]) -> Iterator[str]:
+    """What is said of measured models that are not the tables'; Figure 4 may draw some of them."""
+    rest = models - {model, ""}
+    for others, where in (
+        (rest & in_figure, ": Figure 4"),
+        (rest - in_figure, ", and left out of the tables"),
+    ):
+        if others:
+            yield (
+                f"The tables of scores are of {model}, which has the most figures; {', '.join(sorted(others))} "
+                f"{'were' if len(others) > 1 else 'was'} measured too{where}."
+            )
 
 
 def _sampled(

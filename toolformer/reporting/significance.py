@@ -6,11 +6,12 @@ Works on the files `samples/<task>.parquet` of evaluations; knows no tracking.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.metrics import RESAMPLES
-from toolformer.reporting.pairing import Compared, compare_task, read_samples
+from toolformer.reporting.pairing import Compared, asked, compare_task, read_samples
 
 PAIRS = (
     ("toolformer", "toolformer_disabled"),
@@ -58,6 +59,21 @@ def compare_systems(
                 if compared:
                     found[task, system, other] = compared
     return found
+
+
+def asked_otherwise(files: Mapping[tuple[str, str], Path]) -> frozenset[str]:
+    """The tasks of which some systems were asked other questions, as far as their samples say.
+
+    Raises:
+        UserError: a file of samples cannot be read.
+    """
+    first: dict[str, Counter[str]] = {}
+    found = set()
+    for (_, task), path in files.items():
+        questions = Counter(map(asked, read_samples(path)))
+        if first.setdefault(task, questions) != questions:
+            found.add(task)
+    return frozenset(found)
 
 
 def is_significant(compared: Compared) -> bool:
