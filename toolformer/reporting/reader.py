@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from toolformer.errors import UserError
 from toolformer.reporting import candidates, chosen
-from toolformer.reporting.cells import SYSTEMS, title_of
-from toolformer.reporting.chosen import DEFAULT_K, measured
+from toolformer.reporting.chosen import measured
 from toolformer.reporting.commands import CORPORA, differing, overrides_like, places_of_figure_4
 from toolformer.reporting.evidence import (
     Annotation,
@@ -24,13 +22,12 @@ from toolformer.reporting.evidence import (
     Evidence,
     KScore,
     RunNote,
-    Sampled,
     Score,
 )
 from toolformer.reporting.figures import drawn
-from toolformer.reporting.pairing import check_samples
+from toolformer.reporting.samples import Fetched, baseline_names, sampled
 from toolformer.reporting.significance import asked_otherwise, compare_systems
-from toolformer.tracking import Run, StoreFault, Tracker
+from toolformer.tracking import Run, Tracker
 from toolformer.tracking.run import newest_first
 
 CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
@@ -80,9 +77,9 @@ def read(
     annotation = _annotation(tracker, annotated) if annotated else None
     scores = {key: _score(one.run, key[1], one.value) for key, one in shown.items()}
     sizes, parameters = chosen.sizes(newest_first([*every, *further]), models)
-    fetched = _Fetched(tracker)
-    sampled = _sampled(fetched, every, models, model, behind)
-    by_run = {one.run_id: one.files for one in sampled}
+    fetched = Fetched(tracker)
+    answered = sampled(fetched, every, models, model, behind)
+    by_run = {one.run_id: one.files for one in answered}
     baselines = _baselines(evaluated)
     files, of_others = (
         {
@@ -129,7 +126,7 @@ def read(
         {data: _training_cost(run) for data, run in trainings.items()},
         {key: _score(one.run, key[2], one.value) for key, one in sizes.items()},
         parameters,
-        sampled,
+        answered,
         {data: _annotation_cost(tracker, one, annotation) for data, one in datasets.items() if one},
         (*named, *overrides),
         tuple(places_of_figure_4(like, composed("figure4") if composed else None)),
@@ -232,26 +229,8 @@ def _annotation_cost(tracker: Tracker, run_id: str, shown: Annotation | None) ->
     return Cost(None)
 
 
-def _baseline_names(runs: Iterable[Run]) -> dict[str, str]:
-    """What each evaluation's baseline is called, by the run's id: with its path where folders share their last name."""
-    named = [run for run in runs if run.tags.get("baseline")]
-    places: dict[str, set[str]] = {}
-    for run in named:
-        places.setdefault(run.tags["baseline"], set()).add(_place(run))
-    return {
-        run.run_id: f"{name} ({place})" if len(places[name]) > 1 and place else name
-        for run in named
-        for name, place in [(run.tags["baseline"], _place(run))]
-    }
-
-
-def _place(run: Run) -> str:
-    """Where a baseline's model is; an endpoint may be served anywhere."""
-    return run.params.get("model", "") if run.tags.get("system") == "baseline" else ""
-
-
 def _baselines(runs: Sequence[Run]) -> dict[tuple[str, str], Score]:
-    names = _baseline_names(runs)
+    names = baseline_names(runs)
     found = chosen.figures(runs, lambda run: names.get(run.run_id, ""))
     return {key: _score(one.run, key[1], one.value) for key, one in found.items()}
 
@@ -331,97 +310,6 @@ def _other_models(model: str, models: set[str], in_figure: set[str]) -> Iterator
                 f"The tables of scores are of {model}, which has the most figures; {', '.join(sorted(others))} "
                 f"{'were' if len(others) > 1 else 'was'} measured too{where}."
             )
-
-
-def _sampled(
-    fetched: _Fetched,
-    runs: Sequence[Run],
-    models: Mapping[str, str],
-    model: str,
-    behind: Mapping[str, str],
-) -> tuple[Sampled, ...]:
-    found = []
-    names = _baseline_names(runs)
-    for run in runs:
-        system = names.get(run.run_id) or SYSTEMS.get(run.tags.get("system", ""), "")
-        other = models[run.run_id] if models[run.run_id] != model else ""
-        k = run.tags.get("decoding.k", DEFAULT_K) if run.tags.get("system") == "toolformer" else DEFAULT_K
-        training = chosen.training_of(run)
-        apart = not other and training and training != behind.get(chosen.data_of(run))
-        parts = (
-            system,
-            other,
-            f"k = {k}" if k != DEFAULT_K else "",
-            f"training {training[:8]}" if apart else "",
-        )
-        title = ", ".join(part for part in parts if part)
-        if run.run_id in names and system in SYSTEMS.values():
-            title = system = f"{system} (baseline)"
-        found.append(Sampled(run.run_id, title, system, _Samples(fetched, run)))
-    return tuple(found)
-
-
-class _Fetched:
-    """Files of samples, each fetched and tried when it is asked for first."""
-
-    def __init__(self, tracker: Tracker) -> None:
-        self._tracker = tracker
-        self._found: dict[tuple[str, str], Path | None] = {}
-        self._is_away = False
-        self.unread: list[str] = []
-        """A sentence for everything that is there and was not to be had."""
-
-    def path(self, run: Run, task: str) -> Path | None:
-        key = (run.run_id, task)
-        if key not in self._found:
-            self._found[key] = self._fetch(run, task)
-        return self._found[key]
-
-    def _fetch(self, run: Run, task: str) -> Path | None:
-        name = f"samples/{task}.parquet"
-        if self._is_away and not run.artifact_uri.startswith("file:"):
-            return None
-        try:
-            path = self._tracker.artifact_path(run, name)
-        except StoreFault as fault:
-            self._is_away = True  # a server that does not answer is waited for once
-            self.unread.append(
-                f"Samples of evaluations, such as those of run {run.run_id[:8]}, could not be fetched ({fault}): "
-                "significance and answers lack them."
-            )
-            return None
-        except UserError:  # logged without samples, or they are gone: the figures still stand
-            return None
-        try:
-            check_samples(path)
-        except UserError:
-            self.unread.append(
-                f"The samples of evaluate run {run.run_id[:8]} on {title_of(task)} cannot be read: significance and "
-                "answers lack them."
-            )
-            return None
-        return path
-
-
-class _Samples(Mapping[str, Path]):
-    """The files of an evaluation's samples by task; each is fetched when it is asked for."""
-
-    def __init__(self, fetched: _Fetched, run: Run) -> None:
-        self._fetched, self._run = fetched, run
-        self._tasks = tuple(task for task, _ in measured(run))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tasks)
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __getitem__(self, task: str) -> Path:
-        if task not in self._tasks:
-            raise KeyError(task)
-        if path := self._fetched.path(self._run, task):
-            return path
-        raise KeyError(task)
 
 
 def _curves(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:
