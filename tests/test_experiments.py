@@ -44,10 +44,15 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [f"corpus.path={path}", f"heldout.path={path}"]
 
 
+def needs_places(name: str) -> bool:
+    """Whether the experiment reads files; the embedded corpus is refused a path."""
+    return name not in ("demo", "smoke")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_composes_and_names_what_there_is(name: str, places: list[str]) -> None:
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
-    sweep = parse("evaluate", [f"experiment={name}", *places])
+    sweep = parse("evaluate", [f"experiment={name}", *(places if needs_places(name) else [])])
     stages = validate(compose("evaluate", sweep.fixed)).run.stages
     claimed = {key for keys in stages.values() for key in keys}
     assert claimed == set(sweep.choices), "each swept key is some stage's, and each stage's key is swept"
@@ -83,11 +88,26 @@ def test_every_experiment_opens_with_its_command(name: str) -> None:
         validate(compose("report", given))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_can_be_reported_without_its_data(name: str, tmp_path: Path) -> None:
+    words = [f"experiment={name}", f"paths.data_dir={tmp_path / 'unmounted'}"]
+    assert validate(compose("report", words), "report").name in (name, "paper", "demo", "smoke")
+    with pytest.raises(UserError, match=r"paths\.data_dir|corpus\.path"):
+        validate(compose("evaluate", words), "evaluate")
+
+
+def test_the_report_of_an_experiment_is_asked_for_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "experiment=table3", f"paths.root={tmp_path}"]) == 2
+    assert "no finished run is of the experiment paper" in capsys.readouterr().err
+
+
 def jobs(name: str, stage: str, *more: str) -> list[list[str]]:
     sweep = parse(stage, [f"experiment={name}", *more])
     return [
         [word for word in job if word not in sweep.fixed]
-        for job in sweep.jobs(stage, validate(compose(stage, [*sweep.fixed, *PLACES])).run.stages)
+        for job in sweep.jobs(stage, validate(compose("report", sweep.fixed), "report").run.stages)
     ]
 
 
@@ -127,6 +147,9 @@ def test_a_stage_by_hand_sweeps_over_what_concerns_it(stage: str, tmp_path: Path
         (["experiment=smoke", "+run.stages.trian=[]"], "did you mean train"),
         (["experiment=smoke", "seed=range(0,3"], "range(0,3"),
         (["experiment=smoke", "trainer.learning_rate=interval(0,1)"], "one by one"),
+        (["experiment=smoke", "corpus.path=mine.jsonl"], "corpus.source is demo, which reads none"),
+        (["experiment=smoke", "heldout.path=mine.jsonl"], "for example heldout=jsonl"),
+        (["experiment=smoke", "corpus=wikipedia", "corpus.path=x"], "corpus.source is wikipedia"),
         (["experiment=smoke", "system=modell"], "system is 'modell'"),
         (["experiment=smoke", "model=/no/such/model"], "there is no folder /no/such/model"),
     ],

@@ -114,18 +114,19 @@ def _stage(stage: str, arguments: list[str]) -> int:
         _hydra(stage, arguments)
         return 0
     if not flags:
-        config = validate(compose(stage, overrides))
+        config = validate(compose(stage, overrides), stage)
         _refuse_several(stage, config)
         run_stage(stage, config, command=command_of(stage, overrides))
         return 0
     from toolformer.config.sweeps import parse
 
     sweep = parse(stage, overrides)
-    first = validate(compose(stage, sweep.fixed))
-    _refuse_several(stage, first)
+        config = validate(compose(stage, overrides), stage)
+        _refuse_several(stage, config)
+        run_stage(stage, config, command=command_of(stage, overrides))
     jobs = sweep.jobs(stage, first.run.stages)
     for job in jobs:
-        validate(compose(stage, job))
+        validate(compose(stage, job), stage)
     command = command_of(stage, overrides, "-m")
     name = command.removeprefix("toolformer ")
     parent = parent_run(first, name, stage, sorted(overrides), command=command)

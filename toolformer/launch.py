@@ -52,7 +52,7 @@ def task(stage: str, config: DictConfig) -> str | None:
     if not logging.getLogger().handlers:
         configure()  # a worker that a launcher started
     words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    result = run_stage(stage, validate(config), os.environ.get(PARENT), command_of(stage, words))
+    result = run_stage(stage, validate(config, stage), os.environ.get(PARENT), command_of(stage, words))
     return getattr(result, "run_id", None)
 
 

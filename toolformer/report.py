@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from pathlib import Path
 
 from toolformer import build
-from toolformer.config import Config, experiments
+from toolformer.config import Config, compose, experiments, validate
+from toolformer.provenance import masked_flat
 from toolformer.reporting import Report, terminal
 from toolformer.reporting import build as build_report
 
 log = logging.getLogger(__name__)
+
+
+def composed(experiment: str) -> dict[str, str]:
+    """What `experiment=NAME`, or nothing, composes to, flat as runs log it."""
+    words = [f"experiment={experiment}"] if experiment else []
+    return masked_flat(asdict(validate(compose("report", words), "report")))
 
 
 def report(config: Config) -> Report:
@@ -20,7 +28,7 @@ def report(config: Config) -> Report:
     # `default` is the name of runs that belong to no experiment: they are reported with all others.
     experiment = None if config.name == "default" else config.name
     out = Path(config.paths.root) / "report" / config.name
-    made = build_report(tracker, experiment, out, config.seed, experiments())
+    made = build_report(tracker, experiment, out, config.seed, experiments(), composed)
     terminal(made)
     log.info("report: %s", made.html)
     if made.samples:

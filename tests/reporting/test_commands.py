@@ -7,17 +7,21 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.reporting.conftest import accuracy
+from tests.reporting.conftest import accuracy, write_annotation
 from toolformer.config import Config, compose, experiments, validate
+from toolformer.errors import UserError
 from toolformer.provenance import masked_flat
+from toolformer.report import composed
 from toolformer.reporting import reader, tables
 from toolformer.reporting.commands import (
-    PLACES,
+    differing,
     evaluation_command,
     overrides_like,
+    places_of_figure_4,
     quoted,
     stage_command,
     train_command,
@@ -42,9 +46,11 @@ def evidence_of(config: Config, experiment: str) -> Evidence:
     params = masked_flat(asdict(config))
     run = Run("r", "e", "FINISHED", datetime.now(UTC), {}, params, {}, "")
     named = f"experiment={experiment}" if experiment in experiments() else f"name={experiment}"
-    overrides = overrides_like([run])
-    places = tuple(one for one in overrides if one.partition("=")[0] in PLACES)
-    return Evidence(experiment, None, {}, {}, overrides=(named, *overrides), places=places)
+    defaults = composed(experiment if experiment in experiments() else "")
+    overrides = overrides_like([run], composed=defaults)
+    places = tuple(places_of_figure_4(params, composed("figure4")))
+    recipe = tuple(differing(params, defaults))
+    return Evidence(experiment, None, {}, {}, overrides=(named, *overrides), places=places, recipe=recipe)
 
 
 def test_a_command_makes_the_run_that_stands_beside_the_cell(tmp_path: Path) -> None:
@@ -65,6 +71,87 @@ def test_a_command_makes_the_run_that_stands_beside_the_cell(tmp_path: Path) -> 
         assert asdict(found)[part] == asdict(beside)[part], part
     assert read_back(stage_command(evidence, "generate")).corpus == beside.corpus
     assert read_back(train_command(evidence, "plain")).model == "gpt2"
+
+
+@pytest.mark.parametrize("experiment", ["demo", "mine"])
+def test_a_command_carries_whatever_is_set_otherwise(tmp_path: Path, experiment: str) -> None:
+    named = f"experiment={experiment}" if experiment in experiments() else f"name={experiment}"
+    beside = validate(
+        compose(
+            "evaluate",
+            [named, "seed=3", "tools=[calculator,qa]", "decoding.max_calls=2", "trainer.max_steps=3"]
+            + ["corpus=jsonl", "corpus.path=mine.jsonl", "corpus.text_field=body", "corpus.date_field=null"]
+            + ["heldout=jsonl", "heldout.path=mine.jsonl", "evaluation.limit=20"],
+        )
+    )
+    evidence = evidence_of(beside, experiment)
+    found = read_back(evaluation_command(evidence, "toolformer", ["svamp"]))
+    for part in ("corpus", "heldout", "seed", "tools", "decoding", "evaluation", "name"):
+        assert asdict(found)[part] == asdict(beside)[part], part
+    assert read_back(train_command(evidence, "plain")).trainer == beside.trainer
+    assert read_back(stage_command(evidence, "generate")).corpus == beside.corpus
+    command = scaling(evidence).footnotes[0].command
+    sizes = validate(compose("evaluate", shlex.split(command)[2:]))
+    assert sizes.corpus == beside.corpus and "DIR" not in command
+
+
+def test_the_reader_finds_what_commands_carry(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    own = ["corpus=jsonl", "corpus.path=mine.jsonl"]
+    train_id = ""
+    for stage, words in (
+        ("generate", own),
+        ("train", ["trainer.max_steps=3"]),
+        ("evaluate", ["evaluation.limit=20", "heldout=jsonl", "heldout.path=held.jsonl"]),
+    ):
+        config = validate(compose(stage, [*words, "model=gpt2"]))
+        tags = {"data": "augmented"} if stage == "train" else {}
+        if stage == "evaluate":
+            tags = {"system": "toolformer", "decoding.k": "10", "lineage.train_run_id": train_id}
+        with tracker.run(stage=stage, name=stage, fingerprint=stage, config=asdict(config), tags=tags) as run:
+            for file in write_annotation(tmp_path) if stage == "generate" else ():
+                run.artifact(file)
+            if stage == "evaluate":
+                run.metrics(accuracy("svamp", 5.0, 10))
+        train_id = run.run_id if stage == "train" else train_id
+    evidence = reader.read(tracker, composed=composed)
+    found = read_back(train_command(evidence, "plain"))
+    assert (found.corpus.source, found.corpus.path) == ("jsonl", "mine.jsonl")
+    assert (found.heldout.source, found.heldout.path) == ("jsonl", "held.jsonl")
+    assert (found.model, found.trainer.max_steps, found.evaluation.limit) == ("gpt2", 3, 20)
+
+
+def test_figure_4_stands_in_the_report_of_the_paper(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    for experiment, model in (("paper", "m"), ("figure4", "gpt2"), ("figure4", "gpt2-xl"), ("mine", "x")):
+        with tracker.run(
+            stage="evaluate",
+            name="e",
+            fingerprint=model,
+            config={"model": model},
+            tags={"system": "toolformer", "decoding.k": "10", "experiment": experiment},
+        ) as run:
+            run.metrics(accuracy("svamp", 5.0, 10) | {"parameters": float(len(model))})
+    evidence = reader.read(tracker, "paper")
+    assert evidence.model == "m" and set(evidence.parameters) == {"m", "gpt2", "gpt2-xl"}
+    assert scaling(evidence).panels and not scaling(evidence).footnotes
+    assert set(reader.read(tracker, "mine").parameters) == {"x"}
+
+
+def test_ids_that_look_like_numbers_are_read_back() -> None:
+    reads = {"augmented": "5123e678", "dataset": "12345e12"}
+    evidence = Evidence(None, None, {}, {"augmented": NOTE}, reads=reads)
+    assert read_back(evaluation_command(evidence, "toolformer", ["svamp"])).checkpoint == "5123e678"
+    assert read_back(train_command(evidence, "plain")).dataset == "12345e12"
+
+
+@pytest.mark.parametrize(("stage", "key"), [("evaluate", "checkpoint"), ("train", "dataset")])
+@pytest.mark.parametrize("run_id", ["5123e678", "12345e12", "1234567e1"])
+def test_an_id_that_was_read_as_a_number_is_told_with_its_cure(stage: str, key: str, run_id: str) -> None:
+    with pytest.raises(UserError, match=f"{key} .*quote it.*'{key}=\"5123e678\"'"):
+        validate(compose(stage, [f"{key}={run_id}"]))
+    for good in ("12345678", "0123abcd", "latest"):
+        assert getattr(validate(compose(stage, [f"{key}={good}"])), key) == good
 
 
 def test_a_name_that_is_no_experiment_stays_a_name() -> None:
@@ -128,10 +215,11 @@ def test_xquad_stands_beside_mlqa_and_does_not_displace_it() -> None:
 def test_the_figure_of_sizes_and_table_9_name_commands_that_compose(tmp_path: Path) -> None:
     beside = validate(compose("evaluate", ["experiment=demo", f"paths.data_dir={tmp_path}"]))
     evidence = evidence_of(beside, "demo")
-    assert (
-        scaling(evidence).footnotes[0].command
-        == f"toolformer run experiment=figure4 paths.data_dir={tmp_path}"
+    command = scaling(evidence).footnotes[0].command
+    assert command == (
+        f"toolformer run experiment=figure4 corpus.path=DIR heldout.path=DIR paths.data_dir={tmp_path}"
     )
+    assert validate(compose("evaluate", shlex.split(command)[2:])).name == "figure4"
     (note,) = table9(evidence).footnotes
     command = note.command.split(" && ")[-1]
     assert "evaluate -m experiment=demo model=smollm2 " in command and "decoding.k=0,1,3,10" in command

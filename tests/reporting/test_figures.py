@@ -18,6 +18,7 @@ from toolformer.annotation import merge
 from toolformer.reporting import Report, build, outcome_tables, page, plots, reader, tables, viewer
 from toolformer.reporting.evidence import Evidence
 from toolformer.reporting.layout import Figure
+from toolformer.reporting.significance import baseline_key
 from toolformer.tracking import Tracker
 
 SIZES = {"gpt2": 124e6, "EleutherAI/gpt-j-6B": 6.05e9, "tiny": 2e6, "large": 66e9}
@@ -124,7 +125,7 @@ def test_differences_are_paired_and_marked(evidence: Evidence) -> None:
     assert found.p_value == mcnemar(0, 15) and found.difference.value == 37.5
     assert outcome_tables.signs(evidence, "toolformer", "svamp") == "†‡"
     assert outcome_tables.signs(evidence, "toolformer_disabled", "svamp") == ""
-    assert outcome_tables.signs(evidence, "large", "svamp") == "†‡"
+    assert outcome_tables.signs(evidence, baseline_key("large"), "svamp") == "†‡"
     (math,) = [one for one in tables.content(evidence).tables if one.key == "table4"]
     (large,) = [row for row in math.rows if row[0].text == "large"]
     assert [cell.signs for cell in large if cell.text == "100.0"] == ["†‡"]
@@ -181,7 +182,8 @@ def test_a_figure_is_drawn_twice_alike_without_a_browser(evidence: Evidence) -> 
 
 def test_without_data_a_figure_names_its_command(empty: Tracker) -> None:
     bare = reader.read(empty)
-    assert figure(bare, "figure4").footnotes[0].command == "toolformer run experiment=figure4"
+    command = "toolformer run experiment=figure4 corpus.path=DIR heldout.path=DIR"
+    assert figure(bare, "figure4").footnotes[0].command == command
     assert figure(bare, "training").footnotes[0].command == "toolformer train data=augmented"
     assert viewer.data(bare) is None
 

@@ -17,8 +17,10 @@ from toolformer.errors import UserError
 from toolformer.tools import prompt_sets
 
 
-def validate(config: DictConfig) -> Config:
+def validate(config: DictConfig, stage: str = "") -> Config:
     """The configuration as typed objects.
+
+    For the stage `report` alone, which reads finished runs only, nothing is asked of corpora and benchmark data.
 
     Raises:
         UserError: an impossible value, named by its key.
@@ -41,8 +43,10 @@ def validate(config: DictConfig) -> Config:
     one_of("system", made.system, SYSTEMS)
     one_of("data", made.data, ("augmented", "plain"))
     one_of("lm.dtype", made.lm.dtype, ("auto", "float32", "bfloat16", "float16"))
-    for key, corpus in (("corpus", made.corpus), ("heldout", made.heldout)):
-        _check_corpus(key, corpus)
+    if stage != "report":
+        _check_data(made)
+    for key in ("checkpoint", "dataset"):
+        _check_id(key, getattr(made, key))
     if not made.tools:
         raise UserError("tools: the list is empty; name at least one tool, for example tools=[calculator]")
     for key in made.tools:
@@ -97,18 +101,39 @@ def validate(config: DictConfig) -> Config:
         one_of("run.stages", stage, STAGES)
     if made.system == "endpoint":
         _check_endpoint(made.endpoint)
+    return made
+
+
+def _check_data(config: Config) -> None:
+    for key, corpus in (("corpus", config.corpus), ("heldout", config.heldout)):
+        _check_corpus(key, corpus)
     for key in ("data_dir", "tasks_dir"):
-        folder = getattr(made.paths, key)
+        folder = getattr(config.paths, key)
         if folder and not Path(folder).expanduser().is_dir():
             raise UserError(f"paths.{key}: there is no folder {folder}")
-    return made
+
+
+def _check_id(key: str, value: str) -> None:
+    """The first characters of an id may be those of a number, and then are read as one."""
+    is_number = re.fullmatch(r"[+-]?(inf|nan|\d+\.?\d*(e[+-]?\d+)?)", value, re.IGNORECASE)
+    if is_number and not re.fullmatch(r"[0-9a-f]+", value):
+        raise UserError(
+            f"{key} is the number {value}: the id of a run that is digits around an e is read as a number; quote it "
+            f"twice, as in '{key}=\"5123e678\"', or give more of it"
+        )
 
 
 def _check_corpus(key: str, corpus: CorpusConfig) -> None:
     one_of(f"{key}.source", corpus.source, ("demo", "wikipedia", "jsonl", "parquet", "files", "hub"))
     if corpus.source == "demo":
         one_of(f"{key}.split", corpus.split, ("train", "heldout"))
-    elif corpus.source != "wikipedia" and not corpus.path:
+    if corpus.source in ("demo", "wikipedia"):
+        if corpus.path:
+            raise UserError(
+                f"{key}.path is {corpus.path}, and {key}.source is {corpus.source}, which reads none; say what it is, "
+                f"for example {key}=jsonl, or leave it out"
+            )
+    elif not corpus.path:
         wanted = "a data set's name" if corpus.source == "hub" else "a file or a folder"
         raise UserError(f"{key}.path: the {corpus.source} corpus needs {wanted}; add {key}.path=...")
     if not corpus.text_field:

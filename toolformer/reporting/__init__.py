@@ -6,7 +6,7 @@ Reads only what runs have logged; no model, no configuration. `build` writes the
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,18 +33,20 @@ def build(
     out: Path = Path("report"),
     seed: int = 0,
     configured: Collection[str] = (),
+    composed: Callable[[str], Mapping[str, str]] | None = None,
 ) -> Report:
     """Write `report.md`, `report.tex`, `report.html`, `samples.html` and `figures/` into the folder `out`.
 
     The same runs give the same bytes. With `experiment` only runs with this tag count; `seed` decides the resamples
-    behind paired intervals. `configured` are the experiments that commands may name by `experiment=NAME`.
+    behind paired intervals. `configured` are the experiments that commands may name by `experiment=NAME`, `composed` says
+    what that composes to, flat as runs log it, so that commands carry what is otherwise.
 
     Raises:
         UserError: no run has this tag, an artifact is gone, or the folder cannot be written.
     """
-    evidence = reader.read(tracker, experiment, seed, configured)
+    evidence = reader.read(tracker, experiment, seed, configured, composed)
+    data = viewer.data(evidence)  # first: samples that cannot be read are remarked in the content
     content = tables.content(evidence)
-    data = viewer.data(evidence)
     out = Path(out)
     made = {f"{render.FOLDER}/{name}": image for figure in content.figures if figure.panels
             for name, image in plots.files(figure).items()}  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolformer.reporting import paper
-from toolformer.reporting.cells import SYSTEMS, TASKS, shown_count
+from toolformer.reporting.cells import SYSTEMS, TASKS, shown_count, title_of
 from toolformer.tracking import Run
 
 DEFAULT_K = "10"
@@ -167,6 +167,16 @@ def remarks(
         yield (
             f"Not all systems were asked the same number of examples on {_listed(TASKS.get(task, task) for task in uneven)}: "
             "no figure is bold there. The table of significance pairs those that are the same."
+        )
+
+
+def other_questions(asked_otherwise: Iterable[str], uneven: Sequence[str]) -> Iterator[str]:
+    """A sentence on the tasks of which systems were asked as many questions, but not the same."""
+    left = set(asked_otherwise) - set(uneven)
+    if tasks := [task for task in (*TASKS, *sorted(left - set(TASKS))) if task in left]:
+        yield (
+            f"Not all systems were asked the same examples on {_listed(map(title_of, tasks))}, though as many: no figure "
+            "is bold there. The table of significance pairs those that are the same."
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -198,7 +198,7 @@ class Evidence:
     model: str = ""
     """The model of the tables: the one with the most figures."""
     paired: Mapping[tuple[str, str, str], Compared] = field(default_factory=dict)
-    """By task, system, and the system it is compared with; differences are the former minus the latter."""
+    """By task, system (or a baseline's key), and the system it is compared with: the former minus the latter."""
     curves: tuple[Curve, ...] = ()
     training: Mapping[str, Cost] = field(default_factory=dict)
     """By data."""
@@ -211,11 +211,17 @@ class Evidence:
     annotating: Mapping[str, Cost] = field(default_factory=dict)
     """What the annotation took that a training read, by the training's data; only where evaluations name it."""
     overrides: tuple[str, ...] = ()
-    """What commands begin with that are to do as the shown runs did: experiment or name, model, data, limits."""
+    """What commands begin with that are to do as the shown runs did: experiment or name, model, data, tools, limits."""
     places: tuple[str, ...] = ()
-    """Of these, those that say where data are."""
+    """What the command of Figure 4 is told of data."""
     reads: Mapping[str, str] = field(default_factory=dict)
     """The run to name where `latest` would be another than the one shown: by the training's data, or `dataset`."""
+    unread: Sequence[str] = ()
+    """A sentence for samples that are there and were not to be had; grows as files of `sampled` are asked for."""
+    recipe: tuple[str, ...] = ()
+    """What a training is to be told besides, so that it is as the others."""
+    asked_otherwise: frozenset[str] = frozenset()
+    """The tasks of which our systems were not all asked the same questions."""
 
 
 STEPS = (

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks import GROUPS
 from toolformer.reporting import paper
-from toolformer.reporting.cells import SYSTEMS, TASKS, in_order
+from toolformer.reporting.cells import SYSTEMS, TASKS, in_order, own_tasks, title_of
 from toolformer.reporting.commands import train_command
-from toolformer.reporting.evidence import Curve, Evidence, KScore
+from toolformer.reporting.evidence import Curve, Evidence, KScore, Score
 from toolformer.reporting.layout import Axis, Figure, Footnote, Panel, Series
 
 SCALING_GROUPS = {"lama": "LAMA", "math": "Math", "qa": "QA"}
@@ -33,7 +33,8 @@ def figures(evidence: Evidence) -> tuple[Figure, ...]:
 
 def overview(evidence: Evidence) -> Figure | None:
     """Every measured benchmark at a glance, or None where there are no scores."""
-    tasks = [task for task in TASKS if not task.endswith("perplexity")]
+    tasks = [*TASKS, *own_tasks(task for _, task in evidence.scores)]
+    tasks = [task for task in tasks if not task.endswith("perplexity")]
     tasks = [task for task in tasks if any((system, task) in evidence.scores for system in SYSTEMS)]
     if not tasks:
         return None
@@ -55,11 +56,11 @@ def overview(evidence: Evidence) -> Figure | None:
                 lying=True,
             )
         )
-    ticks = tuple((float(row), TASKS[task]) for row, task in enumerate(reversed(tasks)))
+    ticks = tuple((float(row), title_of(task)) for row, task in enumerate(reversed(tasks)))
     panel = Panel(
         "", Axis("percent correct", whole=True), Axis("", ticks=ticks), tuple(series), tall=len(tasks)
     )
-    caption = "All benchmarks that were measured, with 95 % intervals. The tables below have the figures."
+    caption = "Benchmarks that were measured, with 95 % intervals. The tables below have the figures."
     return Figure("overview", "At a glance", "What tools change", (panel,), caption)
 
 
@@ -88,6 +89,12 @@ def scaled(evidence: Evidence) -> dict[str, list[str]]:
         if tasks and len({evidence.parameters[model] for model, _ in measured}) > 1:
             found[group] = tasks
     return found
+
+
+def drawn(evidence: Evidence) -> dict[tuple[str, str, str], Score]:
+    """The scores that Figure 4 draws, by model, system and task."""
+    tasks = {task for own in scaled(evidence).values() for task in own}
+    return {key: score for key, score in evidence.sizes.items() if key[1] in SCALED and key[2] in tasks}
 
 
 def _measured(evidence: Evidence, group: str) -> dict[tuple[str, str], set[str]]:
@@ -254,6 +261,9 @@ def training(evidence: Evidence) -> Figure:
             panels.append(Panel(title, Axis("step"), Axis(label), tuple(series)))
     if not panels:
         note = Footnote("a", "Not trained yet:", train_command(evidence, "augmented"))
+        if evidence.trained:
+            why = "The curves are not to be had: the trainings have one step, or their store does not give them."
+            note = Footnote("a", why)
         return Figure("training", "Training", "Loss and perplexity", (), "", "cost", (note,))
     caption = (
         "From the trainings behind the scores, or the newest where none was evaluated; the first held-out figure is of "

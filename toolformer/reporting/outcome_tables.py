@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SIGN_OF = {"toolformer_disabled": "†", "model": "‡"}
 SIGNS = (
     "† differs from Toolformer (disabled), ‡ differs from M: paired on the same examples, exact McNemar p < 0.05 "
-    "(perplexity: 95 % paired bootstrap interval without 0), not corrected for the number of comparisons."
+    "(graded scores and perplexity: 95 % paired bootstrap interval without 0), not corrected for the number of comparisons."
 )
 
 

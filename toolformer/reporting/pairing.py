@@ -44,17 +44,41 @@ def read_samples(
     """
     try:
         names = pq.read_schema(path).names
-        needed = SCORED if "score" in names else TEXTS
-        if missing := [name for name in needed if name not in names]:
-            raise KeyError(missing[0])
+        needed = _needed(names)
         wanted = dict.fromkeys([*needed, DATE, *more])
         table = pq.read_table(path, columns=[name for name in wanted if name in names])
         rows = (table if numbers is None else table.take(list(numbers))).to_pylist()
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{path} holds no samples ({type(error).__name__}): run `toolformer evaluate` again"
-        ) from error
+        raise _no_samples(path, error) from error
     return [{**wanted, **row} for row in rows]
+
+
+def check_samples(path: Path) -> None:
+    """Reads a file of samples whole.
+
+    Raises:
+        UserError: it is none, or torn.
+    """
+    try:
+        _needed(pq.read_table(path).column_names)
+    except (OSError, ValueError, KeyError) as error:
+        raise _no_samples(path, error) from error
+
+
+def _needed(names: Sequence[str]) -> Sequence[str]:
+    """The columns of scores or of a perplexity.
+
+    Raises:
+        KeyError: one of them is missing.
+    """
+    needed = SCORED if "score" in names else TEXTS
+    if missing := [name for name in needed if name not in names]:
+        raise KeyError(missing[0])
+    return needed
+
+
+def _no_samples(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path} holds no samples ({type(error).__name__}): run `toolformer evaluate` again")
 
 
 @dataclass(frozen=True)

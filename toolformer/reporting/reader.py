@@ -7,15 +7,14 @@ computed by a model here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
 
 from toolformer.errors import UserError
 from toolformer.reporting import candidates, chosen
-from toolformer.reporting.cells import SYSTEMS
-from toolformer.reporting.chosen import DEFAULT_K, measured
-from toolformer.reporting.commands import PLACES, overrides_like
+from toolformer.reporting.chosen import measured
+from toolformer.reporting.commands import CORPORA, differing, overrides_like, places_of_figure_4
 from toolformer.reporting.evidence import (
     Annotation,
     Cost,
@@ -23,24 +22,33 @@ from toolformer.reporting.evidence import (
     Evidence,
     KScore,
     RunNote,
-    Sampled,
     Score,
 )
-from toolformer.reporting.significance import compare_systems
+from toolformer.reporting.figures import drawn
+from toolformer.reporting.samples import Fetched, baseline_names, sampled
+from toolformer.reporting.significance import asked_otherwise, compare_systems
 from toolformer.tracking import Run, Tracker
+from toolformer.tracking.run import newest_first
 
 CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
 _POINTS = 400
 """Points of a curve."""
+ALSO = {"paper": ("figure4",)}
+"""Experiments whose evaluations count in Figure 4 of another's report, which they belong to."""
 _SKIPPED = "rows_skipped/"
 
 
 def read(
-    tracker: Tracker, experiment: str | None = None, seed: int = 0, configured: Collection[str] = ()
+    tracker: Tracker,
+    experiment: str | None = None,
+    seed: int = 0,
+    configured: Collection[str] = (),
+    composed: Callable[[str], Mapping[str, str]] | None = None,
 ) -> Evidence:
     """Everything in the store that a report shows, restricted to runs tagged `experiment` if given.
 
-    `seed` decides the resamples behind paired intervals; `configured` are the experiments that `experiment=NAME` names.
+    `seed` decides the resamples behind paired intervals; `configured` are the experiments that `experiment=NAME` names,
+    and `composed` says what that composes to, flat as runs log it (of "" what nothing composes to).
 
     Raises:
         UserError: no finished run has this tag, or an artifact is gone or cannot be read.
@@ -49,12 +57,15 @@ def read(
     generated = tracker.runs("generate", **tags)
     trained = tracker.runs("train", **tags)
     every = tracker.runs("evaluate", **tags)
+    further = [
+        run for name in ALSO.get(experiment or "", ()) for run in tracker.runs("evaluate", experiment=name)
+    ]
     if experiment and not (generated or trained or every):
         raise UserError(
             f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or name another"
         )
     known = {run.run_id: run for run in trained}
-    models = _models(tracker, every, known)
+    models = _models(tracker, [*every, *further], known)
     model = _main_model(every, models)
     asked = [run for run in every if run.tags.get("baseline") or models[run.run_id] == model]
     behind = chosen.trainings(asked)
@@ -65,49 +76,82 @@ def read(
     annotated, said = _annotated(tracker, datasets, generated)
     annotation = _annotation(tracker, annotated) if annotated else None
     scores = {key: _score(one.run, key[1], one.value) for key, one in shown.items()}
-    shown_ids = {score.run.run_id for score in scores.values()}
-    parents = list(_parents(tracker, [run for run in evaluated if run.run_id in shown_ids]))
-    sizes, parameters = chosen.sizes(every, models)
-    sampled = _sampled(tracker, every, models, model, behind)
-    by_run = {one.run_id: one.files for one in sampled}
+    sizes, parameters = chosen.sizes(newest_first([*every, *further]), models)
+    fetched = Fetched(tracker)
+    answered = sampled(fetched, every, models, model, behind)
+    by_run = {one.run_id: one.files for one in answered}
     baselines = _baselines(evaluated)
-    files = {
-        key: path
-        for key, score in {**baselines, **scores}.items()
-        if (path := by_run[score.run.run_id].get(key[1])) is not None
-    }
+    files, of_others = (
+        {
+            key: path
+            for key, score in found.items()
+            if (path := by_run[score.run.run_id].get(key[1])) is not None
+        }
+        for found in (scores, baselines)
+    )
+    asked_elsewhere = asked_otherwise(files)
     remarks = [
         *chosen.remarks(asked, shown, behind, known, datasets),
+        *chosen.other_questions(
+            asked_elsewhere, chosen.uneven_tasks({key: score.n for key, score in scores.items()})
+        ),
         *said,
-        *_other_models(model, {models[run.run_id] for run in every}),
     ]
     own = annotation.run.run_id if annotation else None
     named = [f"{'experiment' if experiment in configured else 'name'}={experiment}"] if experiment else []
-    patterns = (
-        [one.run for one in shown.values()] + list(trainings.values()) + ([annotated] if annotated else [])
-    )
-    overrides = overrides_like(patterns, model)
-    return Evidence(
+    # Of the systems Toolformer's says the most: tools and decoding.
+    ordered = sorted(shown, key=lambda key: key[0] != "toolformer")
+    patterns = [
+        *(shown[key].run for key in ordered),
+        *trainings.values(),
+        *([annotated] if annotated else []),
+    ]
+    named_by = experiment if experiment in configured else ""
+    defaults = composed(named_by or "") if composed else None
+    overrides = overrides_like([_with_corpus(run, annotated) for run in patterns], model, defaults)
+    like = next((_with_corpus(run, annotated).params for run in patterns if run.params.get("model")), {})
+    recipes = [run.params for run in trainings.values() if run.params.get("model")][:1]
+    evidence = Evidence(
         experiment,
         annotation,
         scores,
         {data: _note(run) for data, run in trainings.items()},
-        tuple(_note(run) for run in parents if run.run_id != own),
-        tuple(remarks),
+        (),
+        (),
         _by_k(evaluated),
         baselines,
         model,
-        compare_systems(files, seed),
+        compare_systems(files, seed, baselines=of_others),
         tuple(curve for data, run in trainings.items() for curve in _curves(tracker, run, data)),
         {data: _training_cost(run) for data, run in trainings.items()},
         {key: _score(one.run, key[2], one.value) for key, one in sizes.items()},
         parameters,
-        sampled,
+        answered,
         {data: _annotation_cost(tracker, one, annotation) for data, one in datasets.items() if one},
         (*named, *overrides),
-        tuple(one for one in overrides if one.partition("=")[0] in PLACES),
+        tuple(places_of_figure_4(like, composed("figure4") if composed else None)),
         _reads(tracker, trainings, annotated),
+        fetched.unread,
+        tuple(word for params in recipes for word in differing(params, defaults or params)),
+        asked_elsewhere,
     )
+    in_figure = drawn(evidence)
+    behind_ids = {score.run.run_id for score in (*scores.values(), *in_figure.values())}
+    parents = _parents(tracker, [run for run in (*every, *further) if run.run_id in behind_ids])
+    others = _other_models(model, {models[run.run_id] for run in every}, {one for one, _, _ in in_figure})
+    return replace(
+        evidence,
+        lineage=tuple(_note(run) for run in parents if run.run_id != own),
+        remarks=(*remarks, *others),
+    )
+
+
+def _with_corpus(run: Run, annotated: Run | None) -> Run:
+    """The run with the corpus that was annotated: the configuration of a later stage need not name it."""
+    told = annotated.params if annotated else {}
+    corpus = {key: value for key, value in told.items() if key.startswith(CORPORA[0])}
+    rest = {key: value for key, value in run.params.items() if not (corpus and key.startswith(CORPORA[0]))}
+    return replace(run, params=rest | corpus)
 
 
 def _note(run: Run) -> RunNote:
@@ -185,8 +229,9 @@ def _annotation_cost(tracker: Tracker, run_id: str, shown: Annotation | None) ->
     return Cost(None)
 
 
-def _baselines(runs: Iterable[Run]) -> dict[tuple[str, str], Score]:
-    found = chosen.figures(runs, lambda run: run.tags.get("baseline", ""))
+def _baselines(runs: Sequence[Run]) -> dict[tuple[str, str], Score]:
+    names = baseline_names(runs)
+    found = chosen.figures(runs, lambda run: names.get(run.run_id, ""))
     return {key: _score(one.run, key[1], one.value) for key, one in found.items()}
 
 
@@ -253,55 +298,18 @@ def _reads(tracker: Tracker, trainings: Mapping[str, Run], annotated: Run | None
     }
 
 
-def _other_models(model: str, models: set[str]) -> Iterator[str]:
-    if rest := sorted(models - {model, ""}):
-        yield (
-            f"The tables of scores are of {model}, which has the most figures; {', '.join(rest)} "
-            f"{'were' if len(rest) > 1 else 'was'} measured too: Figure 4."
-        )
-
-
-def _sampled(
-    tracker: Tracker, runs: Iterable[Run], models: Mapping[str, str], model: str, behind: Mapping[str, str]
-) -> tuple[Sampled, ...]:
-    found = []
-    for run in runs:
-        system = run.tags.get("baseline") or SYSTEMS.get(run.tags.get("system", ""), "")
-        other = models[run.run_id] if models[run.run_id] != model else ""
-        k = run.tags.get("decoding.k", DEFAULT_K) if run.tags.get("system") == "toolformer" else DEFAULT_K
-        training = chosen.training_of(run)
-        apart = not other and training and training != behind.get(chosen.data_of(run))
-        parts = (
-            system,
-            other,
-            f"k = {k}" if k != DEFAULT_K else "",
-            f"training {training[:8]}" if apart else "",
-        )
-        title = ", ".join(part for part in parts if part)
-        found.append(Sampled(run.run_id, title, system, _Samples(tracker, run)))
-    return tuple(found)
-
-
-class _Samples(Mapping[str, Path]):
-    """The files of an evaluation's samples by task; each is fetched when it is asked for."""
-
-    def __init__(self, tracker: Tracker, run: Run) -> None:
-        self._tracker, self._run = tracker, run
-        self._tasks = tuple(task for task, _ in measured(run))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tasks)
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __getitem__(self, task: str) -> Path:
-        if task not in self._tasks:
-            raise KeyError(task)
-        try:
-            return self._tracker.artifact_path(self._run, f"samples/{task}.parquet")
-        except UserError as error:  # logged without samples, or they are gone: the figures still stand
-            raise KeyError(task) from error
+def _other_models(model: str, models: set[str], in_figure: set[str]) -> Iterator[str]:
+    """What is said of measured models that are not the tables'; Figure 4 may draw some of them."""
+    rest = models - {model, ""}
+    for others, where in (
+        (rest & in_figure, ": Figure 4"),
+        (rest - in_figure, ", and left out of the tables"),
+    ):
+        if others:
+            yield (
+                f"The tables of scores are of {model}, which has the most figures; {', '.join(sorted(others))} "
+                f"{'were' if len(others) > 1 else 'was'} measured too{where}."
+            )
 
 
 def _curves(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:
@@ -309,14 +317,10 @@ def _curves(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:
     for metric in CURVES:
         if metric not in run.metrics:
             continue
-        with tracker.faults() as client:
-            logged = sorted(
-                client.get_metric_history(run.run_id, metric), key=lambda one: (one.step, one.timestamp)
-            )
         points: dict[int, float] = {}
-        for one in logged:
+        for step, value in tracker.history(run, metric) or ():
             # The first value of a step counts: the end's summary is logged at step 0 again.
-            points.setdefault(one.step, one.value)
+            points.setdefault(step, value)
         every = max(1, len(points) // _POINTS)
         chosen = sorted(points.items())
         thinned = chosen[::every] + (chosen[-1:] if (len(chosen) - 1) % every else [])

@@ -23,9 +23,10 @@ from toolformer.reporting.cells import (
 )
 from toolformer.reporting.commands import evaluation_command, stage_command
 from toolformer.reporting.evidence import GAIN, Evidence, RunNote
-from toolformer.reporting.figures import SCALED, figures, scaled
+from toolformer.reporting.figures import drawn, figures
 from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
+from toolformer.reporting.significance import baseline_key
 from toolformer.reporting.table9 import table9, tasks_of
 
 
@@ -73,7 +74,7 @@ def content(evidence: Evidence) -> Content:
         passages,
         caption,
         missing,
-        evidence.remarks,
+        (*evidence.remarks, *evidence.unread),
         figures(evidence),
         facts(evidence),
         gain,
@@ -137,13 +138,12 @@ def runs(evidence: Evidence) -> Table:
 
 def _of_figures(evidence: Evidence) -> Iterator[tuple[RunNote, str]]:
     """The runs of Table 9 and of Figure 4, as far as these are drawn."""
-    swept, drawn = tasks_of(evidence), {task for tasks in scaled(evidence).values() for task in tasks}
+    swept = tasks_of(evidence)
     for (_, task), at_k in evidence.by_k.items():
         if at_k.run and task in swept:
             yield at_k.run, "Table 9"
-    for (_, system, task), score in evidence.sizes.items():
-        if system in SCALED and task in drawn:
-            yield score.run, "Figure 4"
+    for score in drawn(evidence).values():
+        yield score.run, "Figure 4"
 
 
 def scores(
@@ -151,7 +151,7 @@ def scores(
 ) -> Table:
     """A table of systems by tasks, as Tables 4 and 7."""
     caption = (
-        f"95 % intervals in brackets, our best system in bold where all were asked as many examples. The paper's M is {paper.MODEL}; figures in the "
+        f"95 % intervals in brackets, our best system in bold where all were asked the same examples. The paper's M is {paper.MODEL}; figures in the "
         f"columns “paper” are from {paper.CITATION}."
     )
     return _systems_by_tasks(evidence, key, number, title, tasks, tuple(SYSTEMS), caption, notes, larger=True)
@@ -215,7 +215,7 @@ def perplexity(evidence: Evidence) -> Table:
     """Table 8; perplexity with calls would need a sum over all calls, so Toolformer itself has no row."""
     caption = (
         "Perplexity per token with calls disabled; lower is better; 95 % intervals in brackets, our best system "
-        "in bold where all were asked as many texts. Held-out text stands in for the paper's CCNet. A perplexity depends on the tokenizer and the "
+        "in bold where all were asked the same texts. Held-out text stands in for the paper's CCNet. A perplexity depends on the tokenizer and the "
         "text: compare our rows with each other, not with the paper's."
     )
     systems = tuple(system for system in SYSTEMS if system != "toolformer")
@@ -276,7 +276,7 @@ def _systems_by_tasks(
                 Cell(
                     shown_score(score.value, lower),
                     shown_interval(score, lower, True),
-                    signs=signs(evidence, name, task) if name not in SYSTEMS else "",
+                    signs=signs(evidence, baseline_key(name), task),
                 )
                 if score
                 else Cell()
@@ -297,9 +297,9 @@ def _paper_cell(task: str, name: str) -> Cell:
 
 
 def _best(evidence: Evidence, task: str, systems: Iterable[str], lower: bool) -> str:
-    """The best of several values as it is shown, so that equal figures are equally bold; none where n differs."""
+    """The best of several values as it is shown, so that equal figures are equally bold; none where questions differ."""
     found = [evidence.scores[system, task] for system in systems if (system, task) in evidence.scores]
-    if len({score.n for score in found}) > 1:
+    if len({score.n for score in found}) > 1 or task in evidence.asked_otherwise:
         return ""
     values = [score.value for score in found if math.isfinite(score.value)]
     return shown_score((min if lower else max)(values), lower) if len(values) > 1 else ""

@@ -159,6 +159,12 @@ class Journal:
         """Held while it is being sent."""
         return FileLock(self.folder / ".sending", thread_local=False)
 
+    def history(self, key: str) -> list[tuple[int, float]]:
+        """A metric's (step, value) in order of step and time."""
+        rows = [row for _, kind, content in self.events() if kind == METRICS for row in content]
+        logged = sorted((step, time, value) for name, value, time, step in rows if name == key)
+        return [(step, value) for step, _, value in logged]
+
     def run(self) -> Run:
         """The run as its events tell it."""
         name, status, started, ended = "", "RUNNING", 0, None

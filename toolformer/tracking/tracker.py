@@ -315,6 +315,29 @@ class Tracker:
     def _silence(self) -> str:
         return f" ({self.shown_uri} does not answer)" if self._is_silent() else ""
 
+    def history(self, run: Run, key: str) -> list[tuple[int, float]] | None:
+        """A metric's (step, value) in order of step and time; None where the server that has them does not answer.
+
+        Raises:
+            StoreFault: a local store fails.
+        """
+        journal = Journal(self._journals / run.run_id)
+        local = journal.history(key)
+        if local and not journal.is_sent(self.shown_uri):
+            return local
+        stored_as = run.stored_as or journal.sent(self.shown_uri).run_id or run.run_id
+
+        def ask() -> list[tuple[int, float]]:
+            with self.faults() as client:
+                logged = [
+                    (row.step, row.timestamp, row.value) for row in client.get_metric_history(stored_as, key)
+                ]
+            return [(step, value) for step, _, value in sorted(logged)]
+
+        stored = self._answer(ask)
+        # A journal may have what a server lost.
+        return local if local and not stored else stored
+
     def artifact_path(self, run: Run, name: str) -> Path:
         """An artifact (file or folder) as a local path: the stored one if the store is local, else a copy.
 
