@@ -121,9 +121,8 @@ def _stage(stage: str, arguments: list[str]) -> int:
     from toolformer.config.sweeps import parse
 
     sweep = parse(stage, overrides)
-        config = validate(compose(stage, overrides), stage)
-        _refuse_several(stage, config)
-        run_stage(stage, config, command=command_of(stage, overrides))
+    first = validate(compose(stage, sweep.fixed), stage)
+    _refuse_several(stage, first)
     jobs = sweep.jobs(stage, first.run.stages)
     for job in jobs:
         validate(compose(stage, job), stage)
