@@ -88,6 +88,11 @@ def test_a_missing_figure_names_the_command_that_fills_it(report: Report) -> Non
         and note.command.startswith("toolformer generate ")
         and "translation" in note.command
     )
+    # The annotation shown is the one behind the scores: they have to follow it.
+    steps = [step.split()[1:] for step in note.command.split(" && ")]
+    assert [step[0] for step in steps[:2]] == ["generate", "train"] and len(steps) > 2
+    assert all(step[0] == "evaluate" and any("toolformer" in word for word in step) for step in steps[2:])
+    assert not any(word.startswith(("dataset=", "checkpoint=")) for step in steps for word in step)
     absent = row(report, "table7", "M")[1]
     (note, *_) = table(report, "table7").footnotes
     assert absent.text == "–" and note.command.endswith("system=model 'benchmarks=[templama]'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolformer.calls import insert, linearise
 from toolformer.reporting import paper
 from toolformer.reporting.cells import DASH, Notes, in_order, shown_calls, shown_count, shown_reasons
-from toolformer.reporting.commands import stage_command
+from toolformer.reporting.commands import annotation_command, stage_command
 from toolformer.reporting.evidence import STEPS, Evidence, Example
 from toolformer.reporting.layout import Cell, Column, Passage, Table
 
@@ -31,8 +31,7 @@ def examples_kept(evidence: Evidence) -> Table:
             cells += [Cell(shown_count(tried))]
             cells += [Cell(shown_count(count.examples), shown_calls(count.calls)) for count in counts]
         else:
-            overrides = [f"tools=[{','.join(paper.TOOLS)}]"] if annotation else []
-            mark = notes.mark("Not annotated yet:", stage_command(evidence, "generate", *overrides))
+            mark = notes.mark("Not annotated yet:", annotation_command(evidence, list(paper.TOOLS)))
             cells += [Cell(DASH, mark=mark)] * 4
         figures = paper.EXAMPLES_KEPT.get(tool)
         cells += [Cell(shown_count(figure)) for figure in figures] if figures else [Cell()] * 3

@@ -112,6 +112,24 @@ def train_command(evidence: Evidence, data: str) -> str:
     return stage_command(evidence, "train", *words)
 
 
+def annotation_command(evidence: Evidence, tools: Sequence[str]) -> str:
+    """The commands that show an annotation with these tools: the one shown is behind the scores, so that they follow it."""
+    if not evidence.annotation:
+        return stage_command(evidence, "generate")
+    with_tools = f"tools=[{','.join(tools)}]"
+    steps = [stage_command(evidence, "generate", with_tools)]
+    measured: dict[str, list[str]] = {}
+    for system, task in evidence.scores:
+        if system in ("toolformer", "toolformer_disabled"):
+            measured.setdefault(system, []).append(task)
+    if measured:
+        steps.append(stage_command(evidence, "train", "data=augmented", with_tools, *evidence.recipe))
+    for system, tasks in measured.items():
+        asked = f"benchmarks=[{','.join(tasks)}]"
+        steps.append(stage_command(evidence, "evaluate", f"system={system}", asked, with_tools))
+    return " && ".join(steps)
+
+
 def evaluation_command(
     evidence: Evidence, system: str, tasks: Sequence[str], *more: str, stage: str = "evaluate"
 ) -> str:
