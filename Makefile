@@ -22,7 +22,7 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -m "not real and not slow" -n $(WORKERS)
-	$(BIN)/python -m pytest -m "slow and not real" -n $(WORKERS)
+	$(BIN)/python -m pytest -m "slow and not real" -n $(WORKERS) --durations 20 --durations-min 20
 	$(BIN)/python -m pytest -m real
 
 lint: setup
