@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolformer.calls import ApiCall, insert, linearise
+from toolformer.reporting import Report, build
 from toolformer.tracking import Tracker
 
 HOSTILE = 'x</td><script>alert("1")</script>|`a`\\input{/etc/passwd} $1 & 50% #_^~{} 中文 ế \x00\u202e\ud800'.encode(
@@ -254,3 +255,13 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
         experiment="other",
     )
     return tracker
+
+
+@pytest.fixture(scope="session")
+def report(tracker: Tracker, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return build(tracker, "default", tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="session")
+def bare(empty: Tracker, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return build(empty, None, tmp_path_factory.mktemp("bare"))
