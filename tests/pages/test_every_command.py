@@ -43,6 +43,7 @@ ELSEWHERE = {
     "index_path=my-lucene": ("tests/tools/test_lucene.py", "index_path"),
     "index.backend=lucene": ("tests/tools/test_index.py", "lucene"),
     "benchmarks.speed.language_id": ("tests/test_language_id.py", "speed.main("),
+    "benchmarks.speed.viewer": ("tests/reporting/test_browser.py", "speed.main("),
     "toolformer tool search Ghana flag": ("tests/pages/test_quickstart.py", "def test_what_search_answers"),
 }
 """Words of a command, what runs it, and words of that."""

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.speed import viewer as speed
 from tests.browser import chromium, needs_browser, shot
 from tests.reporting.conftest import accuracy, write_annotation
 from tests.reporting.test_figures import samples
+from toolformer.errors import UserError
 from toolformer.reporting import Report, build
 from toolformer.tracking import Tracker
 
@@ -24,7 +26,8 @@ READABLE = 4.5  # WCAG 2, AA: contrast of text
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    yield from chromium(tmp_path_factory.mktemp("chromium"))
+    with chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +206,15 @@ def test_ten_thousand_candidates_cost_as_much_as_the_rows_that_are_seen(browser:
     calm(browser)
     last = "return Math.max(...[...document.querySelectorAll('#candidates-list [role=option]')].map((one) => +one.ariaPosInSet))"
     assert browser.execute_script(last) == MANY
+
+
+def test_what_the_page_of_samples_takes_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    speed.main(["candidates=400", "repeats=1"])
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert set(figures) == {"scroll_vs_tenth", "filter_vs_tenth", "longest_frame_ms"}
+    assert all(value > 0 for value in figures.values())
+    with pytest.raises(UserError, match="there is no repeat;"):
+        speed.main(["repeat=1"])
 
 
 def test_tabs_by_keys(browser: Any, report: Report) -> None:

@@ -164,7 +164,7 @@ def test_two_evaluations_are_compared_in_mlflows_own_pages(server: Server, tmp_p
     experiment = tracker.prepare()
     compared = f"runs={json.dumps([one.stored_as for one in runs])}&experiments={json.dumps([experiment])}"
 
-    for browser in chromium(tmp_path / "profile"):
+    with chromium(tmp_path / "profile") as browser:
         size = {"width": 1900, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
