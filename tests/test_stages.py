@@ -157,6 +157,8 @@ def test_another_threshold_needs_no_model(
     )
     made = run_stage("generate", strict)
     assert made.texts == 0 and made.run_id != generated.run_id
+    took = [tracker(place).get(one.run_id).metrics["annotation_seconds"] for one in (generated, made)]
+    assert took[0] == took[1] > 0, "what the reused shards cost"
     assert (made.folder / "candidates.parquet").read_bytes() == (
         generated.folder / "candidates.parquet"
     ).read_bytes()

@@ -236,6 +236,8 @@ def _lead(job: _Job, tracker: Tracker) -> Generated:
                     "tokens_per_second": done.tokens / done.seconds,
                 }
             )
+        if (seconds := job.store.seconds(job.plan)) is not None:
+            run.metrics({"annotation_seconds": seconds})
         for tool, counts in funnel.items():
             run.metrics({f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)})
         run.metrics(figures(done.tools))

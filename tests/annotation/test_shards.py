@@ -45,6 +45,19 @@ def test_the_checksum_is_the_one_of_sha256sum(tmp_path: Path) -> None:
     assert done.stdout == "one.parquet: OK\n"
 
 
+def test_what_shards_took_is_known_of_all_of_them_or_not_at_all(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    assert store.seconds(["one"]) is None
+    store.took("one", 1.5)
+    store.took("two", 2.0)
+    store.took("one", 0.5)  # it was broken, and done again
+    assert store.seconds(["one", "two"]) == 2.5 and store.seconds(["two"]) == 2.0
+    with (tmp_path / "seconds.jsonl").open("a") as file:
+        file.write('{"shard": "thr')
+    assert store.seconds(["one", "two"]) == 2.5
+    assert store.seconds(["one", "three"]) is None
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_whatever_is_altered_is_found(tmp_path: Path, data: st.DataObject) -> None:

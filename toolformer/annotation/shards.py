@@ -10,8 +10,8 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,22 @@ class ShardStore:
         checksum = f"{hashlib.sha256(data).hexdigest()}  {self.path(name).name}\n"
         write_whole(self._checksum_path(name), checksum.encode())
 
+    def took(self, name: str, seconds: float) -> None:
+        """Notes what a shard took; the caller holds its claim. The shard's own bytes do not tell."""
+        line = json.dumps({"shard": name, "seconds": round(seconds, 3)}) + "\n"
+        with _writing(self._times_path), self._times_path.open("a", encoding="utf-8") as file:
+            file.write(line)
+
+    def seconds(self, names: Collection[str]) -> float | None:
+        """What these shards took together, whoever did them; None if that of one is not known."""
+        times: dict[str, float] = {}
+        with suppress(FileNotFoundError):
+            for line in self._times_path.read_text(encoding="utf-8", errors="replace").splitlines():
+                with suppress(ValueError, TypeError, KeyError):  # a line that a full disk cut
+                    row = json.loads(line)
+                    times[row["shard"]] = float(row["seconds"])
+        return sum(times[name] for name in names) if times.keys() >= set(names) else None
+
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
         """Yields whether the shard is ours alone until the end of the block.
@@ -139,6 +155,10 @@ class ShardStore:
         with _writing(self._claim_path(name)):
             self._claim_path(name).parent.mkdir(parents=True, exist_ok=True)
         return FileLock(self._claim_path(name), fallback_to_soft=False, thread_local=False, poll_interval=0.2)
+
+    @property
+    def _times_path(self) -> Path:
+        return self.folder / "seconds.jsonl"
 
     def _checksum_path(self, name: str) -> Path:
         return self.folder / f"{name}.sha256"

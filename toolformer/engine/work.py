@@ -97,8 +97,9 @@ class Worker:
                 annotator = self._annotator = self._annotator or self._load()
                 started = time.monotonic()
                 annotation = annotator.annotate(documents, self._tell)
-                self._store.write(name, annotation.rows, annotation.funnel)
                 seconds = time.monotonic() - started
+                self._store.took(name, seconds)  # first: what is there has its time
+                self._store.write(name, annotation.rows, annotation.funnel)
                 return Outcome(name, True, annotation.tokens, seconds, tools=usages(annotator.tools))
         except UserError as error:
             return Outcome(name, error=str(error))

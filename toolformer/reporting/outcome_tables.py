@@ -152,7 +152,8 @@ def cost(evidence: Evidence) -> Table:
         Column("tokens", "Answering"),
     )
     caption = (
-        "Wall time on the device that the runs name, over the benchmarks shown above; a call is an example with an "
+        "Wall time on the device that the runs name (of an annotation what its workers took for the texts, in whichever "
+        "run), over the benchmarks shown above; a call is an example with an "
         "executed call. Toolformer and Toolformer (disabled) are one model, made once."
     )
     return Table("cost", "Cost", "Seconds, calls and tokens", columns, tuple(rows), caption, notes.all, rules)

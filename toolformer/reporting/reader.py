@@ -225,8 +225,13 @@ def _annotation_cost(tracker: Tracker, run_id: str, shown: Annotation | None) ->
     with suppress(UserError):
         run = tracker.get(run_id)
         executed = [value for name, value in run.metrics.items() if name.endswith("/executed")]
-        return Cost(run.metrics.get("duration_seconds"), round(sum(executed)) if executed else None)
+        return Cost(_annotating(run), round(sum(executed)) if executed else None)
     return Cost(None)
+
+
+def _annotating(run: Run) -> float | None:
+    """Seconds that the run's shards took, those that it found done with them; of older runs their duration."""
+    return run.metrics.get("annotation_seconds", run.metrics.get("duration_seconds"))
 
 
 def _baselines(runs: Sequence[Run]) -> dict[tuple[str, str], Score]:
@@ -358,7 +363,7 @@ def _annotation(tracker: Tracker, run: Run) -> Annotation:
         if name.startswith(_SKIPPED)
     }
     executed = sum(entry.steps.get("executed", 0) for entry in funnel.values())
-    cost = Cost(run.metrics.get("duration_seconds"), executed)
+    cost = Cost(_annotating(run), executed)
     return Annotation(_note(run), counts, funnel, examples, skipped, gains, edges, cost, files, baseline)
 
 
