@@ -31,6 +31,20 @@ def test_without_a_terminal_lines_tell_of_it(
     assert not shown.out and "\r" not in shown.err and "%|" not in shown.err
 
 
+def test_what_is_left_is_told_from_all_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An item that takes its time moves the line's figures before it ends."""
+    monkeypatch.setattr(bars, "EVERY", 0.0)
+    with Bar(total=4, desc="generate", unit=" doc") as bar:
+        bar.start_t -= 100.0
+        bar.update()
+        bar.start_t -= 500.0
+        with caplog.at_level(logging.INFO, "toolformer"):
+            bar.set_postfix_str("scoring")
+    assert caplog.messages[-1].startswith("generate: 1 of 4 doc, 600.") and "30:0" in caplog.messages[-1]
+
+
 def test_short_work_tells_nothing(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:

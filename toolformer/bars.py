@@ -26,6 +26,8 @@ class Bar(tqdm):  # type: ignore[type-arg]
         if not self._on_terminal:
             # What tqdm writes beside the bar itself (ends of lines, returns) is for nobody.
             options |= {"file": io.StringIO(), "bar_format": LINE, "mininterval": EVERY, "miniters": 1}
+            # The time left from all that is gone: it goes on where an item takes longer than a line's interval.
+            options |= {"smoothing": 0, "unit": str(options.get("unit", "it")).strip()}
         super().__init__(*arguments, **options)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:

@@ -133,7 +133,10 @@ def tables(comparison: Comparison) -> list[Table]:
     """For the terminal: a table of scores and one of perplexities, as far as there are any."""
     from rich.table import Table
 
-    caption = f"A: {comparison.first_name}; B: {comparison.second_name}. 95 % paired bootstrap intervals in brackets."
+    caption = (
+        f"A: {comparison.first_name}; B: {comparison.second_name}. 95 % paired bootstrap intervals in brackets, "
+        "Newcombe's where no sample tells the two apart."
+    )
     made: list[Table] = []
     scored = [(one, one.scores) for one in comparison.benchmarks if one.scores]
     if scored:

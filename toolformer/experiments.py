@@ -247,8 +247,9 @@ def _side_by_side(
     todo: Plan, stage: str, jobs: Sequence[Job], ids: Mapping[str, str]
 ) -> list[str | Exception | None]:
     """The jobs of a stage below one parent run; of each the run's id, or what it raised."""
-    for number, job in enumerate(jobs, 1):
-        log.info("%s: %s %d of %d %s", todo.name, stage, number, len(jobs), job.shown)
+    log.info(
+        "%s: %s, %d of %d to do", todo.name, stage, len(jobs), sum(job.stage == stage for job in todo.jobs)
+    )
     parent = None
     if sum(job.stage == stage for job in todo.jobs) > 1:
         told = sorted(set(todo.overrides) - set(todo.of_hydra))  # whichever launcher goes on

@@ -45,12 +45,14 @@ def run_stage(stage: str, config: Config, parent: str | None = None, command: st
     return report(config)
 
 
-def task(stage: str, config: DictConfig) -> str | None:
-    """What a job does, in whichever process; the run's id."""
+def task(stage: str, config: DictConfig, heading: str = "") -> str | None:
+    """What a job does, in whichever process, under a line that says which it is; the run's id."""
     from hydra.core.hydra_config import HydraConfig
 
     if not logging.getLogger().handlers:
         configure()  # a worker that a launcher started
+    if heading:
+        log.info("%s", heading)
     words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
     result = run_stage(stage, validate(config, stage), os.environ.get(PARENT), command_of(stage, words))
     return getattr(result, "run_id", None)
@@ -103,7 +105,9 @@ def launch(
         )
         context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(whole))
         launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=context, task_function=Task(stage), config=whole
+            hydra_context=context,
+            task_function=Task(stage, [_told(job, common) for job in jobs]),
+            config=whole,
         )
         try:
             with _around(whole.hydra.launcher):
@@ -117,9 +121,16 @@ def launch(
                 outcomes.append(one.return_value)
         except Exception as error:
             outcomes.append(error)
-            own = "".join(f" {word}" for word in job if word not in common)
-            log.error("%s%s: failed: %s", stage, own, " ".join(str(error).split()) or repr(error))
+            own = _told(job, common)
+            log.error(
+                "%s%s: failed: %s", stage, own and f" {own}", " ".join(str(error).split()) or repr(error)
+            )
     return outcomes
+
+
+def _told(job: Sequence[str], common: Sequence[str]) -> str:
+    """What tells a job from the others."""
+    return " ".join(word for word in job if word not in common)
 
 
 @contextmanager
@@ -144,8 +155,16 @@ def raise_first(outcomes: Sequence[object]) -> None:
 class Task:
     """`task` for a stage; a launcher may send it to another process."""
 
-    def __init__(self, stage: str) -> None:
+    def __init__(self, stage: str, jobs: Sequence[str] = ()) -> None:
         self.stage = stage
+        self.jobs = list(jobs)
+        """Of each what tells it from the others."""
 
     def __call__(self, config: DictConfig) -> str | None:
-        return task(self.stage, config)
+        from hydra.core.hydra_config import HydraConfig
+
+        number = HydraConfig.get().job.num if self.jobs and HydraConfig.initialized() else None
+        return task(self.stage, config, "" if number is None else self._heading(number))
+
+    def _heading(self, number: int) -> str:
+        return f"{self.stage} {number + 1} of {len(self.jobs)} {self.jobs[number]}".strip()

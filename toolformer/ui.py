@@ -17,9 +17,13 @@ from toolformer.tracking import Tracker
 def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int = 5000) -> None:
     """Serve MLflow's user interface until Ctrl-C; for a store that is a server already, print its address.
 
+    Port 0 is any free one, which is then printed.
+
     Raises:
-        UserError: the port is taken, or the interface ended by itself.
+        UserError: the port is taken or is none, or the interface ended by itself.
     """
+    if not 0 <= port <= 65535:
+        raise UserError(f"--port is {port}; it must be 0 (any free one) to 65535")
     tracker = Tracker(uri, root)
     if tracker.uri.startswith(("http://", "https://")):
         print(f"MLflow UI: {tracker.shown_uri}", flush=True)
@@ -29,6 +33,7 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
+            port = probe.getsockname()[1]
         except OSError as error:
             raise UserError(
                 f"port {port} of {host} cannot be used ({error.strerror}): choose another"

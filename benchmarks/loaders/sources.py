@@ -13,6 +13,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ Placed = tuple[str, Row]
 """A row's place, for messages, and the row."""
 Splits = dict[str, datasets.Dataset]
 
+DATA_DIR = "paths.data_dir (data_dir in lm-eval's --metadata)"
 DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
 PARQUET_BRANCH = "refs/convert/parquet"
 """Where the hub keeps a Parquet copy of data sets that have a loading script, a folder a configuration."""
@@ -44,7 +46,7 @@ def data_folder(metadata: Mapping[str, Any]) -> Path | None:
         return None
     folder = Path(str(given)).expanduser()
     if not folder.is_dir():
-        raise UserError(f"data_dir: there is no folder {folder}; leave data_dir out to read from the hub")
+        raise UserError(f"{DATA_DIR}: there is no folder {folder}; leave it out to read from the hub")
     return folder
 
 
@@ -57,7 +59,10 @@ def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise UserError(f"data_dir: {folder} has no {benchmark}; expected the file {folder / names[0]}")
+    raise UserError(
+        f"{DATA_DIR}: {folder} has no {benchmark}; expected the file {folder / names[0]}: add it, or leave {benchmark} "
+        "out of the benchmarks"
+    )
 
 
 def read_lines(
@@ -111,25 +116,39 @@ def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[st
         UserError: no pin, or the hub does not give the data.
     """
     if not hub or not hub.get("path") or not hub.get("split"):
-        raise UserError(f"{benchmark}: no data_dir, and metadata.hub of the task names no path and split")
+        raise UserError(f"{benchmark}: no {DATA_DIR}, and metadata.hub of the task names no path and split")
     options = {key: value for key, value in hub.items() if key not in ("path", "config", "split")}
     if hub.get("config"):
         options["data_dir" if hub.get("revision") == PARQUET_BRANCH else "name"] = hub["config"]
     splits = [hub["split"]] if isinstance(hub["split"], str) else hub["split"]
     for split in splits:
+        log.info("%s: %s (%s) from the hub", benchmark, hub["path"], split)
         try:
-            loaded = datasets.load_dataset(hub["path"], split=split, **options)
+            with _without_retries_told():
+                loaded = datasets.load_dataset(hub["path"], split=split, **options)
         # The hub client raises a dozen types, from its own to those of the HTTP library, for "not there".
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0][:160]
             raise UserError(
                 f"{benchmark}: {hub['path']} cannot be read from the hub ({reason}); "
-                f"set data_dir to a folder that holds the benchmark"
+                f"set {DATA_DIR} to a folder that holds the benchmark"
             ) from error
         if set(columns) <= set(loaded.column_names):
             loaded = loaded.select_columns(list(columns)) if columns else loaded
         for number, row in enumerate(loaded):
             yield f"{hub['path']}, {split}, row {number}", dict(row)
+
+
+@contextmanager
+def _without_retries_told() -> Iterator[None]:
+    """Keeps the hub client from telling of each of its tries, two dozen lines where no hub is; the last is told anyway."""
+    tells = logging.getLogger("huggingface_hub.utils._http")
+    level = tells.level
+    tells.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        tells.setLevel(level)
 
 
 # ------------------------------------------------------------------- fields
@@ -237,6 +256,6 @@ def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str |
         rows = chosen
     if not rows:
         raise UserError(
-            f"{name}: no documents are left to evaluate; check data_dir or the file it is read from"
+            f"{name}: no documents are left to evaluate; check {DATA_DIR} or the file it is read from"
         )
     return {"test": datasets.Dataset.from_list(rows)}

@@ -202,11 +202,11 @@ def test_an_unreachable_hub_names_the_mend(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(
-        UserError, match=r"ChilleD/SVAMP cannot be read from the hub .*; set data_dir"
+        UserError, match=r"ChilleD/SVAMP cannot be read from the hub .*; set paths.data_dir "
     ) as error:
         documents("svamp")
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="svamp: no data_dir, and metadata.hub of the task names no path"):
+    with pytest.raises(UserError, match="svamp: no paths.data_dir .*, and metadata.hub of the task names no path"):
         loaders.svamp()
 
 

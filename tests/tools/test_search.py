@@ -27,6 +27,11 @@ def titles(retriever: BM25, query: str, k: int = 1, document: Document = ELSEWHE
     return [passage.title for passage in found]
 
 
+def test_a_snippet_of_nothing_is_refused(retriever: BM25) -> None:
+    with pytest.raises(UserError, match="search: max_tokens is -3; it must be at least 1"):
+        WikiSearch(retriever, max_tokens=-3)
+
+
 def test_it_finds_by_stem_and_title(retriever: BM25) -> None:
     assert titles(retriever, "grinding the grains of a miller") == ["Windmill"]
     assert titles(retriever, "compass") == ["Compass"]

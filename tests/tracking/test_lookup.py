@@ -55,8 +55,22 @@ def test_looking_up_what_is_not_there(store: Tracker) -> None:
     with run(store, "other") as active:
         with pytest.raises(UserError, match="is RUNNING"):
             store.resolve("other", active.run_id)
-    with pytest.raises(UserError, match="is a other run: name a train run"):
+    with pytest.raises(UserError, match="is a run of other: name one of `toolformer train`"):
         store.resolve("train", active.run_id)
+
+
+def test_what_a_few_characters_name_and_do_not(store: Tracker) -> None:
+    with pytest.raises(RuntimeError), run(store, "few", "broken") as broken:
+        raise RuntimeError
+    with run(store, "other", "few") as other:
+        pass
+    for reference, said in (
+        (broken.run_id[:8], "is FAILED"),
+        (other.run_id[:8], "is a run of other: name one of `toolformer few`"),
+        (other.run_id[:5], "name the id of 6 characters at least"),
+    ):
+        with pytest.raises(UserError, match=said):
+            store.resolve("few", reference)
 
 
 def test_looking_up_in_no_store_makes_none(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +66,9 @@ def test_the_interface_names_a_taken_port(store: Tracker) -> None:
         taken.listen()
         with pytest.raises(UserError, match=f"port {taken.getsockname()[1]} of 127.0.0.1 cannot be used"):
             serve(store.root, port=taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_is_none_is_one_line(port: int, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"--port is {port}; it must be 0"):
+        serve(tmp_path, port=port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from toolformer.errors import UserError
 
@@ -33,8 +34,10 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print(comparing.as_json(found))
         return 0
+    # Not on a terminal there is no width to keep to.
+    console = Console(width=None if sys.stdout.isatty() else 160)
     for table in comparing.tables(found):
-        Console().print(table)
+        console.print(table)
     for line in comparing.remarks(found):
         print(line)
     return 0

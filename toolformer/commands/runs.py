@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
 
     # Not on a terminal there is no width to keep to.
-    Console(width=None if sys.stdout.isatty() else 160).print(_table(chosen, tracker.shown_uri, unsent))
+    Console(width=None if sys.stdout.isatty() else 160).print(_table(chosen, tracker.place(), unsent))
     if unsent:
         print(
             f"not sent to {tracker.shown_uri}: {len(unsent)} of the runs; toolformer runs resend sends them"

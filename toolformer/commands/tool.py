@@ -5,16 +5,25 @@ from __future__ import annotations
 import argparse
 import sys
 
+from toolformer.errors import UserError
+
 
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
     parser = argparse.ArgumentParser("toolformer tool", description="run one tool by hand")
-    parser.add_argument("name", help="calculator, calendar, search, qa, translation, or one of tool_sources")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        default="",
+        help="calculator, calendar, search, qa, translation, or one of tool_sources",
+    )
     parser.add_argument("input", nargs="?", default="", help="the call's input")
     parser.add_argument(
         "overrides", nargs="*", help="configuration, for example tool.search.implementation.max_tokens=50"
     )
     options = parser.parse_intermixed_args(arguments)
+    if not options.name:
+        raise UserError("tool: name one, calculator for example, and its input; toolformer tool --help")
     if options.input.startswith("tool_sources="):
         # A tool that takes no input leaves its place to what comes next.
         options.input, options.overrides = "", [options.input, *options.overrides]

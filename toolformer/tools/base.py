@@ -37,6 +37,17 @@ class Result:
             raise ValueError("only a fault is final")
 
 
+def at_least_one(tool: str, **numbers: int) -> None:
+    """Refuses arguments of a tool with which it would have no answer to anything.
+
+    Raises:
+        UserError: one of `numbers` is less than 1.
+    """
+    for name, number in numbers.items():
+        if number < 1:
+            raise UserError(f"{tool}: {name} is {number}; it must be at least 1")
+
+
 @runtime_checkable
 class Tool(Protocol):
     """A tool of the paper's section 3: texts in, texts out.

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from toolformer.errors import UserError
 from toolformer.tools import nllb_ctranslate2
-from toolformer.tools.base import Result
+from toolformer.tools.base import Result, at_least_one
 from toolformer.tools.nllb_languages import ENGLISH, NLLB_LANGUAGES
 
 log = logging.getLogger(__name__)
@@ -85,15 +85,13 @@ class NllbTranslator:
         ):
             if value not in known:
                 raise UserError(f"translation: {name} is {value!r}; it must be one of {', '.join(known)}")
-        limits = {
-            "beam_size": beam_size,
-            "max_input_tokens": max_input_tokens,
-            "max_new_tokens": max_new_tokens,
-            "batch_tokens": batch_tokens,
-        }
-        for name, number in limits.items():
-            if number < 1:
-                raise UserError(f"translation: {name} is {number}; it must be at least 1")
+        at_least_one(
+            "translation",
+            beam_size=beam_size,
+            max_input_tokens=max_input_tokens,
+            max_new_tokens=max_new_tokens,
+            batch_tokens=batch_tokens,
+        )
         if backend == "ctranslate2" and not nllb_ctranslate2.installed():
             raise UserError(
                 f"translation: backend is ctranslate2, which is not installed: {nllb_ctranslate2.INSTALL}"

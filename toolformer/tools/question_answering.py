@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from toolformer.documents import Document
-from toolformer.tools.base import Result, TextGenerator
+from toolformer.tools.base import Result, TextGenerator, at_least_one
 from toolformer.tools.retrieval.passages import Passage, Retriever, one_line, own_article
 
 EXAMPLES = (
@@ -52,6 +52,7 @@ class QuestionAnswering:
         passage_words: int = 45,
         max_new_tokens: int = 12,
     ) -> None:
+        at_least_one("qa", passages=passages, passage_words=passage_words, max_new_tokens=max_new_tokens)
         self.retriever = retriever
         self.generate = generate
         self.passages = passages

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from toolformer.documents import Document
-from toolformer.tools.base import Result
+from toolformer.tools.base import Result, at_least_one
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.retrieval.passages import Passage, Retriever, own_article
 
@@ -35,6 +35,7 @@ class WikiSearch:
             tokenizer: whose tokens: None counts words and signs, which is fast and the same for every model; a model's
                 name or folder counts that model's own.
         """
+        at_least_one("search", max_tokens=max_tokens)
         self.retriever: Retriever = retriever or BM25()
         self.max_tokens = max_tokens
         self.tokenizer = tokenizer

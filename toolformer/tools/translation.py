@@ -12,7 +12,7 @@ from typing import Protocol
 
 from toolformer.documents import Document
 from toolformer.language_id import LanguageIdentifier
-from toolformer.tools.base import Result, TextGenerator
+from toolformer.tools.base import Result, TextGenerator, at_least_one
 
 EXAMPLES = (
     ("Spanish", "La casa está cerca del río.", "The house is near the river."),
@@ -49,6 +49,7 @@ class FewShotTranslator:
     """A causal LM that is shown a few translations."""
 
     def __init__(self, generate: TextGenerator, max_new_tokens: int = 48) -> None:
+        at_least_one("translation", max_new_tokens=max_new_tokens)
         self.generate = generate
         self.max_new_tokens = max_new_tokens
 

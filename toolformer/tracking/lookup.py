@@ -19,6 +19,8 @@ from toolformer.tracking.run import Run, newest_first, tell_of_clocks
 from toolformer.tracking.store import Store, StoreFault
 
 T = TypeVar("T")
+SHORTEST = 6
+"""Characters of a run's id that name it."""
 
 
 class Lookup:
@@ -119,19 +121,33 @@ class Lookup:
                     f"there is no finished {stage} run{wanted}: run `toolformer {stage}` first{self._silence()}"
                 )
             return found
-        if 6 <= len(ref) < 32:
+        matches = []
+        if SHORTEST <= len(ref) < 32:
             matches = [run for run in self.runs(stage, **tags) if run.run_id.startswith(ref)]
             if len(matches) == 1:
                 return matches[0]
+            # One that did not finish, or is of another stage: said below.
+            matches = matches or [run for run in self.all_runs() if run.run_id.startswith(ref)]
+        if len(matches) > 1:
+            raise UserError(f"{len(matches)} runs begin with {ref}; give more of its characters")
         try:
-            run = self.get(ref)
+            run = matches[0] if matches else self.get(ref)
         except UserError as error:
-            raise UserError(f"{error}; name the id of a {stage} run, or say latest") from error
+            short = f" of {SHORTEST} characters at least" if len(ref) < SHORTEST else ""
+            raise UserError(
+                f"{error}; name the id{short} of a run of `toolformer {stage}`, or say latest"
+            ) from error
         if run.stage != stage:
-            raise UserError(f"run {ref} is a {run.stage or 'parent'} run: name a {stage} run or say latest")
+            raise UserError(
+                f"run {ref} is a run of {run.stage or 'a sweep'}: name one of `toolformer {stage}`, or say latest"
+            )
         if run.status != "FINISHED":
             raise UserError(f"{stage} run {ref} is {run.status}: give its `toolformer {stage}` command again")
         return run
+
+    def place(self) -> str:
+        """Where runs have been read from so far, for headings."""
+        return f"the journals below {self.root}{self._silence()}" if self._is_silent() else self.shown_uri
 
     def _silence(self) -> str:
         return f" ({self.shown_uri} does not answer)" if self._is_silent() else ""
