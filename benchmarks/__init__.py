@@ -34,25 +34,3 @@ GROUPS["paper"] = (
 
 TASKS = (*GROUPS["paper"], *GROUPS["xquad"], "xquad_en")
 """Every task. `mlqa_en` and `xquad_en` ask all questions in English."""
-
-ALL_TOOLS = frozenset({"calculator", "calendar", "search", "qa", "translation"})
-
-SWITCHED_OFF: dict[str, frozenset[str]] = {
-    "lama_squad": frozenset({"search"}),
-    "lama_google_re": frozenset({"search"}),
-    "lama_trex": frozenset({"search"}),
-    "webqs": frozenset({"qa"}),
-    "nq": frozenset({"qa"}),
-    "triviaqa": frozenset({"qa"}),
-    "heldout_perplexity": ALL_TOOLS,
-    "wikitext_perplexity": ALL_TOOLS,
-}
-"""The tools (configuration keys) a task may not use (paper, section 4.2); a task not named here may use all.
-
-LAMA is made of Wikipedia sentences, and the paper's question answering tool was trained on Natural Questions.
-"""
-
-
-def switched_off(task: str | None) -> frozenset[str]:
-    """The configuration keys of the tools that `task` may not use."""
-    return SWITCHED_OFF.get(task or "", frozenset())

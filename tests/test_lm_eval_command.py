@@ -122,12 +122,16 @@ def test_the_day_is_told_where_an_example_has_none_and_the_calendar_may_be_used(
     def dates(tools: str) -> list[str | None]:
         made = ConfiguredLM.create_from_arg_obj({"pretrained": str(tiny_folder), "tools": tools})
         made._day = "2031-03-01"
-        asked = [("svamp", {}), ("dateset", {"current_date": "2021-01-01"}), ("wikitext_perplexity", {})]
+        asked = [("svamp", {}), ("dateset", {"current_date": "2021-01-01"}), ("undated", {})]
         requests = [
             Instance("generate_until", document, ("x", {"until": []}), 0, (task, 0, 1))
             for task, document in asked
         ]
-        return [_Question.of(request, made._clocks, made._day).date for request in requests]
+        off = [frozenset({"calendar"} if task == "undated" else ()) for task, _ in asked]
+        return [
+            _Question.of(request, made._clocks, made._day, one).date
+            for request, one in zip(requests, off, strict=True)
+        ]
 
     assert dates("calendar+search") == ["2031-03-01", "2021-01-01", None]
     assert dates("search") == [None, "2021-01-01", None]

@@ -223,7 +223,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
                 description=describe(command, facts, [job.trained]),
             )
         )
-        lm = _model(config, model, tools, answers, job.decides, day)
+        lm = _model(config, model, tools, answers, job.decides, day, loaded.switched_off)
         results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
         metrics: dict[str, float] = speed([sample for one in results.values() for sample in one.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
@@ -340,6 +340,7 @@ def _model(
     answers: AnswerFile,
     decides: dict[str, Any],
     day: datetime.date | None,
+    switched_off: Mapping[str, frozenset[str]],
 ) -> RecordingLM:
     """The system as lm-eval asks it."""
     if config.system == "endpoint":
@@ -366,4 +367,5 @@ def _model(
 
     mode = "plain" if config.system in PLAIN else "tools"
     decoder = build.decoder(config, model, tools, k=config.decoding.k if tools else 0, mode=mode)
-    return ToolformerLM(decoder, answers, decides, clocks=clocks(config) if tools else (), day=day)
+    told = clocks(config) if tools else ()
+    return ToolformerLM(decoder, answers, decides, clocks=told, day=day, switched_off=switched_off)
