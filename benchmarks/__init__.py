@@ -15,7 +15,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "math": ("asdiv", "svamp", "mawps"),
     "qa": ("webqs", "nq", "triviaqa"),
     "mlqa": tuple(f"mlqa_{language}" for language in MLQA_LANGUAGES),
-    "mlqa_all_en": tuple(f"mlqa_en_{language}" for language in MLQA_LANGUAGES),
+    "mlqa_all_en": tuple(f"mlqa_all_en_{language}" for language in MLQA_LANGUAGES),
     "xquad": tuple(f"xquad_{language}" for language in MLQA_LANGUAGES),
     "temporal": ("templama", "dateset"),
     "perplexity": ("heldout_perplexity", "wikitext_perplexity"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
+from lm_eval.tasks import TaskManager
 
-from benchmarks import TASKS_DIR
+from benchmarks import GROUPS, TASKS, TASKS_DIR
 from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
 from toolformer import cli, lm_eval_command
 from toolformer.commands import lm_eval
@@ -44,6 +46,9 @@ def data_dir(tmp_path: Path) -> Path:
         ("--tasks math --include_path benchmarks", f"--tasks math --include_path {OURS}"),
         ("--include_path=benchmarks/ --tasks math", f"--include_path={OURS} --tasks math"),
         ("--include_path . --tasks math", "--include_path . --tasks math"),
+        ("--include_path none --tasks triviaqa", "--tasks triviaqa"),
+        ("--tasks triviaqa --include_path=none", "--tasks triviaqa"),
+        ("ls tasks --include_path none", "ls tasks"),
         ("ls tasks", f"ls tasks --include_path {OURS}"),
         ("--help", "--help"),
     ],
@@ -59,6 +64,25 @@ def test_the_words_are_lm_evals(
     assert lm_eval_command.run(given.split()) == 0
     assert seen == [passed_on]
     assert get_model("toolformer") is ConfiguredLM
+
+
+def test_a_task_of_the_project_that_is_left_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise ValueError("Tasks not found: svamp")
+
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", refuse)
+    with pytest.raises(UserError, match="'svamp'; it is this project's, .* --include_path benchmarks"):
+        lm_eval_command.run(["--model", "toolformer", "--tasks", "svamp", "--include_path", "none"])
+
+
+@pytest.mark.slow
+def test_the_names_that_lm_eval_has_too_are_told() -> None:
+    """What the page says of names; lm-eval's index of tasks takes its time to build."""
+    published = TaskManager().task_index
+    page = (TASKS_DIR.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    (told,) = re.findall(r"The names ((?:`\w+`,?\s*(?:and )?)+)are both", page)
+    assert set(re.findall(r"`(\w+)`", told)) == {name for name in (*TASKS, *GROUPS) if name in published}
+    assert "mlqa_en_es" in published  # the other way round there: English context, Spanish question
 
 
 @pytest.mark.parametrize("metadata", ['{"data_dir": "DIR"}', "data_dir=DIR"])

@@ -40,12 +40,16 @@ ARGUMENTS = {
 """Short names in `model_args`, and the configuration that they stand for. Beside them: pretrained (an embedded model, a
 folder or a hub name), tools (keys joined by "+", or none), answers (a file) and any key of the configuration with a dot."""
 
+PUBLISHED = "none"
+"""As `--include_path`: no folder of tasks beside lm-eval's own. Some of its names are also names of this project's."""
+
 
 def run(arguments: Sequence[str]) -> int:
     """lm-eval's command line word for word; returns the exit code.
 
-    As lm-eval's own, it takes its arguments with `run` and without. `--include_path` may be left out; the name
-    `benchmarks` means this project's tasks wherever the command is given.
+    As lm-eval's own, it takes its arguments with `run` and without. `--include_path` may be left out, and names are then
+    this project's where it has them; `benchmarks` there means this project's tasks wherever the command is given, and
+    `none` leaves them out.
 
     Raises:
         UserError: unknown tasks or model arguments, or data that is missing or of another schema. The data of this
@@ -62,22 +66,33 @@ def run(arguments: Sequence[str]) -> int:
         name = re.search(r"Tasks not found: ([^,\s]+)", str(error))
         if not name:
             raise
-        raise UserError(f"--tasks: there is no task or group {name[1]!r}{suite.nearest(name[1])}") from error
+        raise UserError(f"--tasks: there is no task or group {name[1]!r}{_instead(name[1])}") from error
     return 0
 
 
+def _instead(name: str) -> str:
+    """What may have been meant by a name that lm-eval does not know."""
+    if name in TASKS or name in GROUPS:
+        return "; it is this project's, whose folder is left out: name it, --include_path benchmarks"
+    return suite.nearest(name)
+
+
 def _with_tasks(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `--include_path` naming this project's tasks, where tasks are asked for."""
+    """The arguments with `--include_path` naming this project's tasks, where tasks are asked for and nothing else is said."""
     found: list[str] = []
+    told = False
     for word in arguments:
         flag, equals, value = word.partition("=")
         path = value if flag == "--include_path" else word if found[-1:] == ["--include_path"] else ""
+        told = told or bool(path)
         if path.rstrip("/") == TASKS_DIR.name and not Path(path).is_dir():
             word = f"{flag}{equals}{TASKS_DIR}" if equals else str(TASKS_DIR)
-        found.append(word)
-    flags = {word.partition("=")[0] for word in found}
-    wants_tasks = flags & {"--tasks", "-t"} or {"ls", "validate"} & set(found[:1])
-    if wants_tasks and "--include_path" not in flags:
+        if path == PUBLISHED and not Path(path).is_dir():
+            found = found if equals else found[:-1]
+        else:
+            found.append(word)
+    wants_tasks = {word.partition("=")[0] for word in found} & {"--tasks", "-t"}
+    if (wants_tasks or {"ls", "validate"} & set(found[:1])) and not told:
         found += ["--include_path", str(TASKS_DIR)]
     return found
 
@@ -85,6 +100,8 @@ def _with_tasks(arguments: Sequence[str]) -> list[str]:
 def _check_data(words: Sequence[str]) -> None:
     """Reads the data of this project's tasks, which lm-eval would do after it has loaded the model."""
     if {"ls", "validate"} & set(words[:1]) or {"-h", "--help"} & set(words):
+        return
+    if not {str(TASKS_DIR), f"--include_path={TASKS_DIR}"} & set(words):
         return
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--tasks", "-t", nargs="*", default=[])
