@@ -253,7 +253,13 @@ def test_an_endpoint_as_a_system(
         run = Tracker(None, tmp_path).get(done.run_id)
         assert (run.tags["system"], run.tags["baseline"], run.status) == ("endpoint", "large", "FINISHED")
         tokens = [f"endpoint.tokenizer={tiny_folder}", "endpoint.max_length=1024"]
+        wrong = "endpoint.tokenizer=/no/such"
+        asked = len(server.authorizations)
+        assert main(["evaluate", *words(tmp_path, *more, wrong)]) == 2
+        assert "endpoint.tokenizer: /no/such cannot be loaded" in line_of(capsys)
+        assert len(server.authorizations) == asked
         with_perplexity = run_stage("evaluate", config(tmp_path, *more, *tokens))
+        assert sum(not payload.get("echo") for payload in server.payloads) == 6  # none anew
         direct = run_stage(
             "evaluate", config(tmp_path, "system=baseline", f"model={tiny_folder}", "evaluation.limit=6",
                                "benchmarks=[dateset,heldout_perplexity]", "lm.dtype=float32",

@@ -264,7 +264,7 @@ class EndpointConfig:
     key_variable: str = "OPENAI_API_KEY"
     """The environment variable that holds the key; a server that wants none needs none."""
     tokenizer: str | None = None
-    """The served model's tokenizer, a folder or hub name; perplexity needs it."""
+    """The served model's tokenizer, a folder or hub name; perplexity needs it, and cutting prompts to max_length."""
     concurrency: int = 4
     """Requests under way at once."""
     timeout: int = 300
