@@ -220,6 +220,7 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
                 "call_result": call.result if call else None,
                 "failed": completion.failed if completion else None,
                 "fault": completion.fault if completion else False,
+                "prompt_cut": completion.prompt_cut if completion else None,
                 "prediction": prediction,
                 "target": targets(sample["doc"], sample["target"]),
                 "correct": score >= 100,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -148,6 +149,32 @@ def test_an_interrupted_run_goes_on_where_it_was(scripted: Scripted, tmp_path: P
         assert again.generate_until(requests) == answers and again.records == model.records
     assert scripted.asked == []
     assert len(path.read_text().splitlines()) == 7
+
+
+def test_a_cut_prompt_leaves_a_trace(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
+    long = "The number in the next term is 18 + 12 x 3. " * 60
+    tokens = len(tiny_gpt2.encode(long))
+
+    def run() -> list[dict[str, Any]]:
+        rows = [{**SVAMP, "id": "0", "body": "x", "question": "How?"}, {**SVAMP, "id": "1", "body": long}]
+        write(tmp_path, "svamp/svamp", rows)
+        with AnswerFile(tmp_path / "a.jsonl") as file:
+            lm = ToolformerLM(Decoder(tiny_gpt2, mode="plain"), file, progress=False)
+            return suite.run(lm, ["svamp"], {"data_dir": str(tmp_path)}, bootstrap_iters=5)["svamp"].samples
+
+    first, second = run()
+    assert first["prompt_cut"] == 0
+    # A call of the default length and the 32 tokens of a math answer have room in 512 tokens.
+    end = len(tiny_gpt2.encode_behind("]"))
+    whole = len(tiny_gpt2.encode(second["prompt"]))
+    assert tokens < whole and second["prompt_cut"] == whole - (512 - 32 - (1 + end + 40 + 64))
+    assert [sample["prompt_cut"] for sample in run()] == [0, second["prompt_cut"]]  # kept with the answer
+    stored = (tmp_path / "a.jsonl").read_text()
+    assert stored.count("prompt_cut") == 2
+    old = re.sub(r', "prompt_cut": \d+', "", stored)
+    (tmp_path / "a.jsonl").write_text(old)
+    assert [sample["prompt_cut"] for sample in run()] == [0, 0]
+    assert (tmp_path / "a.jsonl").read_text() == old  # nothing was asked anew
 
 
 def test_a_tools_fault_is_asked_again_and_its_refusal_is_not(

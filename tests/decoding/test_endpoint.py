@@ -193,12 +193,15 @@ def test_a_prompt_that_is_too_long_is_cut_on_its_left(
     (told,) = [record.getMessage() for record in caplog.records if "cut" in record.getMessage()]
     assert "2 of 3 prompts are longer than endpoint.max_length=64 leaves room for" in told
     assert [record.prompt for record in lm.records] == [LONG, "red is", LONG + "x"]
+    lost = [record.completion.prompt_cut for record in lm.records if record.completion]
+    assert lost[0] > 40 and lost[1] == 0 and lost[2] > 40
     sent = [payload["prompt"] for payload in server.payloads]
     sent = [one if isinstance(one, str) else one[0] for one in sent]
     assert "red is" in sent
     for whole in (LONG, LONG + "x"):
         # As much of the end as fits: with a character more there would be a token too many.
         (cut,) = [one for one in sent if whole.endswith(one) and len(one) > 20]
+        assert len(tiny_gpt2.encode(whole)) - len(tiny_gpt2.encode(cut)) in (lost[0], lost[2])
         assert len(tiny_gpt2.encode(cut)) <= 56 < len(tiny_gpt2.encode(whole[-len(cut) - 1 :]))
     with pytest.raises(UserError, match="max_length is 64: 64 new tokens leave no room for a prompt"):
         lm.generate_until([asked("x", tokens=64)])

@@ -108,12 +108,13 @@ class EndpointLM(RecordingLM):
         keys = [self._key("generate", *request.args) for request in sent]
         self._ask("generate_until", sent, keys)
         texts: list[str] = []
-        for request, key in zip(requests, keys, strict=True):
+        for request, shorter, key in zip(requests, sent, keys, strict=True):
             answer: str | None = self.answers[key]
             text = answer or ""
             tokens = len(self._tokens(text)) if self.endpoint.tokenizer else None
             failed = NO_TEXT if answer is None else None
-            completion = Completion(text, text, (), failed, tokens or 0, fault=answer is None)
+            cut = self._lost(request.args[0], shorter.args[0])
+            completion = Completion(text, text, (), failed, tokens or 0, answer is None, cut)
             self._record(request, key, completion=completion, tokens=tokens)
             texts.append(text)
         return texts
@@ -147,6 +148,10 @@ class EndpointLM(RecordingLM):
                 self.endpoint.max_length,
             )
         return fitting
+
+    def _lost(self, prompt: str, sent: str) -> int:
+        """The tokens by which what is sent is shorter than the prompt."""
+        return 0 if sent == prompt else len(self._tokens(prompt)) - len(self._tokens(sent))
 
     def _cut(self, prompt: str, most: int) -> str:
         """As much of the end of a prompt as has at most `most` tokens."""
