@@ -7,6 +7,12 @@ from pathlib import Path
 TASKS_DIR = Path(__file__).parent
 """The folder of the task files, for lm-eval's `--include_path`."""
 
+DATA_FOLDERS = frozenset(
+    {"asdiv", "lama", "mawps", "MLQA_V1", "mlqa", "nq_open", "svamp", "templama", "triviaqa", "webquestions"}
+    | {"wikitext2", "wikitext103", "xquad"}
+)
+"""The folders in a data folder that loaders read."""
+
 MLQA_LANGUAGES = ("es", "de", "hi", "vi", "zh", "ar")
 """The columns of Table 6."""
 

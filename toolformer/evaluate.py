@@ -140,7 +140,7 @@ def _job(config: Config, tracker: Tracker) -> _Job:
         tasks,
         evaluation,
         heldout,
-        data_files(config.paths.data_dir),
+        data_files(config.paths.data_dir, config.paths.root),
         config.seed,
         *([files] if files else []),
     ]

@@ -88,6 +88,9 @@ def test_the_all_english_variant(tmp_path: Path) -> None:
     every = documents("mlqa_en", data_dir=str(tmp_path))
     assert [row["question"] for row in every] == list(QUESTIONS["en"].values())
     column = documents("mlqa_all_en_es", data_dir=str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="has no mlqa_all_en_es; expected"):
+        documents("mlqa_all_en_es", data_dir=str(tmp_path / "empty"))
     spanish = documents("mlqa_es", data_dir=str(tmp_path))
     assert [row["id"] for row in column] == [row["id"] for row in spanish] == ["b", "a"]
     assert [row["question"] for row in column] == ["How long did it take?", "When did she cross?"]
