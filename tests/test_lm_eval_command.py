@@ -51,6 +51,7 @@ def data_dir(tmp_path: Path) -> Path:
         ("ls tasks --include_path none", "ls tasks"),
         ("ls tasks", f"ls tasks --include_path {OURS}"),
         ("--help", "--help"),
+        ("--model toolformer", "--model toolformer"),
     ],
 )
 def test_the_words_are_lm_evals(
@@ -94,6 +95,78 @@ def test_data_is_read_before_the_model(
     words = ["--tasks", "svamp", "--metadata", metadata.replace("DIR", str(tmp_path))]
     with pytest.raises(UserError, match="line 1: no text in field `body`"):
         lm_eval_command.run(["--model", "toolformer", *words])
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("tasks: [svamp]", ""),
+        ("tasks: 'dateset,sv*p'", ""),
+        ("tasks: svamp\ninclude_path: [benchmarks]", ""),
+        ("include_path: benchmarks", "--tasks math"),
+        ("tasks: wikitext", "--tasks dateset sv?mp"),
+    ],
+)
+def test_a_file_of_words_and_patterns_are_read_before_the_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: str, words: str
+) -> None:
+    write(tmp_path, "svamp/svamp", [{"id": "0", "answer": 1.0}])
+    write(tmp_path, "asdiv/asdiv", ASDIV)
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: pytest.fail("the model would be loaded"))
+    monkeypatch.chdir(tmp_path)
+    Path("words.yaml").write_text(f"model: toolformer\nmetadata: {{data_dir: {tmp_path}}}\n{written}\n")
+    with pytest.raises(UserError, match="line 1: no text in field `body`"):
+        lm_eval_command.run(["run", "--config", "words.yaml", *words.split()])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--tasks svamp math", "svamp is asked for as svamp and as math; name it once"),
+        ("--tasks mlqa_*", "mlqa_all_en_ar is asked for as mlqa_all_en and as mlqa_all_en_ar"),
+        ("--config nonesuch.yaml", "lm_eval: Config file not found"),
+        ("--config broken.yaml", "lm_eval: Invalid YAML in broken.yaml"),
+        ("--config list.yaml", "lm_eval: YAML root must be a mapping"),
+        ("--config several.yaml", f"include_path: of several folders, write {OURS} for benchmarks"),
+        ("--tasks dateset --log_samples", "lm_eval: Specify --output_path"),
+        (
+            "--tasks moons_quiz --include_path wrong",
+            "moons.yaml: metadata.switched_off is 'qa'; it must be a",
+        ),
+    ],
+)
+def test_what_lm_eval_would_refuse_late_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, said: str
+) -> None:
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: pytest.fail("the model would be loaded"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.yaml").write_text("tasks: [svamp")
+    (tmp_path / "list.yaml").write_text("- svamp")
+    (tmp_path / "several.yaml").write_text("tasks: svamp\ninclude_path: [mine, benchmarks]")
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong" / "moons.yaml").write_text("task: moons_quiz\nmetadata: {switched_off: qa}")
+    with pytest.raises(UserError, match=re.escape(said)) as told:
+        lm_eval_command.run(words.split())
+    assert "\n" not in str(told.value)
+
+
+def test_tasks_of_included_folders_say_what_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_folder: Path
+) -> None:
+    monkeypatch.setattr(ConfiguredLM, "switched_off", None)
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: None)
+    (tmp_path / "shared").write_text("metadata: {switched_off: [calendar]}")
+    (tmp_path / "moons.yaml").write_text("task: moons_quiz\ninclude: shared")
+
+    def off(*words: str) -> list[frozenset[str]]:
+        lm_eval_command.run(["--model", "toolformer", *words])
+        made = ConfiguredLM.create_from_arg_obj({"pretrained": str(tiny_folder), "tools": "calendar"})
+        return [made._off(task) for task in ("moons_quiz", "triviaqa")]
+
+    assert off("--tasks", "moons_quiz", "--include_path", str(tmp_path)) == [{"calendar"}, frozenset()]
+    assert off("--tasks", "dateset") == [frozenset(), {"qa"}]
+    # lm-eval's published task of that name may use all tools.
+    assert off("--tasks", "triviaqa", "--include_path", "none") == [frozenset(), frozenset()]
 
 
 def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> None:
