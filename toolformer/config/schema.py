@@ -243,7 +243,8 @@ class EvaluationConfig:
     """Benchmark runs."""
 
     limit: int | None = None
-    """Examples a benchmark at most, a subset chosen by the seed (not the first ones); null is all."""
+    """Examples a benchmark at most, a subset chosen by the seed (not the first ones); null is all. A larger one holds most of a
+    smaller one's, not always all."""
     perplexity_limit: int | None = None
     """Documents a perplexity benchmark at most, chosen likewise."""
     samples: Any = None
