@@ -7,6 +7,12 @@ from pathlib import Path
 TASKS_DIR = Path(__file__).parent
 """The folder of the task files, for lm-eval's `--include_path`."""
 
+DATA_FOLDERS = frozenset(
+    {"asdiv", "lama", "mawps", "MLQA_V1", "mlqa", "nq_open", "svamp", "templama", "triviaqa", "webquestions"}
+    | {"wikitext2", "wikitext103", "xquad"}
+)
+"""The folders in a data folder that loaders read."""
+
 MLQA_LANGUAGES = ("es", "de", "hi", "vi", "zh", "ar")
 """The columns of Table 6."""
 
@@ -15,7 +21,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "math": ("asdiv", "svamp", "mawps"),
     "qa": ("webqs", "nq", "triviaqa"),
     "mlqa": tuple(f"mlqa_{language}" for language in MLQA_LANGUAGES),
-    "mlqa_all_en": tuple(f"mlqa_en_{language}" for language in MLQA_LANGUAGES),
+    "mlqa_all_en": tuple(f"mlqa_all_en_{language}" for language in MLQA_LANGUAGES),
     "xquad": tuple(f"xquad_{language}" for language in MLQA_LANGUAGES),
     "temporal": ("templama", "dateset"),
     "perplexity": ("heldout_perplexity", "wikitext_perplexity"),
@@ -34,25 +40,3 @@ GROUPS["paper"] = (
 
 TASKS = (*GROUPS["paper"], *GROUPS["xquad"], "xquad_en")
 """Every task. `mlqa_en` and `xquad_en` ask all questions in English."""
-
-ALL_TOOLS = frozenset({"calculator", "calendar", "search", "qa", "translation"})
-
-SWITCHED_OFF: dict[str, frozenset[str]] = {
-    "lama_squad": frozenset({"search"}),
-    "lama_google_re": frozenset({"search"}),
-    "lama_trex": frozenset({"search"}),
-    "webqs": frozenset({"qa"}),
-    "nq": frozenset({"qa"}),
-    "triviaqa": frozenset({"qa"}),
-    "heldout_perplexity": ALL_TOOLS,
-    "wikitext_perplexity": ALL_TOOLS,
-}
-"""The tools (configuration keys) a task may not use (paper, section 4.2); a task not named here may use all.
-
-LAMA is made of Wikipedia sentences, and the paper's question answering tool was trained on Natural Questions.
-"""
-
-
-def switched_off(task: str | None) -> frozenset[str]:
-    """The configuration keys of the tools that `task` may not use."""
-    return SWITCHED_OFF.get(task or "", frozenset())

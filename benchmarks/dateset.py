@@ -125,7 +125,8 @@ def generate(seed: int = 0, size: int | None = None) -> list[Row]:
 def subset(rows: Sequence[Row], size: int, seed: int, by: str | None = None) -> list[Row]:
     """`size` rows drawn without replacement, in their old order; `by` a field: in proportion to its values.
 
-    Shares are rounded by largest remainder; every value keeps a row while there is room for all of them.
+    Shares are rounded by largest remainder; every value keeps a row while there is room for all of them. A larger subset
+    holds most of a smaller one of the same seed, and not always all of it.
     """
     if size < 0:
         raise ValueError(f"a subset cannot have {size} rows")

@@ -33,6 +33,9 @@ def figures(result: TaskResult, tool_keys: Mapping[str, str] | None = None) -> d
     }
     if result.is_perplexity:
         return found | {name: other.value for name, other in result.others.items()}
+    cut = [sample["prompt_cut"] for sample in samples]
+    if None not in cut:
+        found["n_cut"] = sum(tokens > 0 for tokens in cut)
     keys = tool_keys or {}
     called = [sample for sample in samples if sample["tool"]]
     uncalled = [sample for sample in samples if not sample["tool"]]

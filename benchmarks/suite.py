@@ -21,7 +21,7 @@ import lm_eval.api.task
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 
-from benchmarks import GROUPS, TASKS, TASKS_DIR
+from benchmarks import GROUPS, TASKS, TASKS_DIR, switches
 from benchmarks.metrics import RESAMPLES, Interval, percent_interval, perplexity_interval
 from benchmarks.own import fit, own_tasks, targets
 from toolformer.errors import UserError
@@ -55,6 +55,8 @@ class Loaded:
     names: tuple[str, ...]
     tasks: Any
     """lm-eval's own dictionary of them."""
+    switched_off: Mapping[str, frozenset[str]]
+    """The tools, by key, that each of them may not use."""
 
 
 def task_names(names: Sequence[str], tasks_dir: str | Path | None = None) -> list[str]:
@@ -118,7 +120,11 @@ def load(
             fit(own[name], loaded["tasks"][name], metadata or {})
     if ids is not None:
         _choose(loaded["tasks"], ids)
-    return Loaded(tuple(names), loaded)
+    off = {
+        name: switches.of_metadata(loaded["tasks"][name].config.metadata, str(own.get(name, name)))
+        for name in names
+    }
+    return Loaded(tuple(names), loaded, off)
 
 
 def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequence[str]) -> None:
@@ -214,6 +220,7 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
                 "call_result": call.result if call else None,
                 "failed": completion.failed if completion else None,
                 "fault": completion.fault if completion else False,
+                "prompt_cut": completion.prompt_cut if completion else None,
                 "prediction": prediction,
                 "target": targets(sample["doc"], sample["target"]),
                 "correct": score >= 100,

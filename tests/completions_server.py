@@ -43,6 +43,8 @@ class Completions(ThreadingHTTPServer):
         """So many answers are given, then HTTP 500."""
         self.fail_first = 0
         """So many requests get HTTP 500 first."""
+        self.reads: int | None = None
+        """Tokens of a prompt and its continuation together; what is longer gets HTTP 400."""
         self.authorizations: list[str | None] = []
         self.answer: Any = None
         """Given instead of a completion."""
@@ -147,6 +149,11 @@ class _Handler(BaseHTTPRequestHandler):
             return 500, {"error": "warming up"}
         if self.server.fail_after is not None and len(self.server.payloads) >= self.server.fail_after:
             return 500, {"error": "out of memory"}
+        if self.server.reads is not None and not payload.get("echo"):
+            prompt = payload["prompt"]
+            tokens = len(self.server.model.encode(prompt if isinstance(prompt, str) else prompt[0]))
+            if tokens + payload["max_tokens"] > self.server.reads:
+                return 400, {"error": "the prompt is longer than this model's context"}
         self.server.payloads.append(payload)
         return 200, self.server.complete(payload) if self.server.answer is None else self.server.answer
 

@@ -26,6 +26,7 @@ from toolformer.decoding.decoder import Decoder
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.evaluate import _job, checkpoint, finished
+from toolformer.evaluation_files import data_files
 from toolformer.language_model import LanguageModel
 from toolformer.launch import run_stage
 from toolformer.tracking import Tracker
@@ -220,15 +221,52 @@ def test_samples_by_id(tmp_path: Path, tiny_folder: Path, capsys: pytest.Capture
 
 
 def test_every_place_that_loaders_know_decides_an_evaluation(tmp_path: Path) -> None:
-    from toolformer.evaluation_files import data_files
-
-    for name in ("svamp/svamp.jsonl", "MLQA_V1/test/a.json", "evaluate/run/answers.jsonl"):
+    for name in ("svamp/svamp.jsonl", "MLQA_V1/test/a.json", "else/notes.txt", "evaluate/run/answers.jsonl"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("{}")
-    found = data_files(str(tmp_path))
-    assert [Path(name).name for name, *_ in found] == ["a.json", "svamp.jsonl"]
+    found = data_files(str(tmp_path), "/somewhere/else")
+    assert [Path(name).name for name, *_ in found] == ["a.json", "notes.txt", "svamp.jsonl"]
     (tmp_path / "MLQA_V1/test/a.json").write_text("{ }")
-    assert data_files(str(tmp_path)) != found
+    assert data_files(str(tmp_path), "/somewhere/else") != found
+
+
+@pytest.mark.parametrize(
+    ("root", "own"),
+    [
+        (".", ["tools/search-0123.sqlite", "evaluate/notes.json"]),  # one folder is both
+        ("runs", ["runs/mlflow.db", "runs/journal.jsonl"]),  # the runs' within that of the data
+        ("lama", ["lama/mlflow.db"]),
+        ("..", ["tools/search-0123.sqlite"]),  # that of the data within the runs'
+    ],
+)
+def test_what_runs_write_is_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, own: list[str]
+) -> None:
+    place = tmp_path / "data"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    write(Path(), "svamp/svamp", [SVAMP])
+    write(Path(), "lama/trex", [SVAMP])
+    found = data_files(".", root)
+    assert [Path(name).name for name, *_ in found] == ["trex.jsonl.gz", "svamp.jsonl.gz"]
+    for name in own:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("{}")
+    assert data_files(".", root) == found == data_files(".", str((place / root).resolve()))
+    write(Path(), "svamp/svamp", [SVAMP, SVAMP])
+    assert data_files(".", root) != found
+
+
+def test_a_run_does_not_undo_itself(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of the data holds the runs; their store of runs is written anew by every one."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "svamp/svamp", [SVAMP])
+    more = [f"model={tiny_folder}", "system=model", "paths.data_dir=.", "benchmarks=[svamp]"]
+    done = run_stage("evaluate", config(Path("runs"), *more))
+    assert Path("runs/mlflow.db").is_file()
+    assert run_stage("evaluate", config(Path("runs"), *more)).run_id == done.run_id
 
 
 def test_an_endpoint_as_a_system(
@@ -253,7 +291,13 @@ def test_an_endpoint_as_a_system(
         run = Tracker(None, tmp_path).get(done.run_id)
         assert (run.tags["system"], run.tags["baseline"], run.status) == ("endpoint", "large", "FINISHED")
         tokens = [f"endpoint.tokenizer={tiny_folder}", "endpoint.max_length=1024"]
+        wrong = "endpoint.tokenizer=/no/such"
+        asked = len(server.authorizations)
+        assert main(["evaluate", *words(tmp_path, *more, wrong)]) == 2
+        assert "endpoint.tokenizer: /no/such cannot be loaded" in line_of(capsys)
+        assert len(server.authorizations) == asked
         with_perplexity = run_stage("evaluate", config(tmp_path, *more, *tokens))
+        assert sum(not payload.get("echo") for payload in server.payloads) == 6  # none anew
         direct = run_stage(
             "evaluate", config(tmp_path, "system=baseline", f"model={tiny_folder}", "evaluation.limit=6",
                                "benchmarks=[dateset,heldout_perplexity]", "lm.dtype=float32",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
+from lm_eval.tasks import TaskManager
 
-from benchmarks import TASKS_DIR
+from benchmarks import GROUPS, TASKS, TASKS_DIR
 from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
 from toolformer import cli, lm_eval_command
 from toolformer.commands import lm_eval
@@ -44,8 +46,12 @@ def data_dir(tmp_path: Path) -> Path:
         ("--tasks math --include_path benchmarks", f"--tasks math --include_path {OURS}"),
         ("--include_path=benchmarks/ --tasks math", f"--include_path={OURS} --tasks math"),
         ("--include_path . --tasks math", "--include_path . --tasks math"),
+        ("--include_path none --tasks triviaqa", "--tasks triviaqa"),
+        ("--tasks triviaqa --include_path=none", "--tasks triviaqa"),
+        ("ls tasks --include_path none", "ls tasks"),
         ("ls tasks", f"ls tasks --include_path {OURS}"),
         ("--help", "--help"),
+        ("--model toolformer", "--model toolformer"),
     ],
 )
 def test_the_words_are_lm_evals(
@@ -61,6 +67,25 @@ def test_the_words_are_lm_evals(
     assert get_model("toolformer") is ConfiguredLM
 
 
+def test_a_task_of_the_project_that_is_left_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise ValueError("Tasks not found: svamp")
+
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", refuse)
+    with pytest.raises(UserError, match="'svamp'; it is this project's, .* --include_path benchmarks"):
+        lm_eval_command.run(["--model", "toolformer", "--tasks", "svamp", "--include_path", "none"])
+
+
+@pytest.mark.slow
+def test_the_names_that_lm_eval_has_too_are_told() -> None:
+    """What the page says of names; lm-eval's index of tasks takes its time to build."""
+    published = TaskManager().task_index
+    page = (TASKS_DIR.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    (told,) = re.findall(r"The names ((?:`\w+`,?\s*(?:and )?)+)are both", page)
+    assert set(re.findall(r"`(\w+)`", told)) == {name for name in (*TASKS, *GROUPS) if name in published}
+    assert "mlqa_en_es" in published  # the other way round there: English context, Spanish question
+
+
 @pytest.mark.parametrize("metadata", ['{"data_dir": "DIR"}', "data_dir=DIR"])
 def test_data_is_read_before_the_model(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, metadata: str
@@ -70,6 +95,78 @@ def test_data_is_read_before_the_model(
     words = ["--tasks", "svamp", "--metadata", metadata.replace("DIR", str(tmp_path))]
     with pytest.raises(UserError, match="line 1: no text in field `body`"):
         lm_eval_command.run(["--model", "toolformer", *words])
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("tasks: [svamp]", ""),
+        ("tasks: 'dateset,sv*p'", ""),
+        ("tasks: svamp\ninclude_path: [benchmarks]", ""),
+        ("include_path: benchmarks", "--tasks math"),
+        ("tasks: wikitext", "--tasks dateset sv?mp"),
+    ],
+)
+def test_a_file_of_words_and_patterns_are_read_before_the_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: str, words: str
+) -> None:
+    write(tmp_path, "svamp/svamp", [{"id": "0", "answer": 1.0}])
+    write(tmp_path, "asdiv/asdiv", ASDIV)
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: pytest.fail("the model would be loaded"))
+    monkeypatch.chdir(tmp_path)
+    Path("words.yaml").write_text(f"model: toolformer\nmetadata: {{data_dir: {tmp_path}}}\n{written}\n")
+    with pytest.raises(UserError, match="line 1: no text in field `body`"):
+        lm_eval_command.run(["run", "--config", "words.yaml", *words.split()])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--tasks svamp math", "svamp is asked for as svamp and as math; name it once"),
+        ("--tasks mlqa_*", "mlqa_all_en_ar is asked for as mlqa_all_en and as mlqa_all_en_ar"),
+        ("--config nonesuch.yaml", "lm_eval: Config file not found"),
+        ("--config broken.yaml", "lm_eval: Invalid YAML in broken.yaml"),
+        ("--config list.yaml", "lm_eval: YAML root must be a mapping"),
+        ("--config several.yaml", f"include_path: of several folders, write {OURS} for benchmarks"),
+        ("--tasks dateset --log_samples", "lm_eval: Specify --output_path"),
+        (
+            "--tasks moons_quiz --include_path wrong",
+            "moons.yaml: metadata.switched_off is 'qa'; it must be a",
+        ),
+    ],
+)
+def test_what_lm_eval_would_refuse_late_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, said: str
+) -> None:
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: pytest.fail("the model would be loaded"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.yaml").write_text("tasks: [svamp")
+    (tmp_path / "list.yaml").write_text("- svamp")
+    (tmp_path / "several.yaml").write_text("tasks: svamp\ninclude_path: [mine, benchmarks]")
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong" / "moons.yaml").write_text("task: moons_quiz\nmetadata: {switched_off: qa}")
+    with pytest.raises(UserError, match=re.escape(said)) as told:
+        lm_eval_command.run(words.split())
+    assert "\n" not in str(told.value)
+
+
+def test_tasks_of_included_folders_say_what_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_folder: Path
+) -> None:
+    monkeypatch.setattr(ConfiguredLM, "switched_off", None)
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: None)
+    (tmp_path / "shared").write_text("metadata: {switched_off: [calendar]}")
+    (tmp_path / "moons.yaml").write_text("task: moons_quiz\ninclude: shared")
+
+    def off(*words: str) -> list[frozenset[str]]:
+        lm_eval_command.run(["--model", "toolformer", *words])
+        made = ConfiguredLM.create_from_arg_obj({"pretrained": str(tiny_folder), "tools": "calendar"})
+        return [made._off(task) for task in ("moons_quiz", "triviaqa")]
+
+    assert off("--tasks", "moons_quiz", "--include_path", str(tmp_path)) == [{"calendar"}, frozenset()]
+    assert off("--tasks", "dateset") == [frozenset(), {"qa"}]
+    # lm-eval's published task of that name may use all tools.
+    assert off("--tasks", "triviaqa", "--include_path", "none") == [frozenset(), frozenset()]
 
 
 def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> None:
@@ -122,12 +219,16 @@ def test_the_day_is_told_where_an_example_has_none_and_the_calendar_may_be_used(
     def dates(tools: str) -> list[str | None]:
         made = ConfiguredLM.create_from_arg_obj({"pretrained": str(tiny_folder), "tools": tools})
         made._day = "2031-03-01"
-        asked = [("svamp", {}), ("dateset", {"current_date": "2021-01-01"}), ("wikitext_perplexity", {})]
+        asked = [("svamp", {}), ("dateset", {"current_date": "2021-01-01"}), ("undated", {})]
         requests = [
             Instance("generate_until", document, ("x", {"until": []}), 0, (task, 0, 1))
             for task, document in asked
         ]
-        return [_Question.of(request, made._clocks, made._day).date for request in requests]
+        off = [frozenset({"calendar"} if task == "undated" else ()) for task, _ in asked]
+        return [
+            _Question.of(request, made._clocks, made._day, one).date
+            for request, one in zip(requests, off, strict=True)
+        ]
 
     assert dates("calendar+search") == ["2031-03-01", "2021-01-01", None]
     assert dates("search") == [None, "2021-01-01", None]

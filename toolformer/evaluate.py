@@ -140,12 +140,14 @@ def _job(config: Config, tracker: Tracker) -> _Job:
         tasks,
         evaluation,
         heldout,
-        data_files(config.paths.data_dir),
+        data_files(config.paths.data_dir, config.paths.root),
         config.seed,
         *([files] if files else []),
     ]
     key = fingerprint("evaluate", config.system, decides, decoding, wanted)
-    work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, decides, decoding)
+    # What an endpoint writes is its own, however its tokens are counted here.
+    given_by = decides if config.system != "endpoint" else [config.endpoint.url, config.endpoint.model]
+    work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, given_by, decoding)
     finger = fingerprint(key, config.name)
     return _Job(tasks, ids, trained, uses_tools, decoding, decides, work, key, finger)
 
@@ -210,6 +212,8 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         answers = stack.enter_context(AnswerFile(work / "answers.jsonl", wait=True))
         if answers.waited and (done := _done(config, job, tracker)):
             return done
+        # A wrong key or tokenizer begins no run.
+        served = _served(config, answers) if config.system == "endpoint" else None
         # Answers are shared, and so is the day on which they are given where an example has none of its own.
         day = first_day(work) if job.uses_tools and clocks(config) else None
         run = stack.enter_context(
@@ -223,7 +227,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
                 description=describe(command, facts, [job.trained]),
             )
         )
-        lm = _model(config, model, tools, answers, job.decides, day)
+        lm = served or _model(config, model, tools, answers, job.decides, day, loaded.switched_off)
         results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
         metrics: dict[str, float] = speed([sample for one in results.values() for sample in one.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
@@ -333,6 +337,29 @@ def _possible(config: Config, tasks: list[str]) -> list[str]:
     return [task for task in tasks if task not in left_out]
 
 
+def _served(config: Config, answers: AnswerFile) -> RecordingLM:
+    """An endpoint as lm-eval asks it."""
+    from toolformer.decoding.endpoint import Endpoint, EndpointLM
+
+    served = config.endpoint
+    assert served.url and served.model  # validated
+    try:
+        key = key_from(served.key_variable)
+    except ValueError as error:
+        raise UserError(f"endpoint.key_variable: {error}") from None
+    endpoint = Endpoint(
+        served.url,
+        served.model,
+        key,
+        served.tokenizer,
+        served.concurrency,
+        served.timeout,
+        served.tries,
+        served.max_length,
+    )
+    return EndpointLM(endpoint, answers)
+
+
 def _model(
     config: Config,
     model: str,
@@ -340,30 +367,12 @@ def _model(
     answers: AnswerFile,
     decides: dict[str, Any],
     day: datetime.date | None,
+    switched_off: Mapping[str, frozenset[str]],
 ) -> RecordingLM:
-    """The system as lm-eval asks it."""
-    if config.system == "endpoint":
-        from toolformer.decoding.endpoint import Endpoint, EndpointLM
-
-        served = config.endpoint
-        assert served.url and served.model  # validated
-        try:
-            key = key_from(served.key_variable)
-        except ValueError as error:
-            raise UserError(f"endpoint.key_variable: {error}") from None
-        endpoint = Endpoint(
-            served.url,
-            served.model,
-            key,
-            served.tokenizer,
-            served.concurrency,
-            served.timeout,
-            served.tries,
-            served.max_length,
-        )
-        return EndpointLM(endpoint, answers, decides)
+    """A model of this machine as lm-eval asks it."""
     from toolformer.decoding.lm_eval_model import ToolformerLM
 
     mode = "plain" if config.system in PLAIN else "tools"
     decoder = build.decoder(config, model, tools, k=config.decoding.k if tools else 0, mode=mode)
-    return ToolformerLM(decoder, answers, decides, clocks=clocks(config) if tools else (), day=day)
+    told = clocks(config) if tools else ()
+    return ToolformerLM(decoder, answers, decides, clocks=told, day=day, switched_off=switched_off)

@@ -9,12 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import DATA_FOLDERS
 from toolformer import build
 from toolformer.config import Config
 from toolformer.errors import UserError
 
 if TYPE_CHECKING:
     from benchmarks.suite import TaskResult
+
+_DATA = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
+"""Endings of benchmark files."""
 
 Ids = Mapping[str, Sequence[str]] | Sequence[str]
 """Ids of documents, of each benchmark or of any."""
@@ -74,13 +78,21 @@ def metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, An
     return told
 
 
-def data_files(data_dir: str | None) -> list[tuple[str, int, int]]:
-    """The benchmark files that results may depend on, by name, size and time of change."""
-    # The places that loaders know, and no others: runs may be written below the same folder.
+def data_files(data_dir: str | None, root: str | Path) -> list[tuple[str, int, int]]:
+    """The benchmark files that results may depend on, by name, size and time of change.
+
+    What runs write themselves is no data: below their folder `root`, only files count that a loader may read.
+    """
+    # The places that loaders know, and no others.
     places = ("*/*", "*/test/*")
-    files = (
-        sorted(file for one in places for file in Path(data_dir).expanduser().glob(one)) if data_dir else []
-    )
+    folder, runs = Path(data_dir or "").expanduser(), Path(root).expanduser().resolve()
+    files = sorted(file for one in places for file in folder.glob(one)) if data_dir else []
+    files = [
+        file
+        for file in files
+        if not file.resolve().is_relative_to(runs)
+        or (file.relative_to(folder).parts[0] in DATA_FOLDERS and file.name.endswith(_DATA))
+    ]
     return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
 
 

@@ -20,7 +20,7 @@ from toolformer import key_values, products
 from toolformer.batching import Branches, by_length, causal, common_head, pad_left, pad_right
 from toolformer.calls import START
 from toolformer.errors import UserError
-from toolformer.loading import choose_device, choose_dtype, load_causal
+from toolformer.loading import choose_device, choose_dtype, load_causal, tokens_of
 
 log = logging.getLogger(__name__)
 
@@ -95,8 +95,8 @@ class LanguageModel:
     # ------------------------------------------------------------------ tokens
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, nothing added."""
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+        """Token ids of `text`, nothing added; what reads like a special token is plain text."""
+        ids: list[int] = tokens_of(self.tokenizer, text).input_ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -109,7 +109,7 @@ class LanguageModel:
 
     def encode_text(self, text: str) -> Encoding:
         """x_1..x_n of a document, with the character position before each token."""
-        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        encoded = tokens_of(self.tokenizer, text, offsets=True)
         positions: list[int | None] = []
         previous = 0
         for start, end in encoded.offset_mapping:

@@ -6,19 +6,25 @@ does with it afterwards (limits, output files, caches) is lm-eval's affair.
 
 from __future__ import annotations
 
-import argparse
-import json
+import fnmatch
+import io
+import logging
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from lm_eval._cli import HarnessCLI
 from lm_eval.api.registry import register_model
+from lm_eval.config.evaluate_config import EvaluatorConfig
+from lm_eval.tasks import TaskManager
 from lm_eval.utils import simple_parse_args_string
 
-from benchmarks import GROUPS, TASKS, TASKS_DIR, suite
+from benchmarks import GROUPS, TASKS, TASKS_DIR, suite, switches
 from toolformer import build
 from toolformer.config import Config, compose, validate
 from toolformer.decoding.lm_eval_model import ToolformerLM
@@ -40,12 +46,16 @@ ARGUMENTS = {
 """Short names in `model_args`, and the configuration that they stand for. Beside them: pretrained (an embedded model, a
 folder or a hub name), tools (keys joined by "+", or none), answers (a file) and any key of the configuration with a dot."""
 
+PUBLISHED = "none"
+"""As `--include_path`: no folder of tasks beside lm-eval's own. Some of its names are also names of this project's."""
+
 
 def run(arguments: Sequence[str]) -> int:
     """lm-eval's command line word for word; returns the exit code.
 
-    As lm-eval's own, it takes its arguments with `run` and without. `--include_path` may be left out; the name
-    `benchmarks` means this project's tasks wherever the command is given.
+    As lm-eval's own, it takes its arguments with `run` and without. `--include_path` may be left out, and names are then
+    this project's where it has them; `benchmarks` there means this project's tasks wherever the command is given, and
+    `none` leaves them out.
 
     Raises:
         UserError: unknown tasks or model arguments, or data that is missing or of another schema. The data of this
@@ -53,8 +63,9 @@ def run(arguments: Sequence[str]) -> int:
     """
     from lm_eval.__main__ import cli_evaluate
 
-    words = _with_tasks(arguments)
-    _check_data(words)
+    words, request = _with_tasks(arguments)
+    if request:
+        _check(request)
     sys.argv = ["toolformer lm_eval", *words]
     try:
         cli_evaluate()
@@ -62,47 +73,126 @@ def run(arguments: Sequence[str]) -> int:
         name = re.search(r"Tasks not found: ([^,\s]+)", str(error))
         if not name:
             raise
-        raise UserError(f"--tasks: there is no task or group {name[1]!r}{suite.nearest(name[1])}") from error
+        raise UserError(f"--tasks: there is no task or group {name[1]!r}{_instead(name[1])}") from error
     return 0
 
 
-def _with_tasks(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `--include_path` naming this project's tasks, where tasks are asked for."""
-    found: list[str] = []
+def _instead(name: str) -> str:
+    """What may have been meant by a name that lm-eval does not know."""
+    if name in TASKS or name in GROUPS:
+        return "; it is this project's, whose folder is left out: name it, --include_path benchmarks"
+    return suite.nearest(name)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What the words and a file of `--config` ask lm-eval to run."""
+
+    names: list[str]
+    """Tasks and groups, and patterns of them."""
+    folders: list[str]
+    """Of tasks beside lm-eval's own."""
+    metadata: dict[str, Any]
+
+
+def _with_tasks(arguments: Sequence[str]) -> tuple[list[str], _Request | None]:
+    """The arguments with `--include_path` naming this project's tasks, where tasks are asked for and nothing else is said.
+
+    With them what they ask for, None where they ask for no evaluation.
+    """
+    words: list[str] = []
+    told = False
     for word in arguments:
         flag, equals, value = word.partition("=")
-        path = value if flag == "--include_path" else word if found[-1:] == ["--include_path"] else ""
-        if path.rstrip("/") == TASKS_DIR.name and not Path(path).is_dir():
+        path = value if flag == "--include_path" else word if words[-1:] == ["--include_path"] else ""
+        told = told or bool(path)
+        if _ours(path):
             word = f"{flag}{equals}{TASKS_DIR}" if equals else str(TASKS_DIR)
-        found.append(word)
-    flags = {word.partition("=")[0] for word in found}
-    wants_tasks = flags & {"--tasks", "-t"} or {"ls", "validate"} & set(found[:1])
-    if wants_tasks and "--include_path" not in flags:
-        found += ["--include_path", str(TASKS_DIR)]
-    return found
+        if path == PUBLISHED and not Path(path).is_dir():
+            words = words if equals else words[:-1]
+        else:
+            words.append(word)
+    if {"ls", "validate"} & set(words[:1]):
+        return (words if told else [*words, "--include_path", str(TASKS_DIR)]), None
+    if words in ([], ["run"]) or {"-h", "--help"} & set(words):
+        return words, None
+    asked = _parsed(words)
+    if asked is None or not asked.tasks:
+        return words, None
+    names = asked.tasks if isinstance(asked.tasks, list) else [asked.tasks]
+    written = asked.include_path or []
+    folders = [str(one) for one in (written if isinstance(written, list) else [written])]
+    if [one for one in folders if _ours(one)] and len(folders) > 1:
+        raise UserError(f"include_path: of several folders, write {TASKS_DIR} for {TASKS_DIR.name}")
+    if not told and (not folders or _ours(folders[0])):
+        folders = [str(TASKS_DIR)]
+        words += ["--include_path", str(TASKS_DIR)]
+    names = [part for name in names if isinstance(name, str) for part in name.split(",")]
+    return words, _Request(names, folders, dict(asked.metadata))
 
 
-def _check_data(words: Sequence[str]) -> None:
-    """Reads the data of this project's tasks, which lm-eval would do after it has loaded the model."""
-    if {"ls", "validate"} & set(words[:1]) or {"-h", "--help"} & set(words):
-        return
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("--tasks", "-t", nargs="*", default=[])
-    parser.add_argument("--metadata", default="")
+def _ours(path: str) -> bool:
+    """Whether a path means this project's tasks where it is no folder."""
+    return path.rstrip("/") == TASKS_DIR.name and not Path(path).is_dir()
+
+
+def _parsed(words: Sequence[str]) -> EvaluatorConfig | None:
+    """The words as lm-eval takes them, a file of `--config` read in; None where it has to say itself what is wrong."""
+    quiet, before = logging.getLogger("lm_eval"), sys.argv
+    level = quiet.level
+    quiet.setLevel(logging.ERROR)
+    sys.argv = ["lm_eval", *words]
     try:
-        options, _ = parser.parse_known_args(words)
-        metadata = options.metadata.strip()
-        parsed = json.loads(metadata) if metadata.startswith("{") else simple_parse_args_string(metadata)
-    except (argparse.ArgumentError, ValueError, IndexError):
-        return  # lm-eval says it better
-    ours = [name for text in options.tasks for name in text.split(",") if name in TASKS or name in GROUPS]
+        # It will say all of it again.
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            return EvaluatorConfig.from_cli(HarnessCLI().parse_args())
+    except SystemExit:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"lm_eval: {' '.join(str(error).split())}") from error
+    finally:
+        quiet.setLevel(level)
+        sys.argv = before
+
+
+def _check(request: _Request) -> None:
+    """Reads the data of this project's tasks, which lm-eval would do after it has loaded the model; notes what is switched off.
+
+    Raises:
+        UserError: the data is missing or of another schema, a task is asked for twice, or switches off what is no list.
+    """
+    ConfiguredLM.switched_off = _switched_off(request.folders)
+    if TASKS_DIR.resolve() not in [Path(folder).resolve() for folder in request.folders]:
+        return
+    patterns = list(dict.fromkeys(request.names))
+    ours = [name for one in patterns for name in fnmatch.filter(sorted([*TASKS, *GROUPS]), one)]
+    by: dict[str, str] = {}
+    for name in ours:
+        for task in GROUPS.get(name, (name,)):
+            if by.setdefault(task, name) != name:
+                raise UserError(
+                    f"--tasks: {task} is asked for as {by[task]} and as {name}; name it once (a pattern takes tasks "
+                    "and groups)"
+                )
     if ours:
-        suite.load(ours, parsed)
+        suite.load(ours, request.metadata)
+
+
+def _switched_off(folders: Sequence[str]) -> dict[str, frozenset[str]]:
+    """What each task in these folders says that it may not use; lm-eval's own tasks say nothing."""
+    index = TaskManager(include_path=list(folders), include_defaults=False).task_index if folders else {}
+    return {
+        name: switches.of_metadata((entry.cfg or {}).get("metadata"), str(entry.yaml_path))
+        for name, entry in index.items()
+    }
 
 
 @register_model("toolformer")
 class ConfiguredLM(ToolformerLM):
     """`--model toolformer`: a `ToolformerLM` made from `model_args` (see `ARGUMENTS`) and the configuration."""
+
+    switched_off: ClassVar[dict[str, frozenset[str]] | None] = None
+    """The tools that the command's tasks may not use; None is what this project's tasks say."""
 
     @classmethod
     def create_from_arg_string(
@@ -148,6 +238,7 @@ class ConfiguredLM(ToolformerLM):
             answers,
             identity(config, str(name), None, uses_tools),
             clocks=clocks(config) if uses_tools else (),
+            switched_off=cls.switched_off,
         )
 
 

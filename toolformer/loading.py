@@ -83,6 +83,20 @@ def load_tokenizer(name_or_path: str) -> Any:
         raise UserError(f"model: the tokenizer of {name_or_path} cannot be loaded: {reason}") from error
 
 
+def tokens_of(tokenizer: Any, texts: Any, offsets: bool = False) -> Any:
+    """What a tokenizer makes of a text or a list of them: their tokens, none added, with their places if asked for.
+
+    What reads like a special token (`</s>` on a web page) is text like any other, and ends nothing.
+    """
+    return tokenizer(
+        texts,
+        add_special_tokens=False,
+        split_special_tokens=True,
+        return_offsets_mapping=offsets,
+        verbose=False,
+    )
+
+
 def load_causal(name_or_path: str, dtype: torch.dtype) -> tuple[Any, Any]:
     """A causal model in the main memory, and its fast tokenizer.
 

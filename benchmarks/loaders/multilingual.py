@@ -44,7 +44,7 @@ def mlqa(
     `questions_of` keeps the questions that are also in that language's part, in its order: Table 6 compares "All En"
     with each language on that language's questions.
     """
-    name = "_".join(part for part in ("mlqa", question_language, questions_of) if part)
+    name = f"mlqa_all_{question_language}_{questions_of}" if questions_of else f"mlqa_{question_language}"
     folder = data_folder(metadata)
 
     def part(language: str) -> Iterator[Placed]:

@@ -15,7 +15,7 @@ def sample(score: float, tool: str | None = None, failed: str | None = None, **m
     tools = [tool] if tool else []
     return {
         "score": score, "tool": tool, "tools": tools, "failed": failed, "fault": False, "tokens": 10,
-        "seconds": 0.5, **more
+        "seconds": 0.5, "prompt_cut": 0, **more
     }  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def test_scores_with_and_without_a_call() -> None:
         "call_share": 0.6, "n_ac": 3, "n_nc": 2, "score_ac": pytest.approx(200 / 3), "score_nc": 0.0,
         "call_share/calculator": 0.4, "n_ac/calculator": 2, "score_ac/calculator": 50.0,
         "call_share/Calendar": 0.2, "n_ac/Calendar": 1, "score_ac/Calendar": 100.0,
-        "failed_share": 0.2, "n_failed": 1, "n_failed/malformed call": 1, "n_faults": 0,
+        "failed_share": 0.2, "n_failed": 1, "n_failed/malformed call": 1, "n_faults": 0, "n_cut": 0,
     }  # fmt: skip
 
 
@@ -47,6 +47,13 @@ def test_faults_are_counted_apart() -> None:
     found = figures(result(samples))
     assert (found["n_failed"], found["n_faults"]) == (1, 1)
     assert found["n_failed/no answer"] == found["n_faults/no answer"] == 1
+
+
+def test_prompts_that_lost_their_beginning_are_counted() -> None:
+    samples = [sample(0, prompt_cut=3), sample(0), sample(100, prompt_cut=40)]
+    assert figures(result(samples))["n_cut"] == 2
+    # A model that does not tell, as lm-eval's own.
+    assert "n_cut" not in figures(result([*samples, sample(0, prompt_cut=None)]))
 
 
 def test_several_calls_count_once_for_each_tool() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,18 @@ class Scripted(Decoder):
         return found
 
 
+class _Watched(AnswerFile):
+    """An answer file that remembers the keys it was given."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.keys: list[str] = []
+
+    def add(self, answers: Mapping[str, Any], seconds: float | None = None, final: bool = True) -> None:
+        self.keys += answers
+        super().add(answers, seconds, final)
+
+
 def instance(prompt: str, task: str = "dateset", doc_id: int = 0, **settings: Any) -> Instance:
     return Instance(
         request_type="generate_until",
@@ -94,12 +107,26 @@ def test_tools_get_the_examples_own_date(scripted: Scripted) -> None:
 
 
 def test_tools_are_switched_off_by_task(scripted: Scripted) -> None:
-    model = ToolformerLM(scripted, progress=False)
+    model = ToolformerLM(scripted, progress=False, switched_off={"moons_quiz": ["calendar", "abacus"]})
     answers = model.generate_until(
-        [instance("a", "heldout_perplexity"), instance("a"), instance("b", max_gen_toks=3)]
+        [instance("a", "moons_quiz"), instance("a"), instance("b", max_gen_toks=3)]
     )
     assert answers == [" none", " It is 5.", " It is 5."]
     assert [options["allowed"] for _, _, options in scripted.asked] == [[], ["calendar"], ["calendar"]]
+
+
+def test_answers_that_are_stored_keep_their_keys(scripted: Scripted) -> None:
+    """What is switched off decides an answer, and so is in its key, as it has always been."""
+    asked = {
+        "lama_trex": "0507bc6c",
+        "nq": "0d4a6777",
+        "dateset": "5c505025",
+    }
+    for task, begins in asked.items():
+        model = ToolformerLM(scripted, identity={"tools": {}}, progress=False)
+        model.answers = _Watched()
+        model.generate_until([instance("a", task)])
+        assert model.answers.keys[0][:8] == begins, task
 
 
 def test_an_interrupted_run_goes_on_where_it_was(scripted: Scripted, tmp_path: Path) -> None:
@@ -122,6 +149,32 @@ def test_an_interrupted_run_goes_on_where_it_was(scripted: Scripted, tmp_path: P
         assert again.generate_until(requests) == answers and again.records == model.records
     assert scripted.asked == []
     assert len(path.read_text().splitlines()) == 7
+
+
+def test_a_cut_prompt_leaves_a_trace(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
+    long = "The number in the next term is 18 + 12 x 3. " * 60
+    tokens = len(tiny_gpt2.encode(long))
+
+    def run() -> list[dict[str, Any]]:
+        rows = [{**SVAMP, "id": "0", "body": "x", "question": "How?"}, {**SVAMP, "id": "1", "body": long}]
+        write(tmp_path, "svamp/svamp", rows)
+        with AnswerFile(tmp_path / "a.jsonl") as file:
+            lm = ToolformerLM(Decoder(tiny_gpt2, mode="plain"), file, progress=False)
+            return suite.run(lm, ["svamp"], {"data_dir": str(tmp_path)}, bootstrap_iters=5)["svamp"].samples
+
+    first, second = run()
+    assert first["prompt_cut"] == 0
+    # A call of the default length and the 32 tokens of a math answer have room in 512 tokens.
+    end = len(tiny_gpt2.encode_behind("]"))
+    whole = len(tiny_gpt2.encode(second["prompt"]))
+    assert tokens < whole and second["prompt_cut"] == whole - (512 - 32 - (1 + end + 40 + 64))
+    assert [sample["prompt_cut"] for sample in run()] == [0, second["prompt_cut"]]  # kept with the answer
+    stored = (tmp_path / "a.jsonl").read_text()
+    assert stored.count("prompt_cut") == 2
+    old = re.sub(r', "prompt_cut": \d+', "", stored)
+    (tmp_path / "a.jsonl").write_text(old)
+    assert [sample["prompt_cut"] for sample in run()] == [0, 0]
+    assert (tmp_path / "a.jsonl").read_text() == old  # nothing was asked anew
 
 
 def test_a_tools_fault_is_asked_again_and_its_refusal_is_not(
@@ -196,7 +249,7 @@ def test_an_answer_is_only_used_for_what_it_answered(
         "date": instance("a", doc_id=1),
         "prompt": instance("b"),
         "settings": instance("a", until=["\n"]),
-        "task": instance("a", "wikitext_perplexity"),
+        "task": instance("a", "lama_trex"),
     }.get(change, instance("a"))
     identity = {"checkpoint": "other"} if change == "identity" else None
     ToolformerLM(second, path, identity, progress=False).generate_until([asked])

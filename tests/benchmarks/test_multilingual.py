@@ -87,7 +87,10 @@ def test_the_all_english_variant(tmp_path: Path) -> None:
         write_mlqa(tmp_path / "mlqa", language)
     every = documents("mlqa_en", data_dir=str(tmp_path))
     assert [row["question"] for row in every] == list(QUESTIONS["en"].values())
-    column = documents("mlqa_en_es", data_dir=str(tmp_path))
+    column = documents("mlqa_all_en_es", data_dir=str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="has no mlqa_all_en_es; expected"):
+        documents("mlqa_all_en_es", data_dir=str(tmp_path / "empty"))
     spanish = documents("mlqa_es", data_dir=str(tmp_path))
     assert [row["id"] for row in column] == [row["id"] for row in spanish] == ["b", "a"]
     assert [row["question"] for row in column] == ["How long did it take?", "When did she cross?"]
@@ -100,7 +103,9 @@ def test_a_seeded_subset_takes_the_same_questions_in_both_languages(tmp_path: Pa
     ]  # fmt: skip
     write_mlqa(tmp_path / "mlqa", "es", {"data": [{"title": "t", "paragraphs": paragraphs}]})
     write_mlqa(tmp_path / "mlqa", "en", {"data": [{"title": "t", "paragraphs": paragraphs[::-1]}]})
-    chosen = [documents(name, data_dir=str(tmp_path), subset=7, seed=3) for name in ("mlqa_es", "mlqa_en_es")]
+    chosen = [
+        documents(name, data_dir=str(tmp_path), subset=7, seed=3) for name in ("mlqa_es", "mlqa_all_en_es")
+    ]
     assert [row["id"] for row in chosen[0]] == [row["id"] for row in chosen[1]]
 
 
@@ -128,7 +133,7 @@ def test_mlqa_from_the_hub(hub: Hub) -> None:
     for language in QUESTIONS:
         hub.add("facebook/mlqa", "test", hub_rows(language), f"mlqa.en.{language}", FEATURES)
     assert [row["answers"] for row in documents("mlqa_es")] == [["two days"], ["1815", "in 1815"]]
-    assert [row["question"] for row in documents("mlqa_en_zh")] == ["When did she cross?"]
+    assert [row["question"] for row in documents("mlqa_all_en_zh")] == ["When did she cross?"]
     assert {asked["revision"] for asked in hub.asked} == {"refs/convert/parquet"}
 
 

@@ -23,6 +23,17 @@ def test_they_stand_beside_the_projects_tasks(tasks: Path) -> None:
     assert len(loaded.tasks["tasks"]["moons_quiz"].dataset["test"]) == 1
 
 
+def test_they_say_which_tools_they_may_not_use(tasks: Path) -> None:
+    file = tasks / "moons.yaml"
+    assert suite.load(["moons_quiz"], tasks_dir=tasks).switched_off == {"moons_quiz": {"search"}}
+    (tasks / "shared").write_text("metadata: {version: 1.0, switched_off: [qa, abacus]}\n")
+    file.write_text(
+        "include: shared\n"
+        + "".join(line for line in file.read_text().splitlines(True) if "metadata" not in line)
+    )
+    assert suite.load(["moons_quiz"], tasks_dir=tasks).switched_off == {"moons_quiz": {"qa", "abacus"}}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -38,6 +49,9 @@ def test_they_stand_beside_the_projects_tasks(tasks: Path) -> None:
         ("benchmarks.tasks.answer_in_5_words", "quiz.thousand", "gives the score 1000.0; it must be from 0 to 100"),
         ("task: moons_quiz", "task: 5", "`task` is 5; it must be a text"),
         ("task: moons_quiz", "task: [moons_quiz", "moons.yaml cannot be read: while parsing"),
+        ("switched_off: [search]", "switched_off: search",
+         r"moons.yaml: metadata.switched_off is 'search'; it must be a list of tools by key"),
+        ("switched_off: [search]", "switched_off: [1]", r"metadata.switched_off is \[1\]; it must be a list"),
         ("metric: score", "metric: exact_match", "metric_list must name `score` alone"),
     ],
 )  # fmt: skip

@@ -11,9 +11,10 @@ import pytest
 import yaml
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from benchmarks import GROUPS, MLQA_LANGUAGES, TASKS, TASKS_DIR
+from benchmarks import DATA_FOLDERS, GROUPS, MLQA_LANGUAGES, TASKS, TASKS_DIR
 from tests.benchmarks.by_name import task
 from toolformer.config import CONF
+from toolformer.errors import UserError
 
 GENERATED = {"dateset", "heldout_perplexity"}
 """Tasks that need neither a data folder nor the hub."""
@@ -35,6 +36,14 @@ def test_a_task_pins_its_data_and_says_how_much_there_is(name: str) -> None:
     [path] = TASKS_DIR.glob(f"*/{name}.yaml")
     pinned = re.fullmatch(r"[0-9a-f]{40}", str(hub.get("revision", "")))
     assert pinned or "No commit" in path.read_text() or "no versions to pin" in path.read_text()
+
+
+@pytest.mark.parametrize("name", sorted(set(TASKS) - GENERATED))
+def test_the_folders_of_a_data_folder_are_known(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as told:
+        task(name, data_dir=str(tmp_path))
+    [expected] = re.findall(r"expected the file (.*)", str(told.value))
+    assert Path(expected).relative_to(tmp_path).parts[0] in DATA_FOLDERS
 
 
 def test_the_default_needs_no_data() -> None:

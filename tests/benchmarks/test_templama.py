@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 import pytest
 
-from benchmarks import switched_off
+from benchmarks import switches
 from tests.benchmarks.by_name import documents, task
 from tests.benchmarks.test_loaders import write
 from toolformer.errors import UserError
@@ -51,7 +51,7 @@ def test_queries_whose_slot_is_last(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert made.process_results(document, [" the club FC Bonn"]) == {"score": 100.0}
     assert made.process_results(document, [" 1 2 3 4 5 FC Bonn"]) == {"score": 0.0}
     assert "templama: 2 rows read, 1 kept, dropped: {'mask not last': 1}" in caplog.messages
-    assert switched_off("templama") == frozenset()
+    assert switches.of_task("templama") == frozenset()
 
 
 def test_packed_files_are_read_too(tmp_path: Path) -> None:

@@ -139,9 +139,12 @@ def test_every_end_of_text_of_the_model_ends_it() -> None:
 
 
 def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt: str, wanted: str) -> None:
-    """Makes the model want to continue `prompt` with exactly `wanted`, whatever was fed in which batch."""
+    """Makes the model want to continue `prompt` with exactly `wanted`, whatever was fed in which batch.
+
+    An end of the text in `wanted` is the token.
+    """
     base = language_model.encode(prompt)
-    target = language_model.encode(prompt + wanted)
+    target = language_model.tokenizer(prompt + wanted, add_special_tokens=False).input_ids
     assert target[: len(base)] == base
     real = Decoder._next
 

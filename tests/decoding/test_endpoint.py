@@ -164,10 +164,10 @@ def test_faults_are_one_line(server: Completions, tiny_folder: Path) -> None:
     scoring = EndpointLM(Endpoint(server.url, "tiny", tokenizer=str(tiny_folder), tries=1), progress=False)
     with pytest.raises(UserError, match="gives no log-probabilities of a prompt"):
         scoring.loglikelihood_rolling([rolling("red is for")])
+    before = len(server.authorizations)
     with pytest.raises(UserError, match="endpoint.tokenizer: /no/such cannot be loaded"):
-        EndpointLM(Endpoint(server.url, "tiny", tokenizer="/no/such"), progress=False).loglikelihood(
-            [pair("a", "b")]
-        )
+        EndpointLM(Endpoint(server.url, "tiny", tokenizer="/no/such"), progress=False)
+    assert len(server.authorizations) == before
     with pytest.raises(UserError, match="only with the served model's tokenizer"):
         EndpointLM(Endpoint(server.url, "tiny"), progress=False).loglikelihood([pair("a", "b")])
     for concurrency in (1, 2):
@@ -178,6 +178,70 @@ def test_faults_are_one_line(server: Completions, tiny_folder: Path) -> None:
             UserError, match=r"http://127.0.0.1:9/v1/completions does not answer .*start the server"
         ):
             EndpointLM(down, progress=False).generate_until([asked("x")])
+
+
+LONG = "The number in the next term is 18 + 12 x 3, as Joe Biden was born in Scranton 北京. " * 6
+
+
+def test_a_prompt_that_is_too_long_is_cut_on_its_left(
+    server: Completions, tiny_gpt2: LanguageModel, tiny_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.reads = 64
+    endpoint = Endpoint(server.url, "tiny", tokenizer=str(tiny_folder), tries=1, max_length=64)
+    lm = EndpointLM(endpoint, progress=False)
+    lm.generate_until([asked(LONG, 0), asked("red is", 1), asked(LONG + "x", 2)])
+    (told,) = [record.getMessage() for record in caplog.records if "cut" in record.getMessage()]
+    assert "2 of 3 prompts are longer than endpoint.max_length=64 leaves room for" in told
+    assert [record.prompt for record in lm.records] == [LONG, "red is", LONG + "x"]
+    lost = [record.completion.prompt_cut for record in lm.records if record.completion]
+    assert lost[0] > 40 and lost[1] == 0 and lost[2] > 40
+    sent = [payload["prompt"] for payload in server.payloads]
+    sent = [one if isinstance(one, str) else one[0] for one in sent]
+    assert "red is" in sent
+    for whole in (LONG, LONG + "x"):
+        # As much of the end as fits: with a character more there would be a token too many.
+        (cut,) = [one for one in sent if whole.endswith(one) and len(one) > 20]
+        assert len(tiny_gpt2.encode(whole)) - len(tiny_gpt2.encode(cut)) in (lost[0], lost[2])
+        assert len(tiny_gpt2.encode(cut)) <= 56 < len(tiny_gpt2.encode(whole[-len(cut) - 1 :]))
+    with pytest.raises(UserError, match="max_length is 64: 64 new tokens leave no room for a prompt"):
+        lm.generate_until([asked("x", tokens=64)])
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_prompt_that_the_server_refuses_is_told_with_the_mend(
+    server: Completions, tmp_path: Path, tiny_folder: Path, concurrency: int
+) -> None:
+    server.reads = 64
+    plain = Endpoint(server.url, "tiny", concurrency=concurrency, tries=1)
+    with AnswerFile(tmp_path / "a.jsonl") as file:
+        EndpointLM(plain, file, progress=False).generate_until([asked("red is")])
+        with pytest.raises(UserError, match="HTTP 400.*longer than it reads; name endpoint.tokenizer.*kept"):
+            EndpointLM(plain, file, progress=False).generate_until([asked("red is"), asked(LONG, 1)])
+        too_much = Endpoint(server.url, "tiny", tokenizer=str(tiny_folder), tries=1, max_length=128)
+        with pytest.raises(UserError, match="HTTP 400.*lower endpoint.max_length=128.*kept"):
+            EndpointLM(too_much, file, progress=False).generate_until([asked("red is"), asked(LONG, 1)])
+    assert len(server.payloads) == 1
+
+
+def test_a_tokenizer_asks_no_completion_anew(server: Completions, tmp_path: Path, tiny_folder: Path) -> None:
+    requests = [asked("red is"), asked(LONG, 1)]
+    texts = [rolling("red is for the blood")]
+
+    def run(**more: Any) -> int:
+        """The number of requests it takes."""
+        server.payloads.clear()
+        with AnswerFile(tmp_path / "a.jsonl") as file:
+            lm = EndpointLM(Endpoint(server.url, "tiny", tries=1, **more), file, progress=False)
+            lm.generate_until(requests)
+            if "tokenizer" in more:
+                lm.loglikelihood_rolling(texts)
+        return len(server.payloads)
+
+    tokenizer = str(tiny_folder)
+    assert run() == 2 and run(max_length=512) == 0
+    assert run(tokenizer=tokenizer, max_length=512) == 1  # the text alone
+    assert run(tokenizer=tokenizer, max_length=512) == 0
+    assert run(tokenizer=tokenizer, max_length=64) == 2  # the text in other windows, and a prompt that is cut
 
 
 def test_whole_benchmarks_over_http(server: Completions, tmp_path: Path, tiny_folder: Path) -> None:

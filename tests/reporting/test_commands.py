@@ -190,13 +190,13 @@ def test_latest_is_not_relied_on_where_it_is_another_training(tmp_path: Path) ->
 def test_all_english_has_a_dash_and_its_command() -> None:
     score = Score(15.0, 14.0, 16.0, 100, None, {}, NOTE)
     table = tables.multilingual(
-        Evidence(None, None, {("model", "mlqa_es"): score, ("model", "mlqa_en_es"): score}, {})
+        Evidence(None, None, {("model", "mlqa_es"): score, ("model", "mlqa_all_en_es"): score}, {})
     )
     (row,) = [row for row in table.rows if row[0].text == "M (All En)"]
     notes = {note.mark: note.command for note in table.footnotes}
     assert row[1].text == "15.0" and row[3].text == "–"
     assert read_back(notes[row[3].mark]).benchmarks == [
-        f"mlqa_en_{one}" for one in ("de", "hi", "vi", "zh", "ar")
+        f"mlqa_all_en_{one}" for one in ("de", "hi", "vi", "zh", "ar")
     ]
     assert all(cell.mark in notes for row in table.rows for cell in row if cell.text == "–")
 

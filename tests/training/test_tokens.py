@@ -14,6 +14,7 @@ from tests.conftest import TRAINING_TEXT, tiny_model, tiny_tokenizer
 from toolformer.calls import ApiCall, insert
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
+from toolformer.loading import tokens_of
 from toolformer.training.tokens import (
     CALL,
     RESULT,
@@ -59,6 +60,49 @@ def language_models() -> dict[str, LanguageModel]:
 
 
 MODELS = language_models()
+
+
+def special(model: LanguageModel) -> str:
+    """A text that reads like the end of one."""
+    return str(model.tokenizer.eos_token)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_text_that_reads_like_a_special_token_is_plain_text(name: str) -> None:
+    model = MODELS[name]
+    known = set(model.tokenizer.all_special_ids) - {model.tokenizer.unk_token_id}
+    text = f" red {special(model)} is{special(model)}"
+    assert known & set(model.tokenizer(text, add_special_tokens=False).input_ids)  # what it was before
+    for ids in (model.encode(text), model.encode_behind(text), model.encode_text(text).ids):
+        assert not known & set(ids)
+    assert model.encode_text(text).ids == model.encode(text)
+    if model.tokenizer.unk_token is None:  # the other one has no token for the signs
+        assert model.decode(model.encode_behind(text)) == text
+    end = model.tokenizer.eos_token_id
+    ids = tokenize([AnnotatedText(text, ((4, CALC),))], model.tokenizer).ids.tolist()
+    assert ids.count(end) == 1 and ids[-1] == end  # the document's own
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama, sentencepiece"])
+@given(st.text(max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_ordinary_texts_keep_their_tokens(name: str, text: str) -> None:
+    model = MODELS[name]
+    if any(token in text for token in model.tokenizer.all_special_tokens):
+        return
+    usual = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    assert model.encode(text) == model.encode_text(text).ids == usual.input_ids
+    assert tokens_of(model.tokenizer, text, offsets=True).offset_mapping == usual.offset_mapping
+
+
+@given(st.lists(st.sampled_from(["<|endoftext|>", "red", " is", "\n", "<|", "é", " "]), max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_positions_around_such_text_are_those_of_characters(pieces: list[str]) -> None:
+    model, text = MODELS["gpt2"], "".join(pieces)
+    encoding = model.encode_text(text)
+    for n, position in enumerate(encoding.positions):
+        if position is not None:
+            assert model.decode(encoding.ids[:n]) == text[:position]
 
 
 @pytest.mark.parametrize("name", MODELS)

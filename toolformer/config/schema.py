@@ -243,7 +243,8 @@ class EvaluationConfig:
     """Benchmark runs."""
 
     limit: int | None = None
-    """Examples a benchmark at most, a subset chosen by the seed (not the first ones); null is all."""
+    """Examples a benchmark at most, a subset chosen by the seed (not the first ones); null is all. A larger one holds most of a
+    smaller one's, not always all."""
     perplexity_limit: int | None = None
     """Documents a perplexity benchmark at most, chosen likewise."""
     samples: Any = None
@@ -264,7 +265,7 @@ class EndpointConfig:
     key_variable: str = "OPENAI_API_KEY"
     """The environment variable that holds the key; a server that wants none needs none."""
     tokenizer: str | None = None
-    """The served model's tokenizer, a folder or hub name; perplexity needs it."""
+    """The served model's tokenizer, a folder or hub name; perplexity needs it, and cutting prompts to max_length."""
     concurrency: int = 4
     """Requests under way at once."""
     timeout: int = 300

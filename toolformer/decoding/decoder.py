@@ -49,6 +49,8 @@ class Completion:
     """Tokens of the text and of the executed calls that the model wrote; results and calls taken back not counted."""
     fault: bool = False
     """Whether it has been taken back since its tool broke down (`Result.fault`): asked again, it may be answered."""
+    prompt_cut: int = 0
+    """Tokens that the prompt lost on its left, since the context had no room for them."""
 
     @property
     def call(self) -> ApiCall | None:
@@ -118,11 +120,13 @@ class Decoder:
         model = self.language_model
         encoded = [model.own_prefix + model.encode(prompt) for prompt in prompts]
         encoded = [ids or model.document_start() for ids in encoded]
-        self._fit(encoded, max_new_tokens, strict)
+        cut = self._fit(encoded, max_new_tokens, strict)
         names = {tool.name: key for key, tool in self.tools.items() if allowed is None or key in allowed}
         enabled = self.mode == "tools" and self.k > 0 and bool(names) and self.max_calls > 0
         order = sorted(range(len(prompts)), key=lambda n: (-len(encoded[n]), n))
-        rows = [Row(n, documents[n], encoded[n], encoded[n], may_call=enabled) for n in order]
+        rows = [
+            Row(n, documents[n], encoded[n], encoded[n], may_call=enabled, prompt_cut=cut[n]) for n in order
+        ]
         queue = Queue(model, rows, self.batch_size)
         completions: dict[int, Completion] = {}
         for ended in self._run(queue, names, max_new_tokens, stop):
@@ -132,8 +136,11 @@ class Decoder:
                 on_batch(list(found), list(found.values()))
         return [completions[n] for n in range(len(prompts))]
 
-    def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> None:
-        """Cuts prompts that leave no room on their left, in place, or with `strict` refuses the first."""
+    def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> list[int]:
+        """Cuts prompts that leave no room on their left, in place, or with `strict` refuses the first.
+
+        Returns how many tokens each has lost.
+        """
         model = self.language_model
         # A call's start and end, which stand around what its limits count.
         brackets = 1 + len(model.encode_behind(END))
@@ -150,6 +157,7 @@ class Decoder:
                 f"text: it has {len(encoded[long[0]])} tokens, and the context of {model.context_length} leaves room for "
                 f"{room} before a call and {max_new_tokens} new tokens; shorten it, or ask for fewer"
             )
+        cut = [max(0, len(ids) - room) for ids in encoded]
         if long:
             log.warning(
                 "decoding: %d of %d prompts are longer than %d tokens: cut on their left",
@@ -159,7 +167,8 @@ class Decoder:
             )
             head = model.own_prefix
             for n in long:
-                encoded[n] = head + encoded[n][len(encoded[n]) - room + len(head) :]
+                encoded[n] = head + encoded[n][cut[n] + len(head) :]
+        return cut
 
     @torch.inference_mode()
     def _run(
@@ -394,4 +403,4 @@ def _completion(row: Row, model: LanguageModel, stop: Sequence[str]) -> Completi
     plain = row.plain + model.decode(row.written)
     plain = plain[: min([plain.find(end) for end in stop if end in plain], default=len(plain))]
     text = row.text + plain[len(row.plain) :]
-    return Completion(text, plain, tuple(row.calls), row.failed, row.tokens, row.fault)
+    return Completion(text, plain, tuple(row.calls), row.failed, row.tokens, row.fault, row.prompt_cut)

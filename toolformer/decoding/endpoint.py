@@ -1,16 +1,18 @@
 """Any OpenAI-compatible completions endpoint as a model, through lm-eval's own backend (`local-completions`).
 
 Adds to it that answers are written down as they come, that every fault is one line, and that the key stays unseen.
-Prompts are sent as text; texts are scored as tokens, for which the server's tokenizer has to be named. Knows no tools.
+Prompts are sent as text, cut on their left where the server's tokenizer is named and they are too long for it; texts are
+scored as tokens, for which it has to be named. Knows no tools.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,13 @@ from toolformer.decoding.decoder import Completion
 from toolformer.decoding.recording import RecordingLM, stopwatch
 from toolformer.errors import UserError
 
+log = logging.getLogger(__name__)
+
+NEW_TOKENS = 256
+"""What a request asks for that names no number."""
+REFUSED = (400, 413, 422)
+"""What servers answer to a request that they will not take, now or later."""
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -37,7 +46,7 @@ class Endpoint:
     key: str = field(default="", repr=False)
     """Sent as a bearer token if it is not empty."""
     tokenizer: str | None = None
-    """A folder or hub name; needed to score texts."""
+    """A folder or hub name; needed to score texts, and to cut prompts."""
     concurrency: int = 1
     """Requests under way at once."""
     timeout: int = 300
@@ -75,39 +84,86 @@ class _Completions(LocalCompletionsAPI):
 
 
 class EndpointLM(RecordingLM):
-    """lm-eval's view of an endpoint; see `RecordingLM` for the arguments."""
+    """lm-eval's view of an endpoint; see `RecordingLM` for the arguments.
+
+    A completion is kept by address, model and the prompt that is sent, a score by tokenizer and length as well.
+
+    Raises:
+        UserError: the tokenizer cannot be loaded.
+    """
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        answers: AnswerFile | str | Path | None = None,
-        identity: Mapping[str, Any] | None = None,
-        progress: bool = True,
+        self, endpoint: Endpoint, answers: AnswerFile | str | Path | None = None, progress: bool = True
     ) -> None:
         self.endpoint = endpoint
-        own = {"endpoint": without_credentials(endpoint.url), "model": endpoint.model}
-        super().__init__(answers, {**own, **(identity or {})}, progress)
-        self._scorer: Any = None
+        identity = {"endpoint": without_credentials(endpoint.url), "model": endpoint.model}
+        super().__init__(answers, identity, progress)
+        # Before the first request is paid for.
+        self._scorer: Any = self._backend(tokens=True) if endpoint.tokenizer else None
         logging.getLogger("asyncio").addFilter(_unless_forgotten)
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy continuations of (prompt, settings)."""
-        keys = [self._key("generate", *request.args) for request in requests]
-        self._ask("generate_until", requests, keys)
+        sent = self._fit(requests)
+        keys = [self._key("generate", *request.args) for request in sent]
+        self._ask("generate_until", sent, keys)
         texts: list[str] = []
-        for request, key in zip(requests, keys, strict=True):
+        for request, shorter, key in zip(requests, sent, keys, strict=True):
             answer: str | None = self.answers[key]
             text = answer or ""
             tokens = len(self._tokens(text)) if self.endpoint.tokenizer else None
             failed = NO_TEXT if answer is None else None
-            completion = Completion(text, text, (), failed, tokens or 0, fault=answer is None)
+            cut = self._lost(request.args[0], shorter.args[0])
+            completion = Completion(text, text, (), failed, tokens or 0, answer is None, cut)
             self._record(request, key, completion=completion, tokens=tokens)
             texts.append(text)
         return texts
 
+    def _fit(self, requests: Sequence[Instance]) -> list[Instance]:
+        """The requests with prompts that leave room for their continuation, as far as tokens are known: cut on their left.
+
+        Raises:
+            UserError: the continuation alone is too long.
+        """
+        if self._scorer is None:
+            return list(requests)
+        most = self.endpoint.max_length - int(self._scorer.tokenizer.num_special_tokens_to_add())
+        fitting: list[Instance] = []
+        for request in requests:
+            prompt, settings = request.args
+            wanted = int(settings.get("max_tokens") or settings.get("max_gen_toks") or NEW_TOKENS)
+            if wanted >= most:
+                raise UserError(
+                    f"endpoint.max_length is {self.endpoint.max_length}: {wanted} new tokens leave no room for a "
+                    "prompt; set it to what the served model reads"
+                )
+            cut = self._cut(prompt, most - wanted)
+            fitting.append(request if cut == prompt else replace(request, arguments=(cut, settings)))
+        shorter = sum(one is not whole for one, whole in zip(fitting, requests, strict=True))
+        if shorter:
+            log.warning(
+                "endpoint: %d of %d prompts are longer than endpoint.max_length=%d leaves room for: cut on their left",
+                shorter,
+                len(requests),
+                self.endpoint.max_length,
+            )
+        return fitting
+
+    def _lost(self, prompt: str, sent: str) -> int:
+        """The tokens by which what is sent is shorter than the prompt."""
+        return 0 if sent == prompt else len(self._tokens(prompt)) - len(self._tokens(sent))
+
+    def _cut(self, prompt: str, most: int) -> str:
+        """As much of the end of a prompt as has at most `most` tokens."""
+
+        def fits(start: int) -> bool:
+            return len(self._tokens(prompt[start:])) <= most
+
+        return prompt if fits(0) else prompt[bisect.bisect_left(range(len(prompt)), True, key=fits) :]
+
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """(log p(continuation | context) in nats, whether greedy decoding would write it) of each request."""
-        keys = [self._key("pair", *request.args) for request in requests]
+        keys = [self._key("pair", *self._reading(), *request.args) for request in requests]
         self._ask("loglikelihood", requests, keys)
         found: list[tuple[float, bool]] = []
         for request, key in zip(requests, keys, strict=True):
@@ -118,7 +174,7 @@ class EndpointLM(RecordingLM):
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         """log p of each whole text in nats."""
-        keys = [self._key("text", *request.args) for request in requests]
+        keys = [self._key("text", *self._reading(), *request.args) for request in requests]
         self._ask("loglikelihood_rolling", requests, keys)
         found: list[float] = []
         for request, key in zip(requests, keys, strict=True):
@@ -127,6 +183,10 @@ class EndpointLM(RecordingLM):
             self._record(request, key, log_likelihood=log_likelihood, tokens=tokens)
             found.append(log_likelihood)
         return found
+
+    def _reading(self) -> tuple[str | None, int]:
+        """What decides a score besides the text: its tokens, and the windows they are read in."""
+        return self.endpoint.tokenizer, self.endpoint.max_length
 
     def _ask(self, kind: str, requests: list[Instance], keys: list[str]) -> None:
         """Asks the server what is not answered yet; each answer is kept as soon as it is there."""
@@ -159,6 +219,7 @@ class EndpointLM(RecordingLM):
                 max_retries=to.tries,
                 timeout=to.timeout,
                 max_length=to.max_length,
+                max_gen_toks=NEW_TOKENS,
                 # Never lm-eval's own $OPENAI_API_KEY: a key goes where its owner sends it.
                 header={"Authorization": f"Bearer {to.key}"} if to.key else {"Accept": "application/json"},
             )
@@ -171,13 +232,11 @@ class EndpointLM(RecordingLM):
             quiet.setLevel(level)
 
     def _scoring_backend(self) -> Any:
-        if not self.endpoint.tokenizer:
+        if self._scorer is None:
             raise UserError(
                 "endpoint.tokenizer: texts can be scored only with the served model's tokenizer; name a folder or a "
                 "hub model"
             )
-        if self._scorer is None:
-            self._scorer = self._backend(tokens=True)
         return self._scorer
 
     def _tokens(self, text: str) -> list[int]:
@@ -216,6 +275,8 @@ class EndpointLM(RecordingLM):
                 f"endpoint.url: {url} has no such address or model (HTTP 404); check it (…/v1/completions) and "
                 f"endpoint.model={self.endpoint.model}"
             )
+        if status in REFUSED:
+            return f"endpoint.url: {url} refuses a request (HTTP {status}), {self._too_long(generates)}"
         if status:
             return f"endpoint.url: {url} answers with HTTP {status}; give the command again later"
         if isinstance(error, OSError | TimeoutError) and not isinstance(error, ValueError):
@@ -226,6 +287,18 @@ class EndpointLM(RecordingLM):
             f"endpoint.url: {url} gives no log-probabilities of a prompt (echo with logprobs), which perplexity "
             f"needs ({type(error).__name__}); leave those benchmarks out"
         )
+
+    def _too_long(self, generates: bool) -> str:
+        """Why a server most often refuses a request, and what helps."""
+        if not generates:
+            return (
+                "most often since it gives no log-probabilities of a prompt (echo with logprobs), or reads fewer tokens "
+                f"than endpoint.max_length={self.endpoint.max_length}; lower it, or leave perplexity out"
+            )
+        why = "most often for a prompt longer than it reads"
+        if self.endpoint.tokenizer:
+            return f"{why}; lower endpoint.max_length={self.endpoint.max_length}, to which prompts are cut"
+        return f"{why}; name endpoint.tokenizer and endpoint.max_length, to which prompts are then cut"
 
 
 class _Keeper:

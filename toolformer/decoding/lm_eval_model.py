@@ -1,6 +1,6 @@
 """The decoder as a model of lm-evaluation-harness, resumable: answers are written down batch by batch.
 
-Knows tasks only by name (which tools they may use) and by two fields of their
+Knows tasks only by name (which tools they may not use) and by two fields of their
 documents that tools get to see, `current_date` and `source_id`. Scoring is the tasks' affair.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 
-from benchmarks import switched_off
+from benchmarks import switches
 from toolformer.calls import ApiCall
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Completion, Decoder
@@ -39,6 +39,7 @@ class ToolformerLM(RecordingLM):
         progress: show a progress bar.
         clocks: the tools, by key, that answer with a day where a document has no date of its own.
         day: that day; today without one. It decides answers only where a task may use one of those tools.
+        switched_off: the tools, by key, that a task may not use; without it, what this project's tasks say.
 
     `records` holds a `Record` for every request in the order of the requests.
     """
@@ -51,8 +52,10 @@ class ToolformerLM(RecordingLM):
         progress: bool = True,
         clocks: Collection[str] = (),
         day: datetime.date | None = None,
+        switched_off: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self.decoder = decoder
+        self._switched_off = switched_off
         self._clocks = frozenset(clocks)
         self._day = (day or datetime.date.today()).isoformat()
         self.language_model = decoder.language_model
@@ -70,7 +73,10 @@ class ToolformerLM(RecordingLM):
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy continuations of (prompt, settings); the scored text is the one without calls."""
-        asked = [_Question.of(request, self._clocks, self._day) for request in requests]
+        asked = [
+            _Question.of(request, self._clocks, self._day, self._off(request.task_name))
+            for request in requests
+        ]
         keys = [self._key("completion", self._decoding, asdict(question)) for question in asked]
         groups: dict[tuple[Any, ...], dict[str, _Question]] = {}
         for key, question in zip(keys, asked, strict=True):
@@ -114,6 +120,11 @@ class ToolformerLM(RecordingLM):
             self.cache_hook.add_partial("generate_until", request.args, completion.plain)
         return texts
 
+    def _off(self, task: str | None) -> frozenset[str]:
+        if self._switched_off is None:
+            return switches.of_task(task)
+        return frozenset(self._switched_off.get(task or "", ()))
+
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """(log p(continuation | context) in nats, whether greedy decoding would write it) of each request."""
         pairs: list[tuple[str, str]] = [request.args for request in requests]
@@ -153,7 +164,7 @@ class _Question:
     source_id: str | None
 
     @classmethod
-    def of(cls, request: Instance, clocks: Collection[str], day: str) -> _Question:
+    def of(cls, request: Instance, clocks: Collection[str], day: str, off: frozenset[str]) -> _Question:
         prompt, settings = request.args
         if settings.get("do_sample") or settings.get("temperature") or settings.get("num_beams", 1) != 1:
             raise UserError(
@@ -161,7 +172,6 @@ class _Question:
             )
         until = settings.get("until") or ()
         document = request.doc if isinstance(request.doc, Mapping) else {}
-        off = switched_off(request.task_name)
         return cls(
             prompt=prompt,
             max_new_tokens=int(settings.get("max_gen_toks") or settings.get("max_new_tokens") or 256),

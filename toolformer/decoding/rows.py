@@ -32,6 +32,7 @@ class Row:
     calls: list[ApiCall] = field(default_factory=list)
     failed: str | None = None
     fault: bool = False
+    prompt_cut: int = 0
     tokens: int = 0
     before: int = 0
     """Tokens of text, calls left out, before `written`."""

@@ -206,12 +206,12 @@ SCORES: Mapping[str, Mapping[str, float]] = {
 """Task -> the paper's name of a system -> its score in percent, or its perplexity."""
 
 ALL_ENGLISH: Mapping[str, Mapping[str, float]] = {
-    "mlqa_en_es": {"GPT-J": 24.3, "GPT-3 (175B)": 24.7},
-    "mlqa_en_de": {"GPT-J": 27.0, "GPT-3 (175B)": 27.2},
-    "mlqa_en_hi": {"GPT-J": 23.9, "GPT-3 (175B)": 26.1},
-    "mlqa_en_vi": {"GPT-J": 23.3, "GPT-3 (175B)": 24.9},
-    "mlqa_en_zh": {"GPT-J": 23.1, "GPT-3 (175B)": 23.6},
-    "mlqa_en_ar": {"GPT-J": 23.6, "GPT-3 (175B)": 24.0},
+    "mlqa_all_en_es": {"GPT-J": 24.3, "GPT-3 (175B)": 24.7},
+    "mlqa_all_en_de": {"GPT-J": 27.0, "GPT-3 (175B)": 27.2},
+    "mlqa_all_en_hi": {"GPT-J": 23.9, "GPT-3 (175B)": 26.1},
+    "mlqa_all_en_vi": {"GPT-J": 23.3, "GPT-3 (175B)": 24.9},
+    "mlqa_all_en_zh": {"GPT-J": 23.1, "GPT-3 (175B)": 23.6},
+    "mlqa_all_en_ar": {"GPT-J": 23.6, "GPT-3 (175B)": 24.0},
 }
 """Table 6's rows "All En": the same questions in English."""
 

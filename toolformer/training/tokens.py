@@ -15,6 +15,7 @@ import numpy as np
 
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, insert, linearise, parse
 from toolformer.errors import UserError
+from toolformer.loading import tokens_of
 
 TEXT, CALL, RESULT = 0, 1, 2
 """Kinds of tokens: the text's own, a call's up to its arrow, and what stands behind the arrow, bracket included."""
@@ -106,12 +107,7 @@ def tokenize(texts: Sequence[str | AnnotatedText], tokenizer: Any) -> TokenizedT
             AnnotatedText(text) if isinstance(text, str) else text
             for text in texts[first : first + _TEXTS_PER_CALL]
         ]
-        encoded = tokenizer(
-            [text.plain for text in batch],
-            add_special_tokens=False,
-            return_offsets_mapping=True,
-            verbose=False,
-        )
+        encoded = tokens_of(tokenizer, [text.plain for text in batch], offsets=True)
         for text, ids, offsets in zip(batch, encoded.input_ids, encoded.offset_mapping, strict=True):
             of_text = _with_calls(tokenizer, text, ids, offsets)
             if of_text:
@@ -182,5 +178,5 @@ def _boundaries(text: str, offsets: list[tuple[int, int]]) -> dict[int, int]:
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:
-    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+    ids: list[int] = tokens_of(tokenizer, text).input_ids
     return ids
