@@ -14,7 +14,14 @@ from lm_eval.tasks.wikitext.preprocess_wikitext import wikitext_detokenizer
 from benchmarks.metrics import number_in, score_first_words, score_math
 
 Doc = Mapping[str, Any]
-_BROKEN = re.compile(r"(?<=[=+*/×÷−-])[^\S\n]*\n\s*|\s*\n\s*(?==)")
+_BROKEN = re.compile(
+    r"""
+      (?: (?<= [\s\d)\]\\] [=+/×÷−-] ) | (?<= \s [*] ) )  # behind a sign: no rule of dashes, no end of bold text
+      [^\S\n]* \n \s* (?= [\d(.$−-] )                    # that a number follows
+    | [^\S\n]* \n [^\S\n]* (?= = [^\S\n]* [\d(.$−-] )     # before "=" and a number, not a heading's
+    """,
+    re.VERBOSE,
+)
 """Where a line breaks off within an equation."""
 
 

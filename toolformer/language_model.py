@@ -1,7 +1,7 @@
 """A causal language model as the method needs it: start probabilities, branching caches, losses, greedy text.
 
-Hides what backends do differently (GPT-2, GPT-J, Llama, ...): every forward pass gets an explicit 4-D attention mask
-and explicit position ids. Knows nothing of calls but the token that starts one, and nothing of tools.
+Hides what backends do differently (GPT-2, GPT-J, Llama, ...): a forward pass that branches or is padded on the left gets an
+explicit 4-D attention mask and explicit position ids. Knows nothing of calls but the token that starts one, and nothing of tools.
 """
 
 from __future__ import annotations
@@ -129,10 +129,11 @@ class LanguageModel:
 
     def document_start(self) -> list[int]:
         """The context of a text's first token when nothing stands before it."""
-        if self.own_prefix:
-            return self.own_prefix
+        return self.own_prefix or [self._first_token()]
+
+    def _first_token(self) -> int:
         known = [self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.start_id]
-        return [next(token for token in known if token is not None)]
+        return next(token for token in known if token is not None)
 
     def _single_token_after(self, before: str, text: str) -> int:
         head = self.encode(before)
@@ -315,13 +316,12 @@ class LanguageModel:
         for n, text in enumerate(texts):
             ids = self.own_prefix + self.encode(text)
             counts.append(len(ids))
-            stream = self.document_start() + ids
-            head = len(stream) - len(ids)
+            stream = [self._first_token(), *ids]
             for start in range(0, len(ids), self.context_length):
                 end = min(start + self.context_length, len(ids))
                 # A window is filled up with tokens before it, as many as fit: context only.
-                first = max(0, head + end - self.context_length - 1) if start else 0
-                sequences.append(stream[first : head + end])
+                first = max(0, end - self.context_length) if start else 0
+                sequences.append(stream[first : end + 1])
                 keep.append(end - start)
                 owner.append(n)
         sums = [0.0] * len(texts)

@@ -52,10 +52,9 @@ def test_what_shards_took_is_known_of_all_of_them_or_not_at_all(tmp_path: Path) 
     store.took("two", 2.0)
     store.took("one", 0.5)  # it was broken, and done again
     assert store.seconds(["one", "two"]) == 2.5 and store.seconds(["two"]) == 2.0
-    with (tmp_path / "seconds.jsonl").open("a") as file:
-        file.write('{"shard": "thr')
-    assert store.seconds(["one", "two"]) == 2.5
     assert store.seconds(["one", "three"]) is None
+    (tmp_path / "two.seconds").write_text("x")
+    assert store.seconds(["one", "two"]) is None and store.seconds(["one"]) == 0.5
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -98,15 +98,16 @@ def test_published_tasks_with_tiny_models(language_model: LanguageModel, tasks: 
     check(language_model, tasks)
 
 
-def test_published_tasks_with_a_tokenizer_that_begins_texts_itself(tasks: Any) -> None:
-    """As Llama's, Gemma's and Mistral's do: lm-eval counts their BOS as a text's first token."""
+@pytest.mark.parametrize("times", [1, 2])
+def test_published_tasks_with_a_tokenizer_that_begins_texts_itself(tasks: Any, times: int) -> None:
+    """As Llama's, Gemma's and Mistral's do: lm-eval counts their BOS as a text's first token. GLM's puts two."""
     tokenizer = tiny_tokenizer()
     begin = str(tokenizer.bos_token)
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{begin} $A", special_tokens=[(begin, tokenizer.bos_token_id)]
+        single=f"{begin} " * times + "$A", special_tokens=[(begin, tokenizer.bos_token_id)]
     )
     language_model = LanguageModel(tiny_model("llama", len(tokenizer)), tokenizer)
-    assert language_model.own_prefix == [tokenizer.bos_token_id]
+    assert language_model.own_prefix == [tokenizer.bos_token_id] * times
     check(language_model, tasks)
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,20 +107,15 @@ class ShardStore:
         write_whole(self._checksum_path(name), checksum.encode())
 
     def took(self, name: str, seconds: float) -> None:
-        """Notes what a shard took; the caller holds its claim. The shard's own bytes do not tell."""
-        line = json.dumps({"shard": name, "seconds": round(seconds, 3)}) + "\n"
-        with _writing(self._times_path), self._times_path.open("a", encoding="utf-8") as file:
-            file.write(line)
+        """Notes what a shard took; the caller holds its claim. A file of its own: the shard's bytes do not tell."""
+        write_whole(self._seconds_path(name), f"{seconds:.3f}\n".encode())
 
     def seconds(self, names: Collection[str]) -> float | None:
         """What these shards took together, whoever did them; None if that of one is not known."""
-        times: dict[str, float] = {}
-        with suppress(FileNotFoundError):
-            for line in self._times_path.read_text(encoding="utf-8", errors="replace").splitlines():
-                with suppress(ValueError, TypeError, KeyError):  # a line that a full disk cut
-                    row = json.loads(line)
-                    times[row["shard"]] = float(row["seconds"])
-        return sum(times[name] for name in names) if times.keys() >= set(names) else None
+        try:
+            return sum(float(self._seconds_path(name).read_text(encoding="ascii")) for name in names)
+        except (OSError, ValueError):
+            return None
 
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
@@ -156,9 +151,8 @@ class ShardStore:
             self._claim_path(name).parent.mkdir(parents=True, exist_ok=True)
         return FileLock(self._claim_path(name), fallback_to_soft=False, thread_local=False, poll_interval=0.2)
 
-    @property
-    def _times_path(self) -> Path:
-        return self.folder / "seconds.jsonl"
+    def _seconds_path(self, name: str) -> Path:
+        return self.folder / f"{name}.seconds"
 
     def _checksum_path(self, name: str) -> Path:
         return self.folder / f"{name}.sha256"
