@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -56,7 +57,25 @@ class Completions(ThreadingHTTPServer):
         """So many requests have to be under way at once before one of them is answered."""
         self.at_once = self.most_at_once = 0
         """Requests that wait for an answer, now and at most."""
+        self.connections = 0
         self.lock = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self.lock:
+            self.connections += 1
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self.lock:
+            self.connections -= 1
+
+    def settle(self) -> None:
+        """Waits until requests that the other side gave up have been seen to."""
+        deadline = time.monotonic() + 60
+        while self.connections:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     @property
     def url(self) -> str:

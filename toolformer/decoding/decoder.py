@@ -10,52 +10,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from toolformer.batching import Branches
-from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, linearise, parse
+from toolformer.calls import END
 from toolformer.decoding.rows import Batch, Queue, Row
+from toolformer.decoding.writing import Completion, Writer
 from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
-from toolformer.tools.base import Result, Tool, run_safely
+from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
 
-NOT_ENDED = "call not ended"
-NOT_ALLOWED = "tool not allowed"
-MALFORMED = "malformed call"
-NO_ARROW = "call without arrow"
-
 STALLED_SHARE = 0.25
 """Share of a batch's rows that may have ended or wait for a result before their places are filled."""
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What a model wrote after one prompt."""
-
-    text: str
-    """The continuation with its calls: " [Calculator(2 + 3) -> 5] 5."."""
-    plain: str
-    """The continuation without them: what is scored."""
-    calls: tuple[ApiCall, ...] = ()
-    """The executed calls with their results, in the text's order."""
-    failed: str | None = None
-    """Why a call that was started has been taken back."""
-    tokens: int = 0
-    """Tokens of the text and of the executed calls that the model wrote; results and calls taken back not counted."""
-    fault: bool = False
-    """Whether it has been taken back since its tool broke down (`Result.fault`): asked again, it may be answered."""
-    prompt_cut: int = 0
-    """Tokens that the prompt lost on its left, since the context had no room for them."""
-
-    @property
-    def call(self) -> ApiCall | None:
-        """The first executed call, which is the only one unless `max_calls` allows more."""
-        return self.calls[0] if self.calls else None
 
 
 class Decoder:
@@ -121,16 +91,26 @@ class Decoder:
         encoded = [model.own_prefix + model.encode(prompt) for prompt in prompts]
         encoded = [ids or model.document_start() for ids in encoded]
         cut = self._fit(encoded, max_new_tokens, strict)
-        names = {tool.name: key for key, tool in self.tools.items() if allowed is None or key in allowed}
-        enabled = self.mode == "tools" and self.k > 0 and bool(names) and self.max_calls > 0
+        tools = {tool.name: tool for key, tool in self.tools.items() if allowed is None or key in allowed}
+        enabled = self.mode == "tools" and self.k > 0 and bool(tools) and self.max_calls > 0
         order = sorted(range(len(prompts)), key=lambda n: (-len(encoded[n]), n))
         rows = [
             Row(n, documents[n], encoded[n], encoded[n], may_call=enabled, prompt_cut=cut[n]) for n in order
         ]
         queue = Queue(model, rows, self.batch_size)
+        writer = Writer(
+            model,
+            tools,
+            max_calls=self.max_calls,
+            max_call_tokens=self.max_call_tokens,
+            max_result_tokens=self.max_result_tokens,
+            max_new_tokens=max_new_tokens,
+            stop=stop,
+        )
+        tries = [model.encode_after_start(name) for name in sorted(tools)]
         completions: dict[int, Completion] = {}
-        for ended in self._run(queue, names, max_new_tokens, stop):
-            found = {row.index: _completion(row, model, stop) for row in ended}
+        for ended in self._run(queue, writer, tries):
+            found = {row.index: writer.completion(row) for row in ended}
             completions.update(found)
             if on_batch:
                 on_batch(list(found), list(found.values()))
@@ -171,16 +151,13 @@ class Decoder:
         return cut
 
     @torch.inference_mode()
-    def _run(
-        self, queue: Queue, names: Mapping[str, str], limit: int, stop: Sequence[str]
-    ) -> Iterator[list[Row]]:
-        """Continues all rows of the queue; yields them as they end."""
-        tries = [self.language_model.encode_after_start(name) for name in sorted(names)]
+    def _run(self, queue: Queue, writer: Writer, tries: list[list[int]]) -> Iterator[list[Row]]:
+        """Continues all rows of the queue; yields them as they end. `tries` are the names of the tools as tokens."""
         batch: Batch | None = None
         while batch or queue:
-            batch = self._turn(batch, queue, names)
+            batch = self._turn(batch, queue, writer)
             while True:
-                self._write_next(batch, tries, limit, stop)
+                self._write_next(batch, writer, tries)
                 active = [n for n, row in enumerate(batch.rows) if row.active]
                 stalled = len(batch.rows) - len(active)
                 if not active or stalled >= max(1.0, STALLED_SHARE * len(batch.rows)):
@@ -197,7 +174,7 @@ class Decoder:
             if len(ended) == len(batch.rows):
                 batch = None
 
-    def _turn(self, batch: Batch | None, queue: Queue, names: Mapping[str, str]) -> Batch:
+    def _turn(self, batch: Batch | None, queue: Queue, writer: Writer) -> Batch:
         """Runs the calls that wait, and puts new rows into the places of those that have ended."""
         rows: list[Row] = []
         fresh: list[int] = []
@@ -205,9 +182,9 @@ class Decoder:
         logits: list[torch.Tensor] = []
         if batch:
             waiting = [n for n, row in enumerate(batch.rows) if row.pending]
-            results = self._execute([batch.rows[n] for n in waiting], names)
+            results = writer.execute([batch.rows[n] for n in waiting])
             for n, result in zip(waiting, results, strict=True):
-                self._resume(batch.rows[n], result)
+                writer.resume(batch.rows[n], result)
                 self._go_back(batch, n)
             # Rows that only have to read the token they wrote, or have gone back, stay as they are.
             steady = [n for n, row in enumerate(batch.rows) if not row.done and len(row.unread) < 2]
@@ -235,7 +212,7 @@ class Decoder:
         )
         return Batch(rows, joined, torch.cat(logits), fresh)
 
-    def _write_next(self, batch: Batch, tries: list[list[int]], limit: int, stop: Sequence[str]) -> None:
+    def _write_next(self, batch: Batch, writer: Writer, tries: list[list[int]]) -> None:
         """Chooses and writes the next token of every fresh row."""
         while batch.fresh:
             rows = [batch.rows[n] for n in batch.fresh]
@@ -243,7 +220,7 @@ class Decoder:
             for n, row, token in zip(batch.fresh, rows, tokens, strict=True):
                 if token == self.language_model.start_id and row.may_call and row.call_start is None:
                     row.at_start = batch.logits[n].clone()
-                self._write(row, token, limit, stop)
+                writer.write(row, token)
             # Where a call has been taken back, the next token is chosen once more.
             batch.fresh = [n for n in batch.fresh if self._go_back(batch, n)]
 
@@ -293,114 +270,3 @@ class Decoder:
             else:
                 chosen.append(likeliest[n])
         return chosen
-
-    def _write(self, row: Row, token: int, limit: int, stop: Sequence[str]) -> None:
-        """Adds a token to a row, which may end it, complete its call, or take the call back."""
-        model = self.language_model
-        if token in model.end_ids:
-            if row.call_start is not None:
-                self._take_back(row, NOT_ENDED)
-            else:
-                row.done = True
-            return
-        row.written.append(token)
-        row.unread = [token]
-        row.tokens += 1
-        if row.call_start is not None:
-            self._write_call(row)
-        elif token == model.start_id and row.may_call:
-            row.call_start = len(row.written) - 1
-        elif row.before + len(row.written) >= limit or (
-            stop and _ends(row.plain + model.decode(row.written), stop)
-        ):
-            row.done = True
-
-    def _write_call(self, row: Row) -> None:
-        """Looks at an open call: complete at its arrow, taken back when it cannot become one."""
-        assert row.call_start is not None
-        body = self.language_model.decode(row.written[row.call_start + 1 :])
-        end = call_end(body)
-        arrow = body.rfind(ARROW)
-        if arrow >= 0 and (end is None or arrow < end):
-            try:
-                row.pending = parse(START.strip() + body[:arrow].rstrip() + END)
-                return
-            except CallSyntaxError:
-                if end is not None:
-                    self._take_back(row, MALFORMED)
-                    return
-        if end is not None:
-            self._take_back(row, NO_ARROW)
-        elif row.since_start >= self.max_call_tokens:
-            self._take_back(row, NOT_ENDED)
-
-    @staticmethod
-    def _take_back(row: Row, reason: str) -> None:
-        """Drops an open call: the row goes on from before it, without calling again."""
-        assert row.call_start is not None
-        row.failed = reason
-        row.forget = len(row.written) - row.call_start - len(row.unread)
-        row.tokens -= len(row.written) - row.call_start
-        row.written = row.written[: row.call_start]
-        row.unread = []
-        row.call_start, row.pending, row.may_call = None, None, False
-
-    def _execute(self, rows: list[Row], names: Mapping[str, str]) -> Iterator[Result]:
-        """Runs the pending calls of a batch together, tool by tool."""
-        results: dict[int, Result] = {}
-        for name, key in names.items():
-            calling = [(row, row.pending) for row in rows if row.pending and row.pending.tool == name]
-            if calling:
-                answered = run_safely(
-                    self.tools[key], [call.input for _, call in calling], [row.document for row, _ in calling]
-                )
-                results.update(
-                    {row.index: result for (row, _), result in zip(calling, answered, strict=True)}
-                )
-        for row in rows:
-            yield results.get(row.index, Result(reason=NOT_ALLOWED))
-
-    def _resume(self, row: Row, result: Result) -> None:
-        """Puts the result behind the arrow, or takes the call back when there is none."""
-        model = self.language_model
-        assert row.pending is not None and row.call_start is not None
-        if result.text is None:
-            self._take_back(row, result.reason or "no result")
-            row.fault = result.fault
-            return
-        call = row.pending.with_result(result.text)
-        call = row.pending.with_result(self._cut(call.result or ""))
-        before = model.decode(row.written[: row.call_start])
-        row.text += before + linearise(call)
-        row.plain += before
-        # What was written last, the arrow, has not been read yet.
-        result_ids = model.encode_behind(f" {call.result}{END}")
-        row.unread = row.unread + result_ids
-        row.context = row.context + row.written + result_ids
-        row.calls.append(call)
-        row.before += row.call_start
-        row.written, row.call_start, row.pending, row.at_start = [], None, None, None
-        row.may_call = len(row.calls) < self.max_calls
-
-    def _cut(self, result: str) -> str:
-        """As much of a result as has at most `max_result_tokens` tokens."""
-        model = self.language_model
-        ids = model.encode_behind(f" {result}")
-        most = self.max_result_tokens
-        while len(ids) > self.max_result_tokens:
-            # Cut inside of a character, or into tokens that are encoded to more: shorter still.
-            result = model.decode(ids[:most]).rstrip("\ufffd").strip()
-            ids, most = model.encode_behind(f" {result}"), most - 1
-        return result
-
-
-def _ends(text: str, stop: Sequence[str]) -> bool:
-    return any(end in text for end in stop)
-
-
-def _completion(row: Row, model: LanguageModel, stop: Sequence[str]) -> Completion:
-    """What the row has written, up to the first stop text, which may begin before a call and end behind it."""
-    plain = row.plain + model.decode(row.written)
-    plain = plain[: min([plain.find(end) for end in stop if end in plain], default=len(plain))]
-    text = row.text + plain[len(row.plain) :]
-    return Completion(text, plain, tuple(row.calls), row.failed, row.tokens, row.fault, row.prompt_cut)
