@@ -67,6 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     if request:
         _check(request)
     sys.argv = ["toolformer lm_eval", *words]
+    logging.getLogger("lm_eval.tasks._index").addFilter(_unless_ours)
     try:
         cli_evaluate()
     except ValueError as error:
@@ -75,6 +76,11 @@ def run(arguments: Sequence[str]) -> int:
             raise
         raise UserError(f"--tasks: there is no task or group {name[1]!r}{_instead(name[1])}") from error
     return 0
+
+
+def _unless_ours(record: logging.LogRecord) -> bool:
+    """That tasks of this project stand for lm-eval's of the same names is so by intent, and said in its pages."""
+    return not (record.msg.startswith("Task '%s'") and str(TASKS_DIR) in record.getMessage())
 
 
 def _instead(name: str) -> str:

@@ -252,7 +252,8 @@ def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str |
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise UserError(f"benchmarks: {key} is {size!r}; it must be a whole number of at least 1")
         chosen = dateset_generator.subset(rows, size, int(metadata.get("seed") or 0), by)
-        log.info("%s: %d of %d rows (subset)", name, len(chosen), len(rows))
+        if len(chosen) < len(rows):
+            log.info("%s: %d of %d rows (subset)", name, len(chosen), len(rows))
         rows = chosen
     if not rows:
         raise UserError(

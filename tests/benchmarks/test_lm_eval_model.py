@@ -15,7 +15,7 @@ from lm_eval.models.huggingface import HFLM
 
 from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
-from tests.decoding.test_decoder import force
+from tests.decoding.test_calls import force
 from toolformer.decoding import recording
 from toolformer.decoding.answers import AnswerFile
 from toolformer.decoding.decoder import Completion, Decoder
