@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -67,10 +70,51 @@ TRAINING_TEXT = [
 ] * 20
 
 
+MEMORY = Path("/dev/shm")
+ROOM = 8 << 30
+
+
+@pytest.hookimpl(tryfirst=True)  # before the folder is made
+def pytest_configure(config: pytest.Config) -> None:
+    """Temporary folders in memory where there is room: databases and shards are synced, for which a disk takes its time.
+
+    Real models stay on the disk: their copies would fill it.
+    """
+    roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
+    roomy = roomy and min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available) > ROOM
+    if roomy and config.option.basetemp is None and config.option.markexpr != "real":
+        folder = tempfile.mkdtemp(prefix="tests-", dir=MEMORY)
+        config.option.basetemp = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(part in item.path.as_posix() for part in SLOW):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrated_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """MLflow's migrations take seconds for each new database: they run for the first, of which further ones are copies."""
+    if not any(item.get_closest_marker("slow") for item in request.session.items):
+        yield
+        return
+    from mlflow.store.db import utils
+
+    real, first = utils._initialize_tables, tmp_path_factory.mktemp("migrated") / "mlflow.db"
+
+    def copied(engine: Any) -> None:
+        path = engine.url.database if engine.url.get_backend_name() == "sqlite" else None
+        if not path or not first.exists():
+            real(engine)
+        engine.dispose()
+        if path:
+            shutil.copy(*((first, path) if first.exists() else (path, first)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "_initialize_tables", copied)
+        yield
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
