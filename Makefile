@@ -21,8 +21,8 @@ demo: setup
 	@$(BIN)/toolformer demo
 
 test: setup
-	$(BIN)/python -m pytest -m "not real and not slow" -n $(WORKERS)
-	$(BIN)/python -m pytest -m "slow and not real" -n $(WORKERS) --durations 20 --durations-min 20
+	$(BIN)/python -m pytest -m "not real and not slow" -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -m "slow and not real" -n $(WORKERS) --dist worksteal --durations 20 --durations-min 20
 	$(BIN)/python -m pytest -m real
 
 lint: setup

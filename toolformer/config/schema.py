@@ -6,6 +6,7 @@ its result.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -371,6 +372,7 @@ class Config:
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
 
 
+@functools.cache  # once in a process: each time takes as long as a tenth of a composition
 def register() -> None:
     """Makes the schemas known to Hydra, under the names that conf/ refers to."""
     store = ConfigStore.instance()
