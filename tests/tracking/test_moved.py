@@ -13,17 +13,6 @@ from tests.tracking.conftest import run
 from toolformer.tracking import Tracker
 
 
-def test_a_store_that_was_moved_keeps_its_artifacts(store: Tracker, tmp_path: Path) -> None:
-    with run(store, "moved", config={"a": 1}) as active:
-        pass
-    moved = Tracker(None, tmp_path / "moved")
-    shutil.copytree(store.root, moved.root)
-    found = moved.get(active.run_id)
-    old = store.artifact_path(store.get(active.run_id), "config.yaml")
-    old.rename(old.with_name("gone"))
-    assert moved.artifact_path(found, "config.yaml").is_relative_to(moved.root)
-
-
 @pytest.fixture
 def empty(store: Tracker, tmp_path: Path) -> Tracker:
     """A store of its own that holds experiments of ours and no run, as `toolformer ui` makes it."""
@@ -77,6 +66,40 @@ def test_what_is_still_at_the_old_place_is_found_there(empty: Tracker, tmp_path:
     copied = Tracker(None, root)
     where = [copied.artifact_path(one, "config.yaml") for one in copied.runs("moved")]
     assert where[0].is_relative_to(root) and where[1].is_relative_to(empty.root)
+
+
+def test_a_copy_finds_its_own_artifacts_though_the_original_is_still_there(
+    empty: Tracker, tmp_path: Path
+) -> None:
+    with run(empty, "moved", config={"a": 1}) as active:
+        pass
+    root = tmp_path / "copy"
+    shutil.copytree(empty.root, root)
+    found = empty.get(active.run_id)  # as the database of the copy has it until it is told
+    assert Tracker(None, root).artifact_path(found, "config.yaml").is_relative_to(root)
+    assert empty.artifact_path(found, "config.yaml").is_relative_to(empty.root)
+
+
+def test_a_run_that_goes_on_in_a_copy_without_artifacts(empty: Tracker, tmp_path: Path) -> None:
+    """The original is still there; the copy was opened, and told of its experiments, before the run went on."""
+    result = tmp_path / "result.txt"
+    result.write_text("first part")
+    with pytest.raises(RuntimeError), run(empty, "moved", config={"a": 1}) as first:
+        first.artifact(result, "samples")
+        raise RuntimeError
+    root = tmp_path / "copy"
+    shutil.copytree(empty.root, root, ignore=shutil.ignore_patterns("artifacts"))
+    copied = Tracker(None, root)
+    assert copied.artifact_path(copied.get(first.run_id), "samples/result.txt").read_text() == "first part"
+    result.write_text("whole")
+    with run(copied, "moved", config={"a": 1}) as second:
+        second.artifact(result, "samples")
+    assert second.run_id == first.run_id
+    for tracker in (copied, Tracker(None, root)):  # before the database is told, and after
+        found = tracker.get(first.run_id)
+        assert tracker.artifact_path(found, "samples/result.txt").read_text() == "whole"
+    assert all(place.is_relative_to(root) for place in places(tracker))
+    assert empty.artifact_path(empty.get(first.run_id), "samples/result.txt").read_text() == "first part"
 
 
 def test_a_store_with_two_names_keeps_its_artifacts_whoever_opened_it_last(
