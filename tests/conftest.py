@@ -34,6 +34,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 SLOW = (
     "test_stages.py",
     "test_evaluate.py",
+    "test_evaluation_identity.py",
     "test_compare.py",
     "test_engine.py",
     "tests/tracking/",
