@@ -31,20 +31,6 @@ KEY = "sk-a-very-secret-key-0123456789"
 FIRST_DAY = datetime.date(2031, 3, 1)
 
 
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The prompts that decoders in this process are asked."""
-    asked: list[str] = []
-    original = Decoder.complete
-
-    def complete(self: Decoder, prompts: Any, *arguments: Any, **named: Any) -> Any:
-        asked.extend(prompts)
-        return original(self, prompts, *arguments, **named)
-
-    monkeypatch.setattr(Decoder, "complete", complete)
-    return asked
-
-
 def line_of(capsys: pytest.CaptureFixture[str]) -> str:
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toolformer:")]
     return line

@@ -59,16 +59,44 @@ def test_only_what_decides_an_answer_tells_evaluations_apart(tmp_path: Path, tin
         found = _job(config(tmp_path, "system=toolformer", *more), Tracker(None, tmp_path))
         return found.work, found.finger
 
-    same = job("lm.device=cpu", "lm.dtype=float32")
-    for word in ("decoding.batch_size=8", "tool.search.filter_threshold=0.3", "tool.search.tries=2"):
-        assert job("lm.device=cpu", "lm.dtype=float32", word) == same
-    assert job("lm.dtype=float32") == same  # the number format in effect, wherever it is computed
+    same = job()
+    for word in (
+        "decoding.batch_size=8", "tool.search.filter_threshold=0.3", "tool.search.tries=2", "lm.device=cpu",
+    ):  # fmt: skip
+        assert job(word) == same
     for word in ("decoding.k=3", "lm.dtype=bfloat16", "tool.search.implementation.max_tokens=5"):
-        assert job("lm.device=cpu", "lm.dtype=float32", word)[0] != same[0]
+        assert job(word)[0] != same[0]
     # Trained again as configured before, the weights may be others.
     assert trained(tmp_path, tiny_folder) != first
-    assert job("lm.device=cpu", "lm.dtype=float32")[0] != same[0]
-    assert job("lm.device=cpu", "lm.dtype=float32", f"checkpoint={first}") == same
+    assert job()[0] != same[0]
+    assert job(f"checkpoint={first}") == same
+
+
+def test_the_machine_decides_an_answer_and_not_whether_an_evaluation_is_done(
+    tmp_path: Path, tiny_folder: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`lm.dtype=auto` is bfloat16 on one machine, and float32 on another that shares the folder of runs."""
+    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=3"]
+
+    def job(*words: str) -> tuple[Path, str]:
+        found = _job(config(tmp_path, *more, *words), Tracker(None, tmp_path))
+        return found.work, found.finger
+
+    monkeypatch.setattr("toolformer.loading.native_bfloat16", lambda _: False)
+    login = [job(), job("lm.device=cuda")]
+    monkeypatch.setattr("toolformer.loading.native_bfloat16", lambda _: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert [job(), job("lm.device=cuda")] == login
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)  # there is none to compute on
+    done = run_stage("evaluate", config(tmp_path, *more))
+    assert len(counted) == 3 and done.metrics["dateset/n"] == 3
+    monkeypatch.setattr("toolformer.loading.native_bfloat16", lambda _: False)
+    assert finished(config(tmp_path, *more)) == done.run_id
+    # Its answers are of another number format, and none of them stands beside those of this machine.
+    run_stage("evaluate", config(tmp_path, *more, "evaluation.bootstrap=30"))
+    assert len(counted) == 6
+    (answers,) = tmp_path.glob("evaluate/*/answers.jsonl")
+    assert len(answers.read_text().splitlines()) == 6
 
 
 def test_every_place_that_loaders_know_decides_an_evaluation(tmp_path: Path) -> None:

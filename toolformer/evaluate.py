@@ -111,7 +111,7 @@ class _Job:
     uses_tools: bool
     decoding: dict[str, Any]
     decides: dict[str, Any]
-    """What decides an answer besides the question and the decoding."""
+    """What `identity` says."""
     work: Path
     """Answers are shared by evaluations of other benchmarks with the same system."""
     key: str
@@ -144,9 +144,13 @@ def _job(config: Config, tracker: Tracker) -> _Job:
         config.seed,
         *([files] if files else []),
     ]
-    key = fingerprint("evaluate", config.system, decides, decoding, wanted)
     # What an endpoint writes is its own, however its tokens are counted here.
-    given_by = decides if config.system != "endpoint" else [config.endpoint.url, config.endpoint.model]
+    asked: Any = decides
+    given_by: Any = [config.endpoint.url, config.endpoint.model]
+    if config.system != "endpoint":
+        # As it is written: what `auto` comes to is the machine's affair, and tells answers apart, not evaluations.
+        asked = given_by = {**decides, "dtype": f"torch.{config.lm.dtype}"}
+    key = fingerprint("evaluate", config.system, asked, decoding, wanted)
     work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, given_by, decoding)
     finger = fingerprint(key, config.name)
     return _Job(tasks, ids, trained, uses_tools, decoding, decides, work, key, finger)
@@ -296,16 +300,13 @@ def _tags(config: Config, k: int, trained: Run | None, day: datetime.date | None
 
 
 def identity(config: Config, model: str, trained: Run | None, uses_tools: bool) -> dict[str, Any]:
-    """What decides an answer besides the question and the decoding."""
-    from toolformer.loading import choose_device, choose_dtype
-
+    """What decides an answer besides the question, the decoding and the number format, which the model knows."""
     if config.system == "endpoint":
         endpoint = config.endpoint
         return {"model": [endpoint.url, endpoint.model, endpoint.tokenizer, endpoint.max_length]}
     return {
         # A training that was configured alike may have come to other weights; its run is another one.
         "model": {"train": trained.run_id} if trained else build.model_identity(model),
-        "dtype": str(choose_dtype(config.lm.dtype, choose_device(config.lm.device))),
         "tools": {key: _tool_identity(config, key) for key in config.tools} if uses_tools else {},
     }
 
