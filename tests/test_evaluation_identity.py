@@ -11,7 +11,7 @@ import pytest
 
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.evaluations import config, trained
-from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.errors import UserError
 from toolformer.evaluate import _job, checkpoint, finished
 from toolformer.evaluation_files import data_files
@@ -19,37 +19,89 @@ from toolformer.launch import run_stage
 from toolformer.tracking import Tracker
 
 
+class Faulty:
+    """Decoding whose answers meet a fault as long as there are `reasons`, which are taken in turn; `asked` counts prompts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        self.reasons: list[str] = []
+        original = Decoder.complete
+
+        def complete(decoder: Decoder, prompts: Any, documents: Any, *, on_batch: Any, **named: Any) -> Any:
+            self.asked += len(prompts)
+
+            def keep(batch: Any, found: Any) -> None:
+                on_batch(batch, [self._failed(n, one) for n, one in zip(batch, found, strict=True)])
+
+            return original(decoder, prompts, documents, on_batch=keep, **named)
+
+        monkeypatch.setattr(Decoder, "complete", complete)
+
+    def _failed(self, n: int, completion: Completion) -> Completion:
+        if not self.reasons:
+            return completion
+        return replace(completion, failed=self.reasons[n % len(self.reasons)], fault=True)
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Faulty:
+    return Faulty(monkeypatch)
+
+
+def told_of_faults(caplog: pytest.LogCaptureFixture) -> str:
+    (told,) = [record.getMessage() for record in caplog.records if "met a fault" in record.getMessage()]
+    caplog.clear()
+    return told
+
+
 def test_answers_that_met_a_fault_are_asked_again_by_the_same_command(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, tiny_folder: Path, faulty: Faulty, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked: list[str] = []
-    down = True
-    original = Decoder.complete
-
-    def faulty(self: Decoder, prompts: Any, documents: Any, *, on_batch: Any, **named: Any) -> Any:
-        asked.extend(prompts)
-
-        def keep(batch: Any, found: Any) -> None:
-            on_batch(
-                batch, [replace(one, failed="server is away", fault=True) if down else one for one in found]
-            )
-
-        return original(self, prompts, documents, on_batch=keep, **named)
-
-    monkeypatch.setattr(Decoder, "complete", faulty)
     more = [f"model={tiny_folder}", "system=model", "evaluation.limit=3"]
     command = "toolformer evaluate something"
+    faulty.reasons = ["server is away"]
     first = run_stage("evaluate", config(tmp_path, *more), command=command)
     assert first.metrics["dateset/n_faults"] == first.metrics["dateset/n_faults/server is away"] == 3
     assert first.metrics["dateset/n_failed"] == 0 and first.metrics["dateset/n"] == 3
-    (told,) = [record.getMessage() for record in caplog.records if "met a fault" in record.getMessage()]
+    told = told_of_faults(caplog)
     assert "3 answers met a fault (3 server is away)" in told and told.endswith(command)
     assert finished(config(tmp_path, *more)) is None
-    down, asked[:] = False, []
+    faulty.reasons, faulty.asked = [], 0
     second = run_stage("evaluate", config(tmp_path, *more))
-    assert second.run_id != first.run_id and len(asked) == 3 and second.metrics["dateset/n_faults"] == 0
-    assert run_stage("evaluate", config(tmp_path, *more)).run_id == second.run_id and len(asked) == 3
+    assert second.run_id != first.run_id and faulty.asked == 3 and second.metrics["dateset/n_faults"] == 0
+    assert run_stage("evaluate", config(tmp_path, *more)).run_id == second.run_id and faulty.asked == 3
     assert finished(config(tmp_path, *more)) == second.run_id
+
+
+def test_an_evaluation_is_done_once_the_same_faults_came_twice(
+    tmp_path: Path, tiny_folder: Path, faulty: Faulty, caplog: pytest.LogCaptureFixture
+) -> None:
+    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=4", "decoding.batch_size=4"]
+    runs = []
+    # As many for other reasons are others, and so are the same ones a number of times more or less.
+    for reasons in (["a"], ["b"], ["a", "b"], ["a", "a", "a", "b"]):
+        faulty.reasons = reasons
+        runs.append(run_stage("evaluate", config(tmp_path, *more)).run_id)
+        assert told_of_faults(caplog).endswith("the same command")
+        assert finished(config(tmp_path, *more)) is None
+    faulty.reasons = ["b"]  # as the last but two
+    done = run_stage("evaluate", config(tmp_path, *more)).run_id
+    assert done not in runs and faulty.asked == 5 * 4
+    for _ in range(2):  # at its end, and when it is asked for again
+        told = told_of_faults(caplog)
+        assert f"4 answers met a fault (4 b); an earlier run met the same, so that run {done} counts" in told
+        assert finished(config(tmp_path, *more)) == done
+        assert run_stage("evaluate", config(tmp_path, *more)).run_id == done and faulty.asked == 5 * 4
+    caplog.clear()
+    # As the line says, either way.
+    run_stage("evaluate", config(tmp_path, *more, "name=other"))
+    assert faulty.asked == 6 * 4
+    with Tracker(None, tmp_path).faults() as client:
+        client.delete_run(done)
+    assert finished(config(tmp_path, *more)) is None
+    faulty.reasons = []
+    whole = run_stage("evaluate", config(tmp_path, *more)).run_id
+    assert faulty.asked == 7 * 4 and finished(config(tmp_path, *more)) == whole
 
 
 def test_only_what_decides_an_answer_tells_evaluations_apart(tmp_path: Path, tiny_folder: Path) -> None:

@@ -14,14 +14,13 @@ an interrupted evaluation goes on with the missing ones.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer import build, registry
+from toolformer import build, evaluation_faults, registry
 from toolformer.config import SYSTEMS, Config, fingerprint
 from toolformer.credentials import key_from
 from toolformer.descriptions import describe, model_name
@@ -33,7 +32,6 @@ from toolformer.tools.runtime import log_faults, usages
 if TYPE_CHECKING:
     import datetime
 
-    from benchmarks.suite import TaskResult
     from toolformer.decoding.answers import AnswerFile
     from toolformer.decoding.recording import RecordingLM
     from toolformer.tools.base import Tool
@@ -170,16 +168,7 @@ def finished(config: Config) -> str | None:
 
 
 def _finished(tracker: Tracker, finger: str) -> Run | None:
-    """The run that did this; one in which tools broke down is done again, for the answers that it did not keep."""
-    from benchmarks.figures import FAULTS
-
-    runs = tracker.runs("evaluate", fingerprint=finger)
-    whole = (
-        run
-        for run in runs
-        if not any(run.metrics[name] for name in run.metrics if name.endswith(f"/{FAULTS}"))
-    )
-    return next(whole, None)
+    return evaluation_faults.counting(tracker.runs("evaluate", fingerprint=finger))
 
 
 def evaluate(config: Config, parent: str | None = None, command: str = "") -> Evaluated:
@@ -242,9 +231,9 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         used = usages(tools)
         run.metrics({**metrics, **tool_figures(used)})
         log_faults(used)
-        _warn_of_faults(results, command)
-        log.info("evaluate: %s, run %s", _shown(config), run.run_id)
-        return Evaluated(run.run_id, metrics)
+    log.info("evaluate: %s, run %s", _shown(config), run.run_id)
+    evaluation_faults.tell(metrics, _finished(tracker, job.finger), command)
+    return Evaluated(run.run_id, metrics)
 
 
 def _done(config: Config, job: _Job, tracker: Tracker) -> Evaluated | None:
@@ -252,21 +241,8 @@ def _done(config: Config, job: _Job, tracker: Tracker) -> Evaluated | None:
     if done is None:
         return None
     log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], done.run_id)
+    evaluation_faults.tell(done.metrics, done)
     return Evaluated(done.run_id, dict(done.metrics))
-
-
-def _warn_of_faults(results: Mapping[str, TaskResult], command: str) -> None:
-    reasons = Counter(
-        sample["failed"] for one in results.values() for sample in one.samples if sample.get("fault")
-    )
-    if reasons:
-        log.warning(
-            "evaluate: %d answers met a fault (%s); they count in this run and are not kept. To ask only for them "
-            "again: %s",
-            reasons.total(),
-            ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5)),
-            command or "the same command",
-        )
 
 
 def _size(lm: RecordingLM) -> dict[str, float]:
