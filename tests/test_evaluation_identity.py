@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +16,10 @@ from tests.evaluations import config, trained
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.errors import UserError
 from toolformer.evaluate import _job, checkpoint, finished
-from toolformer.evaluation_files import data_files
+from toolformer.evaluation_files import data_files, weights
 from toolformer.launch import run_stage
 from toolformer.tracking import Tracker
+from toolformer.training.checkpoints import RECORD
 
 
 class Faulty:
@@ -215,3 +218,56 @@ def test_a_model_is_found_where_the_runs_have_been_moved_to(tmp_path: Path, tiny
     shutil.rmtree(model)
     with pytest.raises(UserError, match="is no longer at"):
         checkpoint(tracker, "latest", "augmented")
+
+
+@pytest.fixture
+def small_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of a tiny model are among the files that are too large to be hashed."""
+    monkeypatch.setattr("toolformer.tools.sources.LARGEST_HASHED", 20_000)
+
+
+def train_into(model: Path, source: Path, seconds: float) -> None:
+    """What a training leaves: the model, and the record of how it went."""
+    shutil.copytree(source, model, copy_function=shutil.copyfile)
+    assert (model / "model.safetensors").stat().st_size > 20_000
+    (model / RECORD).write_text(json.dumps({"run": "the same settings", "step": 1, "seconds": seconds}))
+
+
+def test_the_weights_tell_answers_apart_wherever_the_runs_are(
+    tmp_path: Path, tiny_folder: Path, counted: list[str], small_hashes: None
+) -> None:
+    root = tmp_path / "runs"
+    model = Path("train", "augmented-0123", "model")
+    train_into(root / model, tiny_folder, 12.345678)
+    trained(root, root / model)
+    more = ["system=toolformer_disabled", "evaluation.limit=3"]
+    done = run_stage("evaluate", config(root, *more))
+    assert len(counted) == 3
+    copy, moved = tmp_path / "copy", tmp_path / "moved"
+    shutil.copytree(root, copy, copy_function=shutil.copyfile)  # as `cp -r`: everything has another time
+    shutil.rmtree(root)
+    assert run_stage("evaluate", config(copy, *more)).run_id == done.run_id
+    run_stage("evaluate", config(copy, *more, "evaluation.bootstrap=30"))
+    shutil.move(copy, moved)
+    run_stage("evaluate", config(moved, *more, "evaluation.bootstrap=40"))
+    assert len(counted) == 3, "the same weights at another place"
+    shutil.rmtree(moved / model)
+    assert finished(config(moved, *more)) == done.run_id, "a model that is gone undoes nothing"
+    train_into(moved / model, tiny_folder, 12.345679)
+    assert finished(config(moved, *more)) == done.run_id
+    run_stage("evaluate", config(moved, *more, "evaluation.limit=4"))
+    assert len(counted) == 3 + 4, "no answer of the weights that were there before"
+
+
+def test_without_a_record_of_its_training_a_model_is_told_by_its_time(
+    tmp_path: Path, tiny_folder: Path, small_hashes: None
+) -> None:
+    train_into(tmp_path / "model", tiny_folder, 1.5)
+    file = tmp_path / "model" / "model.safetensors"
+    before = weights(tmp_path / "model")
+    os.utime(file, ns=(1, 1))
+    assert weights(tmp_path / "model") == before
+    (tmp_path / "model" / RECORD).unlink()
+    before = weights(tmp_path / "model")
+    os.utime(file, ns=(2, 2))
+    assert weights(tmp_path / "model") != before

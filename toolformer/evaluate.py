@@ -25,7 +25,15 @@ from toolformer.config import SYSTEMS, Config, fingerprint
 from toolformer.credentials import key_from
 from toolformer.descriptions import describe, model_name
 from toolformer.errors import UserError
-from toolformer.evaluation_files import Ids, data_files, first_day, metadata, sample_ids, write_samples
+from toolformer.evaluation_files import (
+    Ids,
+    data_files,
+    first_day,
+    metadata,
+    sample_ids,
+    weights,
+    write_samples,
+)
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
 
@@ -184,7 +192,12 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
     if done := _done(config, job, tracker):
         return done
 
-    model = str(model_folder(tracker, job.trained)) if job.trained else config.model
+    model, decides = config.model, job.decides
+    if job.trained:
+        # Another run of the same settings trains into the same folder, once it is deleted. An evaluation that is done stays
+        # done without its model, so that the weights tell answers apart, not evaluations.
+        folder = model_folder(tracker, job.trained)
+        model, decides = str(folder), {**decides, "weights": weights(folder)}
     work.mkdir(parents=True, exist_ok=True)
     loaded = suite.load(tasks, metadata(config, tasks, work / job.key), ids, config.paths.tasks_dir)
     tools = build.tools(config, inference=True) if job.uses_tools else {}
@@ -220,7 +233,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
                 description=describe(command, facts, [job.trained]),
             )
         )
-        lm = served or _model(config, model, tools, answers, job.decides, day, loaded.switched_off)
+        lm = served or _model(config, model, tools, answers, decides, day, loaded.switched_off)
         results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
         metrics: dict[str, float] = speed([sample for one in results.values() for sample in one.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
