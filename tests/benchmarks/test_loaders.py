@@ -206,9 +206,7 @@ def test_an_unreachable_hub_names_the_mend(monkeypatch: pytest.MonkeyPatch) -> N
     ) as error:
         documents("svamp")
     assert "\n" not in str(error.value)
-    with pytest.raises(
-        UserError, match="svamp: no paths.data_dir .*, and metadata.hub of the task names no path"
-    ):
+    with pytest.raises(UserError, match="svamp: no paths.data_dir .*, and metadata.hub of the task names no path"):
         loaders.svamp()
 
 
