@@ -30,6 +30,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from toolformer.decoding.decoder import Decoder
 from toolformer.language_model import LanguageModel
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -37,6 +38,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 SLOW = (
     "test_stages.py",
     "test_evaluate.py",
+    "test_evaluation_identity.py",
     "test_compare.py",
     "test_engine.py",
     "tests/tracking/",
@@ -225,3 +227,17 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_model("gpt2", len(tokenizer), context=1024).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The prompts that decoders in this process are asked."""
+    asked: list[str] = []
+    original = Decoder.complete
+
+    def complete(self: Decoder, prompts: Any, *arguments: Any, **named: Any) -> Any:
+        asked.extend(prompts)
+        return original(self, prompts, *arguments, **named)
+
+    monkeypatch.setattr(Decoder, "complete", complete)
+    return asked

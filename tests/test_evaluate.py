@@ -5,13 +5,11 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +18,11 @@ import pytest
 
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
+from tests.evaluations import config, trained, words
 from toolformer.cli import main
-from toolformer.config import CONF, Config, compose, validate
+from toolformer.config import CONF
 from toolformer.decoding.decoder import Decoder
 from toolformer.documents import Document
-from toolformer.errors import UserError
-from toolformer.evaluate import _job, checkpoint, finished
-from toolformer.evaluation_files import data_files
 from toolformer.language_model import LanguageModel
 from toolformer.launch import run_stage
 from toolformer.tracking import Tracker
@@ -35,34 +31,9 @@ KEY = "sk-a-very-secret-key-0123456789"
 FIRST_DAY = datetime.date(2031, 3, 1)
 
 
-def words(root: Path, *more: str) -> list[str]:
-    return [
-        f"paths.root={root}", "name=tiny", "heldout=demo", "heldout.limit=3", "evaluation.bootstrap=20",
-        "benchmarks=[dateset]", *more,
-    ]  # fmt: skip
-
-
-def config(root: Path, *more: str) -> Config:
-    return validate(compose("evaluate", words(root, *more)))
-
-
 def line_of(capsys: pytest.CaptureFixture[str]) -> str:
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toolformer:")]
     return line
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The prompts that decoders in this process are asked."""
-    asked: list[str] = []
-    original = Decoder.complete
-
-    def complete(self: Decoder, prompts: Any, *arguments: Any, **named: Any) -> Any:
-        asked.extend(prompts)
-        return original(self, prompts, *arguments, **named)
-
-    monkeypatch.setattr(Decoder, "complete", complete)
-    return asked
 
 
 def test_a_killed_evaluation_does_only_what_is_missing(
@@ -91,13 +62,6 @@ def test_a_killed_evaluation_does_only_what_is_missing(
     smaller = run_stage("evaluate", config(tmp_path, *more, "evaluation.bootstrap=30"))
     assert smaller.run_id != done.run_id and smaller.metrics["dateset/score"] == done.metrics["dateset/score"]
     assert not counted  # another run of the same answers
-
-
-def trained(root: Path, folder: Path) -> str:
-    """A train run that left the model of a folder; its id."""
-    tags = {"data": "augmented", "model_path": str(folder)}
-    with Tracker(None, root).run(stage="train", name="t", fingerprint="f", config={}, tags=tags) as run:
-        return run.run_id
 
 
 def test_a_run_that_goes_on_another_day_keeps_the_first_one(
@@ -150,58 +114,6 @@ def test_a_run_that_goes_on_another_day_keeps_the_first_one(
     assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
 
 
-def test_answers_that_met_a_fault_are_asked_again_by_the_same_command(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    asked: list[str] = []
-    down = True
-    original = Decoder.complete
-
-    def faulty(self: Decoder, prompts: Any, documents: Any, *, on_batch: Any, **named: Any) -> Any:
-        asked.extend(prompts)
-
-        def keep(batch: Any, found: Any) -> None:
-            on_batch(
-                batch, [replace(one, failed="server is away", fault=True) if down else one for one in found]
-            )
-
-        return original(self, prompts, documents, on_batch=keep, **named)
-
-    monkeypatch.setattr(Decoder, "complete", faulty)
-    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=3"]
-    command = "toolformer evaluate something"
-    first = run_stage("evaluate", config(tmp_path, *more), command=command)
-    assert first.metrics["dateset/n_faults"] == first.metrics["dateset/n_faults/server is away"] == 3
-    assert first.metrics["dateset/n_failed"] == 0 and first.metrics["dateset/n"] == 3
-    (told,) = [record.getMessage() for record in caplog.records if "met a fault" in record.getMessage()]
-    assert "3 answers met a fault (3 server is away)" in told and told.endswith(command)
-    assert finished(config(tmp_path, *more)) is None
-    down, asked[:] = False, []
-    second = run_stage("evaluate", config(tmp_path, *more))
-    assert second.run_id != first.run_id and len(asked) == 3 and second.metrics["dateset/n_faults"] == 0
-    assert run_stage("evaluate", config(tmp_path, *more)).run_id == second.run_id and len(asked) == 3
-    assert finished(config(tmp_path, *more)) == second.run_id
-
-
-def test_only_what_decides_an_answer_tells_evaluations_apart(tmp_path: Path, tiny_folder: Path) -> None:
-    first = trained(tmp_path, tiny_folder)
-
-    def job(*more: str) -> tuple[Path, str]:
-        found = _job(config(tmp_path, "system=toolformer", *more), Tracker(None, tmp_path))
-        return found.work, found.finger
-
-    same = job("lm.device=cpu", "lm.dtype=float32")
-    for word in ("decoding.batch_size=8", "tool.search.filter_threshold=0.3", "tool.search.tries=2"):
-        assert job("lm.device=cpu", "lm.dtype=float32", word) == same
-    assert job("lm.dtype=float32") == same  # the number format in effect, wherever it is computed
-    for word in ("decoding.k=3", "lm.dtype=bfloat16", "tool.search.implementation.max_tokens=5"):
-        assert job("lm.device=cpu", "lm.dtype=float32", word)[0] != same[0]
-    # Trained again as configured before, the weights may be others.
-    assert trained(tmp_path, tiny_folder) != first
-    assert job("lm.device=cpu", "lm.dtype=float32")[0] != same[0]
-    assert job("lm.device=cpu", "lm.dtype=float32", f"checkpoint={first}") == same
-
-
 def test_samples_by_id(tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{**SVAMP, "id": f"s{n}", "question": f"How much is {n}?"} for n in range(6)]
     write(tmp_path, "svamp/svamp", rows)
@@ -218,55 +130,6 @@ def test_samples_by_id(tmp_path: Path, tiny_folder: Path, capsys: pytest.Capture
         assert same.run_id == done.run_id
     assert main(["evaluate", *words(tmp_path, *more, "evaluation.samples={svamp:[s1,s9]}")]) == 2
     assert "svamp has no document 's9'" in line_of(capsys)
-
-
-def test_every_place_that_loaders_know_decides_an_evaluation(tmp_path: Path) -> None:
-    for name in ("svamp/svamp.jsonl", "MLQA_V1/test/a.json", "else/notes.txt", "evaluate/run/answers.jsonl"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("{}")
-    found = data_files(str(tmp_path), "/somewhere/else")
-    assert [Path(name).name for name, *_ in found] == ["a.json", "notes.txt", "svamp.jsonl"]
-    (tmp_path / "MLQA_V1/test/a.json").write_text("{ }")
-    assert data_files(str(tmp_path), "/somewhere/else") != found
-
-
-@pytest.mark.parametrize(
-    ("root", "own"),
-    [
-        (".", ["tools/search-0123.sqlite", "evaluate/notes.json"]),  # one folder is both
-        ("runs", ["runs/mlflow.db", "runs/journal.jsonl"]),  # the runs' within that of the data
-        ("lama", ["lama/mlflow.db"]),
-        ("..", ["tools/search-0123.sqlite"]),  # that of the data within the runs'
-    ],
-)
-def test_what_runs_write_is_no_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, own: list[str]
-) -> None:
-    place = tmp_path / "data"
-    place.mkdir()
-    monkeypatch.chdir(place)
-    write(Path(), "svamp/svamp", [SVAMP])
-    write(Path(), "lama/trex", [SVAMP])
-    found = data_files(".", root)
-    assert [Path(name).name for name, *_ in found] == ["trex.jsonl.gz", "svamp.jsonl.gz"]
-    for name in own:
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text("{}")
-    assert data_files(".", root) == found == data_files(".", str((place / root).resolve()))
-    write(Path(), "svamp/svamp", [SVAMP, SVAMP])
-    assert data_files(".", root) != found
-
-
-def test_a_run_does_not_undo_itself(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The folder of the data holds the runs; their store of runs is written anew by every one."""
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, "svamp/svamp", [SVAMP])
-    more = [f"model={tiny_folder}", "system=model", "paths.data_dir=.", "benchmarks=[svamp]"]
-    done = run_stage("evaluate", config(Path("runs"), *more))
-    assert Path("runs/mlflow.db").is_file()
-    assert run_stage("evaluate", config(Path("runs"), *more)).run_id == done.run_id
 
 
 def test_an_endpoint_as_a_system(
@@ -363,23 +226,6 @@ def test_wrong_input_is_told_before_the_model_is_loaded(
     line = line_of(capsys)
     assert said in line and KEY not in line
     assert Tracker(None, tmp_path / "runs").runs("evaluate") == []
-
-
-def test_a_model_is_found_where_the_runs_have_been_moved_to(tmp_path: Path, tiny_folder: Path) -> None:
-    moved = tmp_path / "moved"
-    model = moved / "train" / "augmented-0123" / "model"
-    shutil.copytree(tiny_folder, model)
-    tracker = Tracker(None, moved)
-    tags = {
-        "data": "augmented",
-        "model_path": str(tmp_path / "before" / "train" / "augmented-0123" / "model"),
-    }
-    with tracker.run(stage="train", name="t", fingerprint="f", config={}, tags=tags):
-        pass
-    assert checkpoint(tracker, "latest", "augmented")[1] == model
-    shutil.rmtree(model)
-    with pytest.raises(UserError, match="is no longer at"):
-        checkpoint(tracker, "latest", "augmented")
 
 
 def test_a_tool_without_its_files_is_told_before_the_model(

@@ -14,26 +14,32 @@ an interrupted evaluation goes on with the missing ones.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer import build, registry
+from toolformer import build, evaluation_faults, registry
 from toolformer.config import SYSTEMS, Config, fingerprint
 from toolformer.credentials import key_from
 from toolformer.descriptions import describe, model_name
 from toolformer.errors import UserError
-from toolformer.evaluation_files import Ids, data_files, first_day, metadata, sample_ids, write_samples
+from toolformer.evaluation_files import (
+    Ids,
+    data_files,
+    first_day,
+    metadata,
+    sample_ids,
+    weights,
+    write_samples,
+)
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
 
 if TYPE_CHECKING:
     import datetime
 
-    from benchmarks.suite import TaskResult
     from toolformer.decoding.answers import AnswerFile
     from toolformer.decoding.recording import RecordingLM
     from toolformer.tools.base import Tool
@@ -111,7 +117,7 @@ class _Job:
     uses_tools: bool
     decoding: dict[str, Any]
     decides: dict[str, Any]
-    """What decides an answer besides the question and the decoding."""
+    """What `identity` says."""
     work: Path
     """Answers are shared by evaluations of other benchmarks with the same system."""
     key: str
@@ -144,9 +150,13 @@ def _job(config: Config, tracker: Tracker) -> _Job:
         config.seed,
         *([files] if files else []),
     ]
-    key = fingerprint("evaluate", config.system, decides, decoding, wanted)
     # What an endpoint writes is its own, however its tokens are counted here.
-    given_by = decides if config.system != "endpoint" else [config.endpoint.url, config.endpoint.model]
+    asked: Any = decides
+    given_by: Any = [config.endpoint.url, config.endpoint.model]
+    if config.system != "endpoint":
+        # As it is written: what `auto` comes to is the machine's affair, and tells answers apart, not evaluations.
+        asked = given_by = {**decides, "dtype": f"torch.{config.lm.dtype}"}
+    key = fingerprint("evaluate", config.system, asked, decoding, wanted)
     work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, given_by, decoding)
     finger = fingerprint(key, config.name)
     return _Job(tasks, ids, trained, uses_tools, decoding, decides, work, key, finger)
@@ -166,16 +176,7 @@ def finished(config: Config) -> str | None:
 
 
 def _finished(tracker: Tracker, finger: str) -> Run | None:
-    """The run that did this; one in which tools broke down is done again, for the answers that it did not keep."""
-    from benchmarks.figures import FAULTS
-
-    runs = tracker.runs("evaluate", fingerprint=finger)
-    whole = (
-        run
-        for run in runs
-        if not any(run.metrics[name] for name in run.metrics if name.endswith(f"/{FAULTS}"))
-    )
-    return next(whole, None)
+    return evaluation_faults.counting(tracker.runs("evaluate", fingerprint=finger))
 
 
 def evaluate(config: Config, parent: str | None = None, command: str = "") -> Evaluated:
@@ -191,7 +192,12 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
     if done := _done(config, job, tracker):
         return done
 
-    model = str(model_folder(tracker, job.trained)) if job.trained else config.model
+    model, decides = config.model, job.decides
+    if job.trained:
+        # Another run of the same settings trains into the same folder, once it is deleted. An evaluation that is done stays
+        # done without its model, so that the weights tell answers apart, not evaluations.
+        folder = model_folder(tracker, job.trained)
+        model, decides = str(folder), {**decides, "weights": weights(folder)}
     work.mkdir(parents=True, exist_ok=True)
     loaded = suite.load(tasks, metadata(config, tasks, work / job.key), ids, config.paths.tasks_dir)
     tools = build.tools(config, inference=True) if job.uses_tools else {}
@@ -227,7 +233,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
                 description=describe(command, facts, [job.trained]),
             )
         )
-        lm = served or _model(config, model, tools, answers, job.decides, day, loaded.switched_off)
+        lm = served or _model(config, model, tools, answers, decides, day, loaded.switched_off)
         results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
         metrics: dict[str, float] = speed([sample for one in results.values() for sample in one.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
@@ -238,9 +244,9 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         used = usages(tools)
         run.metrics({**metrics, **tool_figures(used)})
         log_faults(used)
-        _warn_of_faults(results, command)
-        log.info("evaluate: %s, run %s", _shown(config), run.run_id)
-        return Evaluated(run.run_id, metrics)
+    log.info("evaluate: %s, run %s", _shown(config), run.run_id)
+    evaluation_faults.tell(metrics, _finished(tracker, job.finger), command)
+    return Evaluated(run.run_id, metrics)
 
 
 def _done(config: Config, job: _Job, tracker: Tracker) -> Evaluated | None:
@@ -248,21 +254,8 @@ def _done(config: Config, job: _Job, tracker: Tracker) -> Evaluated | None:
     if done is None:
         return None
     log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], done.run_id)
+    evaluation_faults.tell(done.metrics, done)
     return Evaluated(done.run_id, dict(done.metrics))
-
-
-def _warn_of_faults(results: Mapping[str, TaskResult], command: str) -> None:
-    reasons = Counter(
-        sample["failed"] for one in results.values() for sample in one.samples if sample.get("fault")
-    )
-    if reasons:
-        log.warning(
-            "evaluate: %d answers met a fault (%s); they count in this run and are not kept. To ask only for them "
-            "again: %s",
-            reasons.total(),
-            ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5)),
-            command or "the same command",
-        )
 
 
 def _size(lm: RecordingLM) -> dict[str, float]:
@@ -296,16 +289,13 @@ def _tags(config: Config, k: int, trained: Run | None, day: datetime.date | None
 
 
 def identity(config: Config, model: str, trained: Run | None, uses_tools: bool) -> dict[str, Any]:
-    """What decides an answer besides the question and the decoding."""
-    from toolformer.loading import choose_device, choose_dtype
-
+    """What decides an answer besides the question, the decoding and the number format, which the model knows."""
     if config.system == "endpoint":
         endpoint = config.endpoint
         return {"model": [endpoint.url, endpoint.model, endpoint.tokenizer, endpoint.max_length]}
     return {
         # A training that was configured alike may have come to other weights; its run is another one.
         "model": {"train": trained.run_id} if trained else build.model_identity(model),
-        "dtype": str(choose_dtype(config.lm.dtype, choose_device(config.lm.device))),
         "tools": {key: _tool_identity(config, key) for key in config.tools} if uses_tools else {},
     }
 

@@ -13,6 +13,7 @@ from benchmarks import DATA_FOLDERS
 from toolformer import build
 from toolformer.config import Config
 from toolformer.errors import UserError
+from toolformer.tools import sources
 
 if TYPE_CHECKING:
     from benchmarks.suite import TaskResult
@@ -94,6 +95,20 @@ def data_files(data_dir: str | None, root: str | Path) -> list[tuple[str, int, i
         or (file.relative_to(folder).parts[0] in DATA_FOLDERS and file.name.endswith(_DATA))
     ]
     return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
+
+
+def weights(model: Path) -> list[tuple[str, int, str]]:
+    """What tells the model in a folder that a training left from any other that was there: its files by name, size and content.
+
+    Large files are not hashed; the training's own record stands for their content, which says to the microsecond how long it
+    took. A folder that is moved or copied thereby stays the same model. Without a record the time of change counts.
+    """
+    from toolformer.training.checkpoints import RECORD
+
+    files = [sources.state(file) for file in sorted(model.iterdir()) if file.suffix in build.MODEL_FILES]
+    if RECORD not in {name for name, *_ in files}:
+        return files
+    return [(name, size, held if size <= sources.LARGEST_HASHED else "") for name, size, held in files]
 
 
 def first_day(folder: Path) -> datetime.date:

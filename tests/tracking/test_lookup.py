@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
 import time
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -101,94 +98,6 @@ def test_artifacts(store: Tracker, tmp_path: Path) -> None:
         UserError, match=f"files run {found.run_id} has no absent: run `toolformer files` again"
     ):
         store.artifact_path(found, "absent")
-
-
-def test_a_store_that_was_moved_keeps_its_artifacts(store: Tracker, tmp_path: Path) -> None:
-    with run(store, "moved", config={"a": 1}) as active:
-        pass
-    moved = Tracker(None, tmp_path / "moved")
-    shutil.copytree(store.root, moved.root)
-    found = moved.get(active.run_id)
-    old = store.artifact_path(store.get(active.run_id), "config.yaml")
-    old.rename(old.with_name("gone"))
-    assert moved.artifact_path(found, "config.yaml").is_relative_to(moved.root)
-
-
-@pytest.fixture
-def empty(store: Tracker, tmp_path: Path) -> Tracker:
-    """A store of its own that holds experiments of ours and no run, as `toolformer ui` makes it."""
-    made = Tracker(None, tmp_path / "first")
-    made.root.mkdir()
-    shutil.copy(store.root / "mlflow.db", made.root)
-    with sqlite3.connect(made.root / "mlflow.db") as database:
-        for table in ("metrics", "latest_metrics", "params", "tags", "runs"):
-            database.execute(f"DELETE FROM {table}")
-    return made
-
-
-def places(tracker: Tracker) -> list[Path]:
-    """Where the database has the runs' artifacts, and those of runs to come."""
-    with tracker.faults() as client:
-        addresses = [client.get_run(run.run_id).info.artifact_uri for run in tracker.runs("moved")]
-        addresses.append(client.get_experiment_by_name("toolformer").artifact_location)
-    return [Path(unquote(urlsplit(address).path)) for address in addresses]
-
-
-@pytest.mark.parametrize("used", [True, False])
-def test_a_moved_store_leaves_new_artifacts_where_it_is_now(
-    empty: Tracker, tmp_path: Path, used: bool
-) -> None:
-    if used:
-        with run(empty, "moved", "before", config={"a": 1}) as active:
-            (empty.root / "train").mkdir()
-            active.model("m", empty.root / "train", {})
-    root = tmp_path / "moved root"
-    shutil.move(empty.root, root)
-    moved = Tracker(None, root)
-    with run(moved, "moved", "after", config={"a": 1}):
-        pass
-    assert not empty.root.exists()
-    for found in moved.runs("moved"):
-        assert moved.artifact_path(found, "config.yaml").is_relative_to(root)
-    assert all(place.is_relative_to(root) for place in places(moved))
-    if used:
-        with moved.faults() as client:
-            assert client.get_model_version("m", "1").source == (root / "train").as_uri()
-
-
-def test_what_is_still_at_the_old_place_is_found_there(empty: Tracker, tmp_path: Path) -> None:
-    for fingerprint in ("stays", "comes"):
-        with run(empty, "moved", fingerprint, config={"a": 1}):
-            pass
-    root = tmp_path / "copy"
-    shutil.copytree(empty.root, root)
-    stays = empty.runs("moved")[1]
-    shutil.rmtree(root / "artifacts" / stays.run_id)
-    copied = Tracker(None, root)
-    where = [copied.artifact_path(one, "config.yaml") for one in copied.runs("moved")]
-    assert where[0].is_relative_to(root) and where[1].is_relative_to(empty.root)
-
-
-def test_a_store_with_two_names_keeps_its_artifacts_whoever_opened_it_last(
-    empty: Tracker, tmp_path: Path
-) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(empty.root)
-    inside = Tracker(None, link)
-    with run(inside, "moved", "inside", config={"a": 1}):
-        pass
-    assert places(Tracker(None, empty.root)) == places(inside), (
-        "the same folder by another name is no other place"
-    )
-    link.unlink()  # the other side does not know this name
-    assert all(place.is_relative_to(empty.root) for place in places(Tracker(None, empty.root)))
-    link.symlink_to(empty.root)
-    with run(inside, "moved", "again", config={"a": 1}):
-        pass
-    for tracker in (inside, Tracker(None, empty.root)):
-        for found in tracker.runs("moved"):
-            assert tracker.artifact_path(found, "config.yaml").is_file()
-    assert not list(empty.root.rglob("*.partial"))
 
 
 def test_a_clock_that_was_wrong_is_named(store: Tracker, caplog: pytest.LogCaptureFixture) -> None:

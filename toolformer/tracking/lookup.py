@@ -178,18 +178,18 @@ class Lookup:
     def artifact_path(self, run: Run, name: str) -> Path:
         """An artifact (file or folder) as a local path: the stored one if the store is local, else a copy.
 
+        That of a root's own store is looked for below the root first.
+
         Raises:
             UserError: the run has no such artifact.
         """
         missing = UserError(f"{run.stage} run {run.run_id} has no {name}: run `toolformer {run.stage}` again")
         parts = urlsplit(run.artifact_uri)
-        # A root that was moved still holds its artifacts, though the database has the old place.
-        folders = [
-            Journal(self._journals / run.run_id).artifacts,
-            self.root / "artifacts" / run.run_id / "artifacts",
-        ]
-        if parts.scheme in ("", "file"):
-            folders.insert(0, Path(unquote(parts.path)))
+        named = [Path(unquote(parts.path))] if parts.scheme in ("", "file") else []
+        journal = Journal(self._journals / run.run_id).artifacts
+        below = self.root / "artifacts" / (run.stored_as or run.run_id) / "artifacts"
+        # What a root's own database names may be the place of another root, of which this one is a copy.
+        folders = [below, journal, *named] if self.store.is_own else [*named, journal, below]
         found = next((folder / name for folder in folders if (folder / name).exists()), None)
         if found is None and parts.scheme not in ("", "file"):
             found = self.store.download(run, name)

@@ -150,8 +150,6 @@ class Store:
             found = client.get_experiment_by_name(experiment)
             if found is None:
                 found = self._create_experiment(client, experiment)
-            if not found.tags.get(NOTE):
-                client.set_experiment_tag(found.experiment_id, NOTE, _DESCRIPTION)
             if found.lifecycle_stage != "active":
                 raise UserError(f"the MLflow experiment {experiment} is deleted: restore it in MLflow")
             self._experiments[experiment] = found.experiment_id
@@ -162,7 +160,7 @@ class Store:
 
         location = None if self.is_served else (self.root / "artifacts").as_uri()
         try:
-            client.create_experiment(experiment, artifact_location=location)
+            client.create_experiment(experiment, artifact_location=location, tags={NOTE: _DESCRIPTION})
         except MlflowException as error:
             # The lock does not reach other machines: one of them may have been first.
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
