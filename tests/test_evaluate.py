@@ -194,6 +194,7 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     [
         (["benchmarks=[svmp]"], "did you mean svamp"),
         (["benchmarks=[svamp]"], "expected the file"),
+        (["benchmarks=[svamp]", "model=/no/such/model"], "there is no folder /no/such/model"),
         (["benchmarks=[asdiv]"], "asdiv.jsonl, line 2: no text in field `body`"),
         (["evaluation.samples=[nobody]"], "dateset has no document 'nobody'"),
         (["evaluation.samples={svamp:[a]}"], "'svamp' is not among the benchmarks dateset"),

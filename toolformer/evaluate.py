@@ -198,6 +198,10 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         # done without its model, so that the weights tell answers apart, not evaluations.
         folder = model_folder(tracker, job.trained)
         model, decides = str(folder), {**decides, "weights": weights(folder)}
+    elif config.system != "endpoint":
+        from toolformer.loading import check
+
+        check(model)  # before the rows are read, which may take long
     work.mkdir(parents=True, exist_ok=True)
     loaded = suite.load(tasks, metadata(config, tasks, work / job.key), ids, config.paths.tasks_dir)
     tools = build.tools(config, inference=True) if job.uses_tools else {}
