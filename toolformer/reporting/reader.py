@@ -7,14 +7,13 @@ computed by a model here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from toolformer.errors import UserError
 from toolformer.reporting import candidates, chosen
 from toolformer.reporting.chosen import measured
-from toolformer.reporting.commands import CORPORA, differing, overrides_like, places_of_figure_4
 from toolformer.reporting.evidence import (
     Annotation,
     Cost,
@@ -27,6 +26,7 @@ from toolformer.reporting.evidence import (
 from toolformer.reporting.figures import drawn
 from toolformer.reporting.samples import Fetched, baseline_names, sampled
 from toolformer.reporting.significance import asked_otherwise, compare_systems
+from toolformer.reporting.words import CORPORA, Conf, differing, named, overrides_like, places_of_figure_4
 from toolformer.tracking import Run, Tracker
 from toolformer.tracking.run import newest_first
 
@@ -42,13 +42,12 @@ def read(
     tracker: Tracker,
     experiment: str | None = None,
     seed: int = 0,
-    configured: Collection[str] = (),
-    composed: Callable[[str], Mapping[str, str]] | None = None,
+    conf: Conf | None = None,
 ) -> Evidence:
     """Everything in the store that a report shows, restricted to runs tagged `experiment` if given.
 
-    `seed` decides the resamples behind paired intervals; `configured` are the experiments that `experiment=NAME` names,
-    and `composed` says what that composes to, flat as runs log it (of "" what nothing composes to).
+    `seed` decides the resamples behind paired intervals; with `conf` commands carry what the runs have otherwise than what
+    their words compose to.
 
     Raises:
         UserError: no finished run has this tag, or an artifact is gone or cannot be read.
@@ -98,7 +97,7 @@ def read(
         *said,
     ]
     own = annotation.run.run_id if annotation else None
-    named = [f"{'experiment' if experiment in configured else 'name'}={experiment}"] if experiment else []
+    belonging = [named(experiment, conf)] if experiment else []
     # Of the systems Toolformer's says the most: tools and decoding.
     ordered = sorted(shown, key=lambda key: key[0] != "toolformer")
     patterns = [
@@ -106,8 +105,7 @@ def read(
         *trainings.values(),
         *([annotated] if annotated else []),
     ]
-    named_by = experiment if experiment in configured else ""
-    defaults = composed(named_by or "") if composed else None
+    defaults = conf.composed(*belonging) if conf else None
     overrides = overrides_like([_with_corpus(run, annotated) for run in patterns], model, defaults)
     like = next((_with_corpus(run, annotated).params for run in patterns if run.params.get("model")), {})
     recipes = [run.params for run in trainings.values() if run.params.get("model")][:1]
@@ -128,8 +126,8 @@ def read(
         parameters,
         answered,
         {data: _annotation_cost(tracker, one, annotation) for data, one in datasets.items() if one},
-        (*named, *overrides),
-        tuple(places_of_figure_4(like, composed("figure4") if composed else None)),
+        (*belonging, *overrides),
+        tuple(places_of_figure_4(like, conf.composed("experiment=figure4") if conf else None)),
         _reads(tracker, trainings, annotated),
         fetched.unread,
         tuple(word for params in recipes for word in differing(params, defaults or params)),
