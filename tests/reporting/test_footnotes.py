@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.reporting.conftest import accuracy
+from tests.reporting.conftest import accuracy, perplexity
 from toolformer import cli, launch
 from toolformer.config import Config, compose, validate
 from toolformer.report import conf
 from toolformer.reporting import reader, tables
+from toolformer.reporting.commands import evaluation_command
+from toolformer.reporting.evidence import Evidence
 from toolformer.reporting.words import quoted
 from toolformer.tracking import Tracker
 
@@ -26,10 +28,10 @@ REPORTS = {
 """Names of reports, and what a run of one is made with."""
 
 
-def steps_of(evidence: Any, alike: tuple[str, ...]) -> list[str]:
+def steps_of(evidence: Evidence, alike: tuple[str, ...]) -> list[str]:
     """The steps of all footnotes' commands; of those that differ in the words that begin like these only, one."""
     content = tables.content(evidence)
-    shown = (*content.tables, *content.figures)
+    shown: list[Any] = [*content.tables, *content.figures]
     commands = [note.command for one in shown for note in one.footnotes if note.command]
     different = {}
     for command in commands:
@@ -74,3 +76,54 @@ def test_no_step_is_refused_and_each_makes_a_run_of_this_report(
         assert cli.main(shlex.split(step)[1:]) == 0, (step, capsys.readouterr().err)
     assert len(ran) == len(steps)
     assert {one.name for one in ran} == {name} and {one.model for one in ran} == {config.model}
+
+
+def logged(tracker: Tracker, system: str, words: list[str], metrics: dict[str, float]) -> None:
+    """An evaluation in the report of the demo, made with these words."""
+    config = validate(compose("evaluate", ["experiment=demo", f"system={system}", *words]))
+    tags = {"system": system, "experiment": "demo", "decoding.k": "10"}
+    fingerprint = f"{system} {words} {sorted(metrics)}"
+    with tracker.run(
+        stage="evaluate", name="e", fingerprint=fingerprint, config=asdict(config), tags=tags
+    ) as run:
+        run.metrics(metrics)
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """Two benchmarks with limits of their own, and one without any."""
+    folder = tmp_path_factory.mktemp("limited")
+    tracker = Tracker(None, folder / "runs")
+    words = [f"paths.data_dir={folder}", "decoding.batch_size=4"]
+    logged(tracker, "model", [*words, "evaluation.limit=20"], accuracy("lama_squad", 5.0, 20))
+    logged(tracker, "model", [*words, "evaluation.limit=48"], accuracy("svamp", 5.0, 48))
+    logged(
+        tracker, "model", [*words, "evaluation.perplexity_limit=5"], perplexity("wikitext_perplexity", 9.0)
+    )
+    return reader.read(tracker, "demo", conf=conf())
+
+
+def test_a_missing_cell_is_measured_with_the_limit_of_its_column(limited: Evidence) -> None:
+    command = evaluation_command(limited, "model_cc", ["lama_squad", "svamp", "wikitext_perplexity"])
+    *_, squad, svamp, wikitext = command.split(" && ")
+    assert "evaluation.limit=20" in squad and "benchmarks=[lama_squad]" in squad
+    assert "evaluation.limit=48" in svamp and "benchmarks=[svamp]" in svamp
+    assert "evaluation.limit" not in wikitext and "evaluation.perplexity_limit=5" in wikitext
+    together = evaluation_command(limited, "model", ["svamp", "wikitext_perplexity"])
+    assert " && " not in together and "evaluation.limit=48 evaluation.perplexity_limit=5" in together
+    whole = evaluation_command(limited, "model", ["paper"]).split(" && ")
+    assert len(whole) > 1 and not any("benchmarks=[paper]" in one for one in whole)
+
+
+def test_stages_are_told_only_what_they_read_and_each_step_stands_once(limited: Evidence) -> None:
+    content = tables.content(limited)
+    commands = [note.command for one in content.tables for note in one.footnotes if note.command]
+    steps = [command.split(" && ") for command in commands]
+    assert all(len(own) == len(set(own)) for own in steps)
+    assert any(sum(" train " in step for step in own) for own in steps)
+    for step in (step for own in steps for step in own):
+        assert "decoding.batch_size" not in step
+        if not step.startswith("toolformer evaluate"):
+            assert not {"decoding", "evaluation", "paths"} & {
+                word.split(".")[0] for word in shlex.split(step)
+            }

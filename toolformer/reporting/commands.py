@@ -6,16 +6,31 @@ Knows neither Hydra nor a store; what makes a command like a run is in `words`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from benchmarks import GROUPS
 from toolformer.reporting.evidence import Evidence
-from toolformer.reporting.words import quoted
+from toolformer.reporting.words import LIMITS, PERPLEXITY_LIMITS, is_of, key_of, limits_of, quoted
+
+_ASKED = ("decoding.", "evaluation.", "paths.data_dir", "paths.tasks_dir")
+UNREAD = {"generate": _ASKED, "train": _ASKED}
+"""Keys, and with a dot beginnings of keys, that a stage does not read."""
 
 
 def stage_command(evidence: Evidence, stage: str, *overrides: str) -> str:
     """The command of a stage as the shown runs were made, so that its run stands beside them."""
-    words = stage.split()
-    return shlex.join(["toolformer", *words, *evidence.overrides, *overrides])
+    return _command(stage, evidence.overrides, *overrides)
+
+
+def _command(stage: str, like: Iterable[str], *overrides: str) -> str:
+    name, *flags = stage.split()
+    read = [word for word in like if not is_of(key_of(word), UNREAD.get(name, ()))]
+    return shlex.join(["toolformer", name, *flags, *read, *overrides])
+
+
+def joined(steps: Iterable[str]) -> str:
+    """Several commands as one, each of them once."""
+    return " && ".join(dict.fromkeys(steps))
 
 
 def train_command(evidence: Evidence, data: str) -> str:
@@ -37,26 +52,52 @@ def annotation_command(evidence: Evidence, tools: Sequence[str]) -> str:
     if measured:
         steps.append(stage_command(evidence, "train", "data=augmented", with_tools, *evidence.recipe))
     for system, tasks in measured.items():
-        asked = f"benchmarks=[{','.join(tasks)}]"
-        steps.append(stage_command(evidence, "evaluate", f"system={system}", asked, with_tools))
-    return " && ".join(steps)
+        steps += _evaluations(evidence, "evaluate", [f"system={system}"], tasks, with_tools)
+    return joined(steps)
 
 
 def evaluation_command(
-    evidence: Evidence, system: str, tasks: Sequence[str], *more: str, stage: str = "evaluate"
+    evidence: Evidence,
+    systems: str | Sequence[str],
+    tasks: Sequence[str],
+    *more: str,
+    stage: str = "evaluate",
 ) -> str:
-    """The command, or commands, that measure a system: what it is made of comes first where it is missing."""
-    steps, reads = [], ""
-    if system != "model":
-        data = "plain" if system == "model_cc" else "augmented"
-        if not evidence.annotation:
-            steps.append(stage_command(evidence, "generate"))
-        if data not in evidence.trained:
-            steps.append(train_command(evidence, data))
-        reads = evidence.reads.get(data, "")
-    words = [
-        f"system={system}",
-        *([f"checkpoint={quoted(reads)}"] if reads else []),
-        f"benchmarks=[{','.join(tasks)}]",
-    ]
-    return " && ".join([*steps, stage_command(evidence, stage, *words, *more)])
+    """The command, or commands, that measure systems: what they are made of comes first where it is missing."""
+    steps: list[str] = []
+    for system in [systems] if isinstance(systems, str) else systems:
+        words = [f"system={system}"]
+        if system != "model":
+            data = "plain" if system == "model_cc" else "augmented"
+            if not evidence.annotation:
+                steps.append(stage_command(evidence, "generate"))
+            if data not in evidence.trained:
+                steps.append(train_command(evidence, data))
+            if reads := evidence.reads.get(data, ""):
+                words.append(f"checkpoint={quoted(reads)}")
+        steps += _evaluations(evidence, stage, words, tasks, *more)
+    return joined(steps)
+
+
+def _evaluations(
+    evidence: Evidence, stage: str, words: Sequence[str], tasks: Sequence[str], *more: str
+) -> Iterator[str]:
+    """A command for the benchmarks of each limit."""
+    like = [word for word in evidence.overrides if key_of(word) not in (*LIMITS, *PERPLEXITY_LIMITS)]
+    for own, limits in _by_limit(evidence, tasks):
+        yield _command(stage, [*like, *limits], *words, f"benchmarks=[{','.join(own)}]", *more)
+
+
+def _by_limit(evidence: Evidence, tasks: Sequence[str]) -> list[tuple[Sequence[str], Sequence[str]]]:
+    """The benchmarks by the limit of the runs in their columns, with its words; together where one command has all limits."""
+    parts: dict[tuple[str, ...], list[str]] = {}
+    for task in (one for name in tasks for one in GROUPS.get(name, (name,))):
+        keys = limits_of(task)
+        usual = tuple(word for word in evidence.overrides if key_of(word) in keys)
+        parts.setdefault((keys[0], *evidence.limits.get(task, usual)), []).append(task)
+    read = [key for key, *_ in parts]
+    # Both kinds of benchmarks read some keys alike; each has one that it alone reads.
+    alike = {tuple(word for word in words if key_of(word) != key) for key, *words in parts}
+    if len(read) == len(set(read)) and len(alike) == 1:
+        return [(tasks, list(dict.fromkeys(word for _, *words in parts for word in words)))]
+    return [(own, words) for (_, *words), own in parts.items()]

@@ -26,7 +26,15 @@ from toolformer.reporting.evidence import (
 from toolformer.reporting.figures import drawn
 from toolformer.reporting.samples import Fetched, baseline_names, sampled
 from toolformer.reporting.significance import asked_otherwise, compare_systems
-from toolformer.reporting.words import CORPORA, Conf, differing, named, overrides_like, places_of_figure_4
+from toolformer.reporting.words import (
+    CORPORA,
+    Conf,
+    differing,
+    limits_by_task,
+    named,
+    overrides_like,
+    places_of_figure_4,
+)
 from toolformer.tracking import Run, Tracker
 from toolformer.tracking.run import newest_first
 
@@ -132,6 +140,9 @@ def read(
         fetched.unread,
         tuple(word for params in recipes for word in differing(params, defaults or params)),
         asked_elsewhere,
+    )
+    evidence = replace(
+        evidence, limits=limits_by_task({key: one.run for key, one in shown.items()}, defaults)
     )
     in_figure = drawn(evidence)
     behind_ids = {score.run.run_id for score in (*scores.values(), *in_figure.values())}

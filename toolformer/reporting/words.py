@@ -36,14 +36,31 @@ def named(experiment: str, conf: Conf | None) -> str:
 
 
 PLACES = ("corpus.path", "heldout.path", "paths.data_dir", "paths.tasks_dir")
-LIMITS = ("evaluation.limit", "evaluation.perplexity_limit", "decoding.min_new_tokens")
+LIMITS = ("evaluation.limit", "evaluation.samples")
+PERPLEXITY_LIMITS = ("evaluation.perplexity_limit", "evaluation.samples")
+"""Keys that say which examples of a benchmark are asked; the first is read by this kind of benchmark alone."""
 CORPORA = ("corpus.", "heldout.")
-CARRIED = ("seed", "tools", *CORPORA, "decoding.", "evaluation.limit", "evaluation.perplexity_limit")
+CARRIED = ("seed", "tools", *CORPORA, "decoding.", *LIMITS, *PERPLEXITY_LIMITS)
 """Keys, and with a dot beginnings of keys, that a further run has to share with those that are shown."""
 RECIPE = ("trainer.",)
-SWEPT = ("decoding.k",)
-"""Keys that a command sets itself where it needs to."""
+LEFT = ("decoding.k", "decoding.batch_size")
+"""Keys that a command sets itself where it needs to, and those that decide no result."""
 _UNSET = ("null", "0", "''")
+
+
+def key_of(word: str) -> str:
+    """The key that an override sets."""
+    return word.lstrip("+~").partition("=")[0]
+
+
+def is_of(key: str, keys: Iterable[str]) -> bool:
+    """Whether it is one of these keys, or begins as one of those that end in a dot."""
+    return any(key == one or (one.endswith(".") and key.startswith(one)) for one in keys)
+
+
+def limits_of(task: str) -> tuple[str, ...]:
+    """The keys that say which examples of a benchmark are asked."""
+    return PERPLEXITY_LIMITS if task.endswith("perplexity") else LIMITS
 
 
 def overrides_like(
@@ -52,27 +69,46 @@ def overrides_like(
     """What makes a further run like the first of these that logged a configuration: its model (or `model`), data and limits.
 
     `composed` is what a command composes to without these words, flat as runs log it; what is as there is left out.
+    Without it, what a command composes to is not known, and words say model, places and limits alone.
     """
     params = next((run.params for run in runs if run.params.get("model")), {})
     words = {"model": model or params.get("model", "")}
     words |= {key: params[key] for key in PLACES if params.get(key, "null") not in _UNSET}
-    if composed is None:
-        words |= {key: params[key] for key in LIMITS if params.get(key, "null") not in _UNSET}
-        for part in CORPORA:
-            if f"{part}path" in words:
-                words |= {key: value for key, value in params.items() if key.startswith(part)}
-        return [f"{key}={_written(value)}" for key, value in words.items() if value and _is_whole(value)]
     written = [f"{key}={_written(value)}" for key, value in words.items() if value and _is_whole(value)]
-    return [*written, *(word for word in differing(params, composed, CARRIED) if word not in written)]
+    wanted = CARRIED if composed is not None else (*LIMITS, *PERPLEXITY_LIMITS)
+    return list(dict.fromkeys([*written, *differing(params, composed or {}, wanted)]))
+
+
+def limits_by_task(
+    shown: Mapping[tuple[str, str], Run], composed: Mapping[str, str] | None
+) -> dict[str, tuple[str, ...]]:
+    """By task, the words for the limit that most of its runs have, of several the one of most examples.
+
+    `shown` are the runs by system and task; those that logged no configuration say nothing.
+    """
+    found: dict[str, list[Run]] = {}
+    for (_, task), run in shown.items():
+        if run.params.get("model"):
+            found.setdefault(task, []).append(run)
+    limits = {}
+    for task, runs in found.items():
+        by_size = sorted(runs, key=lambda run: -run.metrics.get(f"{task}/n", 0))
+        words = [tuple(differing(run.params, composed or {}, limits_of(task))) for run in by_size]
+        limits[task] = max(words, key=words.count)
+    return limits
 
 
 def differing(
     params: Mapping[str, str], composed: Mapping[str, str], keys: Sequence[str] = RECIPE
 ) -> Iterator[str]:
-    """The words that make of a composed configuration that of a run, as far as these keys go."""
+    """The words that make of a composed configuration that of a run, as far as these keys go.
+
+    Keys that the configuration lacks were null or are not known any more, unless nothing is known of it.
+    """
     for key, value in params.items():
-        wanted = key in keys or any(key.startswith(one) for one in keys if one.endswith("."))
-        if not wanted or key in SWEPT or value == composed.get(key, value) or not _is_whole(value):
+        if not is_of(key, keys) or key in LEFT or not _is_whole(value):
+            continue
+        if value == composed.get(key, value if composed else "null"):
             continue
         if key == "tools" and not all(f"tool.{tool}.name" in composed for tool in _listed(value)):
             continue  # tools of one's own are known only where their sources are named
