@@ -23,7 +23,10 @@ def composed(*words: str) -> dict[str, str]:
 
 def conf() -> Conf:
     """The folder conf/, as far as the commands of a report name it."""
-    return Conf(composed, experiments(), sorted(path.stem for path in (CONF / "setting").glob("*.yaml")))
+    settings, tools = (
+        sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in ("setting", "tool")
+    )
+    return Conf(composed, experiments(), settings, tools)
 
 
 def report(config: Config) -> Report:

@@ -14,7 +14,7 @@ from toolformer import cli, launch
 from toolformer.config import Config, compose, validate
 from toolformer.report import conf
 from toolformer.reporting import reader, tables
-from toolformer.reporting.commands import evaluation_command
+from toolformer.reporting.commands import evaluation_command, stage_command
 from toolformer.reporting.evidence import Evidence
 from toolformer.reporting.words import quoted
 from toolformer.tracking import Tracker
@@ -127,3 +127,51 @@ def test_stages_are_told_only_what_they_read_and_each_step_stands_once(limited: 
             assert not {"decoding", "evaluation", "paths"} & {
                 word.split(".")[0] for word in shlex.split(step)
             }
+
+
+SETTINGS = {
+    "a choice": [
+        "tool@tool.qa=qa_endpoint",
+        "tool.qa.implementation.generate.url=http://127.0.0.1:9/v1/completions",
+        "tool.qa.implementation.generate.model=m",
+        "tool@tool.search=search_lucene",
+    ],
+    "arguments": ["tool.calendar.inference.use_clock=false", "++tool.calculator.implementation.digits=3"],
+    "another class": [
+        "tool.search.implementation._target_=mine.Search",
+        "~tool.search.implementation.retriever",
+    ],
+    "the model": ["lm.dtype=float32", "decoding.max_calls=2", "evaluation.samples=[a,b]"]
+    + ["evaluation.limit=null", "evaluation.perplexity_limit=null"],
+}
+
+
+@pytest.mark.parametrize("made", SETTINGS)
+def test_settings_of_tools_and_of_the_model_are_carried(made: str, tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    words = ["lm.device=cpu", "tool.translation.workers=2", *SETTINGS[made]]
+    logged(tracker, "model", words, accuracy("svamp", 5.0, 10))
+    evidence = reader.read(tracker, "demo", conf=conf())
+    command = evaluation_command(evidence, "model", ["svamp"])
+    beside = validate(compose("report", ["experiment=demo", *words]), "report")
+    found = validate(compose("report", shlex.split(command)[2:]), "report")
+    beside.lm.device, beside.tool["translation"].workers = found.lm.device, found.tool["translation"].workers
+    for part in ("tool", "lm", "decoding", "evaluation"):
+        assert asdict(found)[part] == asdict(beside)[part], command
+    assert "lm.device" not in command and "workers" not in command
+    assert ("tool@tool.qa=qa_endpoint" in command) == ("tool@tool.search=search_lucene" in command)
+    assert ("tool@" in command) == (made == "a choice")
+
+
+def test_rules_of_annotation_are_told_to_the_stage_that_reads_them_and_secrets_to_none(
+    tmp_path: Path,
+) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    words = ["tool.qa.filter_threshold=0.7", "++tool.qa.implementation.api_key=hidden-hidden", "tools=[qa]"]
+    logged(tracker, "model", [*words, "tool.search.implementation.max_tokens=9"], accuracy("svamp", 5.0, 10))
+    evidence = reader.read(tracker, "demo", conf=conf())
+    assert "tool.qa.filter_threshold=0.7" in stage_command(evidence, "generate")
+    for command in (stage_command(evidence, "train"), evaluation_command(evidence, "model", ["svamp"])):
+        assert "filter_threshold" not in command
+    everything = " ".join(evidence.overrides)
+    assert "api_key" not in everything and "hidden" not in everything and "max_tokens" not in everything

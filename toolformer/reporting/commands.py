@@ -5,16 +5,32 @@ Knows neither Hydra nor a store; what makes a command like a run is in `words`.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks import GROUPS
 from toolformer.reporting.evidence import Evidence
-from toolformer.reporting.words import LIMITS, PERPLEXITY_LIMITS, is_of, key_of, limits_of, quoted
+from toolformer.reporting.words import (
+    ANNOTATING,
+    LIMITS,
+    PERPLEXITY_LIMITS,
+    SAMPLES,
+    is_of,
+    key_of,
+    limits_of,
+    quoted,
+)
 
 _ASKED = ("decoding.", "evaluation.", "paths.data_dir", "paths.tasks_dir")
-UNREAD = {"generate": _ASKED, "train": _ASKED}
+UNREAD = {"generate": _ASKED, "train": (*_ASKED, "tool."), "evaluate": ()}
 """Keys, and with a dot beginnings of keys, that a stage does not read."""
+_OF_TOOLS = {
+    "generate": re.compile(r"tool\.\w+\.inference\."),
+    "train": re.compile(r"tool@"),
+    "evaluate": re.compile(rf"tool\.\w+\.({'|'.join(ANNOTATING)})$"),
+}
+"""... of tools."""
 
 
 def stage_command(evidence: Evidence, stage: str, *overrides: str) -> str:
@@ -24,7 +40,11 @@ def stage_command(evidence: Evidence, stage: str, *overrides: str) -> str:
 
 def _command(stage: str, like: Iterable[str], *overrides: str) -> str:
     name, *flags = stage.split()
-    read = [word for word in like if not is_of(key_of(word), UNREAD.get(name, ()))]
+    read = [
+        word
+        for word in like
+        if not is_of(key_of(word), UNREAD[name]) and not _OF_TOOLS[name].match(key_of(word))
+    ]
     return shlex.join(["toolformer", name, *flags, *read, *overrides])
 
 
@@ -91,10 +111,11 @@ def _evaluations(
 def _by_limit(evidence: Evidence, tasks: Sequence[str]) -> list[tuple[Sequence[str], Sequence[str]]]:
     """The benchmarks by the limit of the runs in their columns, with its words; together where one command has all limits."""
     parts: dict[tuple[str, ...], list[str]] = {}
+    samples = any(key_of(word) == SAMPLES for word in evidence.overrides)
     for task in (one for name in tasks for one in GROUPS.get(name, (name,))):
-        keys = limits_of(task)
+        keys = limits_of(task, samples)
         usual = tuple(word for word in evidence.overrides if key_of(word) in keys)
-        parts.setdefault((keys[0], *evidence.limits.get(task, usual)), []).append(task)
+        parts.setdefault((limits_of(task)[0], *evidence.limits.get(task, usual)), []).append(task)
     read = [key for key, *_ in parts]
     # Both kinds of benchmarks read some keys alike; each has one that it alone reads.
     alike = {tuple(word for word in words if key_of(word) != key) for key, *words in parts}

@@ -27,8 +27,9 @@ from toolformer.reporting.figures import drawn
 from toolformer.reporting.samples import Fetched, baseline_names, sampled
 from toolformer.reporting.significance import asked_otherwise, compare_systems
 from toolformer.reporting.words import (
-    CORPORA,
+    ANNOTATING,
     Conf,
+    chosen_tools,
     differing,
     limits_by_task,
     named,
@@ -113,9 +114,11 @@ def read(
         *trainings.values(),
         *([annotated] if annotated else []),
     ]
+    patterns = [_as_annotated(run, annotated) for run in patterns]
+    like = next((run.params for run in patterns if run.params.get("model")), {})
+    belonging += chosen_tools(like, conf, *belonging) if conf else []
     defaults = conf.composed(*belonging) if conf else None
-    overrides = overrides_like([_with_corpus(run, annotated) for run in patterns], model, defaults)
-    like = next((_with_corpus(run, annotated).params for run in patterns if run.params.get("model")), {})
+    overrides = overrides_like(patterns, model, defaults)
     recipes = [run.params for run in trainings.values() if run.params.get("model")][:1]
     evidence = Evidence(
         experiment,
@@ -155,12 +158,17 @@ def read(
     )
 
 
-def _with_corpus(run: Run, annotated: Run | None) -> Run:
-    """The run with the corpus that was annotated: the configuration of a later stage need not name it."""
-    told = annotated.params if annotated else {}
-    corpus = {key: value for key, value in told.items() if key.startswith(CORPORA[0])}
-    rest = {key: value for key, value in run.params.items() if not (corpus and key.startswith(CORPORA[0]))}
-    return replace(run, params=rest | corpus)
+def _as_annotated(run: Run, annotated: Run | None) -> Run:
+    """The run with the corpus and the rules of the annotation: the configuration of a later stage need not name them."""
+    told = {key: value for key, value in (annotated.params if annotated else {}).items() if _annotates(key)}
+    rest = {key: value for key, value in run.params.items() if not (told and _annotates(key))}
+    return replace(run, params=rest | told)
+
+
+def _annotates(key: str) -> bool:
+    return key.startswith("corpus.") or (
+        key.startswith("tool.") and key.partition(".")[2].partition(".")[2] in ANNOTATING
+    )
 
 
 def _note(run: Run) -> RunNote:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from toolformer.credentials import MASK
+from toolformer.errors import UserError
 from toolformer.tracking import Run
 
 
@@ -22,6 +24,8 @@ class Conf:
     """By words, the configuration, flat as runs log it."""
     experiments: Collection[str] = ()
     settings: Collection[str] = ()
+    tools: Collection[str] = ()
+    """Configurations of tools, each named by its tool, or by that with a further part."""
 
 
 def named(experiment: str, conf: Conf | None) -> str:
@@ -36,15 +40,24 @@ def named(experiment: str, conf: Conf | None) -> str:
 
 
 PLACES = ("corpus.path", "heldout.path", "paths.data_dir", "paths.tasks_dir")
-LIMITS = ("evaluation.limit", "evaluation.samples")
-PERPLEXITY_LIMITS = ("evaluation.perplexity_limit", "evaluation.samples")
+SAMPLES = "evaluation.samples"
+LIMITS = ("evaluation.limit", SAMPLES)
+PERPLEXITY_LIMITS = ("evaluation.perplexity_limit", SAMPLES)
 """Keys that say which examples of a benchmark are asked; the first is read by this kind of benchmark alone."""
 CORPORA = ("corpus.", "heldout.")
-CARRIED = ("seed", "tools", *CORPORA, "decoding.", *LIMITS, *PERPLEXITY_LIMITS)
+CARRIED = ("seed", "tools", *CORPORA, "lm.", "tool.", "decoding.", *LIMITS, *PERPLEXITY_LIMITS)
 """Keys, and with a dot beginnings of keys, that a further run has to share with those that are shown."""
 RECIPE = ("trainer.",)
-LEFT = ("decoding.k", "decoding.batch_size")
+LEFT = ("decoding.k", "decoding.batch_size", "lm.device")
 """Keys that a command sets itself where it needs to, and those that decide no result."""
+IDLE = ("cache", "workers", "batch_size")
+"""Keys of a tool that decide no result."""
+ANNOTATING = (
+    *("prompt", "instruction", "demonstrations", "example", "selector", "start_threshold", "max_positions"),
+    *("samples", "filter_threshold", "max_call_tokens"),
+)
+"""Keys of a tool that only annotation reads."""
+_ARGUMENT = re.compile(r"tool\.(\w+)\.(?:implementation|inference)(?:\.(?!\d+(?:\.|$))[^.]+)+$")
 _UNSET = ("null", "0", "''")
 
 
@@ -58,8 +71,10 @@ def is_of(key: str, keys: Iterable[str]) -> bool:
     return any(key == one or (one.endswith(".") and key.startswith(one)) for one in keys)
 
 
-def limits_of(task: str) -> tuple[str, ...]:
-    """The keys that say which examples of a benchmark are asked."""
+def limits_of(task: str, samples: bool = False) -> tuple[str, ...]:
+    """The keys that say which examples of a benchmark are asked; `samples` that are named go with no limit of either kind."""
+    if samples:
+        return (*LIMITS, PERPLEXITY_LIMITS[0])
     return PERPLEXITY_LIMITS if task.endswith("perplexity") else LIMITS
 
 
@@ -93,7 +108,14 @@ def limits_by_task(
     limits = {}
     for task, runs in found.items():
         by_size = sorted(runs, key=lambda run: -run.metrics.get(f"{task}/n", 0))
-        words = [tuple(differing(run.params, composed or {}, limits_of(task))) for run in by_size]
+        words = [
+            tuple(
+                differing(
+                    run.params, composed or {}, limits_of(task, run.params.get(SAMPLES, "null") != "null")
+                )
+            )
+            for run in by_size
+        ]
         limits[task] = max(words, key=words.count)
     return limits
 
@@ -101,18 +123,73 @@ def limits_by_task(
 def differing(
     params: Mapping[str, str], composed: Mapping[str, str], keys: Sequence[str] = RECIPE
 ) -> Iterator[str]:
-    """The words that make of a composed configuration that of a run, as far as these keys go.
+    """The words that make of a composed configuration that of a run, as far as these keys go; of tools those in use.
 
-    Keys that the configuration lacks were null or are not known any more, unless nothing is known of it.
+    A key that the composed one lacks is added where arguments of a tool may have any name; elsewhere it is one of older
+    runs. With nothing composed, what is set is said.
     """
-    for key, value in params.items():
-        if not is_of(key, keys) or key in LEFT or not _is_whole(value):
-            continue
-        if value == composed.get(key, value if composed else "null"):
+    tools = _listed(params["tools"]) if "tools" in params else None
+    own = [key for key in params if is_of(key, keys) and key not in LEFT and not _is_idle(key, tools)]
+    for key in own:
+        value = params[key]
+        if not _is_whole(value) or value == composed.get(key, None if composed else "null"):
             continue
         if key == "tools" and not all(f"tool.{tool}.name" in composed for tool in _listed(value)):
             continue  # tools of one's own are known only where their sources are named
-        yield f"{key}={_written(value)}"
+        if key in composed or not composed:
+            yield f"{key}={_written(value)}"
+        elif (found := _ARGUMENT.match(key)) and f"tool.{found[1]}.name" in composed:
+            yield f"++{key}={_written(value)}"
+    gone = (_gone(key, params) for key in composed if is_of(key, keys) and not _is_idle(key, tools))
+    for key in dict.fromkeys(one for one in gone if one):
+        # Of an older run a new argument is missing too: only another class has others.
+        target = f"{key.rpartition('.')[0]}._target_"
+        if target in params and params[target] != composed.get(target):
+            yield f"~{key}"
+
+
+def _is_idle(key: str, tools: Sequence[str] | None) -> bool:
+    """Whether a tool's key decides no result: that of a tool that is not in use, or of how it is called."""
+    found = re.match(r"tool\.(\w+)\.(.+)", key)
+    return bool(found) and ((tools is not None and found[1] not in tools) or found[2] in IDLE)
+
+
+def _gone(key: str, params: Mapping[str, str]) -> str:
+    """The topmost argument above a key, or itself, of which a run that logged this tool has nothing; empty where it has."""
+    found = _ARGUMENT.match(key)
+    if not found or f"tool.{found[1]}.name" not in params:
+        return ""
+    parts = key.split(".")
+    above = (".".join(parts[:n]) for n in range(4, len(parts) + 1))
+    return next((one for one in above if not any(f"{other}.".startswith(f"{one}.") for other in params)), "")
+
+
+def chosen_tools(params: Mapping[str, str], conf: Conf, *words: str) -> list[str]:
+    """The words that choose for each tool in use the configuration of conf/tool which is nearest to that of a run."""
+    composed = conf.composed(*words)
+    found = []
+    for tool in _listed(params.get("tools", "[]")):
+        nearest, distance = "", _distance(params, composed, tool)
+        if any(params.get(key) != value for key, value in composed.items() if _is_target(key, tool)):
+            for option in (one for one in conf.tools if one.startswith(f"{tool}_")):
+                word = f"tool@tool.{tool}={option}"
+                with suppress(UserError):
+                    apart = _distance(params, conf.composed(*words, word), tool)
+                    nearest, distance = (word, apart) if apart < distance else (nearest, distance)
+        found += [nearest] if nearest else []
+    return found
+
+
+def _is_target(key: str, tool: str) -> bool:
+    return key.startswith(f"tool.{tool}.") and key.endswith("._target_")
+
+
+def _distance(params: Mapping[str, str], composed: Mapping[str, str], tool: str) -> int:
+    """In how many settings of a tool two configurations differ."""
+    first, second = (
+        {item for item in one.items() if item[0].startswith(f"tool.{tool}.")} for one in (params, composed)
+    )
+    return len(first ^ second)
 
 
 def places_of_figure_4(params: Mapping[str, str], composed: Mapping[str, str] | None) -> list[str]:
@@ -138,14 +215,15 @@ def _listed(value: str) -> list[str]:
         found = json.loads(value)
     except ValueError:
         return []
-    return [str(one) for one in found] if isinstance(found, list) else []
+    values = found if isinstance(found, list) else []
+    return [one if isinstance(one, str) else json.dumps(one) for one in values]
 
 
 def _written(value: str) -> str:
     """A logged value as a command line has it."""
     if value.startswith("[") and (listed := _listed(value)):
         return f"[{','.join(map(quoted, listed))}]"
-    return value if value in ("''", "[]") else quoted(value)
+    return value if value in ("''", "[]", "{}") else quoted(value)
 
 
 def quoted(value: str) -> str:
