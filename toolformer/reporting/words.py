@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolformer.credentials import MASK
 from toolformer.errors import UserError
@@ -128,13 +128,13 @@ def differing(
     A key that the composed one lacks is added where arguments of a tool may have any name; elsewhere it is one of older
     runs. With nothing composed, what is set is said.
     """
-    tools = _listed(params["tools"]) if "tools" in params else None
+    tools = listed(params["tools"]) if "tools" in params else None
     own = [key for key in params if is_of(key, keys) and key not in LEFT and not _is_idle(key, tools)]
     for key in own:
         value = params[key]
         if not _is_whole(value) or value == composed.get(key, None if composed else "null"):
             continue
-        if key == "tools" and not all(f"tool.{tool}.name" in composed for tool in _listed(value)):
+        if key == "tools" and not all(f"tool.{tool}.name" in composed for tool in listed(value)):
             continue  # tools of one's own are known only where their sources are named
         if key in composed or not composed:
             yield f"{key}={_written(value)}"
@@ -148,10 +148,36 @@ def differing(
             yield f"~{key}"
 
 
+def deciding(params: Mapping[str, str], tools: bool) -> Iterator[str]:
+    """The keys of an evaluation that decide its answers besides what is asked and of which model; those of tools on demand."""
+    used = listed(params.get("tools", "[]")) if tools else []
+    for key in params:
+        if key in LEFT or _is_idle(key, used) or (key == "tools" and not tools):
+            continue
+        if is_of(key, ("seed", "tools", "lm.", "tool.", "decoding.")) and not is_rule_of_annotation(key):
+            yield key
+
+
+def is_rule_of_annotation(key: str) -> bool:
+    """Whether it is a tool's key that only annotation reads."""
+    return key.startswith("tool.") and key.split(".", 2)[2].split(".")[0] in ANNOTATING
+
+
+def as_annotated(run: Run, annotated: Run | None) -> Run:
+    """The run with the corpus and the rules of the annotation: the configuration of a later stage need not name them."""
+
+    def is_told(key: str) -> bool:
+        return key.startswith(CORPORA[0]) or is_rule_of_annotation(key)
+
+    told = {key: value for key, value in (annotated.params if annotated else {}).items() if is_told(key)}
+    rest = {key: value for key, value in run.params.items() if not (told and is_told(key))}
+    return replace(run, params=rest | told)
+
+
 def _is_idle(key: str, tools: Sequence[str] | None) -> bool:
     """Whether a tool's key decides no result: that of a tool that is not in use, or of how it is called."""
     found = re.match(r"tool\.(\w+)\.(.+)", key)
-    return bool(found) and ((tools is not None and found[1] not in tools) or found[2] in IDLE)
+    return found is not None and ((tools is not None and found[1] not in tools) or found[2] in IDLE)
 
 
 def _gone(key: str, params: Mapping[str, str]) -> str:
@@ -168,7 +194,7 @@ def chosen_tools(params: Mapping[str, str], conf: Conf, *words: str) -> list[str
     """The words that choose for each tool in use the configuration of conf/tool which is nearest to that of a run."""
     composed = conf.composed(*words)
     found = []
-    for tool in _listed(params.get("tools", "[]")):
+    for tool in (one for one in listed(params.get("tools", "[]")) if f"tool.{one}.name" in params):
         nearest, distance = "", _distance(params, composed, tool)
         if any(params.get(key) != value for key, value in composed.items() if _is_target(key, tool)):
             for option in (one for one in conf.tools if one.startswith(f"{tool}_")):
@@ -210,7 +236,8 @@ def _is_whole(value: str) -> bool:
     return "…" not in value and value != MASK
 
 
-def _listed(value: str) -> list[str]:
+def listed(value: str) -> list[str]:
+    """A logged list's words; none of what is no list."""
     try:
         found = json.loads(value)
     except ValueError:
@@ -221,8 +248,8 @@ def _listed(value: str) -> list[str]:
 
 def _written(value: str) -> str:
     """A logged value as a command line has it."""
-    if value.startswith("[") and (listed := _listed(value)):
-        return f"[{','.join(map(quoted, listed))}]"
+    if value.startswith("[") and (found := listed(value)):
+        return f"[{','.join(map(quoted, found))}]"
     return value if value in ("''", "[]", "{}") else quoted(value)
 
 
