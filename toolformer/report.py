@@ -7,18 +7,26 @@ from dataclasses import asdict
 from pathlib import Path
 
 from toolformer import build
-from toolformer.config import Config, compose, experiments, validate
+from toolformer.config import CONF, Config, compose, experiments, validate
 from toolformer.provenance import masked_flat
 from toolformer.reporting import Report, terminal
 from toolformer.reporting import build as build_report
+from toolformer.reporting.words import Conf
 
 log = logging.getLogger(__name__)
 
 
-def composed(experiment: str) -> dict[str, str]:
-    """What `experiment=NAME`, or nothing, composes to, flat as runs log it."""
-    words = [f"experiment={experiment}"] if experiment else []
-    return masked_flat(asdict(validate(compose("report", words), "report")))
+def composed(*words: str) -> dict[str, str]:
+    """What a command with these words composes to, flat as runs log it."""
+    return masked_flat(asdict(validate(compose("report", list(words)), "report")))
+
+
+def conf() -> Conf:
+    """The folder conf/, as far as the commands of a report name it."""
+    settings, tools = (
+        sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in ("setting", "tool")
+    )
+    return Conf(composed, experiments(), settings, tools)
 
 
 def report(config: Config) -> Report:
@@ -28,7 +36,7 @@ def report(config: Config) -> Report:
     # `default` is the name of runs that belong to no experiment: they are reported with all others.
     experiment = None if config.name == "default" else config.name
     out = Path(config.paths.root) / "report" / config.name
-    made = build_report(tracker, experiment, out, config.seed, experiments(), composed)
+    made = build_report(tracker, experiment, out, config.seed, conf())
     terminal(made)
     log.info("report: %s", made.html)
     if made.samples:

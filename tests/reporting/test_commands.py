@@ -12,23 +12,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.reporting.conftest import accuracy, write_annotation
-from toolformer.config import Config, compose, experiments, validate
+from toolformer.config import Config, compose, validate
 from toolformer.errors import UserError
 from toolformer.provenance import masked_flat
-from toolformer.report import composed
+from toolformer.report import composed, conf
 from toolformer.reporting import reader, tables
-from toolformer.reporting.commands import (
-    differing,
-    evaluation_command,
-    overrides_like,
-    places_of_figure_4,
-    quoted,
-    stage_command,
-    train_command,
-)
+from toolformer.reporting.commands import evaluation_command, stage_command, train_command
 from toolformer.reporting.evidence import Evidence, RunNote, Score
 from toolformer.reporting.figures import scaling
 from toolformer.reporting.table9 import table9
+from toolformer.reporting.words import differing, named, overrides_like, places_of_figure_4, quoted
 from toolformer.tracking import Run, Tracker
 
 NOTE = RunNote("r" * 32, "train", "augmented", "c", "2026-01-01", "cpu")
@@ -45,12 +38,12 @@ def evidence_of(config: Config, experiment: str) -> Evidence:
     """Evidence of an evaluation with this configuration and nothing else."""
     params = masked_flat(asdict(config))
     run = Run("r", "e", "FINISHED", datetime.now(UTC), {}, params, {}, "")
-    named = f"experiment={experiment}" if experiment in experiments() else f"name={experiment}"
-    defaults = composed(experiment if experiment in experiments() else "")
+    word = named(experiment, conf())
+    defaults = composed(word)
     overrides = overrides_like([run], composed=defaults)
-    places = tuple(places_of_figure_4(params, composed("figure4")))
+    places = tuple(places_of_figure_4(params, composed("experiment=figure4")))
     recipe = tuple(differing(params, defaults))
-    return Evidence(experiment, None, {}, {}, overrides=(named, *overrides), places=places, recipe=recipe)
+    return Evidence(experiment, None, {}, {}, overrides=(word, *overrides), places=places, recipe=recipe)
 
 
 def test_a_command_makes_the_run_that_stands_beside_the_cell(tmp_path: Path) -> None:
@@ -75,11 +68,16 @@ def test_a_command_makes_the_run_that_stands_beside_the_cell(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("experiment", ["demo", "mine"])
 def test_a_command_carries_whatever_is_set_otherwise(tmp_path: Path, experiment: str) -> None:
-    named = f"experiment={experiment}" if experiment in experiments() else f"name={experiment}"
     beside = validate(
         compose(
             "evaluate",
-            [named, "seed=3", "tools=[calculator,qa]", "decoding.max_calls=2", "trainer.max_steps=3"]
+            [
+                named(experiment, conf()),
+                "seed=3",
+                "tools=[calculator,qa]",
+                "decoding.max_calls=2",
+                "trainer.max_steps=3",
+            ]
             + ["corpus=jsonl", "corpus.path=mine.jsonl", "corpus.text_field=body", "corpus.date_field=null"]
             + ["heldout=jsonl", "heldout.path=mine.jsonl", "evaluation.limit=20"],
         )
@@ -114,11 +112,12 @@ def test_the_reader_finds_what_commands_carry(tmp_path: Path) -> None:
             if stage == "evaluate":
                 run.metrics(accuracy("svamp", 5.0, 10))
         train_id = run.run_id if stage == "train" else train_id
-    evidence = reader.read(tracker, composed=composed)
+    evidence = reader.read(tracker, conf=conf())
     found = read_back(train_command(evidence, "plain"))
     assert (found.corpus.source, found.corpus.path) == ("jsonl", "mine.jsonl")
     assert (found.heldout.source, found.heldout.path) == ("jsonl", "held.jsonl")
-    assert (found.model, found.trainer.max_steps, found.evaluation.limit) == ("gpt2", 3, 20)
+    assert (found.model, found.trainer.max_steps) == ("gpt2", 3)
+    assert read_back(evaluation_command(evidence, "model", ["asdiv"])).evaluation.limit == 20
 
 
 def test_figure_4_stands_in_the_report_of_the_paper(tmp_path: Path) -> None:

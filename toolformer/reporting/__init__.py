@@ -6,12 +6,12 @@ Reads only what runs have logged; no model, no configuration. `build` writes the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer.errors import UserError
 from toolformer.reporting import layout, page, plots, reader, render, tables, viewer
+from toolformer.reporting.words import Conf
 from toolformer.tracking import Tracker
 
 
@@ -32,19 +32,17 @@ def build(
     experiment: str | None = None,
     out: Path = Path("report"),
     seed: int = 0,
-    configured: Collection[str] = (),
-    composed: Callable[[str], Mapping[str, str]] | None = None,
+    conf: Conf | None = None,
 ) -> Report:
     """Write `report.md`, `report.tex`, `report.html`, `samples.html` and `figures/` into the folder `out`.
 
     The same runs give the same bytes. With `experiment` only runs with this tag count; `seed` decides the resamples
-    behind paired intervals. `configured` are the experiments that commands may name by `experiment=NAME`, `composed` says
-    what that composes to, flat as runs log it, so that commands carry what is otherwise.
+    behind paired intervals. With `conf` the commands of missing cells carry what the runs have otherwise than conf/.
 
     Raises:
         UserError: no run has this tag, an artifact is gone, or the folder cannot be written.
     """
-    evidence = reader.read(tracker, experiment, seed, configured, composed)
+    evidence = reader.read(tracker, experiment, seed, conf)
     data = viewer.data(evidence)  # first: samples that cannot be read are remarked in the content
     content = tables.content(evidence)
     out = Path(out)

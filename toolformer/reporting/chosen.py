@@ -1,4 +1,4 @@
-"""Which of several evaluations, trainings and annotations a report shows, and what it says about the others.
+"""Which of several evaluations, trainings and annotations a report shows; what it says about the others is in `remarks`.
 
 Works on runs as tracking gives them, the newest first. A system's figures are all of one training; asks nothing of a
 store and knows no table.
@@ -7,13 +7,20 @@ store and knows no table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from benchmarks import GROUPS
+from benchmarks.figures import FAULTS
 from toolformer.reporting import paper
-from toolformer.reporting.cells import SYSTEMS, TASKS, shown_count, title_of
+from toolformer.reporting.cells import SYSTEMS
+from toolformer.reporting.words import listed
 from toolformer.tracking import Run
 
 DEFAULT_K = "10"
+FIGURE4 = "figure4"
+"""The experiment of Figure 4."""
+DRAWN = frozenset((*GROUPS["lama"], *GROUPS["math"], *GROUPS["qa"]))
+"""The benchmarks of Figure 4."""
 DATA = {"toolformer": "augmented", "toolformer_disabled": "augmented", "model_cc": "plain"}
 """What the systems that are trained are trained on; two of them are one model."""
 MADE = {"augmented": "Toolformer", "plain": SYSTEMS["model_cc"]}
@@ -27,8 +34,8 @@ class Figure:
     run: Run
     value: float
     """Percent, or perplexity."""
-    fewer: Run | None = None
-    """A newer evaluation, passed over because it has fewer examples."""
+    passed: Run | None = None
+    """Another evaluation, passed over: a newer one of fewer examples, or one in which tools broke down."""
 
 
 def measured(run: Run) -> Iterator[tuple[str, float]]:
@@ -52,6 +59,11 @@ def is_of_tables(run: Run) -> bool:
 def examples(run: Run, task: str) -> int | None:
     n = run.metrics.get(f"{task}/n")
     return None if n is None else round(n)
+
+
+def faults(run: Run, task: str) -> int:
+    """Answers that were given while a tool, or the server of the model, was broken down."""
+    return round(run.metrics.get(f"{task}/{FAULTS}", 0))
 
 
 def data_of(run: Run) -> str:
@@ -80,7 +92,10 @@ def of_trainings(runs: Iterable[Run], chosen: Mapping[str, str]) -> list[Run]:
 
 
 def figures(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[tuple[str, str], Figure]:
-    """By `name` and task, the evaluation with most examples, of equal ones the newest. Nameless ones are left out."""
+    """By `name` and task, of the evaluations without a fault the one with most examples, of equal ones the newest.
+
+    One with faults only where there is no other. Nameless ones are left out.
+    """
     found: dict[tuple[str, str], Figure] = {}
     for run in runs:
         for task, value in measured(run) if name(run) else ():
@@ -88,9 +103,15 @@ def figures(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[tuple[str, 
             shown = found.get(key)
             if shown is None:
                 found[key] = Figure(run, value)
-            elif (examples(run, task) or 0) > (examples(shown.run, task) or 0):
-                found[key] = Figure(run, value, shown.fewer or shown.run)
+            elif _worth(run, task) > _worth(shown.run, task):
+                found[key] = Figure(run, value, shown.passed or shown.run)
+            elif not shown.passed and not faults(shown.run, task) and faults(run, task):
+                found[key] = replace(shown, passed=run)
     return found
+
+
+def _worth(run: Run, task: str) -> tuple[bool, int]:
+    return not faults(run, task), examples(run, task) or 0
 
 
 def of_tables(runs: Iterable[Run]) -> dict[tuple[str, str], Figure]:
@@ -98,22 +119,75 @@ def of_tables(runs: Iterable[Run]) -> dict[tuple[str, str], Figure]:
     return figures(runs, lambda run: run.tags["system"] if is_of_tables(run) else "")
 
 
-def sizes(
-    runs: Sequence[Run], models: Mapping[str, str]
-) -> tuple[dict[tuple[str, str, str], Figure], dict[str, float]]:
-    """The figures of every model of known size, each of one training, and the sizes."""
-    found: dict[tuple[str, str, str], Figure] = {}
-    known: dict[str, float] = {}
+def by_k(runs: Iterable[Run]) -> dict[tuple[int, str], Figure]:
+    """Toolformer's, by k and task."""
+    found = figures(
+        (run for run in runs if run.tags.get("decoding.k", "").isdecimal()),
+        lambda run: run.tags["decoding.k"] if run.tags.get("system") == "toolformer" else "",
+    )
+    return {(int(k), task): one for (k, task), one in found.items()}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What Figure 4 draws from."""
+
+    figures: Mapping[tuple[str, str, str], Figure]
+    """By model, system and task; of trained systems all with the same tools."""
+    parameters: Mapping[str, float]
+    """Of these models."""
+    tools: frozenset[str] = frozenset()
+    left: Mapping[str, frozenset[frozenset[str]]] = field(default_factory=dict)
+    """By model, the other tools that it was evaluated with, where the figure is one of several models."""
+
+
+def sizes(runs: Sequence[Run], models: Mapping[str, str]) -> Sizes:
+    """The figures of every model of known size, each of one training, all trained ones with the same tools.
+
+    These are the tools of the experiment of Figure 4 where it was run, else those with most figures.
+    """
+    known = _known_sizes(runs, models)
+    counted = [run for run in runs if models[run.run_id] in known and _in_figure_4(run)]
+    own = [run for run in counted if run.tags.get("experiment") == FIGURE4]
+    measured_with: dict[frozenset[str], set[tuple[str, str, str]]] = {}
+    for run in own or counted:
+        found = measured_with.setdefault(tools_of(run), set())
+        found |= {(models[run.run_id], run.tags["system"], task) for task, _ in measured(run)}
+    tools = max(measured_with, key=lambda one: len(measured_with[one]), default=frozenset())
+    alike = [run for run in runs if not data_of(run) or data_of(run) == "plain" or tools_of(run) == tools]
+    drawn: dict[tuple[str, str, str], Figure] = {}
+    for model in known:
+        of_model = [run for run in alike if models[run.run_id] == model]
+        of_figure = [run for run in of_model if run.tags.get("experiment") == FIGURE4]
+        one_training = of_trainings(of_model, trainings(of_model) | trainings(of_figure))
+        drawn |= {(model, *key): one for key, one in of_tables(one_training).items()}
+    left: dict[str, frozenset[frozenset[str]]] = {}
+    for run in counted if len({models[run.run_id] for run in counted}) > 1 else ():
+        if tools_of(run) != tools:
+            left[models[run.run_id]] = left.get(models[run.run_id], frozenset()) | {tools_of(run)}
+    shown = {model for model, _, _ in drawn}
+    return Sizes(drawn, {model: size for model, size in known.items() if model in shown}, tools, left)
+
+
+def _known_sizes(runs: Sequence[Run], models: Mapping[str, str]) -> dict[str, float]:
+    found: dict[str, float] = {}
     for model in dict.fromkeys(models[run.run_id] for run in runs):
-        own = [run for run in runs if models[run.run_id] == model]
-        told = [run.metrics["parameters"] for run in own if run.metrics.get("parameters")]
-        size = next(iter(told), None) or paper.PARAMETERS.get(model.rpartition("/")[2])
+        own = (run.metrics.get("parameters") for run in runs if models[run.run_id] == model)
+        size = next((one for one in own if one), None) or paper.PARAMETERS.get(model.rpartition("/")[2])
         if model and size:
-            known[model] = size
-            of_one = of_trainings(own, trainings(own))
-            for (system, task), one in of_tables(of_one).items():
-                found[model, system, task] = one
-    return found, {model: size for model, size in known.items() if model in {one for one, _, _ in found}}
+            found[model] = size
+    return found
+
+
+def _in_figure_4(run: Run) -> bool:
+    """Whether an evaluation has a figure that Figure 4 may draw."""
+    tasks = {task for task, _ in measured(run)}
+    return data_of(run) == "augmented" and is_of_tables(run) and not tasks.isdisjoint(DRAWN)
+
+
+def tools_of(run: Run) -> frozenset[str]:
+    """The tools of an evaluation; none where it logged none."""
+    return frozenset(listed(run.params.get("tools", "[]")))
 
 
 def dataset_behind(
@@ -127,71 +201,3 @@ def dataset_behind(
         ids = [run.tags.get("lineage.dataset_run_id", "") for run in told]
         found[data] = next((one for one in ids if one), "")
     return found
-
-
-def remarks(
-    runs: Sequence[Run],
-    shown: Mapping[tuple[str, str], Figure],
-    chosen: Mapping[str, str],
-    trained: Mapping[str, Run],
-    datasets: Mapping[str, str],
-) -> Iterator[str]:
-    """A sentence for everything that the tables mix or leave out.
-
-    `runs` are all evaluations of the tables' model, `trained` the trainings that the store still has, by id.
-    """
-    for data, train_id in chosen.items():
-        others = sorted({training_of(run) for run in runs if data_of(run) == data} - {train_id})
-        if others:
-            yield (
-                f"The figures of {MADE[data]} are all of the model of {_training(train_id)}, which has most of them; "
-                f"{_listed(map(_training, others))} {'was' if len(others) == 1 else 'were'} evaluated too and "
-                "left out of the tables."
-            )
-        if train_id and train_id not in trained:
-            yield (
-                f"Train run {train_id[:8]}, which made {MADE[data]}, is gone: neither its cost nor its curves are shown."
-            )
-    if len({one for one in datasets.values() if one}) > 1:
-        read = _listed(f"{MADE[data]} on that of {one[:8]}" for data, one in datasets.items())
-        yield f"The models were trained on different annotations: {read}."
-    smaller = [(system, task, one) for (system, task), one in shown.items() if one.fewer]
-    for system, task, one in smaller:
-        assert one.fewer is not None
-        yield (
-            f"{SYSTEMS[system]} on {TASKS.get(task, task)}: shown are the {shown_count(examples(one.run, task))} "
-            f"examples of run {one.run.run_id[:8]}; the newer run {one.fewer.run_id[:8]} has only "
-            f"{shown_count(examples(one.fewer, task))}."
-        )
-    if uneven := uneven_tasks({key: examples(one.run, key[1]) for key, one in shown.items()}):
-        yield (
-            f"Not all systems were asked the same number of examples on {_listed(TASKS.get(task, task) for task in uneven)}: "
-            "no figure is bold there. The table of significance pairs those that are the same."
-        )
-
-
-def other_questions(asked_otherwise: Iterable[str], uneven: Sequence[str]) -> Iterator[str]:
-    """A sentence on the tasks of which systems were asked as many questions, but not the same."""
-    left = set(asked_otherwise) - set(uneven)
-    if tasks := [task for task in (*TASKS, *sorted(left - set(TASKS))) if task in left]:
-        yield (
-            f"Not all systems were asked the same examples on {_listed(map(title_of, tasks))}, though as many: no figure "
-            "is bold there. The table of significance pairs those that are the same."
-        )
-
-
-def uneven_tasks(sizes: Mapping[tuple[str, str], int | None]) -> list[str]:
-    """The tasks on which systems have different numbers of examples; `sizes` by system and task."""
-    found: dict[str, set[int | None]] = {}
-    for (_, task), n in sizes.items():
-        found.setdefault(task, set()).add(n)
-    return [task for task in [*TASKS, *sorted(set(found) - set(TASKS))] if len(found.get(task, ())) > 1]
-
-
-def _training(train_id: str) -> str:
-    return f"train run {train_id[:8]}" if train_id else "an unknown training"
-
-
-def _listed(words: Iterable[str]) -> str:
-    found = list(words)
-    return ", ".join(found[:-1]) + f" and {found[-1]}" if len(found) > 1 else "".join(found)

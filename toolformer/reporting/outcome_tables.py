@@ -93,8 +93,7 @@ def _difference(
             alike = [
                 name for name in alike if name.endswith("perplexity") == task.endswith("perplexity")
             ] or [task]
-            command = " && ".join(evaluation_command(evidence, one, alike) for one in absent)
-            mark = notes.mark("Not measured yet:", command)
+            mark = notes.mark("Not measured yet:", evaluation_command(evidence, absent, alike))
         return [Cell(DASH, mark=mark)] * 4
     bold = is_significant(found)
     if found.scores:

@@ -7,48 +7,53 @@ computed by a model here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from toolformer.errors import UserError
-from toolformer.reporting import candidates, chosen
+from toolformer.reporting import chosen, remarks
+from toolformer.reporting.cells import SYSTEMS
 from toolformer.reporting.chosen import measured
-from toolformer.reporting.commands import CORPORA, differing, overrides_like, places_of_figure_4
-from toolformer.reporting.evidence import (
-    Annotation,
-    Cost,
-    Curve,
-    Evidence,
-    KScore,
-    RunNote,
-    Score,
-)
+from toolformer.reporting.evidence import Evidence, KScore
 from toolformer.reporting.figures import drawn
 from toolformer.reporting.samples import Fetched, baseline_names, sampled
 from toolformer.reporting.significance import asked_otherwise, compare_systems
+from toolformer.reporting.stages import (
+    annotation_cost,
+    annotation_of,
+    curves_of,
+    note,
+    score_of,
+    training_cost,
+)
+from toolformer.reporting.words import (
+    Conf,
+    as_annotated,
+    chosen_tools,
+    differing,
+    limits_by_task,
+    named,
+    overrides_like,
+    places_of_figure_4,
+)
 from toolformer.tracking import Run, Tracker
 from toolformer.tracking.run import newest_first
 
-CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
-_POINTS = 400
-"""Points of a curve."""
 ALSO = {"paper": ("figure4",)}
 """Experiments whose evaluations count in Figure 4 of another's report, which they belong to."""
-_SKIPPED = "rows_skipped/"
 
 
 def read(
     tracker: Tracker,
     experiment: str | None = None,
     seed: int = 0,
-    configured: Collection[str] = (),
-    composed: Callable[[str], Mapping[str, str]] | None = None,
+    conf: Conf | None = None,
 ) -> Evidence:
     """Everything in the store that a report shows, restricted to runs tagged `experiment` if given.
 
-    `seed` decides the resamples behind paired intervals; `configured` are the experiments that `experiment=NAME` names,
-    and `composed` says what that composes to, flat as runs log it (of "" what nothing composes to).
+    `seed` decides the resamples behind paired intervals; with `conf` commands carry what the runs have otherwise than what
+    their words compose to.
 
     Raises:
         UserError: no finished run has this tag, or an artifact is gone or cannot be read.
@@ -74,13 +79,14 @@ def read(
     trainings = _trainings(behind, known, trained, model)
     datasets = chosen.dataset_behind(behind, asked, known)
     annotated, said = _annotated(tracker, datasets, generated)
-    annotation = _annotation(tracker, annotated) if annotated else None
-    scores = {key: _score(one.run, key[1], one.value) for key, one in shown.items()}
-    sizes, parameters = chosen.sizes(newest_first([*every, *further]), models)
+    annotation = annotation_of(tracker, annotated) if annotated else None
+    scores = {key: score_of(one.run, key[1], one.value) for key, one in shown.items()}
+    sizes = chosen.sizes(newest_first([*every, *further]), models)
+    swept, others = chosen.by_k(evaluated), _baselines(evaluated)
     fetched = Fetched(tracker)
     answered = sampled(fetched, every, models, model, behind)
     by_run = {one.run_id: one.files for one in answered}
-    baselines = _baselines(evaluated)
+    baselines = {key: score_of(one.run, key[1], one.value) for key, one in others.items()}
     files, of_others = (
         {
             key: path
@@ -90,15 +96,21 @@ def read(
         for found in (scores, baselines)
     )
     asked_elsewhere = asked_otherwise(files)
-    remarks = [
-        *chosen.remarks(asked, shown, behind, known, datasets),
-        *chosen.other_questions(
-            asked_elsewhere, chosen.uneven_tasks({key: score.n for key, score in scores.items()})
+    said_first = [
+        *remarks.remarks(asked, shown, behind, known, datasets),
+        *remarks.other_questions(
+            asked_elsewhere, remarks.uneven_tasks({key: score.n for key, score in scores.items()})
         ),
         *said,
+        *remarks.broken((SYSTEMS[system], task, one.run) for (system, task), one in shown.items()),
+        *remarks.broken((name, task, one.run) for (name, task), one in others.items()),
+        *remarks.broken(
+            (f"{SYSTEMS['toolformer']} with k = {k}", task, one.run)
+            for (k, task), one in swept.items()
+            if str(k) != chosen.DEFAULT_K
+        ),
     ]
     own = annotation.run.run_id if annotation else None
-    named = [f"{'experiment' if experiment in configured else 'name'}={experiment}"] if experiment else []
     # Of the systems Toolformer's says the most: tools and decoding.
     ordered = sorted(shown, key=lambda key: key[0] != "toolformer")
     patterns = [
@@ -106,58 +118,74 @@ def read(
         *trainings.values(),
         *([annotated] if annotated else []),
     ]
-    named_by = experiment if experiment in configured else ""
-    defaults = composed(named_by or "") if composed else None
-    overrides = overrides_like([_with_corpus(run, annotated) for run in patterns], model, defaults)
-    like = next((_with_corpus(run, annotated).params for run in patterns if run.params.get("model")), {})
-    recipes = [run.params for run in trainings.values() if run.params.get("model")][:1]
+    curves = {data: tuple(curves_of(tracker, run, data)) for data, run in trainings.items()}
     evidence = Evidence(
         experiment,
         annotation,
         scores,
-        {data: _note(run) for data, run in trainings.items()},
-        (),
-        (),
-        _by_k(evaluated),
-        baselines,
-        model,
-        compare_systems(files, seed, baselines=of_others),
-        tuple(curve for data, run in trainings.items() for curve in _curves(tracker, run, data)),
-        {data: _training_cost(run) for data, run in trainings.items()},
-        {key: _score(one.run, key[2], one.value) for key, one in sizes.items()},
-        parameters,
-        answered,
-        {data: _annotation_cost(tracker, one, annotation) for data, one in datasets.items() if one},
-        (*named, *overrides),
-        tuple(places_of_figure_4(like, composed("figure4") if composed else None)),
-        _reads(tracker, trainings, annotated),
-        fetched.unread,
-        tuple(word for params in recipes for word in differing(params, defaults or params)),
-        asked_elsewhere,
+        trained={data: note(run) for data, run in trainings.items()},
+        by_k=_by_k(swept),
+        baselines=baselines,
+        model=model,
+        paired=compare_systems(files, seed, baselines=of_others),
+        curves=tuple(curve for own in curves.values() for curve in own),
+        training={data: training_cost(run) for data, run in trainings.items()},
+        sizes={key: score_of(one.run, key[2], one.value) for key, one in sizes.figures.items()},
+        parameters=sizes.parameters,
+        sampled=answered,
+        annotating={data: annotation_cost(tracker, one, annotation) for data, one in datasets.items() if one},
+        reads=_reads(tracker, trainings, annotated),
+        unread=fetched.unread,
+        asked_otherwise=asked_elsewhere,
+    )
+    evidence = _with_words(
+        evidence, [as_annotated(run, annotated) for run in patterns], shown, trainings, conf
     )
     in_figure = drawn(evidence)
     behind_ids = {score.run.run_id for score in (*scores.values(), *in_figure.values())}
     parents = _parents(tracker, [run for run in (*every, *further) if run.run_id in behind_ids])
-    others = _other_models(model, {models[run.run_id] for run in every}, {one for one, _, _ in in_figure})
+    in_tables = {one.run.run_id for one in shown.values()}
+    broken = remarks.broken(
+        (f"{SYSTEMS[system]} of {one}", task, sizes.figures[one, system, task].run)
+        for one, system, task in in_figure
+        if sizes.figures[one, system, task].run.run_id not in in_tables
+    )
+    elsewhere = remarks.other_models(
+        model, {models[run.run_id] for run in every}, {one for one, _, _ in in_figure}
+    )
     return replace(
         evidence,
-        lineage=tuple(_note(run) for run in parents if run.run_id != own),
-        remarks=(*remarks, *others),
+        lineage=tuple(note(run) for run in parents if run.run_id != own),
+        remarks=(
+            *said_first,
+            *remarks.tools_of_figure_4(sizes),
+            *broken,
+            *elsewhere,
+            *remarks.without_curves(trainings, curves),
+        ),
     )
 
 
-def _with_corpus(run: Run, annotated: Run | None) -> Run:
-    """The run with the corpus that was annotated: the configuration of a later stage need not name it."""
-    told = annotated.params if annotated else {}
-    corpus = {key: value for key, value in told.items() if key.startswith(CORPORA[0])}
-    rest = {key: value for key, value in run.params.items() if not (corpus and key.startswith(CORPORA[0]))}
-    return replace(run, params=rest | corpus)
-
-
-def _note(run: Run) -> RunNote:
-    system = run.tags.get("system") or run.tags.get("data", "")
-    device = run.tags.get("device_name") or run.tags.get("device", "")
-    return RunNote(run.run_id, run.stage, system, run.commit, run.started.date().isoformat(), device)
+def _with_words(
+    evidence: Evidence,
+    patterns: Sequence[Run],
+    shown: Mapping[tuple[str, str], chosen.Figure],
+    trainings: Mapping[str, Run],
+    conf: Conf | None,
+) -> Evidence:
+    """The evidence with what commands are told, so that they do as the first of these runs that says how it was made."""
+    params = next((run.params for run in patterns if run.params.get("model")), {})
+    recipe = next((run.params for run in trainings.values() if run.params.get("model")), {})
+    words = [named(evidence.experiment, conf)] if evidence.experiment else []
+    words += chosen_tools(params, conf, *words) if conf else []
+    composed = conf.composed(*words) if conf else None
+    return replace(
+        evidence,
+        overrides=(*words, *overrides_like(patterns, evidence.model, composed)),
+        limits=limits_by_task({key: one.run for key, one in shown.items()}, composed),
+        places=tuple(places_of_figure_4(params, conf.composed("experiment=figure4") if conf else None)),
+        recipe=tuple(differing(recipe, composed)) if composed else (),
+    )
 
 
 def _models(tracker: Tracker, evaluated: Iterable[Run], trainings: dict[str, Run]) -> dict[str, str]:
@@ -218,33 +246,12 @@ def _annotated(
     return found, []
 
 
-def _annotation_cost(tracker: Tracker, run_id: str, shown: Annotation | None) -> Cost:
-    """What an annotation took; unknown where its run is gone."""
-    if shown and shown.run.run_id == run_id:
-        return shown.cost
-    with suppress(UserError):
-        run = tracker.get(run_id)
-        executed = [value for name, value in run.metrics.items() if name.endswith("/executed")]
-        return Cost(_annotating(run), round(sum(executed)) if executed else None)
-    return Cost(None)
-
-
-def _annotating(run: Run) -> float | None:
-    """Seconds that the run's shards took, those that it found done with them; of older runs their duration."""
-    return run.metrics.get("annotation_seconds", run.metrics.get("duration_seconds"))
-
-
-def _baselines(runs: Sequence[Run]) -> dict[tuple[str, str], Score]:
+def _baselines(runs: Sequence[Run]) -> dict[tuple[str, str], chosen.Figure]:
     names = baseline_names(runs)
-    found = chosen.figures(runs, lambda run: names.get(run.run_id, ""))
-    return {key: _score(one.run, key[1], one.value) for key, one in found.items()}
+    return chosen.figures(runs, lambda run: names.get(run.run_id, ""))
 
 
-def _by_k(runs: Iterable[Run]) -> dict[tuple[int, str], KScore]:
-    swept = chosen.figures(
-        (run for run in runs if run.tags.get("decoding.k", "").isdecimal()),
-        lambda run: run.tags["decoding.k"] if run.tags.get("system") == "toolformer" else "",
-    )
+def _by_k(swept: Mapping[tuple[int, str], chosen.Figure]) -> dict[tuple[int, str], KScore]:
     found: dict[tuple[int, str], KScore] = {}
     for (k, task), one in swept.items():
         counts = [one.run.metrics.get(f"{task}/{key}") for key in ("n", "n_ac", "n_nc")]
@@ -252,29 +259,8 @@ def _by_k(runs: Iterable[Run]) -> dict[tuple[int, str], KScore]:
             n, n_ac, n_nc = (round(count or 0) for count in counts)
             ac, nc = (one.run.metrics.get(f"{task}/score_{part}") for part in ("ac", "nc"))
             low, high = (one.run.metrics.get(f"{task}/ci_{end}") for end in ("low", "high"))
-            found[int(k), task] = KScore(one.value, n, ac, n_ac, nc, n_nc, low, high, _note(one.run))
+            found[k, task] = KScore(one.value, n, ac, n_ac, nc, n_nc, low, high, note(one.run))
     return found
-
-
-def _score(run: Run, task: str, value: float) -> Score:
-    start = f"{task}/call_share/"
-    seconds, speed = run.metrics.get(f"{task}/seconds"), run.metrics.get(f"{task}/tokens_per_second")
-    return Score(
-        value=value,
-        low=run.metrics.get(f"{task}/ci_low"),
-        high=run.metrics.get(f"{task}/ci_high"),
-        n=_whole(run.metrics.get(f"{task}/n")),
-        call_share=run.metrics.get(f"{task}/call_share"),
-        tool_shares={key.removeprefix(start): v for key, v in run.metrics.items() if key.startswith(start)},
-        run=_note(run),
-        seconds=seconds,
-        tokens=None if seconds is None or speed is None else round(speed * seconds),
-        calls=_whole(run.metrics.get(f"{task}/n_ac")),
-    )
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
 
 
 def _parents(tracker: Tracker, runs: Iterable[Run]) -> Iterator[Run]:
@@ -301,77 +287,3 @@ def _reads(tracker: Tracker, trainings: Mapping[str, Run], annotated: Run | None
     return {
         key: run.run_id[:8] for key, (run, latest) in found.items() if latest and latest.run_id != run.run_id
     }
-
-
-def _other_models(model: str, models: set[str], in_figure: set[str]) -> Iterator[str]:
-    """What is said of measured models that are not the tables'; Figure 4 may draw some of them."""
-    rest = models - {model, ""}
-    for others, where in (
-        (rest & in_figure, ": Figure 4"),
-        (rest - in_figure, ", and left out of the tables"),
-    ):
-        if others:
-            yield (
-                f"The tables of scores are of {model}, which has the most figures; {', '.join(sorted(others))} "
-                f"{'were' if len(others) > 1 else 'was'} measured too{where}."
-            )
-
-
-def _curves(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:
-    """The run's figures over its steps."""
-    for metric in CURVES:
-        if metric not in run.metrics:
-            continue
-        points: dict[int, float] = {}
-        for step, value in tracker.history(run, metric) or ():
-            # The first value of a step counts: the end's summary is logged at step 0 again.
-            points.setdefault(step, value)
-        every = max(1, len(points) // _POINTS)
-        chosen = sorted(points.items())
-        thinned = chosen[::every] + (chosen[-1:] if (len(chosen) - 1) % every else [])
-        if len(thinned) > 1:
-            yield Curve(data, metric, tuple(thinned))
-
-
-def _training_cost(run: Run) -> Cost:
-    return Cost(run.metrics.get("duration_seconds"), None, _whole(run.metrics.get("train_tokens")))
-
-
-def _annotation(tracker: Tracker, run: Run) -> Annotation:
-    names = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet", "funnel.json")
-    files = {name: tracker.artifact_path(run, name) for name in names}
-    with suppress(UserError):  # older runs have none
-        files[candidates.WITHOUT_CALLS] = tracker.artifact_path(run, candidates.WITHOUT_CALLS)
-    baseline = run.params.get("filter.baseline", "paper")
-    funnel = candidates.funnel(files["funnel.json"])
-    try:
-        table = candidates.scored(files["candidates.parquet"], baseline)
-        counts = candidates.counts(table, set(funnel))
-        texts = [files[name] for name in candidates.TEXTS if name in files]
-        examples = candidates.examples(
-            table, files["candidates.parquet"], files["dataset_augmented.parquet"], texts
-        )
-        edges, gains = candidates.gains(table, _thresholds(run))
-    except (OSError, KeyError, ValueError, TypeError) as error:  # pyarrow's are ValueErrors and KeyErrors
-        raise UserError(
-            f"the artifacts of generate run {run.run_id} cannot be read ({str(error).splitlines()[0][:120]}): "
-            "run `toolformer generate` again"
-        ) from error
-    skipped = {
-        name.removeprefix(_SKIPPED): round(count)
-        for name, count in run.metrics.items()
-        if name.startswith(_SKIPPED)
-    }
-    executed = sum(entry.steps.get("executed", 0) for entry in funnel.values())
-    cost = Cost(_annotating(run), executed)
-    return Annotation(_note(run), counts, funnel, examples, skipped, gains, edges, cost, files, baseline)
-
-
-def _thresholds(run: Run) -> dict[str, float]:
-    """τ_f by tool."""
-    found: dict[str, float] = {}
-    for key, value in run.params.items():
-        if key.startswith("tool.") and key.endswith(".filter_threshold"):
-            with suppress(ValueError):
-                found[key.split(".")[1]] = float(value)
-    return found
