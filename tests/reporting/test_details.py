@@ -112,7 +112,7 @@ def test_markdown_makes_no_links_of_its_own(address: str) -> None:
 
 
 def test_a_benchmark_of_ones_own_is_told_of_where_tools_are_counted() -> None:
-    own = replace(SCORE, n=20, call_share=25.0, tool_shares={"moons": 25.0})
+    own = replace(SCORE, n=20, call_share=0.25, tool_shares={"moons": 0.25})
     found = outcome_tables.tool_use(Evidence(None, None, {("toolformer", "moons_quiz"): own}, {}))
     (row,) = (cells for cells in found.rows if cells[0].text == "moons_quiz")
     place = [column.label for column in found.columns].index("moons")
