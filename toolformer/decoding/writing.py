@@ -44,37 +44,24 @@ class Completion:
         return self.calls[0] if self.calls else None
 
 
+@dataclass(frozen=True)
 class Writer:
-    """Writes rows.
+    """Writes rows."""
 
-    Args:
-        tools: those that may be called, by their names in calls.
-        max_new_tokens: tokens outside of calls after which a row ends.
-        stop: texts outside of calls that end a row.
-    """
-
-    def __init__(
-        self,
-        language_model: LanguageModel,
-        tools: Mapping[str, Tool],
-        *,
-        max_calls: int,
-        max_call_tokens: int,
-        max_result_tokens: int,
-        max_new_tokens: int,
-        stop: Sequence[str],
-    ) -> None:
-        self._model = language_model
-        self._tools = tools
-        self._max_calls = max_calls
-        self._max_call_tokens = max_call_tokens
-        self._max_result_tokens = max_result_tokens
-        self._limit = max_new_tokens
-        self._stop = stop
+    language_model: LanguageModel
+    tools: Mapping[str, Tool]
+    """Those that may be called, by their names in calls."""
+    max_calls: int
+    max_call_tokens: int
+    max_result_tokens: int
+    max_new_tokens: int
+    """Tokens outside of calls after which a row ends."""
+    stop: Sequence[str]
+    """Texts outside of calls that end a row."""
 
     def write(self, row: Row, token: int) -> None:
         """Adds a token to a row, which may end it, complete its call, or take the call back."""
-        model = self._model
+        model = self.language_model
         if token in model.end_ids:
             if row.call_start is not None:
                 self._take_back(row, NOT_ENDED)
@@ -88,15 +75,15 @@ class Writer:
             self._write_call(row)
         elif token == model.start_id and row.may_call:
             row.call_start = len(row.written) - 1
-        elif row.before + len(row.written) >= self._limit or (
-            self._stop and self._stops(row.plain + model.decode(row.written))
+        elif row.before + len(row.written) >= self.max_new_tokens or (
+            self.stop and self._stops(row.plain + model.decode(row.written))
         ):
             row.done = True
 
     def _write_call(self, row: Row) -> None:
         """Looks at an open call: complete at its arrow, taken back when it cannot become one."""
         assert row.call_start is not None
-        body = self._model.decode(row.written[row.call_start + 1 :])
+        body = self.language_model.decode(row.written[row.call_start + 1 :])
         end = call_end(body)
         arrow = body.rfind(ARROW)
         if arrow >= 0 and (end is None or arrow < end):
@@ -109,7 +96,7 @@ class Writer:
                     return
         if end is not None:
             self._take_back(row, NO_ARROW)
-        elif row.since_start >= self._max_call_tokens:
+        elif row.since_start >= self.max_call_tokens:
             self._take_back(row, NOT_ENDED)
 
     @staticmethod
@@ -126,7 +113,7 @@ class Writer:
     def execute(self, rows: Sequence[Row]) -> Iterator[Result]:
         """Runs the pending calls of a batch together, tool by tool."""
         results: dict[int, Result] = {}
-        for name, tool in self._tools.items():
+        for name, tool in self.tools.items():
             calling = [(row, row.pending) for row in rows if row.pending and row.pending.tool == name]
             if calling:
                 answered = run_safely(
@@ -140,7 +127,7 @@ class Writer:
 
     def resume(self, row: Row, result: Result) -> None:
         """Puts the result behind the arrow, or takes the call back when there is none."""
-        model = self._model
+        model = self.language_model
         assert row.pending is not None and row.call_start is not None
         if result.text is None:
             self._take_back(row, result.reason or "no result")
@@ -158,25 +145,25 @@ class Writer:
         row.calls.append(call)
         row.before += row.call_start
         row.written, row.call_start, row.pending, row.at_start = [], None, None, None
-        row.may_call = len(row.calls) < self._max_calls
+        row.may_call = len(row.calls) < self.max_calls
 
     def _cut(self, result: str) -> str:
         """As much of a result as has at most `max_result_tokens` tokens."""
-        model = self._model
+        model = self.language_model
         ids = model.encode_behind(f" {result}")
-        most = self._max_result_tokens
-        while len(ids) > self._max_result_tokens:
+        most = self.max_result_tokens
+        while len(ids) > self.max_result_tokens:
             # Cut inside of a character, or into tokens that are encoded to more: shorter still.
             result = model.decode(ids[:most]).rstrip("\ufffd").strip()
             ids, most = model.encode_behind(f" {result}"), most - 1
         return result
 
     def _stops(self, text: str) -> bool:
-        return any(end in text for end in self._stop)
+        return any(end in text for end in self.stop)
 
     def completion(self, row: Row) -> Completion:
         """What the row has written, up to the first stop text, which may begin before a call and end behind it."""
-        plain = row.plain + self._model.decode(row.written)
-        plain = plain[: min([plain.find(end) for end in self._stop if end in plain], default=len(plain))]
+        plain = row.plain + self.language_model.decode(row.written)
+        plain = plain[: min([plain.find(end) for end in self.stop if end in plain], default=len(plain))]
         text = row.text + plain[len(row.plain) :]
         return Completion(text, plain, tuple(row.calls), row.failed, row.tokens, row.fault, row.prompt_cut)
