@@ -92,7 +92,7 @@ def test_rows_of_another_schema_are_named(tmp_path: Path, change: dict[str, Any]
 
 
 def test_a_missing_field_and_a_missing_file_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has no templama; expected the file .*templama/test\.json$"):
+    with pytest.raises(UserError, match=r"has no templama; expected the file .*templama/test\.json: add it"):
         documents("templama", data_dir=str(tmp_path))
     write_json(tmp_path, [{key: value for key, value in QUERY.items() if key != "date"}])
     with pytest.raises(UserError, match=r"line 1: no field `date` \(the row has query, answer, id"):
