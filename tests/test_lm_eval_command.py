@@ -327,10 +327,20 @@ def test_lm_evals_own_words_run_a_group(data_dir: Path, tiny_folder: Path) -> No
 
 
 @pytest.mark.slow
-def test_lm_evals_own_words_refuse_in_one_line(data_dir: Path, tiny_folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--tasks", "svmp"], r"there is no task or group 'svmp'; did you mean svamp\?"),
+        (
+            ["--tasks", "triviaqa", "--include_path", "none"],
+            r"lm-eval cannot read a task's data \(.*trivia_qa.*\); its published tasks need the hub",
+        ),
+    ],
+)
+def test_lm_evals_own_words_refuse_in_one_line(
+    data_dir: Path, tiny_folder: Path, more: list[str], said: str
+) -> None:
     model = ["--model", "toolformer", "--model_args", f"pretrained={tiny_folder}"]
-    done = command(data_dir, *model, "--tasks", "svmp")
+    done = command(data_dir, *model, *more)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert done.stderr.strip().splitlines()[-1] == (
-        "toolformer: --tasks: there is no task or group 'svmp'; did you mean svamp?"
-    )
+    assert re.fullmatch(f"toolformer: --tasks: {said}", done.stderr.strip().splitlines()[-1])

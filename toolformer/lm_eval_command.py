@@ -75,6 +75,11 @@ def run(arguments: Sequence[str]) -> int:
         if not name:
             raise
         raise UserError(f"--tasks: there is no task or group {name[1]!r}{_instead(name[1])}") from error
+    except ConnectionError as error:
+        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"--tasks: lm-eval cannot read a task's data ({reason}); its published tasks need the hub"
+        ) from error
     return 0
 
 
