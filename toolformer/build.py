@@ -25,6 +25,7 @@ from toolformer.errors import UserError
 from toolformer.tools import prompt_sets, sources
 from toolformer.tools.base import Tool
 from toolformer.tools.cache import ResultCache
+from toolformer.tools.keys import HANDLING
 from toolformer.tools.prompts import Prompt
 from toolformer.tools.runtime import Limits, ToolRuntime
 
@@ -279,8 +280,7 @@ def tool_identity(tool: ToolConfig) -> dict[str, Any]:
 
     Large ones (`sources.LARGEST_HASHED`) and weights count by size and time of change.
     """
-    # How its calls are handed to it decides no answer of a tool that keeps its promise.
-    configured = {k: v for k, v in asdict(tool).items() if k not in ("cache", "workers", "batch_size")}
+    configured = {key: value for key, value in asdict(tool).items() if key not in HANDLING}
     return {**configured, "files": _files(configured)}
 
 

@@ -34,6 +34,7 @@ from toolformer.evaluation_files import (
     weights,
     write_samples,
 )
+from toolformer.tools.keys import ANNOTATING, PATIENCE
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
 
@@ -50,11 +51,6 @@ log = logging.getLogger(__name__)
 TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolformer": "augmented"}
 PLAIN = ("model", "model_cc", "baseline")
 """Systems that were never taught to call: decoded as they are, no token forbidden."""
-UNDECIDING = (
-    *("prompt", "instruction", "demonstrations", "example", "selector", "start_threshold", "max_positions"),
-    *("samples", "filter_threshold", "max_call_tokens", "timeout", "tries"),
-)
-"""Keys of a tool that change no answer at inference: how its calls are annotated, and what only decides on faults."""
 SAMPLES = "samples"
 LATEST = "latest"
 
@@ -306,7 +302,7 @@ def identity(config: Config, model: str, trained: Run | None, uses_tools: bool) 
 
 def _tool_identity(config: Config, key: str) -> dict[str, Any]:
     told = build.tool_identity(config.tool[key])
-    return {name: value for name, value in told.items() if name not in UNDECIDING}
+    return {name: value for name, value in told.items() if name not in (*ANNOTATING, *PATIENCE)}
 
 
 def clocks(config: Config) -> list[str]:

@@ -85,7 +85,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _unless_ours(record: logging.LogRecord) -> bool:
     """That tasks of this project stand for lm-eval's of the same names is so by intent, and said in its pages."""
-    return not (record.msg.startswith("Task '%s'") and str(TASKS_DIR) in record.getMessage())
+    return not (str(record.msg).startswith("Task '%s'") and str(TASKS_DIR) in record.getMessage())
 
 
 def _instead(name: str) -> str:

@@ -45,7 +45,8 @@ def settings(
             "search": {
                 "implementation": {"_target_": tool},
                 "samples": more.get("samples", 5),
-                "cache": True,
+                "cache": more.get("cache", True),
+                "timeout": more.get("timeout", 10),
             },
             "qa": {"implementation": {"_target_": more.get("unused", "a.QA")}},
         },
@@ -65,7 +66,7 @@ def test_settings_that_differ_within_a_row_are_said(tracker: Tracker) -> None:
 
 def test_settings_that_decide_nothing_or_are_of_other_systems_are_not_said(tracker: Tracker) -> None:
     evaluated(tracker, "toolformer", accuracy("svamp", 5.0), settings())
-    other = settings(device="cuda", samples=9, unused="b.QA", batch=1)
+    other = settings(device="cuda", samples=9, unused="b.QA", batch=1, cache=False, timeout=60)
     evaluated(tracker, "toolformer", accuracy("asdiv", 5.0), other)
     evaluated(tracker, "model", accuracy("svamp", 5.0), settings())
     evaluated(tracker, "model", accuracy("asdiv", 5.0), settings("b.Lucene"))

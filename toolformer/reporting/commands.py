@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from benchmarks import GROUPS
 from toolformer.reporting.evidence import Evidence
 from toolformer.reporting.words import (
-    ANNOTATING,
     LIMITS,
     PERPLEXITY_LIMITS,
     SAMPLES,
@@ -21,6 +20,7 @@ from toolformer.reporting.words import (
     limits_of,
     quoted,
 )
+from toolformer.tools.keys import ANNOTATING
 
 _ASKED = ("decoding.", "evaluation.", "paths.data_dir", "paths.tasks_dir")
 UNREAD = {"generate": _ASKED, "train": (*_ASKED, "tool."), "evaluate": ()}

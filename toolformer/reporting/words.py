@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from toolformer.credentials import MASK
 from toolformer.errors import UserError
+from toolformer.tools.keys import ANNOTATING, HANDLING, PATIENCE
 from toolformer.tracking import Run
 
 
@@ -50,13 +51,6 @@ CARRIED = ("seed", "tools", *CORPORA, "lm.", "tool.", "decoding.", *LIMITS, *PER
 RECIPE = ("trainer.",)
 LEFT = ("decoding.k", "decoding.batch_size", "lm.device")
 """Keys that a command sets itself where it needs to, and those that decide no result."""
-IDLE = ("cache", "workers", "batch_size")
-"""Keys of a tool that decide no result."""
-ANNOTATING = (
-    *("prompt", "instruction", "demonstrations", "example", "selector", "start_threshold", "max_positions"),
-    *("samples", "filter_threshold", "max_call_tokens"),
-)
-"""Keys of a tool that only annotation reads."""
 _ARGUMENT = re.compile(r"tool\.(\w+)\.(?:implementation|inference)(?:\.(?!\d+(?:\.|$))[^.]+)+$")
 _UNSET = ("null", "0", "''")
 
@@ -177,7 +171,9 @@ def as_annotated(run: Run, annotated: Run | None) -> Run:
 def _is_idle(key: str, tools: Sequence[str] | None) -> bool:
     """Whether a tool's key decides no result: that of a tool that is not in use, or of how it is called."""
     found = re.match(r"tool\.(\w+)\.(.+)", key)
-    return found is not None and ((tools is not None and found[1] not in tools) or found[2] in IDLE)
+    return found is not None and (
+        (tools is not None and found[1] not in tools) or found[2] in (*HANDLING, *PATIENCE)
+    )
 
 
 def _gone(key: str, params: Mapping[str, str]) -> str:
