@@ -93,6 +93,39 @@ def test_a_command_carries_whatever_is_set_otherwise(tmp_path: Path, experiment:
     assert sizes.corpus == beside.corpus and "DIR" not in command
 
 
+def test_an_annotation_is_told_the_rules_of_the_one_beside_it() -> None:
+    words = [
+        "experiment=demo",
+        "propose.force_name=false",
+        "propose.max_call_tokens=9",
+        "filter.baseline=plain",
+    ]
+    beside = validate(compose("generate", [*words, "generate.shard_size=3", "score.dtype=float32"]))
+    evidence = evidence_of(beside, "demo")
+    found = read_back(stage_command(evidence, "generate"))
+    for part in ("propose", "filter", "generate", "score"):
+        assert asdict(found)[part] == asdict(beside)[part], part
+    for stage in ("train", "evaluate"):
+        command = stage_command(evidence, stage)
+        assert not any(part in command for part in ("propose.", "filter.", "generate.", "score.")), command
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_tools_of_ones_own_are_named_with_their_sources(tmp_path: Path, listed: bool) -> None:
+    """A list of names is carried; where sources are mappings, neither they nor their tools are."""
+    file = tmp_path / "own.py"
+    file.write_text(
+        'def roman(number: int) -> str:\n    """Writes a number in Roman numerals."""\n    return "X"\n'
+    )
+    source = quoted(str(file)) if listed else f"{{python:{quoted(str(file))}}}"
+    words = ["experiment=demo", f"tool_sources=[{source}]", "tools=[roman]", "evaluation.limit=2"]
+    beside = validate(compose("evaluate", words))
+    found = read_back(evaluation_command(evidence_of(beside, "demo"), "toolformer", ["svamp"]))
+    assert found.tool_sources == ([str(file)] if listed else [])
+    assert ("roman" in found.tools) is listed
+    assert not listed or found.tool["roman"] == beside.tool["roman"]
+
+
 def test_the_reader_finds_what_commands_carry(tmp_path: Path) -> None:
     tracker = Tracker(None, tmp_path / "runs")
     own = ["corpus=jsonl", "corpus.path=mine.jsonl"]

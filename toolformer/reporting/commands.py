@@ -14,6 +14,7 @@ from toolformer.reporting.evidence import Evidence
 from toolformer.reporting.words import (
     LIMITS,
     PERPLEXITY_LIMITS,
+    RULES,
     SAMPLES,
     is_of,
     key_of,
@@ -23,7 +24,7 @@ from toolformer.reporting.words import (
 from toolformer.tools.keys import ANNOTATING
 
 _ASKED = ("decoding.", "evaluation.", "paths.data_dir", "paths.tasks_dir")
-UNREAD = {"generate": _ASKED, "train": (*_ASKED, "tool."), "evaluate": ()}
+UNREAD = {"generate": _ASKED, "train": (*_ASKED, *RULES, "tool."), "evaluate": RULES}
 """Keys, and with a dot beginnings of keys, that a stage does not read."""
 _OF_TOOLS = {
     "generate": re.compile(r"tool\.\w+\.inference\."),

@@ -46,7 +46,13 @@ LIMITS = ("evaluation.limit", SAMPLES)
 PERPLEXITY_LIMITS = ("evaluation.perplexity_limit", SAMPLES)
 """Keys that say which examples of a benchmark are asked; the first is read by this kind of benchmark alone."""
 CORPORA = ("corpus.", "heldout.")
-CARRIED = ("seed", "tools", *CORPORA, "lm.", "tool.", "decoding.", *LIMITS, *PERPLEXITY_LIMITS)
+SOURCES = "tool_sources"
+RULES = ("propose.", "score.", "filter.", "generate.", "prompts")
+"""Keys, and beginnings of keys, that only annotation reads; those of a tool are `keys.ANNOTATING`."""
+CARRIED = (
+    *("seed", SOURCES, "tools", *CORPORA, "lm.", "tool.", *RULES, "decoding."),
+    *(*LIMITS, *PERPLEXITY_LIMITS),
+)
 """Keys, and with a dot beginnings of keys, that a further run has to share with those that are shown."""
 RECIPE = ("trainer.",)
 LEFT = ("decoding.k", "decoding.batch_size", "lm.device")
@@ -128,8 +134,10 @@ def differing(
         value = params[key]
         if not _is_whole(value) or value == composed.get(key, None if composed else "null"):
             continue
-        if key == "tools" and not all(f"tool.{tool}.name" in composed for tool in listed(value)):
-            continue  # tools of one's own are known only where their sources are named
+        if key == "tools" and not (
+            SOURCES in params or all(f"tool.{one}.name" in composed for one in tools or ())
+        ):
+            continue  # sources that are no plain list of names are not carried
         if key in composed or not composed:
             yield f"{key}={_written(value)}"
         elif (found := _ARGUMENT.match(key)) and f"tool.{found[1]}.name" in composed:
@@ -161,7 +169,7 @@ def as_annotated(run: Run, annotated: Run | None) -> Run:
     """The run with the corpus and the rules of the annotation: the configuration of a later stage need not name them."""
 
     def is_told(key: str) -> bool:
-        return key.startswith(CORPORA[0]) or is_rule_of_annotation(key)
+        return is_of(key, (CORPORA[0], *RULES)) or is_rule_of_annotation(key)
 
     told = {key: value for key, value in (annotated.params if annotated else {}).items() if is_told(key)}
     rest = {key: value for key, value in run.params.items() if not (told and is_told(key))}
