@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 from pathlib import Path
 
 import pytest
@@ -45,13 +46,21 @@ def test_a_description_says_what_was_done_and_from_what() -> None:
         f"- made from [train gpt2 augmented](#/runs/{'a' * 32})",
         "",
         "```",
-        "toolformer evaluate -m system=toolformer endpoint.api_key=***",
+        "toolformer evaluate -m system=toolformer 'endpoint.api_key=***'",
         "```",
     ]
 
 
 def test_what_is_named_is_no_markup() -> None:
     odd = "a`b\n```\n[x](http://y) <img src=x>"
-    text = describe(odd, {"model": odd}, [a_run(odd)])
-    assert text.count("`") == 2 + 6 and "](http" not in text and "<" not in text
-    assert text.count("](#/runs/") == 1
+    *facts, fence, command, end = describe(odd, {"model": odd}, [a_run(odd)]).splitlines()
+    assert "\n".join(facts).count("`") == 2 and not any("](http" in line or "<" in line for line in facts)
+    assert "\n".join(facts).count("](#/runs/") == 1
+    # Within fences that are longer than any in it nothing is markup.
+    assert fence == end == "````" and command == "a`b ``` [x](http://y) <img src=x>"
+
+
+def test_a_command_can_be_given_again_as_it_stands() -> None:
+    words = ["benchmarks=[dateset,lama]", "model=/my models/x", 'checkpoint="5123e678"']
+    *_, command, _ = describe(command_of("evaluate", words), {}).splitlines()
+    assert shlex.split(command) == ["toolformer", "evaluate", *words]

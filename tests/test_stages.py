@@ -23,6 +23,7 @@ from toolformer.config import CONF, SYSTEMS, Config, compose, validate
 from toolformer.errors import UserError
 from toolformer.generate import Generated
 from toolformer.launch import run_stage
+from toolformer.loading import number_format
 from toolformer.reporting.reader import read
 from toolformer.tools.base import Result
 from toolformer.tracking import Tracker
@@ -241,6 +242,7 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
         AutoModelForCausalLM.from_pretrained(one.model)
         name = {"augmented": "toolformer", "plain": "toolformer-cc"}[data]
         assert run.tags["registered_model"] == f"models:/{name}/1"
+        assert run.tags["dtype"] == number_format("auto", "auto") != "auto"
         assert run.metrics["perplexity_texts"] > 1
         assert ("perplexity_calls" in run.metrics) == (data == "augmented")
     for system in ("model", "model_cc", "toolformer_disabled", "toolformer"):
@@ -251,6 +253,7 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
             system
         )
         assert run.tags.get("lineage.train_run_id") == (trained[data].run_id if data else None)
+        assert run.tags["dtype"] == number_format("auto", "auto")
         assert run.tags["experiment"] == "tiny" and run.name.startswith(f"{SYSTEMS[system]} {lax_model.name}")
         samples = pq.read_table(runs.artifact_path(run, "samples/dateset.parquet"))
         assert samples.num_rows == 6

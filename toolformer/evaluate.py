@@ -234,6 +234,8 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
             )
         )
         lm = served or _model(config, model, tools, answers, decides, day, loaded.switched_off)
+        if language_model := getattr(lm, "language_model", None):
+            run.tag("dtype", str(language_model.dtype).removeprefix("torch."))
         results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
         metrics: dict[str, float] = speed([sample for one in results.values() for sample in one.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
@@ -245,7 +247,8 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         run.metrics({**metrics, **tool_figures(used)})
         log_faults(used)
     log.info("evaluate: %s, run %s", _shown(config), run.run_id)
-    evaluation_faults.tell(metrics, _finished(tracker, job.finger), command)
+    if evaluation_faults.met(metrics):
+        evaluation_faults.tell(metrics, _finished(tracker, job.finger), command)
     return Evaluated(run.run_id, metrics)
 
 

@@ -28,6 +28,11 @@ def counting(runs: Sequence[Run]) -> Run | None:
     return runs[0] if found and found[0] in found[1:] else None
 
 
+def met(metrics: Mapping[str, float]) -> bool:
+    """Whether answers of a run met a fault."""
+    return bool(_faults(metrics))
+
+
 def tell(metrics: Mapping[str, float], counts: Run | None, command: str = "") -> None:
     """Names the faults of a run, if it met any, and how to ask for these answers again.
 

@@ -39,6 +39,11 @@ def choose_dtype(dtype: str, device: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
 
 
+def number_format(dtype: str, device: str) -> str:
+    """The name of what `dtype` comes to on a device, as runs are tagged with it: `bfloat16`."""
+    return str(choose_dtype(dtype, choose_device(device))).removeprefix("torch.")
+
+
 def locate(name_or_path: str) -> str:
     """The folder or hub name behind a model's name; an embedded model is fetched on first use."""
     if name_or_path in EMBEDDED_MODELS:

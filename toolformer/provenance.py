@@ -74,16 +74,13 @@ _IN_BRACES = re.compile(r"([\w.\-]+)([\"']?\s*:\s*)(\"[^\"]*\"|'[^']*'|[^,}\s]+)
 _KEY_CHARACTERS = re.compile(r"[^\w.\-/ ]")
 
 
-def provenance(stage: str, config: Mapping[str, Any], given: Mapping[str, object]) -> dict[str, object]:
-    """Tags that say what made a run: commit, versions, device, number format; never the host's name."""
+def provenance(stage: str, given: Mapping[str, object]) -> dict[str, object]:
+    """Tags that say what made a run: commit, versions, device; never the host's name."""
     tags: dict[str, object] = {"git_commit": git_commit(), "version.python": platform.python_version()}
     tags["mlflow.source.git.commit"] = str(tags["git_commit"]).removesuffix("-dirty")
     for library in (PROJECT, *LIBRARIES):
         with suppress(importlib.metadata.PackageNotFoundError):
             tags[f"version.{library}"] = importlib.metadata.version(library)
-    dtypes = [value for key, value in masked_flat(config).items() if key.split(".")[-1] == "dtype"]
-    if dtypes:
-        tags["dtype"] = dtypes[0]
     if "device" not in given:
         tags |= _device(stage)
     return tags

@@ -123,6 +123,7 @@ def _train(config: Config, job: _Job, tracker: Tracker, parent: str | None, comm
     dataset, heldout, folder, finger = job.dataset, job.heldout, job.folder, job.finger
     if not config.trainer.other_tokenizer:
         _check_tokenizer(dataset, config.model)
+    from toolformer.loading import number_format
     from toolformer.training.data import limit_per_tool
     from toolformer.training.tokens import AnnotatedText, annotated
     from toolformer.training.trainer import train as finetune
@@ -162,9 +163,10 @@ def _train(config: Config, job: _Job, tracker: Tracker, parent: str | None, comm
     lineage = {"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}
     model = model_name(config.model)
     facts = {"model": model, "data": config.data, "texts": len(texts)}
+    computed = {"dtype": number_format(config.lm.dtype, config.lm.device)}
     with tracker.run(
-        stage="train", name=f"train {model} {config.data}", fingerprint=finger, config=asdict(config), tags=lineage,
-        parent=parent, description=describe(command, facts, [dataset]),
+        stage="train", name=f"train {model} {config.data}", fingerprint=finger, config=asdict(config),
+        tags=lineage | computed, parent=parent, description=describe(command, facts, [dataset]),
     ) as run:  # fmt: skip
         result = finish(lambda values, step: run.metrics(values, step=step))
         run.metrics(

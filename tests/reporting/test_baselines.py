@@ -28,17 +28,19 @@ def evaluated(
     baseline: str = "",
     model: str = "m",
     first: int = 0,
+    k: int = 10,
 ) -> str:
     """An evaluation on SVAMP whose questions begin with the given number, with its samples."""
-    finger = f"{system}-{baseline}-{first}-{model.replace('/', '_')}"
+    finger = f"{system}-{baseline}-{first}-{k}-{model.replace('/', '_')}"
     (folder / finger).mkdir(parents=True)
     rows = [scored(first + place, score, **ANSWER) for place, score in enumerate(scores)]
     file = write(folder / finger / "svamp.parquet", rows)
-    tags = {"system": system, "decoding.k": "10"} | ({"baseline": baseline} if baseline else {})
+    tags = {"system": system, "decoding.k": str(k)} | ({"baseline": baseline} if baseline else {})
     with tracker.run(
         stage="evaluate", name="e", fingerprint=finger, config={"model": model}, tags=tags
     ) as run:
         run.metrics(accuracy("svamp", sum(scores) / len(scores), len(scores)))
+        run.metrics({"svamp/n_ac": 0, "svamp/n_nc": len(scores)})
         run.artifact(file, "samples")
     return run.run_id
 

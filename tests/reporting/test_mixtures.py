@@ -30,6 +30,18 @@ def test_nothing_is_bold_among_other_questions(tmp_path: Path, systems: tuple[st
     assert len(said) == bool(first)
 
 
+@pytest.mark.parametrize("first", [0, 7])
+def test_no_row_of_table_9_is_bold_among_other_questions(tmp_path: Path, first: int) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    evaluated(tracker, tmp_path, "toolformer", WRONG, k=0)
+    evaluated(tracker, tmp_path, "toolformer", RIGHT, first=first)
+    evidence = reader.read(tracker)
+    (table,) = [one for one in tables.content(evidence).tables if one.key == "table9"]
+    assert [cell.text for row in table.rows for cell in row if cell.bold] == ([] if first else ["75.0"])
+    said = "Not all k were asked the same examples on SVAMP"
+    assert any(one.startswith(said) for one in evidence.remarks) is bool(first)
+
+
 def sized(tracker: Tracker, model: str, size: float, *tasks: str) -> list[str]:
     """A training and the evaluation of what it made; their ids."""
     config, tags = {"model": model}, {"data": "augmented"}

@@ -74,6 +74,47 @@ def test_settings_that_decide_nothing_or_are_of_other_systems_are_not_said(track
     assert reader.read(tracker).remarks == ()
 
 
+def test_systems_that_were_not_measured_alike_are_said(tracker: Tracker) -> None:
+    """Also baselines; not what only calls read, and of an endpoint not how it computes."""
+    for task in ("svamp", "asdiv"):
+        evaluated(tracker, "toolformer", accuracy(task, 5.0), settings(calls=3))
+        evaluated(tracker, "model", accuracy(task, 5.0), settings(dtype="bfloat16"))
+        evaluated(tracker, "endpoint", accuracy(task, 5.0), settings(dtype="float16"), {"baseline": "served"})
+        evaluated(tracker, "baseline", accuracy(task, 5.0), {**settings(), "seed": 7}, {"baseline": "large"})
+    (said,) = reader.read(tracker).remarks
+    assert said.startswith("Not all systems were measured alike on ") and "SVAMP" in said and "ASDiv" in said
+    assert "lm.dtype is bfloat16 on M" in said and "seed is 0 on " in said and "7 on large" in said
+    assert "float16 on served" not in said.replace("bfloat16", "") and "max_calls" not in said
+
+
+def test_the_number_format_is_the_one_that_was_computed_in(tracker: Tracker) -> None:
+    evaluated(tracker, "model", accuracy("svamp", 5.0), settings(), {"dtype": "float32"})
+    evaluated(tracker, "model", accuracy("asdiv", 5.0), settings("b.Any", "float32"), {"dtype": "float32"})
+    assert reader.read(tracker).remarks == ()
+    evaluated(tracker, "model", accuracy("mawps", 5.0), settings(), {"dtype": "bfloat16"})
+    (said,) = reader.read(tracker).remarks
+    assert "lm.dtype is bfloat16 on MAWPS and float32 on " in said
+
+
+def test_rows_of_table_9_that_were_not_measured_alike_are_said(tracker: Tracker) -> None:
+    evaluated(tracker, "toolformer", accuracy("svamp", 5.0), settings())
+    evaluated(tracker, "toolformer", accuracy("svamp", 4.0), settings("b.Any", calls=2), {"decoding.k": "0"})
+    assert reader.read(tracker).remarks == (), "without calls nothing of them counts"
+    evaluated(tracker, "toolformer", accuracy("svamp", 6.0), settings(calls=2), {"decoding.k": "3"})
+    (said,) = reader.read(tracker).remarks
+    assert said.startswith(
+        "Table 9 has further differences between its rows on SVAMP: decoding.max_calls is 2 on k = 3"
+    )
+
+
+def test_a_row_of_table_9_that_another_run_might_fill_is_said(tracker: Tracker) -> None:
+    shown = evaluated(tracker, "toolformer", accuracy("svamp", 5.0, 10), tags={"decoding.k": "3"})
+    newer = evaluated(tracker, "toolformer", accuracy("svamp", 5.0, 4), tags={"decoding.k": "3"})
+    (said,) = reader.read(tracker).remarks
+    assert f"Toolformer with k = 3 on SVAMP: shown are the 10 examples of run {shown[:8]}" in said
+    assert f"the newer run {newer[:8]} has only 4" in said
+
+
 def broken(task: str, value: float, n: int, faults: int) -> dict[str, float]:
     return accuracy(task, value, n) | {f"{task}/n_faults": faults}
 

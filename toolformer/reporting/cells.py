@@ -99,6 +99,12 @@ def shown_reasons(reasons: Mapping[str, int]) -> str:
     return "; ".join(f"{reason} {shown_count(number)}" for reason, number in ordered)
 
 
+def listing(words: Iterable[str]) -> str:
+    """`a, b and c`."""
+    found = list(words)
+    return ", ".join(found[:-1]) + f" and {found[-1]}" if len(found) > 1 else "".join(found)
+
+
 def in_order(tools: Iterable[str]) -> list[str]:
     known = set(tools)
     return [tool for tool in paper.TOOLS if tool in known] + sorted(known - set(paper.TOOLS))

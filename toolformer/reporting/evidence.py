@@ -222,6 +222,8 @@ class Evidence:
     """What a training is to be told besides, so that it is as the others."""
     asked_otherwise: frozenset[str] = frozenset()
     """The tasks of which our systems were not all asked the same questions."""
+    asked_otherwise_by_k: frozenset[str] = frozenset()
+    """... of which Toolformer was not asked the same questions with each k."""
     limits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By task, the words for the limit of the runs in its column, where they are known, in place of that of `overrides`."""
 

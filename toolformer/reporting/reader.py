@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from toolformer.errors import UserError
-from toolformer.reporting import chosen, remarks
+from toolformer.reporting import chosen, likeness, remarks
 from toolformer.reporting.cells import SYSTEMS
-from toolformer.reporting.chosen import measured
+from toolformer.reporting.chosen import examples, measured
 from toolformer.reporting.evidence import Evidence, KScore
 from toolformer.reporting.figures import drawn
 from toolformer.reporting.samples import Fetched, baseline_names, sampled
@@ -87,28 +87,41 @@ def read(
     answered = sampled(fetched, every, models, model, behind)
     by_run = {one.run_id: one.files for one in answered}
     baselines = {key: score_of(one.run, key[1], one.value) for key, one in others.items()}
-    files, of_others = (
-        {
-            key: path
-            for key, score in found.items()
-            if (path := by_run[score.run.run_id].get(key[1])) is not None
-        }
-        for found in (scores, baselines)
+    files, of_others, of_ks = (
+        {key: path for key, run in found if (path := by_run[run.run_id].get(key[1])) is not None}
+        for found in (
+            [(key, one.run) for key, one in shown.items()],
+            [(key, one.run) for key, one in others.items()],
+            [((str(k), task), one.run) for (k, task), one in swept.items()],
+        )
     )
-    asked_elsewhere = asked_otherwise(files)
-    said_first = [
-        *remarks.remarks(asked, shown, behind, known, datasets),
-        *remarks.other_questions(
-            asked_elsewhere, remarks.uneven_tasks({key: score.n for key, score in scores.items()})
-        ),
-        *said,
-        *remarks.broken((SYSTEMS[system], task, one.run) for (system, task), one in shown.items()),
-        *remarks.broken((name, task, one.run) for (name, task), one in others.items()),
-        *remarks.broken(
-            (f"{SYSTEMS['toolformer']} with k = {k}", task, one.run)
+    asked_elsewhere, asked_by_k = asked_otherwise(files), asked_otherwise(of_ks)
+    beside = [
+        *((SYSTEMS[system], task, one) for (system, task), one in shown.items()),
+        *((name, task, one) for (name, task), one in others.items()),
+        *(
+            (f"{SYSTEMS['toolformer']} with k = {k}", task, one)
             for (k, task), one in swept.items()
             if str(k) != chosen.DEFAULT_K
         ),
+    ]
+    said_first = [
+        *remarks.remarks(asked, shown, behind, known, datasets),
+        *remarks.passed_over(beside),
+        *likeness.within_rows(shown),
+        *likeness.within_columns(shown, others),
+        *likeness.along_k(swept),
+        *remarks.other_questions(
+            asked_elsewhere, remarks.uneven_tasks({key: score.n for key, score in scores.items()})
+        ),
+        *remarks.other_questions_by_k(
+            asked_by_k,
+            remarks.uneven_tasks(
+                {(str(k), task): examples(one.run, task) for (k, task), one in swept.items()}
+            ),
+        ),
+        *said,
+        *remarks.broken((name, task, one.run) for name, task, one in beside),
     ]
     own = annotation.run.run_id if annotation else None
     # Of the systems Toolformer's says the most: tools and decoding.
@@ -137,6 +150,7 @@ def read(
         reads=_reads(tracker, trainings, annotated),
         unread=fetched.unread,
         asked_otherwise=asked_elsewhere,
+        asked_otherwise_by_k=asked_by_k,
     )
     evidence = _with_words(
         evidence, [as_annotated(run, annotated) for run in patterns], shown, trainings, conf

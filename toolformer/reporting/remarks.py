@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from toolformer.reporting.cells import SYSTEMS, TASKS, shown_count, title_of
+from toolformer.reporting.cells import TASKS, listing, shown_count, title_of
 from toolformer.reporting.chosen import MADE, Figure, Sizes, data_of, examples, faults, training_of
 from toolformer.reporting.evidence import Curve
-from toolformer.reporting.words import deciding
 from toolformer.tracking import Run
-
-_NAMED = 4
-"""Settings that are named of those that differ."""
-_LONGEST = 60
-"""Characters of a setting's value."""
 
 
 def remarks(
@@ -32,7 +26,7 @@ def remarks(
         if others:
             yield (
                 f"The figures of {MADE[data]} are all of the model of {_training(train_id)}, which has most of them; "
-                f"{_listed(map(_training, others))} {'was' if len(others) == 1 else 'were'} evaluated too and "
+                f"{listing(map(_training, others))} {'was' if len(others) == 1 else 'were'} evaluated too and "
                 "left out of the tables."
             )
         if train_id and train_id not in trained:
@@ -40,9 +34,18 @@ def remarks(
                 f"Train run {train_id[:8]}, which made {MADE[data]}, is gone: neither its cost nor its curves are shown."
             )
     if len({one for one in datasets.values() if one}) > 1:
-        read = _listed(f"{MADE[data]} on that of {one[:8]}" for data, one in datasets.items())
+        read = listing(f"{MADE[data]} on that of {one[:8]}" for data, one in datasets.items())
         yield f"The models were trained on different annotations: {read}."
-    for (system, task), one in shown.items():
+    if uneven := uneven_tasks({key: examples(one.run, key[1]) for key, one in shown.items()}):
+        yield (
+            f"Not all systems were asked the same number of examples on {listing(TASKS.get(task, task) for task in uneven)}: "
+            "no figure is bold there. The table of significance pairs those that are the same."
+        )
+
+
+def passed_over(figures: Iterable[tuple[str, str, Figure]]) -> Iterator[str]:
+    """A sentence for every shown figure (its system's name, and its task) in whose place another run might stand."""
+    for name, task, one in figures:
         if one.passed:
             why = (
                 f"run {one.passed.run_id[:8]} is left out, in which {_broken(one.passed, task)}"
@@ -50,15 +53,9 @@ def remarks(
                 else f"the newer run {one.passed.run_id[:8]} has only {shown_count(examples(one.passed, task))}"
             )
             yield (
-                f"{SYSTEMS[system]} on {title_of(task)}: shown are the {shown_count(examples(one.run, task))} "
-                f"examples of run {one.run.run_id[:8]}; {why}."
+                f"{name} on {title_of(task)}: shown are the {shown_count(examples(one.run, task))} examples of run "
+                f"{one.run.run_id[:8]}; {why}."
             )
-    yield from _settings(shown)
-    if uneven := uneven_tasks({key: examples(one.run, key[1]) for key, one in shown.items()}):
-        yield (
-            f"Not all systems were asked the same number of examples on {_listed(TASKS.get(task, task) for task in uneven)}: "
-            "no figure is bold there. The table of significance pairs those that are the same."
-        )
 
 
 def broken(figures: Iterable[tuple[str, str, Run]]) -> Iterator[str]:
@@ -71,29 +68,6 @@ def broken(figures: Iterable[tuple[str, str, Run]]) -> Iterator[str]:
 def _broken(run: Run, task: str) -> str:
     n = faults(run, task)
     return f"{shown_count(n)} of {shown_count(examples(run, task))} answers met a fault (a tool or a server that broke down)"
-
-
-def _settings(shown: Mapping[tuple[str, str], Figure]) -> Iterator[str]:
-    """A sentence for every system whose figures were measured with different settings."""
-    for system, name in SYSTEMS.items():
-        runs = {task: one.run for (own, task), one in shown.items() if own == system}
-        values: dict[str, dict[str, list[str]]] = {}
-        for task, run in runs.items():
-            for key in deciding(run.params, tools=system == "toolformer"):
-                if not (key.startswith("decoding.") and task.endswith("perplexity")):
-                    values.setdefault(key, {}).setdefault(run.params[key], []).append(title_of(task))
-        differ = [key for key, by_value in values.items() if len(by_value) > 1]
-        if differ:
-            said = [
-                f"{key} is " + _listed(f"{_cut(value)} on {_listed(on)}" for value, on in values[key].items())
-                for key in differ[:_NAMED]
-            ]
-            more = f"; {len(differ) - _NAMED} further settings differ" if len(differ) > _NAMED else ""
-            yield f"The figures of {name} were not all measured alike: {'; '.join(said)}{more}."
-
-
-def _cut(value: str) -> str:
-    return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 1]}…"
 
 
 def other_models(model: str, models: set[str], in_figure: set[str]) -> Iterator[str]:
@@ -113,7 +87,7 @@ def other_models(model: str, models: set[str], in_figure: set[str]) -> Iterator[
 def tools_of_figure_4(sizes: Sizes) -> Iterator[str]:
     """What is said of evaluations that Figure 4 leaves out for their tools."""
     if sizes.left:
-        others = _listed(
+        others = listing(
             f"{model} with {' or '.join(sorted(map(_tools, left)))}"
             for model, left in sorted(sizes.left.items())
         )
@@ -139,8 +113,17 @@ def other_questions(asked_otherwise: Iterable[str], uneven: Sequence[str]) -> It
     left = set(asked_otherwise) - set(uneven)
     if tasks := [task for task in (*TASKS, *sorted(left - set(TASKS))) if task in left]:
         yield (
-            f"Not all systems were asked the same examples on {_listed(map(title_of, tasks))}, though as many: no figure "
+            f"Not all systems were asked the same examples on {listing(map(title_of, tasks))}, though as many: no figure "
             "is bold there. The table of significance pairs those that are the same."
+        )
+
+
+def other_questions_by_k(asked_otherwise: Iterable[str], uneven: Sequence[str]) -> Iterator[str]:
+    """A sentence on the tasks of which Table 9 has as many questions for each k, but not the same."""
+    if tasks := sorted(set(asked_otherwise) - set(uneven)):
+        yield (
+            f"Not all k were asked the same examples on {listing(map(title_of, tasks))}, though as many: no figure of "
+            "Table 9 is bold there."
         )
 
 
@@ -154,8 +137,3 @@ def uneven_tasks(sizes: Mapping[tuple[str, str], int | None]) -> list[str]:
 
 def _training(train_id: str) -> str:
     return f"train run {train_id[:8]}" if train_id else "an unknown training"
-
-
-def _listed(words: Iterable[str]) -> str:
-    found = list(words)
-    return ", ".join(found[:-1]) + f" and {found[-1]}" if len(found) > 1 else "".join(found)

@@ -43,7 +43,7 @@ def table9(evidence: Evidence) -> Table:
         "Toolformer: percent correct over all examples, over those with a call (AC) and without one (NC), and the "
         "share with a call. k = 1 is greedy decoding, k = 0 forbids calls. 95 % intervals in brackets, "
         "Wilson's for AC, NC and %, and the number of examples with a call and without; the best All is bold where all k "
-        "have as many examples."
+        "were asked the same examples."
     )
     return Table(
         "table9",
@@ -69,9 +69,10 @@ def _of(evidence: Evidence, task: str) -> dict[int, KScore]:
 
 
 def _best(evidence: Evidence, task: str) -> str:
-    """The best All as it is shown; none where there is one k only, or k have different numbers of examples."""
+    """The best All as it is shown; none where there is one k only, or k were not asked the same examples."""
     found = _of(evidence, task).values()
     comparable = len(found) > 1 and len({score.n for score in found}) == 1
+    comparable = comparable and task not in evidence.asked_otherwise_by_k
     return shown_score(max(score.value for score in found), False) if comparable else ""
 
 

@@ -109,7 +109,7 @@ class Tracker(Lookup):
     ) -> tuple[ActiveRun, FileLock, float]:
         own: dict[str, object] = {"stage": stage, "fingerprint": fingerprint, "project": PROJECT}
         own |= {"experiment": experiment}
-        own |= provenance(stage, config, tags) | dict(tags)
+        own |= provenance(stage, tags) | dict(tags)
         own["mlflow.source.name"] = f"toolformer {stage}"
         if parent:
             own[PARENT] = parent
