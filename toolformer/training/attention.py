@@ -7,6 +7,7 @@ attends alone. On GPUs the fused kernels are left as they are.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -45,17 +46,14 @@ def attend(
     for row in range(len(query)):
         starts = (position_ids[min(row, len(position_ids) - 1)] == 0).nonzero().flatten().tolist()
         bounds = [*dict.fromkeys([0, *starts]), query.shape[2]]
+        lengths = [end - start for start, end in pairwise(bounds)]
+        # Split, not sliced: the gradient of each slice would be as long as the whole sequence.
+        by_document = (one[row : row + 1].split(lengths, dim=2) for one in (query, key, value))
         parts = [
             scaled_dot_product_attention(
-                query[row : row + 1, :, start:end],
-                key[row : row + 1, :, start:end],
-                value[row : row + 1, :, start:end],
-                dropout_p=dropout,
-                scale=scaling,
-                is_causal=True,
-                enable_gqa=shared,
+                q, k, v, dropout_p=dropout, scale=scaling, is_causal=True, enable_gqa=shared
             )
-            for start, end in zip(bounds, bounds[1:], strict=False)
+            for q, k, v in zip(*by_document, strict=True)
         ]
         rows.append(torch.cat(parts, dim=2))
     return torch.cat(rows).transpose(1, 2).contiguous(), None
