@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
@@ -31,6 +32,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+@functools.cache  # a second one, two seconds later, would have another time in it
 def wheel_bytes() -> bytes:
     buffer = io.BytesIO()
     information = "tiny_text-1.0.dist-info"

@@ -40,7 +40,7 @@ LOGGER = """
 
 def test_four_processes_at_once_on_a_fresh_store_lose_nothing(tmp_path: Path) -> None:
     processes = [start(LOGGER, str(tmp_path), str(number)) for number in range(4)]
-    answers = [process.communicate(timeout=120) for process in processes]
+    answers = [process.communicate(timeout=300) for process in processes]
     assert [error for _, error in answers] == ["", "", "", ""]  # no chatter, no traceback
     ids = [answer.split()[0] for answer, _ in answers]
     assert len({answer.split()[1] for answer, _ in answers}) == 1, "one parent"
