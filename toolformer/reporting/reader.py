@@ -7,21 +7,19 @@ computed by a model here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from toolformer.errors import UserError
-from toolformer.reporting import chosen, remarks
+from toolformer.reporting import chosen, lineage, remarks
 from toolformer.reporting.cells import SYSTEMS
 from toolformer.reporting.chosen import measured
-from toolformer.reporting.evidence import Evidence, KScore
+from toolformer.reporting.evidence import DATASET, Evidence, KScore
 from toolformer.reporting.figures import drawn
 from toolformer.reporting.samples import Fetched, baseline_names, sampled
 from toolformer.reporting.significance import asked_otherwise, compare_systems
 from toolformer.reporting.stages import (
     annotation_cost,
-    annotation_of,
     curves_of,
     note,
     score_of,
@@ -69,17 +67,21 @@ def read(
         raise UserError(
             f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or name another"
         )
-    known = {run.run_id: run for run in trained}
-    models = _models(tracker, [*every, *further], known)
+    known = lineage.Lineage(tracker, [*generated, *trained])
+    models = lineage.models([*every, *further], known)
     model = _main_model(every, models)
     asked = [run for run in every if run.tags.get("baseline") or models[run.run_id] == model]
     behind = chosen.trainings(asked)
     evaluated = chosen.of_trainings(asked, behind)
     shown = chosen.of_tables(evaluated)
-    trainings = _trainings(behind, known, trained, model)
-    datasets = chosen.dataset_behind(behind, asked, known)
-    annotated, said = _annotated(tracker, datasets, generated)
-    annotation = annotation_of(tracker, annotated) if annotated else None
+    trainings = lineage.trainings(behind, known, trained, model)
+    datasets = chosen.dataset_behind(behind, asked, trainings)
+    dataset = next((datasets[data] for data in ("augmented", "plain") if datasets.get(data)), "")
+    annotated = lineage.annotated(known, dataset, generated)
+    annotation = annotated.shown
+    lost = {one: known.fate(one) for one in behind.values() if one and not known.get(one)}
+    away = {data: one for data, one in behind.items() if one and known.is_away(one)}
+    away |= {DATASET: annotated.away} if annotated.away else {}
     scores = {key: score_of(one.run, key[1], one.value) for key, one in shown.items()}
     sizes = chosen.sizes(newest_first([*every, *further]), models)
     swept, others = chosen.by_k(evaluated), _baselines(evaluated)
@@ -97,11 +99,11 @@ def read(
     )
     asked_elsewhere = asked_otherwise(files)
     said_first = [
-        *remarks.remarks(asked, shown, behind, known, datasets),
+        *remarks.remarks(asked, shown, behind, lost, datasets),
         *remarks.other_questions(
             asked_elsewhere, remarks.uneven_tasks({key: score.n for key, score in scores.items()})
         ),
-        *said,
+        *annotated.said,
         *remarks.broken((SYSTEMS[system], task, one.run) for (system, task), one in shown.items()),
         *remarks.broken((name, task, one.run) for (name, task), one in others.items()),
         *remarks.broken(
@@ -116,7 +118,7 @@ def read(
     patterns = [
         *(shown[key].run for key in ordered),
         *trainings.values(),
-        *([annotated] if annotated else []),
+        *([annotated.run] if annotated.run else []),
     ]
     curves = {data: tuple(curves_of(tracker, run, data)) for data, run in trainings.items()}
     evidence = Evidence(
@@ -133,17 +135,20 @@ def read(
         sizes={key: score_of(one.run, key[2], one.value) for key, one in sizes.figures.items()},
         parameters=sizes.parameters,
         sampled=answered,
-        annotating={data: annotation_cost(tracker, one, annotation) for data, one in datasets.items() if one},
-        reads=_reads(tracker, trainings, annotated),
+        annotating={
+            data: annotation_cost(known.get(one), annotation) for data, one in datasets.items() if one
+        },
+        reads=lineage.reads(known, trainings, annotated.run if annotation else None, away),
+        away=frozenset(away),
         unread=fetched.unread,
         asked_otherwise=asked_elsewhere,
     )
     evidence = _with_words(
-        evidence, [as_annotated(run, annotated) for run in patterns], shown, trainings, conf
+        evidence, [as_annotated(run, annotated.run) for run in patterns], shown, trainings, conf
     )
     in_figure = drawn(evidence)
     behind_ids = {score.run.run_id for score in (*scores.values(), *in_figure.values())}
-    parents = _parents(tracker, [run for run in (*every, *further) if run.run_id in behind_ids])
+    parents = lineage.parents(known, [run for run in (*every, *further) if run.run_id in behind_ids])
     in_tables = {one.run.run_id for one in shown.values()}
     broken = remarks.broken(
         (f"{SYSTEMS[system]} of {one}", task, sizes.figures[one, system, task].run)
@@ -188,19 +193,6 @@ def _with_words(
     )
 
 
-def _models(tracker: Tracker, evaluated: Iterable[Run], trainings: dict[str, Run]) -> dict[str, str]:
-    """The model that each evaluation's system is made of, by the evaluation's id; adds what it finds to `trainings`."""
-    found: dict[str, str] = {}
-    for run in evaluated:
-        train_id = chosen.training_of(run)
-        if train_id and train_id not in trainings:
-            with suppress(UserError):  # deleted since
-                trainings[train_id] = tracker.get(train_id)
-        made_of = trainings.get(train_id, run)
-        found[run.run_id] = "" if run.tags.get("baseline") else made_of.params.get("model", "")
-    return found
-
-
 def _main_model(evaluated: Sequence[Run], models: Mapping[str, str]) -> str:
     """The model with the most figures, of several the one measured last."""
     found: dict[tuple[str, str, str], None] = {}  # in order, the newest first
@@ -210,40 +202,6 @@ def _main_model(evaluated: Sequence[Run], models: Mapping[str, str]) -> str:
                 found.setdefault((models[run.run_id], run.tags.get("system", ""), task))
     counted = Counter(model for model, _, _ in found).most_common(1)
     return counted[0][0] if counted else ""
-
-
-def _trainings(
-    behind: Mapping[str, str], known: Mapping[str, Run], trained: Sequence[Run], model: str
-) -> dict[str, Run]:
-    """By data, the training behind the figures; where no evaluation names one the newest, of the tables' model first."""
-    found: dict[str, Run] = {}
-    for run in sorted(trained, key=lambda run: bool(model) and run.params.get("model", "") != model):
-        if not behind.get(run.tags.get("data", "")):
-            found.setdefault(run.tags.get("data", ""), run)
-    return found | {data: known[train_id] for data, train_id in behind.items() if train_id in known}
-
-
-def _annotated(
-    tracker: Tracker, datasets: Mapping[str, str], generated: Sequence[Run]
-) -> tuple[Run | None, list[str]]:
-    """The annotation behind the figures, or the newest where none is named, and what is to be said about it."""
-    newest = generated[0] if generated else None
-    named = next((datasets[data] for data in ("augmented", "plain") if datasets.get(data)), "")
-    if not named:
-        return newest, []
-    try:
-        found = tracker.get(named)
-    except UserError:  # deleted since
-        other = f"; the tables on annotation show run {newest.run_id[:8]}" if newest else ""
-        return newest, [
-            f"Generate run {named[:8]}, on whose data the evaluated models were trained, is gone{other}."
-        ]
-    if newest and newest.run_id != named:
-        return found, [
-            f"The tables on annotation show generate run {named[:8]}, on whose data the evaluated models were trained; "
-            f"the newest is {newest.run_id[:8]}."
-        ]
-    return found, []
 
 
 def _baselines(runs: Sequence[Run]) -> dict[tuple[str, str], chosen.Figure]:
@@ -261,29 +219,3 @@ def _by_k(swept: Mapping[tuple[int, str], chosen.Figure]) -> dict[tuple[int, str
             low, high = (one.run.metrics.get(f"{task}/ci_{end}") for end in ("low", "high"))
             found[k, task] = KScore(one.value, n, ac, n_ac, nc, n_nc, low, high, note(one.run))
     return found
-
-
-def _parents(tracker: Tracker, runs: Iterable[Run]) -> Iterator[Run]:
-    """The train and generate runs behind evaluations, each once."""
-    seen: set[str] = set()
-    waiting = list(runs)
-    while waiting:
-        run = waiting.pop(0)
-        for tag in ("lineage.train_run_id", "lineage.dataset_run_id"):
-            run_id = run.tags.get(tag)
-            if run_id and run_id not in seen:
-                seen.add(run_id)
-                with suppress(UserError):  # deleted since: the figures still stand
-                    parent = tracker.get(run_id)
-                    yield parent
-                    waiting.append(parent)
-
-
-def _reads(tracker: Tracker, trainings: Mapping[str, Run], annotated: Run | None) -> dict[str, str]:
-    """The shown runs that `latest` would not find."""
-    found = {data: (run, tracker.latest("train", data=data)) for data, run in trainings.items() if data}
-    if annotated:
-        found["dataset"] = (annotated, tracker.latest("generate"))
-    return {
-        key: run.run_id[:8] for key, (run, latest) in found.items() if latest and latest.run_id != run.run_id
-    }
