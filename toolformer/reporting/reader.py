@@ -1,30 +1,24 @@
-"""What a report needs, read from the runs into plain data; the only part of it that knows the tracker.
+"""What a report needs, read from the runs into plain data; with `lineage` and `choice` the part of it that knows the tracker.
 
-`chosen` decides which runs count; curves, cost and annotation are those of the runs behind the scores. Nothing is
+`choice` decides which runs count; curves, cost and annotation are those of the runs behind the scores. Nothing is
 computed by a model here.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from toolformer.errors import UserError
 from toolformer.reporting import chosen, lineage, remarks
 from toolformer.reporting.cells import SYSTEMS
-from toolformer.reporting.chosen import measured
-from toolformer.reporting.evidence import DATASET, Evidence, KScore
+from toolformer.reporting.choice import Choice, Finished, choose, finished
+from toolformer.reporting.evidence import DATASET, Evidence, KScore, RunNote, Sampled, Score
 from toolformer.reporting.figures import drawn
-from toolformer.reporting.samples import Fetched, baseline_names, sampled
+from toolformer.reporting.lineage import Lineage
+from toolformer.reporting.samples import Fetched, sampled
 from toolformer.reporting.significance import asked_otherwise, compare_systems
-from toolformer.reporting.stages import (
-    annotation_cost,
-    curves_of,
-    note,
-    score_of,
-    training_cost,
-)
+from toolformer.reporting.stages import annotation_cost, curves_of, note, score_of, training_cost
 from toolformer.reporting.words import (
     Conf,
     as_annotated,
@@ -36,10 +30,6 @@ from toolformer.reporting.words import (
     places_of_figure_4,
 )
 from toolformer.tracking import Run, Tracker
-from toolformer.tracking.run import newest_first
-
-ALSO = {"paper": ("figure4",)}
-"""Experiments whose evaluations count in Figure 4 of another's report, which they belong to."""
 
 
 def read(
@@ -54,121 +44,84 @@ def read(
     their words compose to.
 
     Raises:
-        UserError: no finished run has this tag, or an artifact is gone or cannot be read.
+        UserError: no finished run has this tag, or a local store fails.
     """
-    tags = {"experiment": experiment} if experiment else {}
-    generated = tracker.runs("generate", **tags)
-    trained = tracker.runs("train", **tags)
-    every = tracker.runs("evaluate", **tags)
-    further = [
-        run for name in ALSO.get(experiment or "", ()) for run in tracker.runs("evaluate", experiment=name)
-    ]
-    if experiment and not (generated or trained or every):
-        raise UserError(
-            f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or name another"
-        )
-    known = lineage.Lineage(tracker, [*generated, *trained])
-    models = lineage.models([*every, *further], known)
-    model = _main_model(every, models)
-    asked = [run for run in every if run.tags.get("baseline") or models[run.run_id] == model]
-    behind = chosen.trainings(asked)
-    evaluated = chosen.of_trainings(asked, behind)
-    shown = chosen.of_tables(evaluated)
-    trainings = lineage.trainings(behind, known, trained, model)
-    datasets = chosen.dataset_behind(behind, asked, trainings)
-    dataset = next((datasets[data] for data in ("augmented", "plain") if datasets.get(data)), "")
-    annotated = lineage.annotated(known, dataset, generated)
-    annotation = annotated.shown
-    lost = {one: known.fate(one) for one in behind.values() if one and not known.get(one)}
-    away = {data: one for data, one in behind.items() if one and known.is_away(one)}
-    away |= {DATASET: annotated.away} if annotated.away else {}
-    scores = {key: score_of(one.run, key[1], one.value) for key, one in shown.items()}
-    sizes = chosen.sizes(newest_first([*every, *further]), models)
-    swept, others = chosen.by_k(evaluated), _baselines(evaluated)
-    fetched = Fetched(tracker)
-    answered = sampled(fetched, every, models, model, behind)
-    by_run = {one.run_id: one.files for one in answered}
-    baselines = {key: score_of(one.run, key[1], one.value) for key, one in others.items()}
-    files, of_others = (
-        {
-            key: path
-            for key, score in found.items()
-            if (path := by_run[score.run.run_id].get(key[1])) is not None
-        }
-        for found in (scores, baselines)
-    )
-    asked_elsewhere = asked_otherwise(files)
-    said_first = [
-        *remarks.remarks(asked, shown, behind, lost, datasets),
-        *remarks.other_questions(
-            asked_elsewhere, remarks.uneven_tasks({key: score.n for key, score in scores.items()})
-        ),
-        *annotated.said,
-        *remarks.broken((SYSTEMS[system], task, one.run) for (system, task), one in shown.items()),
-        *remarks.broken((name, task, one.run) for (name, task), one in others.items()),
-        *remarks.broken(
-            (f"{SYSTEMS['toolformer']} with k = {k}", task, one.run)
-            for (k, task), one in swept.items()
-            if str(k) != chosen.DEFAULT_K
-        ),
-    ]
-    own = annotation.run.run_id if annotation else None
-    # Of the systems Toolformer's says the most: tools and decoding.
-    ordered = sorted(shown, key=lambda key: key[0] != "toolformer")
-    patterns = [
-        *(shown[key].run for key in ordered),
-        *trainings.values(),
-        *([annotated.run] if annotated.run else []),
-    ]
-    curves = {data: tuple(curves_of(tracker, run, data)) for data, run in trainings.items()}
-    evidence = Evidence(
-        experiment,
-        annotation,
-        scores,
-        trained={data: note(run) for data, run in trainings.items()},
-        by_k=_by_k(swept),
-        baselines=baselines,
-        model=model,
-        paired=compare_systems(files, seed, baselines=of_others),
-        curves=tuple(curve for own in curves.values() for curve in own),
-        training={data: training_cost(run) for data, run in trainings.items()},
-        sizes={key: score_of(one.run, key[2], one.value) for key, one in sizes.figures.items()},
-        parameters=sizes.parameters,
-        sampled=answered,
-        annotating={
-            data: annotation_cost(known.get(one), annotation) for data, one in datasets.items() if one
-        },
-        reads=lineage.reads(known, trainings, annotated.run if annotation else None, away),
-        away=frozenset(away),
-        unread=fetched.unread,
-        asked_otherwise=asked_elsewhere,
-    )
-    evidence = _with_words(
-        evidence, [as_annotated(run, annotated.run) for run in patterns], shown, trainings, conf
-    )
+    runs = finished(tracker, experiment)
+    known = Lineage(tracker, [*runs.generated, *runs.trained])
+    choice = choose(runs, known)
+    evidence = _measured(Evidence(experiment, choice.annotated.shown, {}, {}), choice, tracker, runs, seed)
+    evidence = _made(evidence, choice, known)
+    evidence = _with_words(evidence, _patterns(choice), choice.shown, choice.trainings, conf)
     in_figure = drawn(evidence)
-    behind_ids = {score.run.run_id for score in (*scores.values(), *in_figure.values())}
-    parents = lineage.parents(known, [run for run in (*every, *further) if run.run_id in behind_ids])
-    in_tables = {one.run.run_id for one in shown.values()}
-    broken = remarks.broken(
-        (f"{SYSTEMS[system]} of {one}", task, sizes.figures[one, system, task].run)
-        for one, system, task in in_figure
-        if sizes.figures[one, system, task].run.run_id not in in_tables
-    )
-    elsewhere = remarks.other_models(
-        model, {models[run.run_id] for run in every}, {one for one, _, _ in in_figure}
-    )
     return replace(
         evidence,
-        lineage=tuple(note(run) for run in parents if run.run_id != own),
-        remarks=(
-            *said_first,
-            *remarks.tools_of_figure_4(sizes),
-            *broken,
-            *elsewhere,
-            *remarks.without_curves(trainings, curves),
-        ),
+        lineage=tuple(_parents(evidence, runs, known, in_figure)),
+        remarks=tuple(_remarks(evidence, choice, known, in_figure)),
     )
+
+
+def _measured(evidence: Evidence, choice: Choice, tracker: Tracker, runs: Finished, seed: int) -> Evidence:
+    """The evidence with what evaluations say: scores, and their samples compared."""
+    scores, baselines = (
+        {key: score_of(one.run, key[1], one.value) for key, one in found.items()}
+        for found in (choice.shown, choice.baselines)
+    )
+    fetched = Fetched(tracker)
+    answered = sampled(fetched, runs.evaluated, choice.models, choice.model, choice.behind)
+    files = _files(scores, answered)
+    return replace(
+        evidence,
+        scores=scores,
+        by_k=_by_k(choice.swept),
+        baselines=baselines,
+        model=choice.model,
+        paired=compare_systems(files, seed, baselines=_files(baselines, answered)),
+        sizes={key: score_of(one.run, key[2], one.value) for key, one in choice.sizes.figures.items()},
+        parameters=choice.sizes.parameters,
+        sampled=answered,
+        unread=fetched.unread,
+        asked_otherwise=asked_otherwise(files),
+    )
+
+
+def _files(
+    scores: Mapping[tuple[str, str], Score], answered: Iterable[Sampled]
+) -> dict[tuple[str, str], Path]:
+    """The files of samples behind scores, where they are to be had."""
+    by_run = {one.run_id: one.files for one in answered}
+    found = {key: by_run[score.run.run_id].get(key[1]) for key, score in scores.items()}
+    return {key: path for key, path in found.items() if path is not None}
+
+
+def _made(evidence: Evidence, choice: Choice, known: Lineage) -> Evidence:
+    """The evidence with what trainings and annotations say that are behind the scores."""
+    annotated = choice.annotated
+    away = {data: one for data, one in choice.behind.items() if one and known.is_away(one)}
+    away |= {DATASET: annotated.away} if annotated.away else {}
+    return replace(
+        evidence,
+        trained={data: note(run) for data, run in choice.trainings.items()},
+        curves=tuple(
+            curve for data, run in choice.trainings.items() for curve in curves_of(known.tracker, run, data)
+        ),
+        training={data: training_cost(run) for data, run in choice.trainings.items()},
+        annotating={
+            data: annotation_cost(known.get(one), annotated.shown)
+            for data, one in choice.datasets.items()
+            if one
+        },
+        reads=lineage.reads(known, choice.trainings, annotated.run if annotated.shown else None, away),
+        away=frozenset(away),
+    )
+
+
+def _patterns(choice: Choice) -> list[Run]:
+    """The shown runs, those first that say most of how commands are to do as they did."""
+    # Of the systems Toolformer's says the most: tools and decoding.
+    ordered = sorted(choice.shown, key=lambda key: key[0] != "toolformer")
+    annotated = choice.annotated.run
+    runs = [*(choice.shown[key].run for key in ordered), *choice.trainings.values()]
+    return [as_annotated(run, annotated) for run in [*runs, *([annotated] if annotated else [])]]
 
 
 def _with_words(
@@ -193,20 +146,45 @@ def _with_words(
     )
 
 
-def _main_model(evaluated: Sequence[Run], models: Mapping[str, str]) -> str:
-    """The model with the most figures, of several the one measured last."""
-    found: dict[tuple[str, str, str], None] = {}  # in order, the newest first
-    for run in evaluated:
-        if not run.tags.get("baseline"):
-            for task, _ in measured(run):
-                found.setdefault((models[run.run_id], run.tags.get("system", ""), task))
-    counted = Counter(model for model, _, _ in found).most_common(1)
-    return counted[0][0] if counted else ""
+def _parents(
+    evidence: Evidence, runs: Finished, known: Lineage, in_figure: Mapping[tuple[str, str, str], Score]
+) -> Iterator[RunNote]:
+    """The runs that the evaluations behind figures come from."""
+    behind = {score.run.run_id for score in (*evidence.scores.values(), *in_figure.values())}
+    own = evidence.annotation.run.run_id if evidence.annotation else None
+    every = [run for run in (*runs.evaluated, *runs.further) if run.run_id in behind]
+    return (note(run) for run in lineage.parents(known, every) if run.run_id != own)
 
 
-def _baselines(runs: Sequence[Run]) -> dict[tuple[str, str], chosen.Figure]:
-    names = baseline_names(runs)
-    return chosen.figures(runs, lambda run: names.get(run.run_id, ""))
+def _remarks(
+    evidence: Evidence, choice: Choice, known: Lineage, in_figure: Iterable[tuple[str, str, str]]
+) -> Iterator[str]:
+    """What is said of what is mixed or left out."""
+    lost = {one: known.fate(one) for one in choice.behind.values() if one and not known.get(one)}
+    yield from remarks.remarks(choice.asked, choice.shown, choice.behind, lost, choice.datasets)
+    uneven = remarks.uneven_tasks({key: score.n for key, score in evidence.scores.items()})
+    yield from remarks.other_questions(evidence.asked_otherwise, uneven)
+    yield from choice.annotated.said
+    in_tables = {one.run.run_id for one in choice.shown.values()}
+    of_figure = {key: choice.sizes.figures[key].run for key in in_figure}
+    yield from remarks.broken(
+        (SYSTEMS[system], task, one.run) for (system, task), one in choice.shown.items()
+    )
+    yield from remarks.broken((name, task, one.run) for (name, task), one in choice.baselines.items())
+    yield from remarks.broken(
+        (f"{SYSTEMS['toolformer']} with k = {k}", task, one.run)
+        for (k, task), one in choice.swept.items()
+        if str(k) != chosen.DEFAULT_K
+    )
+    yield from remarks.tools_of_figure_4(choice.sizes)
+    yield from remarks.broken(
+        (f"{SYSTEMS[system]} of {one}", task, run)
+        for (one, system, task), run in of_figure.items()
+        if run.run_id not in in_tables
+    )
+    yield from remarks.other_models(choice.model, choice.evaluated, {one for one, _, _ in of_figure})
+    curves = {data: [one for one in evidence.curves if one.data == data] for data in choice.trainings}
+    yield from remarks.without_curves(choice.trainings, curves)
 
 
 def _by_k(swept: Mapping[tuple[int, str], chosen.Figure]) -> dict[tuple[int, str], KScore]:
