@@ -25,7 +25,7 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
     if not 0 <= port <= 65535:
         raise UserError(f"--port is {port}; it must be 0 (any free one) to 65535")
     tracker = Tracker(uri, root)
-    if tracker.uri.startswith(("http://", "https://")):
+    if tracker.store.is_served:
         print(f"MLflow UI: {tracker.shown_uri}", flush=True)
         return
     tracker.prepare()

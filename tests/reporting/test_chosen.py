@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.reporting.conftest import accuracy, log_run, write_annotation
 from toolformer.reporting import outcome_tables, reader, tables
+from toolformer.reporting.commands import evaluation_command
 from toolformer.reporting.evidence import Evidence
 from toolformer.reporting.figures import training
 from toolformer.tracking import Tracker
@@ -90,7 +92,7 @@ def test_cost_curves_and_annotation_are_of_the_runs_behind_the_scores(
 
 def test_every_mixture_is_said(evidence: Evidence, runs: dict[str, str]) -> None:
     short = {name: run_id[:8] for name, run_id in runs.items()}
-    others, annotations, fewer, uneven, newest = evidence.remarks
+    others, annotations, uneven, fewer, newest = evidence.remarks
     assert short["long"] in others and f"train run {short['short']} was evaluated too" in others
     assert (
         f"Toolformer on that of {short['old']}" in annotations
@@ -115,6 +117,57 @@ def test_with_no_training_named_the_newest_is_shown(tmp_path: Path) -> None:
     evidence = reader.read(tracker)
     assert evidence.trained["augmented"].run_id == second and evidence.remarks == ()
     assert evidence.annotation is not None and evidence.annotation.run.run_id == dataset
+
+
+def test_the_annotation_of_a_training_that_nobody_evaluated_is_shown(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    dataset = log_run(tracker, "generate", files=write_annotation(tmp_path), experiment="first")
+    lineage = {"lineage.dataset_run_id": dataset}
+    log_run(tracker, "train", data="augmented", experiment="second", dotted=lineage)
+    log_run(tracker, "evaluate", accuracy("svamp", 5.0), system="model", experiment="second")
+    evidence = reader.read(tracker, "second")
+    assert evidence.annotation is not None and evidence.annotation.run.run_id == dataset
+    assert evidence.remarks == () and set(evidence.annotating) == {"augmented"}
+    without = replace(evidence, annotation=None)
+    assert "generate" not in evaluation_command(without, "toolformer", ["svamp"])
+    assert "generate" in evaluation_command(without, "model_cc", ["svamp"])
+
+
+def test_in_place_of_a_deleted_training_another_is_measured_as_it_was(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    dataset = log_run(tracker, "generate", files=write_annotation(tmp_path))
+    first = trained(tracker, "augmented", dataset, 5, "first")
+    counts = {"svamp/n_ac": 1.0, "svamp/n_nc": 9.0}
+
+    def measured(training: str) -> None:
+        lineage = {"lineage.train_run_id": training, "lineage.dataset_run_id": dataset}
+        for system, k in (
+            ("toolformer", "10"),
+            ("toolformer_disabled", "10"),
+            ("toolformer", "0"),
+            ("toolformer", "3"),
+        ):
+            dotted = lineage | {"decoding.k": k}
+            finger = f"{training}{system}{k}"
+            figures = accuracy("svamp", 5.0, 10) | counts
+            log_run(tracker, "evaluate", figures, fingerprint=finger, system=system, dotted=dotted)
+
+    measured(first)
+    second = trained(tracker, "augmented", dataset, 6, "second")
+    with tracker.faults() as client:
+        client.delete_run(first)
+    evidence = reader.read(tracker)
+    (remark,) = evidence.remarks
+    assert remark.startswith(f"Train run {first[:8]}, which made Toolformer, is gone:")
+    assert evaluation_command(evidence, "toolformer", ["asdiv"]).split(" && ") == [
+        "toolformer train data=augmented",
+        "toolformer evaluate system=toolformer 'benchmarks=[svamp]'",
+        "toolformer evaluate system=toolformer_disabled 'benchmarks=[svamp]'",
+        "toolformer evaluate -m system=toolformer decoding.k=0,3 'benchmarks=[svamp]'",
+        "toolformer evaluate system=toolformer 'benchmarks=[asdiv]'",
+    ]
+    measured(second)
+    assert reader.read(tracker).trained["augmented"].run_id == second
 
 
 def test_a_training_that_is_gone_lends_no_other_cost(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.reporting.conftest import ROWS, TEXTS, accuracy, log_run, write_annotation
 from toolformer.errors import UserError
-from toolformer.reporting import paper, reader
+from toolformer.reporting import paper, reader, tables
 from toolformer.reporting.evidence import Counts
 from toolformer.tracking import Tracker
 
@@ -102,14 +102,34 @@ def test_an_empty_annotation_is_read(tmp_path: Path) -> None:
     assert set(annotation.counts.values()) == {Counts(0, 0)}
 
 
+@pytest.mark.parametrize("content", ["[broken", None])
 @pytest.mark.parametrize("name", ["candidates.parquet", "dataset_plain.parquet", "funnel.json"])
-def test_a_broken_artifact_ends_in_one_line(tmp_path: Path, name: str) -> None:
+def test_an_annotation_that_cannot_be_read_is_said_with_the_command_that_makes_it_again(
+    tmp_path: Path, name: str, content: str | None
+) -> None:
     tracker = Tracker(None, tmp_path / "runs")
-    run_id = log_run(tracker, "generate", files=write_annotation(tmp_path))
-    tracker.artifact_path(tracker.get(run_id), name).write_text("[broken")
-    with pytest.raises(UserError, match="run `toolformer generate` again") as caught:
-        reader.read(tracker)
-    assert "\n" not in str(caught.value)
+    with tracker.run(stage="generate", name="g", fingerprint="g", config={"model": "gpt2"}) as run:
+        for file in write_annotation(tmp_path):
+            run.artifact(file)
+    path = tracker.artifact_path(tracker.get(run.run_id), name)
+    path.unlink()
+    if content:
+        path.write_text(content)
+    train = log_run(tracker, "train", data="augmented", dotted={"lineage.dataset_run_id": run.run_id})
+    evidence = reader.read(tracker)
+    (remark,) = evidence.remarks
+    assert remark.startswith(
+        f"Generate run {run.run_id[:8]}, on whose data the models were trained, cannot be read ("
+    )
+    assert (content is not None or f"({name} is gone)" in remark) and "\n" not in remark
+    assert evidence.annotation is None and evidence.trained["augmented"].run_id == train
+    for table in tables.content(evidence).tables:
+        if table.key in ("table2", "funnel"):
+            assert [note.command for note in table.footnotes] == ["toolformer generate model=gpt2"], table.key
+    again = log_run(tracker, "generate", files=write_annotation(tmp_path))
+    evidence = reader.read(tracker)
+    assert evidence.annotation is not None and evidence.annotation.run.run_id == again
+    assert evidence.remarks == (remark.replace(").", f"); the tables on annotation show run {again[:8]}."),)
 
 
 def test_the_papers_figures_are_those_of_its_tables() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reporting.conftest import accuracy
+from tests.reporting.conftest import accuracy, log_run
 from tests.reporting.test_baselines import RIGHT, WRONG, evaluated
 from tests.tracking.conftest import free_port
 from toolformer.reporting import build, reader, tables
@@ -48,6 +48,30 @@ def test_curves_are_read_from_journals_and_from_where_these_were_sent(
     monkeypatch.setattr(Tracker, "history", lambda *_: None)
     (note,) = training(reader.read(local)).footnotes
     assert "not to be had" in note.text and not note.command
+
+
+def test_what_a_silent_server_has_is_not_called_gone_and_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    dead = Tracker(f"http://127.0.0.1:{free_port()}", tmp_path / "runs")
+    lineage = {"lineage.train_run_id": "1" * 32, "lineage.dataset_run_id": "2" * 32}
+    log_run(dead, "evaluate", accuracy("svamp", 5.0), system="toolformer", dotted=lineage)
+    evidence = reader.read(dead)
+    silent = f"is not to be had ({dead.shown_uri} does not answer)"
+    assert evidence.remarks == (
+        f"Train run 11111111, which made Toolformer, {silent}: neither its cost nor its curves are shown.",
+        f"Generate run 22222222, on whose data the models were trained, {silent}.",
+    )
+    content = tables.content(evidence)
+    notes = [note for part in (*content.tables, *content.figures) for note in part.footnotes]
+    assert content.passages_footnote is not None and not content.passages_footnote.command
+    steps = {step for note in notes for step in note.command.split(" && ") if step}
+    assert {step for step in steps if not step.startswith("toolformer evaluate ")} == {
+        "toolformer train data=plain dataset=22222222",
+        "toolformer run experiment=figure4 corpus.path=DIR heldout.path=DIR",
+    }
+    assert "toolformer evaluate system=toolformer checkpoint=11111111 'benchmarks=[asdiv,mawps]'" in steps
 
 
 def test_a_server_that_gives_no_samples_is_asked_once_and_remarked(

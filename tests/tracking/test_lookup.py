@@ -9,7 +9,7 @@ import pytest
 
 from tests.tracking.conftest import run
 from toolformer.errors import UserError
-from toolformer.tracking import Tracker
+from toolformer.tracking import NotFound, Tracker
 
 
 def test_looking_up(store: Tracker) -> None:
@@ -68,6 +68,18 @@ def test_what_a_few_characters_name_and_do_not(store: Tracker) -> None:
     ):
         with pytest.raises(UserError, match=said):
             store.resolve("few", reference)
+
+
+def test_a_run_that_was_deleted_in_mlflow_is_not_there(store: Tracker) -> None:
+    with run(store, "deleted") as active:
+        pass
+    with store.faults() as client:
+        client.delete_run(active.run_id)
+    for reference in (active.run_id, active.run_id[:8]):
+        with pytest.raises(UserError, match=f"there is no run {reference} in .*; name the id of a run of"):
+            store.resolve("deleted", reference)
+    with pytest.raises(NotFound):
+        store.get(active.run_id)
 
 
 def test_looking_up_in_no_store_makes_none(tmp_path: Path) -> None:

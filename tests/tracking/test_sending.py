@@ -16,7 +16,7 @@ from tests.tracking.conftest import free_port, run
 from toolformer import registry
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.tracking import ActiveRun, Run, Tracker, sending, store
+from toolformer.tracking import ActiveRun, Run, StoreFault, Tracker, sending, store
 from toolformer.tracking.journal import METRICS, TAGS, Journal
 from toolformer.tracking.sending import send
 from toolformer.tracking.store import Store
@@ -80,6 +80,10 @@ def test_a_dead_server_keeps_no_result_from_being_kept(
             UserError, match=r"run `toolformer train` first \(http://127.0.0.1:\d+ does not answer\)"
         ):
             one.resolve("train", "latest")
+        with pytest.raises(
+            StoreFault, match=r"run feedbeef is not to be had: http://127.0.0.1:\d+ does not answer$"
+        ):
+            one.resolve("train", "feedbeef")
     written = b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
     assert SECRET.encode() not in written
 
@@ -301,6 +305,8 @@ def test_the_terminal_lists_and_sends(root: Path, tmp_path: Path, capsys: pytest
         assert [one["stage"] for one in found] == stages and all(one["sent"] for one in found)
     for words, said in (
         (["--stage", "trian"], "did you mean train"),
+        (["--stage", "report"], "must be one of generate, train, evaluate"),
+        (["--status", "finished"], "must be one of FINISHED, RUNNING, FAILED, KILLED"),
         (["nosuchrun"], "there is no run nosuchrun"),
     ):
         assert main(["runs", *words, place]) == 2

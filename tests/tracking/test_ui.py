@@ -68,6 +68,14 @@ def test_the_interface_names_a_taken_port(store: Tracker) -> None:
             serve(store.root, port=taken.getsockname()[1])
 
 
+@pytest.mark.parametrize("uri", ["https://tracking.example.org", "databricks://mine"])
+def test_a_store_that_is_a_server_has_pages_of_its_own(
+    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve(tmp_path, uri)
+    assert capsys.readouterr().out == f"MLflow UI: {uri}\n"
+
+
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_a_port_that_is_none_is_one_line(port: int, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"--port is {port}; it must be 0"):

@@ -46,11 +46,15 @@ def main(arguments: list[str]) -> int:
     from toolformer import build
     from toolformer.config import STAGES, SYSTEMS, compose, validate
     from toolformer.config.checks import one_of
+    from toolformer.tracking.run import STATUSES
 
-    if options.stage:
-        one_of("--stage", options.stage, STAGES)
-    if options.system:
-        one_of("--system", options.system, SYSTEMS)
+    for option, value, known in (
+        ("--stage", options.stage, [stage for stage in STAGES if stage != "report"]),  # which is no run
+        ("--system", options.system, SYSTEMS),
+        ("--status", options.status, STATUSES),
+    ):
+        if value is not None:
+            one_of(option, value, known)
     config = validate(compose("report", [word for word in options.words if "=" in word]))
     tracker = build.tracker(config.paths.root, config.tracking)
     named = [word for word in options.words if "=" not in word]

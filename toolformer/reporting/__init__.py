@@ -40,7 +40,7 @@ def build(
     behind paired intervals. With `conf` the commands of missing cells carry what the runs have otherwise than conf/.
 
     Raises:
-        UserError: no run has this tag, an artifact is gone, or the folder cannot be written.
+        UserError: no run has this tag, a file cannot be read, or the folder cannot be written.
     """
     evidence = reader.read(tracker, experiment, seed, conf)
     data = viewer.data(evidence)  # first: samples that cannot be read are remarked in the content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolformer.calls import insert, linearise
 from toolformer.reporting import paper
 from toolformer.reporting.cells import DASH, Notes, in_order, shown_calls, shown_count, shown_reasons
-from toolformer.reporting.commands import annotation_command, stage_command
+from toolformer.reporting.commands import annotation_command, no_annotation
 from toolformer.reporting.evidence import STEPS, Evidence, Example
 from toolformer.reporting.layout import Cell, Column, Passage, Table
 
@@ -31,7 +31,8 @@ def examples_kept(evidence: Evidence) -> Table:
             cells += [Cell(shown_count(tried))]
             cells += [Cell(shown_count(count.examples), shown_calls(count.calls)) for count in counts]
         else:
-            mark = notes.mark("Not annotated yet:", annotation_command(evidence, list(paper.TOOLS)))
+            missing = "Not annotated yet:", annotation_command(evidence, list(paper.TOOLS))
+            mark = notes.mark(*(missing if annotation else no_annotation(evidence)))
             cells += [Cell(DASH, mark=mark)] * 4
         figures = paper.EXAMPLES_KEPT.get(tool)
         cells += [Cell(shown_count(figure)) for figure in figures] if figures else [Cell()] * 3
@@ -61,7 +62,7 @@ def funnel(evidence: Evidence) -> Table:
         for tool in in_order(found)
     ]
     if not rows:
-        mark = notes.mark("No annotation yet:", stage_command(evidence, "generate"))
+        mark = notes.mark(*no_annotation(evidence))
         rows.append((Cell("All tools"), *[Cell(DASH, mark=mark)] * len(steps)))
     columns = (Column("Tool", numeric=False), *(Column(step.replace("_", "-")) for step in steps))
     caption = "Texts (documents, selected), then places and calls: what each step of the annotation left."
@@ -88,7 +89,7 @@ def reasons(evidence: Evidence) -> Table:
         Column("windows and candidates dropped", numeric=False, wide=True),
         Column("scored, not kept", numeric=False, wide=True),
     )
-    return Table("reasons", "Annotation", "Reasons", columns, rows, "" if rows else "No annotation yet.")
+    return Table("reasons", "Annotation", "Reasons", columns, rows, "" if rows else "No annotation.")
 
 
 def passage(example: Example) -> Passage:

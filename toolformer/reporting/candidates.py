@@ -211,4 +211,4 @@ def funnel(path: Path) -> dict[str, ToolFunnel]:
             for tool, entry in content.items()
         }
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise UserError(f"{path} is no funnel ({error}): run `toolformer generate` again") from error
+        raise UserError(f"{path.name} is no funnel: {error}") from error

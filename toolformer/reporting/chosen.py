@@ -193,11 +193,11 @@ def tools_of(run: Run) -> frozenset[str]:
 def dataset_behind(
     chosen: Mapping[str, str], runs: Sequence[Run], trained: Mapping[str, Run]
 ) -> dict[str, str]:
-    """By data, the annotation that the chosen training read, by the training or by what its evaluations say."""
+    """By data, the annotation that the training read, by itself (`trained`, those that are shown) or its evaluations."""
     found: dict[str, str] = {}
-    for data, train_id in chosen.items():
-        told = [trained[train_id]] if train_id in trained else []
-        told += [run for run in runs if data_of(run) == data and training_of(run) == train_id]
+    for data in dict.fromkeys([*chosen, *trained]):
+        told = [trained[data]] if data in trained else []
+        told += [run for run in runs if data_of(run) == data and training_of(run) == chosen.get(data)]
         ids = [run.tags.get("lineage.dataset_run_id", "") for run in told]
         found[data] = next((one for one in ids if one), "")
     return found

@@ -10,7 +10,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks import GROUPS
-from toolformer.reporting.evidence import Evidence
+from toolformer.reporting.chosen import DATA, DEFAULT_K
+from toolformer.reporting.evidence import DATASET, Evidence
 from toolformer.reporting.words import (
     LIMITS,
     PERPLEXITY_LIMITS,
@@ -23,6 +24,7 @@ from toolformer.reporting.words import (
 )
 from toolformer.tools.keys import ANNOTATING
 
+AWAY = "Not to be had now: the server that has it does not answer."
 _ASKED = ("decoding.", "evaluation.", "paths.data_dir", "paths.tasks_dir")
 UNREAD = {"generate": _ASKED, "train": (*_ASKED, *RULES, "tool."), "evaluate": RULES}
 """Keys, and with a dot beginnings of keys, that a stage does not read."""
@@ -55,9 +57,38 @@ def joined(steps: Iterable[str]) -> str:
 
 
 def train_command(evidence: Evidence, data: str) -> str:
-    reads = evidence.reads.get("dataset")
+    """The command of a training; where figures are of one that is gone, also those that measure them with the new one."""
+    reads = evidence.reads.get(DATASET)
     words = [f"data={data}", *([f"dataset={quoted(reads)}"] if reads else []), *evidence.recipe]
-    return stage_command(evidence, "train", *words)
+    return joined([stage_command(evidence, "train", *words), *_again(evidence, data)])
+
+
+def _again(evidence: Evidence, data: str, *more: str) -> Iterator[str]:
+    """The commands that measure what was measured of the model trained on this data: with fewer figures than the one
+    that is shown, another is not shown."""
+    for system in (one for one, made_of in DATA.items() if made_of == data):
+        if tasks := [task for one, task in evidence.scores if one == system]:
+            yield from _evaluations(evidence, "evaluate", [f"system={system}"], tasks, *more)
+    swept: dict[str, list[str]] = {}
+    for k, task in sorted(evidence.by_k) if data == DATA["toolformer"] else ():
+        if str(k) != DEFAULT_K:
+            swept.setdefault(task, []).append(str(k))
+    for ks in dict.fromkeys(map(tuple, swept.values())):
+        tasks = [task for task, own in swept.items() if tuple(own) == ks]
+        words = ["system=toolformer", f"decoding.k={','.join(ks)}"]
+        yield from _evaluations(evidence, "evaluate -m", words, tasks, *more)
+
+
+def no_annotation(evidence: Evidence) -> tuple[str, str]:
+    """What is said in place of an annotation, and the command that makes it; that of a silent server is not made again."""
+    if DATASET in evidence.away:
+        return AWAY, ""
+    return "No annotation:", stage_command(evidence, "generate")
+
+
+def no_training(evidence: Evidence, data: str) -> tuple[str, str]:
+    """The same of a training."""
+    return (AWAY, "") if data in evidence.away else ("No training:", train_command(evidence, data))
 
 
 def annotation_command(evidence: Evidence, tools: Sequence[str]) -> str:
@@ -66,15 +97,9 @@ def annotation_command(evidence: Evidence, tools: Sequence[str]) -> str:
         return stage_command(evidence, "generate")
     with_tools = f"tools=[{','.join(tools)}]"
     steps = [stage_command(evidence, "generate", with_tools)]
-    measured: dict[str, list[str]] = {}
-    for system, task in evidence.scores:
-        if system in ("toolformer", "toolformer_disabled"):
-            measured.setdefault(system, []).append(task)
-    if measured:
+    if measured := list(_again(evidence, "augmented", with_tools)):
         steps.append(stage_command(evidence, "train", "data=augmented", with_tools, *evidence.recipe))
-    for system, tasks in measured.items():
-        steps += _evaluations(evidence, "evaluate", [f"system={system}"], tasks, with_tools)
-    return joined(steps)
+    return joined([*steps, *measured])
 
 
 def evaluation_command(
@@ -89,10 +114,10 @@ def evaluation_command(
     for system in [systems] if isinstance(systems, str) else systems:
         words = [f"system={system}"]
         if system != "model":
-            data = "plain" if system == "model_cc" else "augmented"
-            if not evidence.annotation:
-                steps.append(stage_command(evidence, "generate"))
-            if data not in evidence.trained:
+            data = DATA[system]
+            if data not in evidence.trained and data not in evidence.away:
+                if not evidence.annotation and DATASET not in evidence.away:
+                    steps.append(stage_command(evidence, "generate"))
                 steps.append(train_command(evidence, data))
             if reads := evidence.reads.get(data, ""):
                 words.append(f"checkpoint={quoted(reads)}")

@@ -9,6 +9,8 @@ from pathlib import Path
 from toolformer.calls import ApiCall
 from toolformer.reporting.pairing import Compared
 
+DATASET = "dataset"
+"""The annotation, where trainings go by their data."""
 GAIN = "L⁻ − L⁺"
 """The paper's gain (section 2)."""
 
@@ -209,13 +211,15 @@ class Evidence:
     sampled: tuple[Sampled, ...] = ()
     """All evaluations, the newest first."""
     annotating: Mapping[str, Cost] = field(default_factory=dict)
-    """What the annotation took that a training read, by the training's data; only where evaluations name it."""
+    """What the annotation took that a training read, by the training's data; only where one names it."""
     overrides: tuple[str, ...] = ()
     """What commands begin with that are to do as the shown runs did: experiment or name, model, data, tools, limits."""
     places: tuple[str, ...] = ()
     """What the command of Figure 4 is told of data."""
     reads: Mapping[str, str] = field(default_factory=dict)
-    """The run to name where `latest` would be another than the one shown: by the training's data, or `dataset`."""
+    """The run to name where `latest` would be another than the one shown: by the training's data, or `DATASET`."""
+    away: frozenset[str] = frozenset()
+    """What the shown runs name and a server has that does not answer: data of trainings, or `DATASET`."""
     unread: Sequence[str] = ()
     """A sentence for samples that are there and were not to be had; grows as files of `sampled` are asked for."""
     recipe: tuple[str, ...] = ()

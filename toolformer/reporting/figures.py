@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from benchmarks import GROUPS
 from toolformer.reporting import paper
 from toolformer.reporting.cells import SYSTEMS, TASKS, in_order, own_tasks, title_of
-from toolformer.reporting.commands import train_command
+from toolformer.reporting.commands import no_training
 from toolformer.reporting.evidence import Curve, Evidence, KScore, Score
 from toolformer.reporting.layout import Axis, Figure, Footnote, Panel, Series
 
@@ -260,7 +260,7 @@ def training(evidence: Evidence) -> Figure:
         if series:
             panels.append(Panel(title, Axis("step"), Axis(label), tuple(series)))
     if not panels:
-        note = Footnote("a", "Not trained yet:", train_command(evidence, "augmented"))
+        note = Footnote("a", *no_training(evidence, "augmented"))
         if evidence.trained:
             why = "The curves are not to be had: the trainings have one step, or their store does not give them."
             note = Footnote("a", why)

@@ -20,7 +20,7 @@ from toolformer.reporting.cells import (
     shown_count,
     title_of,
 )
-from toolformer.reporting.commands import evaluation_command, stage_command, train_command
+from toolformer.reporting.commands import evaluation_command, no_annotation, no_training
 from toolformer.reporting.evidence import Cost, Evidence, Score
 from toolformer.reporting.layout import Cell, Column, Table
 from toolformer.reporting.significance import PAIRS, is_significant
@@ -167,11 +167,11 @@ def _made_of(evidence: Evidence, system: str, notes: Notes) -> list[Cell]:
         found = evidence.annotating.get(data, shown)
         made = [Cell(_shown_seconds(found.seconds)), Cell(shown_count(found.calls))]
     else:
-        made = [Cell(DASH, mark=notes.mark("No annotation yet:", stage_command(evidence, "generate")))] * 2
+        made = [Cell(DASH, mark=notes.mark(*no_annotation(evidence)))] * 2
     training = evidence.training.get(data, Cost(None))
     mark = ""
     if data not in evidence.training:
-        mark = notes.mark("Not trained yet:", train_command(evidence, data))
+        mark = notes.mark(*no_training(evidence, data))
     figures = (_shown_seconds(training.seconds), shown_count(training.tokens))
     return [*made, *(Cell(figure, mark=mark) for figure in figures)]
 

@@ -1,32 +1,24 @@
-"""What a report needs, read from the runs into plain data; the only part of it that knows the tracker.
+"""What a report needs, read from the runs into plain data; with `lineage` and `choice` the part of it that knows the tracker.
 
-`chosen` decides which runs count; curves, cost and annotation are those of the runs behind the scores. Nothing is
+`choice` decides which runs count; curves, cost and annotation are those of the runs behind the scores. Nothing is
 computed by a model here.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
-from toolformer.errors import UserError
-from toolformer.reporting import chosen, likeness, remarks
+from toolformer.reporting import chosen, likeness, lineage, remarks
 from toolformer.reporting.cells import SYSTEMS
-from toolformer.reporting.chosen import examples, measured
-from toolformer.reporting.evidence import Evidence, KScore
+from toolformer.reporting.choice import Choice, Finished, choose, finished
+from toolformer.reporting.evidence import DATASET, Evidence, KScore, RunNote, Sampled, Score
 from toolformer.reporting.figures import drawn
-from toolformer.reporting.samples import Fetched, baseline_names, sampled
+from toolformer.reporting.lineage import Lineage
+from toolformer.reporting.samples import Fetched, sampled
 from toolformer.reporting.significance import asked_otherwise, compare_systems
-from toolformer.reporting.stages import (
-    annotation_cost,
-    annotation_of,
-    curves_of,
-    note,
-    score_of,
-    training_cost,
-)
+from toolformer.reporting.stages import annotation_cost, curves_of, note, score_of, training_cost
 from toolformer.reporting.words import (
     Conf,
     as_annotated,
@@ -38,10 +30,6 @@ from toolformer.reporting.words import (
     places_of_figure_4,
 )
 from toolformer.tracking import Run, Tracker
-from toolformer.tracking.run import newest_first
-
-ALSO = {"paper": ("figure4",)}
-"""Experiments whose evaluations count in Figure 4 of another's report, which they belong to."""
 
 
 def read(
@@ -56,128 +44,85 @@ def read(
     their words compose to.
 
     Raises:
-        UserError: no finished run has this tag, or an artifact is gone or cannot be read.
+        UserError: no finished run has this tag, or a local store fails.
     """
-    tags = {"experiment": experiment} if experiment else {}
-    generated = tracker.runs("generate", **tags)
-    trained = tracker.runs("train", **tags)
-    every = tracker.runs("evaluate", **tags)
-    further = [
-        run for name in ALSO.get(experiment or "", ()) for run in tracker.runs("evaluate", experiment=name)
-    ]
-    if experiment and not (generated or trained or every):
-        raise UserError(
-            f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or name another"
-        )
-    known = {run.run_id: run for run in trained}
-    models = _models(tracker, [*every, *further], known)
-    model = _main_model(every, models)
-    asked = [run for run in every if run.tags.get("baseline") or models[run.run_id] == model]
-    behind = chosen.trainings(asked)
-    evaluated = chosen.of_trainings(asked, behind)
-    shown = chosen.of_tables(evaluated)
-    trainings = _trainings(behind, known, trained, model)
-    datasets = chosen.dataset_behind(behind, asked, known)
-    annotated, said = _annotated(tracker, datasets, generated)
-    annotation = annotation_of(tracker, annotated) if annotated else None
-    scores = {key: score_of(one.run, key[1], one.value) for key, one in shown.items()}
-    sizes = chosen.sizes(newest_first([*every, *further]), models)
-    swept, others = chosen.by_k(evaluated), _baselines(evaluated)
-    fetched = Fetched(tracker)
-    answered = sampled(fetched, every, models, model, behind)
-    by_run = {one.run_id: one.files for one in answered}
-    baselines = {key: score_of(one.run, key[1], one.value) for key, one in others.items()}
-    files, of_others, of_ks = (
-        {key: path for key, run in found if (path := by_run[run.run_id].get(key[1])) is not None}
-        for found in (
-            [(key, one.run) for key, one in shown.items()],
-            [(key, one.run) for key, one in others.items()],
-            [((str(k), task), one.run) for (k, task), one in swept.items()],
-        )
-    )
-    asked_elsewhere, asked_by_k = asked_otherwise(files), asked_otherwise(of_ks)
-    beside = [
-        *((SYSTEMS[system], task, one) for (system, task), one in shown.items()),
-        *((name, task, one) for (name, task), one in others.items()),
-        *(
-            (f"{SYSTEMS['toolformer']} with k = {k}", task, one)
-            for (k, task), one in swept.items()
-            if str(k) != chosen.DEFAULT_K
-        ),
-    ]
-    said_first = [
-        *remarks.remarks(asked, shown, behind, known, datasets),
-        *remarks.passed_over(beside),
-        *likeness.within_rows(shown),
-        *likeness.within_columns(shown, others),
-        *likeness.along_k(swept),
-        *remarks.other_questions(
-            asked_elsewhere, remarks.uneven_tasks({key: score.n for key, score in scores.items()})
-        ),
-        *remarks.other_questions_by_k(
-            asked_by_k,
-            remarks.uneven_tasks(
-                {(str(k), task): examples(one.run, task) for (k, task), one in swept.items()}
-            ),
-        ),
-        *said,
-        *remarks.broken((name, task, one.run) for name, task, one in beside),
-    ]
-    own = annotation.run.run_id if annotation else None
-    # Of the systems Toolformer's says the most: tools and decoding.
-    ordered = sorted(shown, key=lambda key: key[0] != "toolformer")
-    patterns = [
-        *(shown[key].run for key in ordered),
-        *trainings.values(),
-        *([annotated] if annotated else []),
-    ]
-    curves = {data: tuple(curves_of(tracker, run, data)) for data, run in trainings.items()}
-    evidence = Evidence(
-        experiment,
-        annotation,
-        scores,
-        trained={data: note(run) for data, run in trainings.items()},
-        by_k=_by_k(swept),
-        baselines=baselines,
-        model=model,
-        paired=compare_systems(files, seed, baselines=of_others),
-        curves=tuple(curve for own in curves.values() for curve in own),
-        training={data: training_cost(run) for data, run in trainings.items()},
-        sizes={key: score_of(one.run, key[2], one.value) for key, one in sizes.figures.items()},
-        parameters=sizes.parameters,
-        sampled=answered,
-        annotating={data: annotation_cost(tracker, one, annotation) for data, one in datasets.items() if one},
-        reads=_reads(tracker, trainings, annotated),
-        unread=fetched.unread,
-        asked_otherwise=asked_elsewhere,
-        asked_otherwise_by_k=asked_by_k,
-    )
-    evidence = _with_words(
-        evidence, [as_annotated(run, annotated) for run in patterns], shown, trainings, conf
-    )
+    runs = finished(tracker, experiment)
+    known = Lineage(tracker, [*runs.generated, *runs.trained])
+    choice = choose(runs, known)
+    evidence = _measured(Evidence(experiment, choice.annotated.shown, {}, {}), choice, tracker, runs, seed)
+    evidence = _made(evidence, choice, known)
+    evidence = _with_words(evidence, _patterns(choice), choice.shown, choice.trainings, conf)
     in_figure = drawn(evidence)
-    behind_ids = {score.run.run_id for score in (*scores.values(), *in_figure.values())}
-    parents = _parents(tracker, [run for run in (*every, *further) if run.run_id in behind_ids])
-    in_tables = {one.run.run_id for one in shown.values()}
-    broken = remarks.broken(
-        (f"{SYSTEMS[system]} of {one}", task, sizes.figures[one, system, task].run)
-        for one, system, task in in_figure
-        if sizes.figures[one, system, task].run.run_id not in in_tables
-    )
-    elsewhere = remarks.other_models(
-        model, {models[run.run_id] for run in every}, {one for one, _, _ in in_figure}
-    )
     return replace(
         evidence,
-        lineage=tuple(note(run) for run in parents if run.run_id != own),
-        remarks=(
-            *said_first,
-            *remarks.tools_of_figure_4(sizes),
-            *broken,
-            *elsewhere,
-            *remarks.without_curves(trainings, curves),
-        ),
+        lineage=tuple(_parents(evidence, runs, known, in_figure)),
+        remarks=tuple(_remarks(evidence, choice, known, in_figure)),
     )
+
+
+def _measured(evidence: Evidence, choice: Choice, tracker: Tracker, runs: Finished, seed: int) -> Evidence:
+    """The evidence with what evaluations say: scores, and their samples compared."""
+    scores, baselines = (
+        {key: score_of(one.run, key[1], one.value) for key, one in found.items()}
+        for found in (choice.shown, choice.baselines)
+    )
+    fetched = Fetched(tracker)
+    answered = sampled(fetched, runs.evaluated, choice.models, choice.model, choice.behind)
+    files = _files({key: one.run for key, one in choice.shown.items()}, answered)
+    by_k = {(str(k), task): one.run for (k, task), one in choice.swept.items()}
+    of_baselines = {key: one.run for key, one in choice.baselines.items()}
+    return replace(
+        evidence,
+        scores=scores,
+        by_k=_by_k(choice.swept),
+        baselines=baselines,
+        model=choice.model,
+        paired=compare_systems(files, seed, baselines=_files(of_baselines, answered)),
+        sizes={key: score_of(one.run, key[2], one.value) for key, one in choice.sizes.figures.items()},
+        parameters=choice.sizes.parameters,
+        sampled=answered,
+        unread=fetched.unread,
+        asked_otherwise=asked_otherwise(files),
+        asked_otherwise_by_k=asked_otherwise(_files(by_k, answered)),
+    )
+
+
+def _files(runs: Mapping[tuple[str, str], Run], answered: Iterable[Sampled]) -> dict[tuple[str, str], Path]:
+    """The files of samples of runs, which stand by a name and a task, where they are to be had."""
+    by_run = {one.run_id: one.files for one in answered}
+    found = {key: by_run[run.run_id].get(key[1]) for key, run in runs.items()}
+    return {key: path for key, path in found.items() if path is not None}
+
+
+def _made(evidence: Evidence, choice: Choice, known: Lineage) -> Evidence:
+    """The evidence with what trainings and annotations say that are behind the scores."""
+    annotated = choice.annotated
+    away = {data: one for data, one in choice.behind.items() if one and known.is_away(one)}
+    away |= {DATASET: annotated.away} if annotated.away else {}
+    return replace(
+        evidence,
+        trained={data: note(run) for data, run in choice.trainings.items()},
+        curves=tuple(
+            curve for data, run in choice.trainings.items() for curve in curves_of(known.tracker, run, data)
+        ),
+        training={data: training_cost(run) for data, run in choice.trainings.items()},
+        annotating={
+            data: annotation_cost(known.get(one), annotated.shown)
+            for data, one in choice.datasets.items()
+            if one
+        },
+        reads=lineage.reads(known, choice.trainings, annotated.run if annotated.shown else None, away),
+        away=frozenset(away),
+    )
+
+
+def _patterns(choice: Choice) -> list[Run]:
+    """The shown runs, those first that say most of how commands are to do as they did."""
+    # Of the systems Toolformer's says the most: tools and decoding.
+    ordered = sorted(choice.shown, key=lambda key: key[0] != "toolformer")
+    annotated = choice.annotated.run
+    runs = [*(choice.shown[key].run for key in ordered), *choice.trainings.values()]
+    return [as_annotated(run, annotated) for run in [*runs, *([annotated] if annotated else [])]]
 
 
 def _with_words(
@@ -202,67 +147,52 @@ def _with_words(
     )
 
 
-def _models(tracker: Tracker, evaluated: Iterable[Run], trainings: dict[str, Run]) -> dict[str, str]:
-    """The model that each evaluation's system is made of, by the evaluation's id; adds what it finds to `trainings`."""
-    found: dict[str, str] = {}
-    for run in evaluated:
-        train_id = chosen.training_of(run)
-        if train_id and train_id not in trainings:
-            with suppress(UserError):  # deleted since
-                trainings[train_id] = tracker.get(train_id)
-        made_of = trainings.get(train_id, run)
-        found[run.run_id] = "" if run.tags.get("baseline") else made_of.params.get("model", "")
-    return found
+def _parents(
+    evidence: Evidence, runs: Finished, known: Lineage, in_figure: Mapping[tuple[str, str, str], Score]
+) -> Iterator[RunNote]:
+    """The runs that the evaluations behind figures come from."""
+    behind = {score.run.run_id for score in (*evidence.scores.values(), *in_figure.values())}
+    own = evidence.annotation.run.run_id if evidence.annotation else None
+    every = [run for run in (*runs.evaluated, *runs.further) if run.run_id in behind]
+    return (note(run) for run in lineage.parents(known, every) if run.run_id != own)
 
 
-def _main_model(evaluated: Sequence[Run], models: Mapping[str, str]) -> str:
-    """The model with the most figures, of several the one measured last."""
-    found: dict[tuple[str, str, str], None] = {}  # in order, the newest first
-    for run in evaluated:
-        if not run.tags.get("baseline"):
-            for task, _ in measured(run):
-                found.setdefault((models[run.run_id], run.tags.get("system", ""), task))
-    counted = Counter(model for model, _, _ in found).most_common(1)
-    return counted[0][0] if counted else ""
-
-
-def _trainings(
-    behind: Mapping[str, str], known: Mapping[str, Run], trained: Sequence[Run], model: str
-) -> dict[str, Run]:
-    """By data, the training behind the figures; where no evaluation names one the newest, of the tables' model first."""
-    found: dict[str, Run] = {}
-    for run in sorted(trained, key=lambda run: bool(model) and run.params.get("model", "") != model):
-        if not behind.get(run.tags.get("data", "")):
-            found.setdefault(run.tags.get("data", ""), run)
-    return found | {data: known[train_id] for data, train_id in behind.items() if train_id in known}
-
-
-def _annotated(
-    tracker: Tracker, datasets: Mapping[str, str], generated: Sequence[Run]
-) -> tuple[Run | None, list[str]]:
-    """The annotation behind the figures, or the newest where none is named, and what is to be said about it."""
-    newest = generated[0] if generated else None
-    named = next((datasets[data] for data in ("augmented", "plain") if datasets.get(data)), "")
-    if not named:
-        return newest, []
-    try:
-        found = tracker.get(named)
-    except UserError:  # deleted since
-        other = f"; the tables on annotation show run {newest.run_id[:8]}" if newest else ""
-        return newest, [
-            f"Generate run {named[:8]}, on whose data the evaluated models were trained, is gone{other}."
-        ]
-    if newest and newest.run_id != named:
-        return found, [
-            f"The tables on annotation show generate run {named[:8]}, on whose data the evaluated models were trained; "
-            f"the newest is {newest.run_id[:8]}."
-        ]
-    return found, []
-
-
-def _baselines(runs: Sequence[Run]) -> dict[tuple[str, str], chosen.Figure]:
-    names = baseline_names(runs)
-    return chosen.figures(runs, lambda run: names.get(run.run_id, ""))
+def _remarks(
+    evidence: Evidence, choice: Choice, known: Lineage, in_figure: Iterable[tuple[str, str, str]]
+) -> Iterator[str]:
+    """What is said of what is mixed or left out."""
+    lost = {one: known.fate(one) for one in choice.behind.values() if one and not known.get(one)}
+    yield from remarks.remarks(choice.asked, choice.shown, choice.behind, lost, choice.datasets)
+    beside = [
+        *((SYSTEMS[system], task, one) for (system, task), one in choice.shown.items()),
+        *((name, task, one) for (name, task), one in choice.baselines.items()),
+        *(
+            (f"{SYSTEMS['toolformer']} with k = {k}", task, one)
+            for (k, task), one in choice.swept.items()
+            if str(k) != chosen.DEFAULT_K
+        ),
+    ]
+    yield from remarks.passed_over(beside)
+    yield from likeness.within_rows(choice.shown)
+    yield from likeness.within_columns(choice.shown, choice.baselines)
+    yield from likeness.along_k(choice.swept)
+    uneven = remarks.uneven_tasks({key: score.n for key, score in evidence.scores.items()})
+    yield from remarks.other_questions(evidence.asked_otherwise, uneven)
+    uneven = remarks.uneven_tasks({(str(k), task): score.n for (k, task), score in evidence.by_k.items()})
+    yield from remarks.other_questions_by_k(evidence.asked_otherwise_by_k, uneven)
+    yield from choice.annotated.said
+    yield from remarks.broken((name, task, one.run) for name, task, one in beside)
+    in_tables = {one.run.run_id for one in choice.shown.values()}
+    of_figure = {key: choice.sizes.figures[key].run for key in in_figure}
+    yield from remarks.tools_of_figure_4(choice.sizes)
+    yield from remarks.broken(
+        (f"{SYSTEMS[system]} of {one}", task, run)
+        for (one, system, task), run in of_figure.items()
+        if run.run_id not in in_tables
+    )
+    yield from remarks.other_models(choice.model, choice.evaluated, {one for one, _, _ in of_figure})
+    curves = {data: [one for one in evidence.curves if one.data == data] for data in choice.trainings}
+    yield from remarks.without_curves(choice.trainings, curves)
 
 
 def _by_k(swept: Mapping[tuple[int, str], chosen.Figure]) -> dict[tuple[int, str], KScore]:
@@ -275,29 +205,3 @@ def _by_k(swept: Mapping[tuple[int, str], chosen.Figure]) -> dict[tuple[int, str
             low, high = (one.run.metrics.get(f"{task}/ci_{end}") for end in ("low", "high"))
             found[k, task] = KScore(one.value, n, ac, n_ac, nc, n_nc, low, high, note(one.run))
     return found
-
-
-def _parents(tracker: Tracker, runs: Iterable[Run]) -> Iterator[Run]:
-    """The train and generate runs behind evaluations, each once."""
-    seen: set[str] = set()
-    waiting = list(runs)
-    while waiting:
-        run = waiting.pop(0)
-        for tag in ("lineage.train_run_id", "lineage.dataset_run_id"):
-            run_id = run.tags.get(tag)
-            if run_id and run_id not in seen:
-                seen.add(run_id)
-                with suppress(UserError):  # deleted since: the figures still stand
-                    parent = tracker.get(run_id)
-                    yield parent
-                    waiting.append(parent)
-
-
-def _reads(tracker: Tracker, trainings: Mapping[str, Run], annotated: Run | None) -> dict[str, str]:
-    """The shown runs that `latest` would not find."""
-    found = {data: (run, tracker.latest("train", data=data)) for data, run in trainings.items() if data}
-    if annotated:
-        found["dataset"] = (annotated, tracker.latest("generate"))
-    return {
-        key: run.run_id[:8] for key, (run, latest) in found.items() if latest and latest.run_id != run.run_id
-    }

@@ -14,12 +14,12 @@ def remarks(
     runs: Sequence[Run],
     shown: Mapping[tuple[str, str], Figure],
     chosen: Mapping[str, str],
-    trained: Mapping[str, Run],
+    lost: Mapping[str, str],
     datasets: Mapping[str, str],
 ) -> Iterator[str]:
     """A sentence for everything that the tables mix or leave out.
 
-    `runs` are all evaluations of the tables' model, `trained` the trainings that the store still has, by id.
+    `runs` are all evaluations of the tables' model, `lost` says by id what became of trainings that are not found.
     """
     for data, train_id in chosen.items():
         others = sorted({training_of(run) for run in runs if data_of(run) == data} - {train_id})
@@ -29,9 +29,10 @@ def remarks(
                 f"{listing(map(_training, others))} {'was' if len(others) == 1 else 'were'} evaluated too and "
                 "left out of the tables."
             )
-        if train_id and train_id not in trained:
+        if train_id in lost:
             yield (
-                f"Train run {train_id[:8]}, which made {MADE[data]}, is gone: neither its cost nor its curves are shown."
+                f"Train run {train_id[:8]}, which made {MADE[data]}, {lost[train_id]}: neither its cost nor its curves "
+                "are shown."
             )
     if len({one for one in datasets.values() if one}) > 1:
         read = listing(f"{MADE[data]} on that of {one[:8]}" for data, one in datasets.items())

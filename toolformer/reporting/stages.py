@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from toolformer.errors import UserError
 from toolformer.reporting import candidates
 from toolformer.reporting.evidence import Annotation, Cost, Curve, RunNote, Score
-from toolformer.tracking import Run, Tracker
+from toolformer.tracking import Run, StoreFault, Tracker
 
 CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
 _POINTS = 400
@@ -64,15 +65,14 @@ def training_cost(run: Run) -> Cost:
     return Cost(run.metrics.get("duration_seconds"), None, _whole(run.metrics.get("train_tokens")))
 
 
-def annotation_cost(tracker: Tracker, run_id: str, shown: Annotation | None) -> Cost:
-    """What an annotation took; unknown where its run is gone."""
-    if shown and shown.run.run_id == run_id:
+def annotation_cost(run: Run | None, shown: Annotation | None) -> Cost:
+    """What an annotation took; unknown where its run is not found."""
+    if run is None:
+        return Cost(None)
+    if shown and shown.run.run_id == run.run_id:
         return shown.cost
-    with suppress(UserError):
-        run = tracker.get(run_id)
-        executed = [value for name, value in run.metrics.items() if name.endswith("/executed")]
-        return Cost(_annotating(run), round(sum(executed)) if executed else None)
-    return Cost(None)
+    executed = [value for name, value in run.metrics.items() if name.endswith("/executed")]
+    return Cost(_annotating(run), round(sum(executed)) if executed else None)
 
 
 def _annotating(run: Run) -> float | None:
@@ -81,8 +81,14 @@ def _annotating(run: Run) -> float | None:
 
 
 def annotation_of(tracker: Tracker, run: Run) -> Annotation:
+    """What an annotation found.
+
+    Raises:
+        StoreFault: the server that has its files does not answer.
+        UserError: a file is gone or cannot be read; the message says only why.
+    """
     names = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet", "funnel.json")
-    files = {name: tracker.artifact_path(run, name) for name in names}
+    files = {name: _file(tracker, run, name) for name in names}
     with suppress(UserError):  # older runs have none
         files[candidates.WITHOUT_CALLS] = tracker.artifact_path(run, candidates.WITHOUT_CALLS)
     baseline = run.params.get("filter.baseline", "paper")
@@ -96,10 +102,7 @@ def annotation_of(tracker: Tracker, run: Run) -> Annotation:
         )
         edges, gains = candidates.gains(table, _thresholds(run))
     except (OSError, KeyError, ValueError, TypeError) as error:  # pyarrow's are ValueErrors and KeyErrors
-        raise UserError(
-            f"the artifacts of generate run {run.run_id} cannot be read ({str(error).splitlines()[0][:120]}): "
-            "run `toolformer generate` again"
-        ) from error
+        raise UserError(str(error).splitlines()[0][:120]) from error
     skipped = {
         name.removeprefix(_SKIPPED): round(count)
         for name, count in run.metrics.items()
@@ -108,6 +111,15 @@ def annotation_of(tracker: Tracker, run: Run) -> Annotation:
     executed = sum(entry.steps.get("executed", 0) for entry in funnel.values())
     cost = Cost(_annotating(run), executed)
     return Annotation(note(run), counts, funnel, examples, skipped, gains, edges, cost, files, baseline)
+
+
+def _file(tracker: Tracker, run: Run, name: str) -> Path:
+    try:
+        return tracker.artifact_path(run, name)
+    except StoreFault:
+        raise
+    except UserError as error:
+        raise UserError(f"{name} is gone") from error
 
 
 def _thresholds(run: Run) -> dict[str, float]:

@@ -21,7 +21,7 @@ from toolformer.reporting.cells import (
     shown_score,
     title_of,
 )
-from toolformer.reporting.commands import evaluation_command, stage_command
+from toolformer.reporting.commands import evaluation_command, no_annotation
 from toolformer.reporting.evidence import GAIN, Evidence, RunNote
 from toolformer.reporting.figures import drawn, figures
 from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
@@ -52,11 +52,7 @@ def content(evidence: Evidence) -> Content:
         reasons(evidence),
     )
     examples = evidence.annotation.examples if evidence.annotation else ()
-    missing = (
-        None
-        if evidence.annotation
-        else Footnote("a", "No annotation yet:", stage_command(evidence, "generate"))
-    )
+    missing = None if evidence.annotation else Footnote("a", *no_annotation(evidence))
     gain = evidence.annotation.difference if evidence.annotation else GAIN
     caption = (
         f"Calls that the filter kept, best first, and a few that it rejected, in their texts. The gain is {gain} in "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from toolformer.tracking.active import ActiveRun
 from toolformer.tracking.run import Run
-from toolformer.tracking.store import StoreFault
+from toolformer.tracking.store import NotFound, StoreFault
 from toolformer.tracking.tracker import EXPERIMENT, Tracker
 
-__all__ = ["EXPERIMENT", "ActiveRun", "Run", "StoreFault", "Tracker"]
+__all__ = ["EXPERIMENT", "ActiveRun", "NotFound", "Run", "StoreFault", "Tracker"]

@@ -16,7 +16,7 @@ from toolformer.provenance import PROJECT
 from toolformer.tracking import silence
 from toolformer.tracking.journal import Journal, all_journals, matches
 from toolformer.tracking.run import Run, newest_first, tell_of_clocks
-from toolformer.tracking.store import Store, StoreFault
+from toolformer.tracking.store import NotFound, Store, StoreFault
 
 T = TypeVar("T")
 SHORTEST = 6
@@ -92,18 +92,22 @@ class Lookup:
         """A run by its id.
 
         Raises:
-            UserError: there is none.
+            NotFound: there is none.
+            StoreFault: the server that may have it does not answer, or a local store fails.
         """
         journal = Journal(self._journals / run_id)
         local = journal.run() if journal.is_there() else None
         if local and not journal.is_sent(self.shown_uri):
             return local
-        found = self._answer(lambda: self.store.get(run_id)) or (local if self._is_silent() else None)
+        answer = self._answer(lambda: (self.store.get(run_id),))
+        (found,) = answer or (local,)
         if found:
             return found
+        if answer is None:
+            raise StoreFault(f"run {run_id} is not to be had: {self.shown_uri} does not answer")
         if self.store.is_absent():
-            raise UserError(f"there is no run {run_id}: {self.shown_uri} does not exist yet")
-        raise UserError(f"there is no run {run_id} in {self.shown_uri}{self._silence()}")
+            raise NotFound(f"there is no run {run_id}: {self.shown_uri} does not exist yet")
+        raise NotFound(f"there is no run {run_id} in {self.shown_uri}")
 
     def resolve(self, stage: str, ref: str, **tags: str) -> Run:
         """The finished run that `ref` names: `latest`, a run id, or the first characters (at least 6) of one.
@@ -132,7 +136,7 @@ class Lookup:
             raise UserError(f"{len(matches)} runs begin with {ref}; give more of its characters")
         try:
             run = matches[0] if matches else self.get(ref)
-        except UserError as error:
+        except NotFound as error:
             short = f" of {SHORTEST} characters at least" if len(ref) < SHORTEST else ""
             raise UserError(
                 f"{error}; name the id{short} of a run of `toolformer {stage}`, or say latest"

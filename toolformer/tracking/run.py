@@ -14,6 +14,7 @@ LOCAL_ID = "local_id"
 """The tag of a server's run that holds its id here, chosen before the server heard of it, and the one that lineage names."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow's pages show as a description, in Markdown."""
+STATUSES = ("FINISHED", "RUNNING", "FAILED", "KILLED")
 _NEVER = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
@@ -24,7 +25,7 @@ class Run:
     run_id: str
     name: str
     status: str
-    """`RUNNING`, `FINISHED`, `FAILED` or `KILLED`."""
+    """One of `STATUSES`."""
     started: datetime.datetime
     """In UTC."""
     tags: Mapping[str, str]

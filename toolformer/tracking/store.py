@@ -50,6 +50,10 @@ class StoreFault(UserError):
     """The store does not answer, or fails."""
 
 
+class NotFound(UserError):
+    """The store answers, and has no such run."""
+
+
 class Refused(UserError):
     """The store answers, and does not take what it is given: asking again would change nothing."""
 
@@ -263,14 +267,15 @@ class Store:
                     return found
 
     def get(self, run_id: str) -> Run | None:
-        """A run by its id, the store's or the one that it began with."""
+        """A run by its id, the store's or the one that it began with; None also for one that was deleted in MLflow."""
         from mlflow.exceptions import MlflowException
 
         if self.is_absent():
             return None
         with self.faults() as client:
             try:
-                return _to_run(client.get_run(run_id))
+                row = client.get_run(run_id)
+                return None if row.info.lifecycle_stage == "deleted" else _to_run(row)
             except MlflowException as error:
                 if error.error_code not in _NO_SUCH_RUN:
                     raise
