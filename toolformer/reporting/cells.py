@@ -8,6 +8,7 @@ from benchmarks import MLQA_LANGUAGES
 from benchmarks import TASKS as PROJECT_TASKS
 from benchmarks.metrics import wilson
 from toolformer.reporting import paper
+from toolformer.reporting.commands import footnote
 from toolformer.reporting.evidence import Score
 from toolformer.reporting.layout import Cell, Footnote
 
@@ -59,7 +60,7 @@ class Notes:
 
     @property
     def all(self) -> tuple[Footnote, ...]:
-        return tuple(Footnote(mark, text, command) for (text, command), mark in self._marks.items())
+        return tuple(footnote(mark, text, command) for (text, command), mark in self._marks.items())
 
 
 def _letters(number: int) -> str:

@@ -40,9 +40,6 @@ from toolformer.reporting.words import (
 from toolformer.tracking import Run, Tracker
 from toolformer.tracking.run import newest_first
 
-ALSO = {"paper": ("figure4",)}
-"""Experiments whose evaluations count in Figure 4 of another's report, which they belong to."""
-
 
 def read(
     tracker: Tracker,
@@ -62,9 +59,8 @@ def read(
     generated = tracker.runs("generate", **tags)
     trained = tracker.runs("train", **tags)
     every = tracker.runs("evaluate", **tags)
-    further = [
-        run for name in ALSO.get(experiment or "", ()) for run in tracker.runs("evaluate", experiment=name)
-    ]
+    own_is_all = experiment in (None, chosen.FIGURE4)
+    further = [] if own_is_all else tracker.runs("evaluate", experiment=chosen.FIGURE4)
     if experiment and not (generated or trained or every):
         raise UserError(
             f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or name another"
@@ -138,9 +134,7 @@ def read(
         unread=fetched.unread,
         asked_otherwise=asked_elsewhere,
     )
-    evidence = _with_words(
-        evidence, [as_annotated(run, annotated) for run in patterns], shown, trainings, conf
-    )
+    evidence = _with_words(evidence, patterns, annotated, shown, trainings, conf)
     in_figure = drawn(evidence)
     behind_ids = {score.run.run_id for score in (*scores.values(), *in_figure.values())}
     parents = _parents(tracker, [run for run in (*every, *further) if run.run_id in behind_ids])
@@ -158,7 +152,7 @@ def read(
         lineage=tuple(note(run) for run in parents if run.run_id != own),
         remarks=(
             *said_first,
-            *remarks.tools_of_figure_4(sizes),
+            *(remarks.tools_of_figure_4(sizes) if in_figure else ()),
             *broken,
             *elsewhere,
             *remarks.without_curves(trainings, curves),
@@ -169,22 +163,33 @@ def read(
 def _with_words(
     evidence: Evidence,
     patterns: Sequence[Run],
+    annotated: Run | None,
     shown: Mapping[tuple[str, str], chosen.Figure],
     trainings: Mapping[str, Run],
     conf: Conf | None,
 ) -> Evidence:
-    """The evidence with what commands are told, so that they do as the first of these runs that says how it was made."""
-    params = next((run.params for run in patterns if run.params.get("model")), {})
-    recipe = next((run.params for run in trainings.values() if run.params.get("model")), {})
+    """The evidence with what commands are told, so that they do as the first of these runs that says how it was made.
+
+    Corpus and rules are those of the annotation.
+    """
+    like = next((run for run in patterns if run.params.get("model")), None)
+    params = as_annotated(like, annotated).params if like else {}
+    trained = next((run for run in trainings.values() if run.params.get("model")), None)
     words = [named(evidence.experiment, conf)] if evidence.experiment else []
     words += chosen_tools(params, conf, *words) if conf else []
     composed = conf.composed(*words) if conf else None
+    told = overrides_like(patterns, evidence.model, composed, annotated)
+    figure_4 = places_of_figure_4(params, conf.composed("experiment=figure4") if conf else None)
+    recipe = (
+        differing(trained.params, composed, run_of=lambda _: trained.run_id) if trained and composed else ()
+    )
+    where = conf.places if conf else ()
     return replace(
         evidence,
-        overrides=(*words, *overrides_like(patterns, evidence.model, composed)),
+        overrides=(*words, *told, *where),
         limits=limits_by_task({key: one.run for key, one in shown.items()}, composed),
-        places=tuple(places_of_figure_4(params, conf.composed("experiment=figure4") if conf else None)),
-        recipe=tuple(differing(recipe, composed)) if composed else (),
+        places=(*figure_4, *where),
+        recipe=tuple(recipe),
     )
 
 

@@ -21,10 +21,10 @@ from toolformer.reporting.cells import (
     shown_score,
     title_of,
 )
-from toolformer.reporting.commands import evaluation_command, stage_command
+from toolformer.reporting.commands import evaluation_command, footnote, stage_command
 from toolformer.reporting.evidence import GAIN, Evidence, RunNote
 from toolformer.reporting.figures import drawn, figures
-from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
+from toolformer.reporting.layout import Cell, Column, Content, Table
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
 from toolformer.reporting.significance import baseline_key
 from toolformer.reporting.table9 import table9, tasks_of
@@ -55,7 +55,7 @@ def content(evidence: Evidence) -> Content:
     missing = (
         None
         if evidence.annotation
-        else Footnote("a", "No annotation yet:", stage_command(evidence, "generate"))
+        else footnote("a", "No annotation yet:", stage_command(evidence, "generate"))
     )
     gain = evidence.annotation.difference if evidence.annotation else GAIN
     caption = (
