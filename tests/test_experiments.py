@@ -196,6 +196,21 @@ def test_equal_work_is_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("swept", "jobs"),
+    [
+        ("++tool.calculator.inference.digits=1,2", (1, 1, 2)),
+        ("tool.calculator.filter_threshold=1,2", (2, 2, 2)),
+        ("heldout.limit=8,9", (1, 2, 2)),
+    ],
+)
+def test_what_a_stage_does_not_read_makes_no_further_job(
+    swept: str, jobs: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [stage for stage, _ in planned(monkeypatch, "experiment=smoke", "system=toolformer", swept)]
+    assert tuple(map(found.count, ("generate", "train", "evaluate"))) == jobs
+
+
+@pytest.mark.parametrize(
     ("words", "stages"),
     [
         (["system=model"], {"evaluate", "report"}),

@@ -19,22 +19,11 @@ from toolformer.config.sweeps import parse
 from toolformer.descriptions import command_of
 from toolformer.errors import UserError
 from toolformer.launch import launch, parent_run, raise_first, run_stage
+from toolformer.unread import OF_TOOLS, UNREAD, without
 
 log = logging.getLogger(__name__)
 
 LATEST = "latest"
-_LATER = ("run", "index", "benchmarks", "evaluation", "decoding", "system", "endpoint", "checkpoint")
-_NOT_READ: Mapping[str, tuple[str, ...]] = {
-    "generate": (*_LATER, "dataset", "data", "trainer", "heldout"),
-    "train": _LATER,
-    "evaluate": (
-        *("run", "index", "corpus", "prompts", "propose", "score", "filter", "generate", "engine"),
-        *("dataset", "data", "trainer"),
-    ),
-}
-"""Keys that a stage does not read: jobs that differ in nothing else are one job."""
-_OF_TOOLS = {"tools", "tool", "tool_sources"}
-"""Keys that only a system that calls tools reads."""
 _FINISHED: Mapping[str, Callable[[Config], str | None]] = {
     "generate": generate.finished,
     "train": train.finished,
@@ -190,16 +179,17 @@ def _key(stage: str, config: Config) -> str:
     """Jobs with the same key are the same work."""
     if stage == "report":
         return fingerprint(stage, config.name, config.paths.root)
-    left_out = {*_NOT_READ[stage]}
+    left_out = UNREAD[stage]
     upstream: str | None = None
+    if stage == "train" and config.dataset == LATEST:
+        upstream = _key("generate", config)
     if stage == "evaluate":
         if config.system in evaluate.TRAINED_ON:
             upstream = _key("train", _trained_by(config))
         if not evaluate.calls(config):
-            left_out |= _OF_TOOLS
+            left_out += OF_TOOLS
             config = replace(config, decoding=replace(config.decoding, k=0))
-    decides = {key: value for key, value in asdict(config).items() if key not in left_out}
-    return fingerprint(stage, decides, upstream)
+    return fingerprint(stage, without(asdict(config), left_out), upstream)
 
 
 def _trained_by(config: Config) -> Config:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from toolformer import build
 from toolformer.config import CONF, Config, compose, experiments, validate
+from toolformer.credentials import shown_address
 from toolformer.provenance import masked_flat
 from toolformer.reporting import Report, terminal
 from toolformer.reporting import build as build_report
+from toolformer.reporting.grammar import quoted
 from toolformer.reporting.words import Conf
 
 log = logging.getLogger(__name__)
@@ -21,12 +25,19 @@ def composed(*words: str) -> dict[str, str]:
     return masked_flat(asdict(validate(compose("report", list(words)), "report")))
 
 
-def conf() -> Conf:
-    """The folder conf/, as far as the commands of a report name it."""
+def conf(places: Sequence[str] = ()) -> Conf:
+    """The folder conf/, as far as the commands of a report name it, and the words of `places`."""
     settings, tools = (
         sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in ("setting", "tool")
     )
-    return Conf(composed, experiments(), settings, tools)
+    return Conf(composed, experiments(), settings, tools, places)
+
+
+def places(config: Config) -> list[str]:
+    """The words that say where these runs are, as far as nothing composes to it; an address without credentials."""
+    usual = composed()
+    found = {"paths.root": config.paths.root, "tracking.uri": shown_address(config.tracking.uri or "")}
+    return [f"{key}={quoted(value)}" for key, value in found.items() if value and value != usual[key]]
 
 
 def report(config: Config) -> Report:
@@ -36,10 +47,11 @@ def report(config: Config) -> Report:
     # `default` is the name of runs that belong to no experiment: they are reported with all others.
     experiment = None if config.name == "default" else config.name
     out = Path(config.paths.root) / "report" / config.name
-    made = build_report(tracker, experiment, out, config.seed, conf())
+    where = places(config)
+    made = build_report(tracker, experiment, out, config.seed, conf(where))
     terminal(made)
     log.info("report: %s", made.html)
     if made.samples:
         log.info("samples: %s", made.samples)
-    log.info("runs: %s, browse them with: toolformer ui", tracker.shown_uri)
+    log.info("runs: %s, browse them with: %s", tracker.shown_uri, shlex.join(["toolformer", "ui", *where]))
     return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,8 +20,9 @@ from toolformer.reporting import reader, tables
 from toolformer.reporting.commands import evaluation_command, stage_command, train_command
 from toolformer.reporting.evidence import Evidence, RunNote, Score
 from toolformer.reporting.figures import scaling
+from toolformer.reporting.grammar import quoted
 from toolformer.reporting.table9 import table9
-from toolformer.reporting.words import differing, named, overrides_like, places_of_figure_4, quoted
+from toolformer.reporting.words import differing, named, overrides_like, places_of_figure_4
 from toolformer.tracking import Run, Tracker
 
 NOTE = RunNote("r" * 32, "train", "augmented", "c", "2026-01-01", "cpu")
@@ -79,7 +80,8 @@ def test_a_command_carries_whatever_is_set_otherwise(tmp_path: Path, experiment:
                 "trainer.max_steps=3",
             ]
             + ["corpus=jsonl", "corpus.path=mine.jsonl", "corpus.text_field=body", "corpus.date_field=null"]
-            + ["heldout=jsonl", "heldout.path=mine.jsonl", "evaluation.limit=20"],
+            + ["heldout=jsonl", "heldout.path=mine.jsonl", "evaluation.limit=20"]
+            + [f"paths.data_dir={tmp_path}"],
         )
     )
     evidence = evidence_of(beside, experiment)
@@ -111,19 +113,46 @@ def test_an_annotation_is_told_the_rules_of_the_one_beside_it() -> None:
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_tools_of_ones_own_are_named_with_their_sources(tmp_path: Path, listed: bool) -> None:
-    """A list of names is carried; where sources are mappings, neither they nor their tools are."""
+def test_tools_of_ones_own_are_named_with_their_sources_and_settings(tmp_path: Path, listed: bool) -> None:
     file = tmp_path / "own.py"
     file.write_text(
-        'def roman(number: int) -> str:\n    """Writes a number in Roman numerals."""\n    return "X"\n'
+        'def roman(number: int) -> str:\n    """Writes a number in Roman numerals.\n\n    >>> roman(10)\n    \'X\'\n    """\n'
+        '    return "X"\n'
     )
-    source = quoted(str(file)) if listed else f"{{python:{quoted(str(file))}}}"
-    words = ["experiment=demo", f"tool_sources=[{source}]", "tools=[roman]", "evaluation.limit=2"]
-    beside = validate(compose("evaluate", words))
-    found = read_back(evaluation_command(evidence_of(beside, "demo"), "toolformer", ["svamp"]))
-    assert found.tool_sources == ([str(file)] if listed else [])
-    assert ("roman" in found.tools) is listed
-    assert not listed or found.tool["roman"] == beside.tool["roman"]
+    source = quoted(str(file)) if listed else f"{{python:{quoted(str(file))},only:[roman]}}"
+    words = [f"tool_sources=[{source}]", "tools=[calculator,roman]", "evaluation.limit=2"]
+    words += ["+tool@tool.roman=user", "tool.roman.filter_threshold=0.1", "++tool.roman.inference.digits=3"]
+    beside = validate(compose("evaluate", ["experiment=demo", *words]))
+    evidence = logged(beside, tmp_path)
+    stages = {stage: stage_command(evidence, stage) for stage in ("generate", "train", "evaluate")}
+    for stage, command in stages.items():
+        found = read_back(command)
+        assert found.tool_sources == beside.tool_sources and found.tools == beside.tools
+        assert ("filter_threshold=0.1" in command) is (stage == "generate")
+    generate, evaluate = (read_back(stages[stage]).tool["roman"] for stage in ("generate", "evaluate"))
+    assert generate == replace(beside.tool["roman"], inference={})
+    assert evaluate.inference == {"digits": 3} and evaluate.implementation == generate.implementation
+
+
+def test_a_tool_of_ones_own_class_is_told_to_every_stage(tmp_path: Path) -> None:
+    words = ["+tool@tool.sums=user", "tool.sums.name=Sums", "tool.sums.samples=3", "tools=[sums]"]
+    words.append("++tool.sums.implementation._target_=toolformer.tools.calculator.Calculator")
+    beside = validate(compose("evaluate", ["experiment=demo", *words]))
+    evidence = logged(beside, tmp_path)
+    for stage in ("generate", "train", "evaluate"):
+        found = read_back(stage_command(evidence, stage))
+        assert found.tools == ["sums"]
+        assert found.tool["sums"].implementation == beside.tool["sums"].implementation
+        assert found.tool["sums"].samples == (3 if stage == "generate" else 5)
+
+
+def logged(config: Config, folder: Path) -> Evidence:
+    """What a report reads from an evaluation with this configuration."""
+    tracker = Tracker(None, folder / "runs")
+    tags = {"system": "toolformer", "decoding.k": "10", "experiment": config.name}
+    with tracker.run(stage="evaluate", name="e", fingerprint="e", config=asdict(config), tags=tags) as run:
+        run.metrics(accuracy("svamp", 5.0, 10))
+    return reader.read(tracker, config.name, conf=conf())
 
 
 def test_the_reader_finds_what_commands_carry(tmp_path: Path) -> None:
@@ -153,7 +182,7 @@ def test_the_reader_finds_what_commands_carry(tmp_path: Path) -> None:
     assert read_back(evaluation_command(evidence, "model", ["asdiv"])).evaluation.limit == 20
 
 
-def test_figure_4_stands_in_the_report_of_the_paper(tmp_path: Path) -> None:
+def test_the_runs_of_figure_4_stand_in_it_in_every_report(tmp_path: Path) -> None:
     tracker = Tracker(None, tmp_path / "runs")
     for experiment, model in (("paper", "m"), ("figure4", "gpt2"), ("figure4", "gpt2-xl"), ("mine", "x")):
         with tracker.run(
@@ -167,7 +196,9 @@ def test_figure_4_stands_in_the_report_of_the_paper(tmp_path: Path) -> None:
     evidence = reader.read(tracker, "paper")
     assert evidence.model == "m" and set(evidence.parameters) == {"m", "gpt2", "gpt2-xl"}
     assert scaling(evidence).panels and not scaling(evidence).footnotes
-    assert set(reader.read(tracker, "mine").parameters) == {"x"}
+    assert set(reader.read(tracker, "mine").parameters) == {"x", "gpt2", "gpt2-xl"}
+    assert reader.read(tracker, "mine").model == "x"
+    assert set(reader.read(tracker, "figure4").parameters) == {"gpt2", "gpt2-xl"}
 
 
 def test_ids_that_look_like_numbers_are_read_back() -> None:

@@ -182,10 +182,23 @@ def test_a_figure_is_drawn_twice_alike_without_a_browser(evidence: Evidence) -> 
 
 def test_without_data_a_figure_names_its_command(empty: Tracker) -> None:
     bare = reader.read(empty)
-    command = "toolformer run experiment=figure4 corpus.path=DIR heldout.path=DIR"
+    command = "toolformer run experiment=figure4 corpus.path=DIR heldout.path=DIR paths.data_dir=DIR"
     assert figure(bare, "figure4").footnotes[0].command == command
     assert figure(bare, "training").footnotes[0].command == "toolformer train data=augmented"
     assert viewer.data(bare) is None
+
+
+def test_figure_4_says_why_it_is_not_there_where_two_sizes_were_measured(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path)
+    for model, task, tools in (("gpt2", "svamp", ["qa"]), ("EleutherAI/gpt-j-6B", "asdiv", ["calculator"])):
+        config = {"model": model, "tools": tools}
+        tags = {"system": "toolformer", "decoding.k": "10"}
+        with tracker.run(stage="evaluate", name="e", fingerprint=model, config=config, tags=tags) as run:
+            run.metrics(accuracy(task, 5.0, 10) | {"parameters": SIZES[model]})
+    found = reader.read(tracker)
+    (note,) = figure(found, "figure4").footnotes
+    assert "or share no benchmark with the same tools" in note.text
+    assert not any("Figure 4" in one for one in found.remarks), found.remarks
 
 
 def test_the_words_of_reasons_are_those_of_the_filter() -> None:

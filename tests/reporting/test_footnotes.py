@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from tests.reporting.conftest import accuracy, perplexity
-from toolformer import cli, launch
+from toolformer import build, cli, launch
 from toolformer.config import Config, compose, validate
-from toolformer.report import conf
-from toolformer.reporting import reader, tables
+from toolformer.report import conf, places, report
+from toolformer.reporting import paper, reader, tables
 from toolformer.reporting.commands import evaluation_command, stage_command
-from toolformer.reporting.evidence import Evidence
-from toolformer.reporting.words import quoted
+from toolformer.reporting.evidence import Annotation, Counts, Evidence, RunNote
+from toolformer.reporting.grammar import quoted
+from toolformer.reporting.layout import footnote
 from toolformer.tracking import Tracker
 
 REPORTS = {
@@ -82,7 +83,7 @@ def logged(tracker: Tracker, system: str, words: list[str], metrics: dict[str, f
     """An evaluation in the report of the demo, made with these words."""
     config = validate(compose("evaluate", ["experiment=demo", f"system={system}", *words]))
     tags = {"system": system, "experiment": "demo", "decoding.k": "10"}
-    fingerprint = f"{system} {words} {sorted(metrics)}"
+    fingerprint = f"{system} {words} {sorted(metrics)}".replace("'", "")
     with tracker.run(
         stage="evaluate", name="e", fingerprint=fingerprint, config=asdict(config), tags=tags
     ) as run:
@@ -143,6 +144,9 @@ SETTINGS = {
     ],
     "the model": ["lm.dtype=float32", "decoding.max_calls=2", "evaluation.samples=[a,b]"]
     + ["evaluation.limit=null", "evaluation.perplexity_limit=null"],
+    "values with parts": ["evaluation.samples={svamp:[a,'b, c'],asdiv:[d]}"]
+    + ["evaluation.limit=null", "evaluation.perplexity_limit=null"]
+    + ["++tool.calculator.implementation.tables=[{a:1,b:[x,y]},[1,2],'it said, twice']"],
 }
 
 
@@ -173,5 +177,94 @@ def test_rules_of_annotation_are_told_to_the_stage_that_reads_them_and_secrets_t
     assert "tool.qa.filter_threshold=0.7" in stage_command(evidence, "generate")
     for command in (stage_command(evidence, "train"), evaluation_command(evidence, "model", ["svamp"])):
         assert "filter_threshold" not in command
-    everything = " ".join(evidence.overrides)
-    assert "api_key" not in everything and "hidden" not in everything and "max_tokens" not in everything
+    commands = stage_command(evidence, "generate"), evaluation_command(evidence, "model", ["svamp"])
+    for command in commands:
+        assert "api_key" not in command and "hidden" not in command and "max_tokens" not in command
+        said = footnote("a", "Not measured yet:", command).text
+        run_id = evidence.scores["model", "svamp"].run.run_id[:8]
+        assert said == f"Not measured yet, with tool.qa.implementation.api_key as in run {run_id}:"
+
+
+def test_demonstrations_of_ones_own_are_told_to_the_annotation(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    words = ["tools=[calculator]", "tool.calculator.instruction='Add calls, where they help.'"]
+    texts = [f"It is {number} + 1, or more." for number in range(11)]
+    shown = [f'{{text:"{one}",annotated:"[Calculator(1 + 1)] {one}"}}' for one in texts]
+    words.append(f"tool.calculator.demonstrations=[{','.join(shown)}]")
+    logged(tracker, "toolformer", words, accuracy("svamp", 5.0, 10))
+    evidence = reader.read(tracker, "demo", conf=conf())
+    beside = validate(compose("generate", ["experiment=demo", *words]))
+    command = stage_command(evidence, "generate")
+    found = validate(compose("generate", shlex.split(command)[2:]))
+    assert found.tool == beside.tool and build.tool_settings(found, "calculator").prompt
+    assert "demonstrations" not in stage_command(evidence, "evaluate")
+
+
+def test_a_footnote_names_what_its_command_cannot_say(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "runs")
+    ids = ",".join(f"example_number_{number}" for number in range(60))
+    words = [f"evaluation.samples=[{ids}]", "evaluation.limit=null", "evaluation.perplexity_limit=null"]
+    words.append(f"tool.calculator.instruction='{'Add calls. ' * 60}'")
+    logged(tracker, "model", words, accuracy("svamp", 5.0, 60))
+    logged(tracker, "toolformer", words, accuracy("svamp", 5.0, 60))
+    evidence = reader.read(tracker, "demo", conf=conf())
+    (table,) = [one for one in tables.content(evidence).tables if one.key == "table4"]
+    texts = {note.text for note in table.footnotes if " generate " not in note.command}
+    assert len(texts) == 1
+    (text,) = texts
+    ids_of = [score.run.run_id[:8] for score in evidence.scores.values()]
+    assert text in {f"Not measured yet, with evaluation.samples as in run {one}:" for one in ids_of}
+    with_rules = {note.text for note in table.footnotes} - texts
+    assert all("tool.calculator.instruction and evaluation.samples as in run" in one for one in with_rules)
+    assert with_rules
+
+
+def test_tools_whose_source_cannot_be_told_are_not_left_out_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text('def moons(planet: str) -> str:\n    """Its moons."""\n    return "2"\n')
+    tracker = Tracker(None, tmp_path / "runs")
+    source = f"{{python:{quoted(str(tmp_path / 'own.py'))},valves:{{api_key:hidden}}}}"
+    words = [f"tool_sources=[{source}]", "tools=[calculator,moons]"]
+    logged(tracker, "toolformer", words, accuracy("svamp", 5.0, 10))
+    command = evaluation_command(reader.read(tracker, "demo", conf=conf()), "toolformer", ["asdiv"])
+    assert "tool_sources as in run" in footnote("a", "Not measured yet:", command).text
+    assert cli.main(shlex.split(command.split(" && ")[-1])[1:]) == 2
+    assert "there is no tool 'moons'; known are calculator, calendar, qa" in capsys.readouterr().err
+
+
+def test_an_annotation_of_more_tools_keeps_those_it_has() -> None:
+    note = RunNote("r" * 32, "generate", "", "c", "2026-01-01", "cpu")
+    counts = {("moons", threshold): Counts(1, 1) for threshold in paper.THRESHOLDS}
+    annotation = Annotation(note, counts, {}, ())
+    (note,) = tables.examples_kept(Evidence(None, annotation, {}, {})).footnotes
+    assert note.text == "Not annotated yet, and all is made anew with it:"
+    assert note.command == "toolformer generate 'tools=[qa,search,calculator,calendar,translation,moons]'"
+
+
+@pytest.mark.parametrize("uri", ["", "sqlite:///{}/other.db"])
+def test_commands_say_where_the_runs_are(
+    uri: str, tmp_path: Path, ran: list[Config], caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "my runs"
+    where = [f"paths.root={quoted(str(root))}", *([f"tracking.uri={uri.format(tmp_path)}"] if uri else [])]
+    tracker = Tracker(uri.format(tmp_path) or None, root)
+    logged(tracker, "model", [], accuracy("svamp", 5.0, 10))
+    config = validate(compose("report", ["experiment=demo", *where]), "report")
+    caplog.set_level("INFO")
+    made = report(config)
+    assert shlex.join(["toolformer", "ui", *where]) in caplog.text
+    (table,) = [one for one in made.content.tables if one.key == "table4"]
+    for step in (step for note in table.footnotes for step in note.command.split(" && ")):
+        assert cli.main(shlex.split(step)[1:]) == 0, step
+    assert {one.paths.root for one in ran} == {str(root)}
+    assert {one.tracking.uri for one in ran} == {uri.format(tmp_path) or None}
+    (figure,) = [one for one in made.content.figures if one.key == "figure4"]
+    assert shlex.join(where) in figure.footnotes[0].command
+
+
+def test_no_command_has_the_credentials_of_a_server() -> None:
+    words = ["tracking.uri=http://me:pass@host:5000/mlflow"]
+    found = places(validate(compose("report", words), "report"))
+    assert found == ["tracking.uri=http://host:5000/mlflow"]
+    assert places(validate(compose("report", []), "report")) == []

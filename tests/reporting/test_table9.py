@@ -8,8 +8,12 @@ import pytest
 
 from tests.reporting.conftest import accuracy, log_run, perplexity
 from toolformer.reporting import build
+from toolformer.reporting.evidence import Evidence, KScore, RunNote
 from toolformer.reporting.layout import Content
+from toolformer.reporting.table9 import table9
 from toolformer.tracking import Tracker
+
+NOTE = RunNote("r" * 32, "train", "augmented", "c", "2026-01-01", "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +51,18 @@ def test_a_row_for_every_k(content: Content) -> None:
         ["10", "9.5", "12.0", "–", "100.0"],
     ]
     # The figures are of no training that is there: what was measured is measured again with the new one.
-    generate, train, *_, last = table.footnotes[0].command.split(" && ")
+    generate, train, *_, other, last = table.footnotes[0].command.split(" && ")
     assert (generate, train) == ("toolformer generate", "toolformer train data=augmented")
-    assert last == (
-        "toolformer evaluate -m system=toolformer 'benchmarks=[lama_trex,webqs,svamp]' decoding.k=0,1,3,10"
-    )
+    assert other.endswith("-m system=toolformer 'benchmarks=[lama_trex,webqs]' decoding.k=0,1,3,10")
+    assert last == ("toolformer evaluate -m system=toolformer 'benchmarks=[svamp]' decoding.k=3")
+
+
+def test_a_k_that_the_paper_has_not_is_measured_where_it_is_missing() -> None:
+    score = KScore(5.0, 10, None, 0, 5.0, 10)
+    measured = {(k, task): score for k in (0, 1, 3, 10) for task in ("webqs", "lama_trex")}
+    evidence = Evidence(None, None, {}, {"augmented": NOTE}, by_k=measured | {(5, "lama_trex"): score})
+    (note,) = table9(evidence).footnotes
+    assert note.command.endswith("toolformer evaluate -m system=toolformer 'benchmarks=[webqs]' decoding.k=5")
 
 
 def test_table_9_has_intervals_and_its_best_in_bold(content: Content) -> None:

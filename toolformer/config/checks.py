@@ -35,10 +35,11 @@ def validate(config: DictConfig, stage: str = "") -> Config:
         from toolformer.config.tool_sources import add_tools
 
         add_tools(made)
-    unknown = sorted(set(made.tools) - {key for key, tool in made.tool.items() if tool.implementation})
+    known = sorted(key for key, tool in made.tool.items() if tool.implementation)
+    unknown = sorted({*made.tools} - {*known})
     if unknown:
         raise UserError(
-            f"tools: there is no tool {unknown[0]!r}; known are {', '.join(sorted(made.tool))}{near(unknown[0], made.tool)}"
+            f"tools: there is no tool {unknown[0]!r}; known are {', '.join(known)}{near(unknown[0], known)}"
         )
     one_of("system", made.system, SYSTEMS)
     one_of("data", made.data, ("augmented", "plain"))

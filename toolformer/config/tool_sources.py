@@ -20,9 +20,9 @@ from toolformer.config.schema import Config, DemonstrationConfig, ToolConfig
 from toolformer.errors import UserError
 from toolformer.tools import prompt_sets
 from toolformer.tools.describe import Description, check_example, draft
+from toolformer.tools.keys import OF_SOURCES
 
-FUNCTION = "toolformer.tools.functions.FunctionTool"
-MCP = "toolformer.tools.mcp_tools.McpTool"
+FUNCTION, MCP = OF_SOURCES
 
 
 @dataclass

@@ -19,7 +19,9 @@ def examples_kept(evidence: Evidence) -> Table:
     known = {tool for tool, _ in annotation.counts} if annotation else set()
     notes = Notes()
     rows = []
-    for tool in in_order({*paper.TOOLS, *known}):
+    tools = in_order({*paper.TOOLS, *known})
+    anew = ", and all is made anew with it" if annotation else ""
+    for tool in tools:
         cells = [Cell(paper.TOOLS.get(tool, tool))]
         tried = (
             annotation.funnel[tool].steps.get("selected")
@@ -31,7 +33,7 @@ def examples_kept(evidence: Evidence) -> Table:
             cells += [Cell(shown_count(tried))]
             cells += [Cell(shown_count(count.examples), shown_calls(count.calls)) for count in counts]
         else:
-            missing = "Not annotated yet:", annotation_command(evidence, list(paper.TOOLS))
+            missing = f"Not annotated yet{anew}:", annotation_command(evidence, tools)
             mark = notes.mark(*(missing if annotation else no_annotation(evidence)))
             cells += [Cell(DASH, mark=mark)] * 4
         figures = paper.EXAMPLES_KEPT.get(tool)

@@ -9,7 +9,7 @@ from benchmarks import TASKS as PROJECT_TASKS
 from benchmarks.metrics import wilson
 from toolformer.reporting import paper
 from toolformer.reporting.evidence import Score
-from toolformer.reporting.layout import Cell, Footnote
+from toolformer.reporting.layout import Cell, Footnote, footnote
 
 DASH = "–"
 
@@ -59,7 +59,7 @@ class Notes:
 
     @property
     def all(self) -> tuple[Footnote, ...]:
-        return tuple(Footnote(mark, text, command) for (text, command), mark in self._marks.items())
+        return tuple(footnote(mark, text, command) for (text, command), mark in self._marks.items())
 
 
 def _letters(number: int) -> str:

@@ -14,9 +14,6 @@ from toolformer.reporting.samples import baseline_names
 from toolformer.tracking import Run, Tracker
 from toolformer.tracking.run import newest_first
 
-ALSO = {"paper": ("figure4",)}
-"""Experiments whose evaluations count in Figure 4 of another's report, which they belong to."""
-
 
 @dataclass(frozen=True)
 class Finished:
@@ -43,8 +40,8 @@ def finished(tracker: Tracker, experiment: str | None) -> Finished:
         raise UserError(
             f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or name another"
         )
-    also = ALSO.get(experiment or "", ())
-    further = [run for name in also for run in tracker.runs("evaluate", experiment=name)]
+    own_is_all = experiment in (None, chosen.FIGURE4)
+    further = [] if own_is_all else tracker.runs("evaluate", experiment=chosen.FIGURE4)
     return Finished(generated, trained, evaluated, further)
 
 

@@ -13,7 +13,7 @@ from benchmarks import GROUPS
 from benchmarks.figures import FAULTS
 from toolformer.reporting import paper
 from toolformer.reporting.cells import SYSTEMS
-from toolformer.reporting.words import listed
+from toolformer.reporting.grammar import listed
 from toolformer.tracking import Run
 
 DEFAULT_K = "10"

@@ -5,65 +5,89 @@ Knows neither Hydra nor a store; what makes a command like a run is in `words`.
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from benchmarks import GROUPS
 from toolformer.reporting.chosen import DATA, DEFAULT_K
 from toolformer.reporting.evidence import DATASET, Evidence
+from toolformer.reporting.grammar import absent, key_of, quoted
+from toolformer.reporting.layout import Command
 from toolformer.reporting.words import (
+    CORPORA,
     LIMITS,
     PERPLEXITY_LIMITS,
-    RULES,
     SAMPLES,
-    is_of,
-    key_of,
+    is_rule_of_annotation,
     limits_of,
-    quoted,
 )
-from toolformer.tools.keys import ANNOTATING
+from toolformer.unread import UNREAD, is_below
 
 AWAY = "Not to be had now: the server that has it does not answer."
-_ASKED = ("decoding.", "evaluation.", "paths.data_dir", "paths.tasks_dir")
-UNREAD = {"generate": _ASKED, "train": (*_ASKED, *RULES, "tool."), "evaluate": RULES}
-"""Keys, and with a dot beginnings of keys, that a stage does not read."""
-_OF_TOOLS = {
-    "generate": re.compile(r"tool\.\w+\.inference\."),
-    "train": re.compile(r"tool@"),
-    "evaluate": re.compile(rf"tool\.\w+\.({'|'.join(ANNOTATING)})$"),
-}
-"""... of tools."""
 
 
-def stage_command(evidence: Evidence, stage: str, *overrides: str) -> str:
+def stage_command(evidence: Evidence, stage: str, *overrides: str) -> Command:
     """The command of a stage as the shown runs were made, so that its run stands beside them."""
     return _command(stage, evidence.overrides, *overrides)
 
 
-def _command(stage: str, like: Iterable[str], *overrides: str) -> str:
+def figure_4_command(evidence: Evidence) -> Command:
+    """The command of all stages of Figure 4."""
+    return _command("run", ["experiment=figure4", *evidence.places])
+
+
+def _command(stage: str, like: Iterable[str], *overrides: str) -> Command:
     name, *flags = stage.split()
-    read = [
-        word
-        for word in like
-        if not is_of(key_of(word), UNREAD[name]) and not _OF_TOOLS[name].match(key_of(word))
-    ]
-    return shlex.join(["toolformer", name, *flags, *read, *overrides])
+    set_here = {key_of(word) for word in overrides}
+    words = [*_told(name, [word for word in like if key_of(word) not in set_here]), *overrides]
+    said = [word for word in words if not absent(word)]
+    return _lacking(shlex.join(["toolformer", name, *flags, *said]), filter(None, map(absent, words)))
 
 
-def joined(steps: Iterable[str]) -> str:
-    """Several commands as one, each of them once."""
-    return " && ".join(dict.fromkeys(steps))
+def _lacking(line: str, lacks: Iterable[tuple[str, str]]) -> Command:
+    made = Command(line)
+    made.lacks = tuple(dict.fromkeys(lacks))
+    return made
 
 
-def train_command(evidence: Evidence, data: str) -> str:
+def _told(stage: str, words: Sequence[str]) -> list[str]:
+    """The words on what a stage reads."""
+    added = {_place(word) for word in words if word.startswith("+tool@")}
+    told = [word for word in words if _is_read(stage, _place(word), added)]
+    empty = {one for one in added if not any(_place(word).startswith(f"{one}.") for word in told)}
+    return [word for word in told if _place(word) not in empty]
+
+
+def _is_read(stage: str, place: str, added: Collection[str]) -> bool:
+    if is_below(place, CORPORA):
+        return True  # no stage begins without knowing both
+    if stage == "train" and added and is_below(place, tuple(added)):
+        return not is_rule_of_annotation(place)  # nor with a tool that is not there
+    return not is_below(place, UNREAD.get(stage, ()))
+
+
+def _place(word: str) -> str:
+    """What a word sets or chooses, from the top of the configuration."""
+    key = key_of(word)
+    return key.partition("@")[2] or key
+
+
+def joined(commands: Iterable[Command]) -> Command:
+    """Several commands as one, each of their steps once."""
+    steps = tuple(dict.fromkeys(step for one in commands for step in one.steps or (one,)))
+    made = _lacking(" && ".join(steps), (lack for step in steps for lack in step.lacks))
+    made.steps = steps
+    return made
+
+
+def train_command(evidence: Evidence, data: str) -> Command:
     """The command of a training; where figures are of one that is gone, also those that measure them with the new one."""
     reads = evidence.reads.get(DATASET)
     words = [f"data={data}", *([f"dataset={quoted(reads)}"] if reads else []), *evidence.recipe]
     return joined([stage_command(evidence, "train", *words), *_again(evidence, data)])
 
 
-def _again(evidence: Evidence, data: str, *more: str) -> Iterator[str]:
+def _again(evidence: Evidence, data: str, *more: str) -> Iterator[Command]:
     """The commands that measure what was measured of the model trained on this data: with fewer figures than the one
     that is shown, another is not shown."""
     for system in (one for one, made_of in DATA.items() if made_of == data):
@@ -91,7 +115,7 @@ def no_training(evidence: Evidence, data: str) -> tuple[str, str]:
     return (AWAY, "") if data in evidence.away else ("No training:", train_command(evidence, data))
 
 
-def annotation_command(evidence: Evidence, tools: Sequence[str]) -> str:
+def annotation_command(evidence: Evidence, tools: Sequence[str]) -> Command:
     """The commands that show an annotation with these tools: the one shown is behind the scores, so that they follow it."""
     if not evidence.annotation:
         return stage_command(evidence, "generate")
@@ -108,9 +132,9 @@ def evaluation_command(
     tasks: Sequence[str],
     *more: str,
     stage: str = "evaluate",
-) -> str:
+) -> Command:
     """The command, or commands, that measure systems: what they are made of comes first where it is missing."""
-    steps: list[str] = []
+    steps: list[Command] = []
     for system in [systems] if isinstance(systems, str) else systems:
         words = [f"system={system}"]
         if system != "model":
@@ -127,7 +151,7 @@ def evaluation_command(
 
 def _evaluations(
     evidence: Evidence, stage: str, words: Sequence[str], tasks: Sequence[str], *more: str
-) -> Iterator[str]:
+) -> Iterator[Command]:
     """A command for the benchmarks of each limit."""
     like = [word for word in evidence.overrides if key_of(word) not in (*LIMITS, *PERPLEXITY_LIMITS)]
     for own, limits in _by_limit(evidence, tasks):

@@ -213,7 +213,10 @@ class Evidence:
     annotating: Mapping[str, Cost] = field(default_factory=dict)
     """What the annotation took that a training read, by the training's data; only where one names it."""
     overrides: tuple[str, ...] = ()
-    """What commands begin with that are to do as the shown runs did: experiment or name, model, data, tools, limits."""
+    """What commands begin with that are to do as the shown runs did: experiment or name, model, data, tools, limits.
+
+    A value that no word can say is one of `grammar.absent`, here and among `places`, `recipe` and `limits`.
+    """
     places: tuple[str, ...] = ()
     """What the command of Figure 4 is told of data."""
     reads: Mapping[str, str] = field(default_factory=dict)

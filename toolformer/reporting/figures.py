@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 
 from benchmarks import GROUPS
 from toolformer.reporting import paper
 from toolformer.reporting.cells import SYSTEMS, TASKS, in_order, own_tasks, title_of
-from toolformer.reporting.commands import no_training
+from toolformer.reporting.commands import figure_4_command, no_training
 from toolformer.reporting.evidence import Curve, Evidence, KScore, Score
-from toolformer.reporting.layout import Axis, Figure, Footnote, Panel, Series
+from toolformer.reporting.layout import Axis, Figure, Panel, Series, footnote
 
 SCALING_GROUPS = {"lama": "LAMA", "math": "Math", "qa": "QA"}
 SCALED = ("toolformer", "toolformer_disabled")
@@ -69,8 +68,8 @@ def scaling(evidence: Evidence) -> Figure:
     title = "Scores by model size, with and without calls"
     panels = tuple(_scaling_panel(evidence, group, tasks) for group, tasks in scaled(evidence).items())
     if not panels:
-        command = shlex.join(["toolformer", "run", "experiment=figure4", *evidence.places])
-        note = Footnote("a", "No two models of different size were measured yet:", command)
+        text = "Models of two sizes were not measured yet, or share no benchmark with the same tools:"
+        note = footnote("a", text, figure_4_command(evidence))
         return Figure("figure4", "Figure 4", title, (), "", "table8", (note,))
     tools = ", ".join(paper.TOOLS[tool] for tool in paper.FIGURE4_TOOLS)
     caption = (
@@ -260,10 +259,10 @@ def training(evidence: Evidence) -> Figure:
         if series:
             panels.append(Panel(title, Axis("step"), Axis(label), tuple(series)))
     if not panels:
-        note = Footnote("a", *no_training(evidence, "augmented"))
+        note = footnote("a", *no_training(evidence, "augmented"))
         if evidence.trained:
             why = "The curves are not to be had: the trainings have one step, or their store does not give them."
-            note = Footnote("a", why)
+            note = footnote("a", why)
         return Figure("training", "Training", "Loss and perplexity", (), "", "cost", (note,))
     caption = (
         "From the trainings behind the scores, or the newest where none was evaluated; the first held-out figure is of "

@@ -42,6 +42,24 @@ class Footnote:
     command: str = ""
 
 
+class Command(str):
+    """A command line, and what it lacks to do as the shown runs did."""
+
+    lacks: tuple[tuple[str, str], ...] = ()
+    """(key, id of the run that has it) of values that no word can say."""
+    steps: tuple[Command, ...] = ()
+    """Those that it joins, if it does."""
+
+
+def footnote(mark: str, text: str, command: str = "") -> Footnote:
+    """A footnote whose text, up to its colon, names what its command lacks."""
+    by_run: dict[str, list[str]] = {}
+    for key, run_id in command.lacks if isinstance(command, Command) else ():
+        by_run.setdefault(run_id[:8], []).append(key)
+    lacks = "".join(f", with {' and '.join(keys)} as in run {run_id}" for run_id, keys in by_run.items())
+    return Footnote(mark, f"{text.removesuffix(':')}{lacks}:" if lacks else text, command)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table and what is to be known about it."""

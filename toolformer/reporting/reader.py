@@ -6,7 +6,7 @@ computed by a model here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def read(
     choice = choose(runs, known)
     evidence = _measured(Evidence(experiment, choice.annotated.shown, {}, {}), choice, tracker, runs, seed)
     evidence = _made(evidence, choice, known)
-    evidence = _with_words(evidence, _patterns(choice), choice.shown, choice.trainings, conf)
+    evidence = _with_words(evidence, choice, conf)
     in_figure = drawn(evidence)
     return replace(
         evidence,
@@ -122,28 +122,33 @@ def _patterns(choice: Choice) -> list[Run]:
     ordered = sorted(choice.shown, key=lambda key: key[0] != "toolformer")
     annotated = choice.annotated.run
     runs = [*(choice.shown[key].run for key in ordered), *choice.trainings.values()]
-    return [as_annotated(run, annotated) for run in [*runs, *([annotated] if annotated else [])]]
+    return [*runs, *([annotated] if annotated else [])]
 
 
-def _with_words(
-    evidence: Evidence,
-    patterns: Sequence[Run],
-    shown: Mapping[tuple[str, str], chosen.Figure],
-    trainings: Mapping[str, Run],
-    conf: Conf | None,
-) -> Evidence:
-    """The evidence with what commands are told, so that they do as the first of these runs that says how it was made."""
-    params = next((run.params for run in patterns if run.params.get("model")), {})
-    recipe = next((run.params for run in trainings.values() if run.params.get("model")), {})
+def _with_words(evidence: Evidence, choice: Choice, conf: Conf | None) -> Evidence:
+    """The evidence with what commands are told, so that they do as the first of these runs that says how it was made.
+
+    Corpus and rules are those of the annotation.
+    """
+    patterns, annotated = _patterns(choice), choice.annotated.run
+    like = next((run for run in patterns if run.params.get("model")), None)
+    params = as_annotated(like, annotated).params if like else {}
+    trained = next((run for run in choice.trainings.values() if run.params.get("model")), None)
     words = [named(evidence.experiment, conf)] if evidence.experiment else []
     words += chosen_tools(params, conf, *words) if conf else []
     composed = conf.composed(*words) if conf else None
+    told = overrides_like(patterns, evidence.model, composed, annotated)
+    figure_4 = places_of_figure_4(params, conf.composed("experiment=figure4") if conf else None)
+    recipe = (
+        differing(trained.params, composed, run_of=lambda _: trained.run_id) if trained and composed else ()
+    )
+    where = conf.places if conf else ()
     return replace(
         evidence,
-        overrides=(*words, *overrides_like(patterns, evidence.model, composed)),
-        limits=limits_by_task({key: one.run for key, one in shown.items()}, composed),
-        places=tuple(places_of_figure_4(params, conf.composed("experiment=figure4") if conf else None)),
-        recipe=tuple(differing(recipe, composed)) if composed else (),
+        overrides=(*words, *told, *where),
+        limits=limits_by_task({key: one.run for key, one in choice.shown.items()}, composed),
+        places=(*figure_4, *where),
+        recipe=tuple(recipe),
     )
 
 
@@ -184,7 +189,8 @@ def _remarks(
     yield from remarks.broken((name, task, one.run) for name, task, one in beside)
     in_tables = {one.run.run_id for one in choice.shown.values()}
     of_figure = {key: choice.sizes.figures[key].run for key in in_figure}
-    yield from remarks.tools_of_figure_4(choice.sizes)
+    if of_figure:
+        yield from remarks.tools_of_figure_4(choice.sizes)
     yield from remarks.broken(
         (f"{SYSTEMS[system]} of {one}", task, run)
         for (one, system, task), run in of_figure.items()

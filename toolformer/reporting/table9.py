@@ -5,9 +5,9 @@ from __future__ import annotations
 from benchmarks.metrics import wilson
 from toolformer.reporting import paper
 from toolformer.reporting.cells import DASH, TASKS, shown_score
-from toolformer.reporting.commands import evaluation_command
+from toolformer.reporting.commands import evaluation_command, joined
 from toolformer.reporting.evidence import Evidence, KScore
-from toolformer.reporting.layout import Cell, Column, Footnote, Table
+from toolformer.reporting.layout import Cell, Column, Table, footnote
 
 LABELS = ("All", "AC", "NC", "%")
 
@@ -24,9 +24,16 @@ def table9(evidence: Evidence) -> Table:
         columns += [Column(label, name, detail=detail if label == "All" else "") for label in LABELS]
         if task in paper.BY_K:
             columns += [Column(label, f"{name}, paper", paper=True) for label in LABELS]
-    missing = [task for task in shown if any((k, task) not in evidence.by_k for k in ks)]
-    command = evaluation_command(evidence, "toolformer", missing, "decoding.k=0,1,3,10", stage="evaluate -m")
-    note = Footnote("a", "Not measured yet:", command)
+    missing: dict[str, list[str]] = {}
+    for task in shown:
+        absent = [str(k) for k in ks if (k, task) not in evidence.by_k]
+        if absent:
+            missing.setdefault(f"decoding.k={','.join(absent)}", []).append(task)
+    steps = (
+        evaluation_command(evidence, "toolformer", tasks, sweep, stage="evaluate -m")
+        for sweep, tasks in missing.items()
+    )
+    note = footnote("a", "Not measured yet:", joined(steps))
     rows = []
     for k in ks:
         cells = [Cell(str(k))]

@@ -24,7 +24,7 @@ from toolformer.reporting.cells import (
 from toolformer.reporting.commands import evaluation_command, no_annotation
 from toolformer.reporting.evidence import GAIN, Evidence, RunNote
 from toolformer.reporting.figures import drawn, figures
-from toolformer.reporting.layout import Cell, Column, Content, Footnote, Table
+from toolformer.reporting.layout import Cell, Column, Content, Table, footnote
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
 from toolformer.reporting.significance import baseline_key
 from toolformer.reporting.table9 import table9, tasks_of
@@ -52,7 +52,7 @@ def content(evidence: Evidence) -> Content:
         reasons(evidence),
     )
     examples = evidence.annotation.examples if evidence.annotation else ()
-    missing = None if evidence.annotation else Footnote("a", *no_annotation(evidence))
+    missing = None if evidence.annotation else footnote("a", *no_annotation(evidence))
     gain = evidence.annotation.difference if evidence.annotation else GAIN
     caption = (
         f"Calls that the filter kept, best first, and a few that it rejected, in their texts. The gain is {gain} in "

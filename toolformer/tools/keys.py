@@ -11,3 +11,5 @@ ANNOTATING = (
     *("samples", "filter_threshold", "max_call_tokens"),
 )
 """How its calls are annotated: nothing at inference reads them."""
+OF_SOURCES = ("toolformer.tools.functions.FunctionTool", "toolformer.tools.mcp_tools.McpTool")
+"""What implements a tool of tool_sources, a function or one of a server: its source says all of the implementation."""
