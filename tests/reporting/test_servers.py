@@ -69,7 +69,7 @@ def test_what_a_silent_server_has_is_not_called_gone_and_not_made_again(
     steps = {step for note in notes for step in note.command.split(" && ") if step}
     assert {step for step in steps if not step.startswith("toolformer evaluate ")} == {
         "toolformer train data=plain dataset=22222222",
-        "toolformer run experiment=figure4 corpus.path=DIR heldout.path=DIR",
+        "toolformer run experiment=figure4 corpus.path=DIR heldout.path=DIR paths.data_dir=DIR",
     }
     assert "toolformer evaluate system=toolformer checkpoint=11111111 'benchmarks=[asdiv,mawps]'" in steps
 
