@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -91,7 +92,8 @@ def test_a_run_that_goes_on_another_day_keeps_the_first_one(
             return cls.now
 
     monkeypatch.setattr(Decoder, "complete", interrupted)
-    monkeypatch.setattr("toolformer.evaluation_files.datetime.date", Day)
+    # Of this module alone: libraries that are imported meanwhile would keep it.
+    monkeypatch.setattr("toolformer.evaluation_files.datetime", SimpleNamespace(date=Day))
     more = [
         "system=toolformer", f"paths.data_dir={tmp_path}", "benchmarks=[svamp,dateset]", "tools=[calendar]",
         "evaluation.limit=4", "decoding.batch_size=1", "decoding.max_call_tokens=8",

@@ -198,7 +198,8 @@ def test_equal_work_is_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("swept", "jobs"),
     [
-        ("++tool.calculator.inference.digits=1,2", (1, 1, 2)),
+        ("++tool.calculator.inference.digits=1,2", (2, 2, 2)),
+        ("decoding.max_calls=1,2", (1, 1, 2)),
         ("tool.calculator.filter_threshold=1,2", (2, 2, 2)),
         ("heldout.limit=8,9", (1, 2, 2)),
     ],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from toolformer.reporting.words import Conf
 log = logging.getLogger(__name__)
 
 
-def composed(*words: str) -> dict[str, str]:
+def composed(*words: str) -> Mapping[str, str]:
     """What a command with these words composes to, flat as runs log it."""
     return masked_flat(asdict(validate(compose("report", list(words)), "report")))
 
@@ -30,13 +31,17 @@ def conf(places: Sequence[str] = ()) -> Conf:
     settings, tools = (
         sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in ("setting", "tool")
     )
-    return Conf(composed, experiments(), settings, tools, places)
+    # The commands of a report ask for the same again and again.
+    return Conf(functools.cache(composed), experiments(), settings, tools, places)
 
 
 def places(config: Config) -> list[str]:
     """The words that say where these runs are, as far as nothing composes to it; an address without credentials."""
     usual = composed()
-    found = {"paths.root": config.paths.root, "tracking.uri": shown_address(config.tracking.uri or "")}
+    uri = config.tracking.uri or ""
+    # A file's name may hold what in an address begins a query.
+    address = uri if uri.startswith(("sqlite:", "file:")) else shown_address(uri)
+    found = {"paths.root": config.paths.root, "tracking.uri": address}
     return [f"{key}={quoted(value)}" for key, value in found.items() if value and value != usual[key]]
 
 

@@ -16,7 +16,8 @@ _ASKING = (
     *("paths.data_dir", "paths.tasks_dir"),
 )
 UNREAD: Mapping[str, tuple[str, ...]] = {
-    "generate": (*_ASKING, "dataset", "data", "trainer", "heldout", "tool.*.inference"),
+    # What a tool is at inference is part of what tells annotations apart.
+    "generate": (*_ASKING, "dataset", "data", "trainer", "heldout"),
     "train": (*_ASKING, "corpus", *RULES, "engine", "tool"),
     "evaluate": (
         *("run", "index", "corpus", *RULES, "engine", "dataset", "data", "trainer"),

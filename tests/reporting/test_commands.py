@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,10 +17,10 @@ from toolformer.errors import UserError
 from toolformer.provenance import masked_flat
 from toolformer.report import composed, conf
 from toolformer.reporting import reader, tables
-from toolformer.reporting.commands import evaluation_command, stage_command, train_command
+from toolformer.reporting.commands import evaluation_command, no_training, stage_command, train_command
 from toolformer.reporting.evidence import Evidence, RunNote, Score
 from toolformer.reporting.figures import scaling
-from toolformer.reporting.grammar import quoted
+from toolformer.reporting.grammar import absent, quoted, word_of
 from toolformer.reporting.table9 import table9
 from toolformer.reporting.words import differing, named, overrides_like, places_of_figure_4
 from toolformer.tracking import Run, Tracker
@@ -130,7 +130,7 @@ def test_tools_of_ones_own_are_named_with_their_sources_and_settings(tmp_path: P
         assert found.tool_sources == beside.tool_sources and found.tools == beside.tools
         assert ("filter_threshold=0.1" in command) is (stage == "generate")
     generate, evaluate = (read_back(stages[stage]).tool["roman"] for stage in ("generate", "evaluate"))
-    assert generate == replace(beside.tool["roman"], inference={})
+    assert generate == beside.tool["roman"]
     assert evaluate.inference == {"digits": 3} and evaluate.implementation == generate.implementation
 
 
@@ -153,6 +153,34 @@ def logged(config: Config, folder: Path) -> Evidence:
     with tracker.run(stage="evaluate", name="e", fingerprint="e", config=asdict(config), tags=tags) as run:
         run.metrics(accuracy("svamp", 5.0, 10))
     return reader.read(tracker, config.name, conf=conf())
+
+
+def test_texts_of_a_list_stay_texts() -> None:
+    ids = ["12_3", "1.5", "true", "null", "-7", "1e5", "inf", "a b"]
+    beside = validate(
+        compose("evaluate", ["evaluation.samples=[" + ",".join(f'"{one}"' for one in ids) + "]"])
+    )
+    assert beside.evaluation.samples == ids
+    command = evaluation_command(evidence_of(beside, "mine"), "model", ["svamp"])
+    assert read_back(command).evaluation.samples == ids
+
+
+def test_a_key_that_no_command_line_has_is_named_in_place_of_said() -> None:
+    assert absent(word_of("tool.calculator.implementation.New York", "1", "r1")) == (
+        "tool.calculator.implementation.New York",
+        "r1",
+    )
+    assert absent(word_of("tool.calculator.implementation.2nd", "1", "r1"))
+    assert (
+        word_of("tool.calculator.implementation.table.0", "1", "r1")
+        == "tool.calculator.implementation.table.0=1"
+    )
+
+
+def test_a_training_is_preceded_by_the_annotation_that_is_missing() -> None:
+    evidence = Evidence(None, None, {}, {})
+    assert train_command(evidence, "plain").split(" && ")[0] == "toolformer generate"
+    assert no_training(evidence, "augmented")[1].startswith("toolformer generate && toolformer train")
 
 
 def test_the_reader_finds_what_commands_carry(tmp_path: Path) -> None:

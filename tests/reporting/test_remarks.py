@@ -56,12 +56,12 @@ def settings(
 
 def test_settings_that_differ_within_a_row_are_said(tracker: Tracker) -> None:
     evaluated(tracker, "toolformer", accuracy("svamp", 5.0), settings("b.Lucene", "float32", 2))
-    evaluated(tracker, "toolformer", accuracy("asdiv", 5.0), settings())
-    evaluated(tracker, "toolformer", accuracy("mawps", 5.0), settings())
+    for task in ("asdiv", "mawps"):
+        evaluated(tracker, "toolformer", accuracy(task, 5.0), settings(), {"dtype": "bfloat16"})
     (said,) = reader.read(tracker).remarks
     assert said.startswith("The figures of Toolformer were not all measured alike: ")
     assert "decoding.max_calls is 1 on MAWPS and ASDiv and 2 on SVAMP" in said
-    assert "b.Lucene on SVAMP" in said and "lm.dtype is auto" in said
+    assert "b.Lucene on SVAMP" in said and "lm.dtype is bfloat16 on MAWPS" in said
 
 
 def test_settings_that_decide_nothing_or_are_of_other_systems_are_not_said(tracker: Tracker) -> None:
@@ -77,14 +77,23 @@ def test_settings_that_decide_nothing_or_are_of_other_systems_are_not_said(track
 def test_systems_that_were_not_measured_alike_are_said(tracker: Tracker) -> None:
     """Also baselines; not what only calls read, and of an endpoint not how it computes."""
     for task in ("svamp", "asdiv"):
-        evaluated(tracker, "toolformer", accuracy(task, 5.0), settings(calls=3))
+        evaluated(tracker, "toolformer", accuracy(task, 5.0), settings(calls=3), {"dtype": "float32"})
         evaluated(tracker, "model", accuracy(task, 5.0), settings(dtype="bfloat16"))
-        evaluated(tracker, "endpoint", accuracy(task, 5.0), settings(dtype="float16"), {"baseline": "served"})
+        served = {**settings(dtype="float16"), "decoding": {"min_new_tokens": 9}}
+        evaluated(tracker, "endpoint", accuracy(task, 5.0), served, {"baseline": "served"})
         evaluated(tracker, "baseline", accuracy(task, 5.0), {**settings(), "seed": 7}, {"baseline": "large"})
     (said,) = reader.read(tracker).remarks
     assert said.startswith("Not all systems were measured alike on ") and "SVAMP" in said and "ASDiv" in said
     assert "lm.dtype is bfloat16 on M" in said and "seed is 0 on " in said and "7 on large" in said
-    assert "float16 on served" not in said.replace("bfloat16", "") and "max_calls" not in said
+    assert "float16 on served" not in said.replace("bfloat16", "")
+    assert "max_calls" not in said and "min_new_tokens" not in said
+
+
+def test_what_only_calls_read_is_not_said_of_systems_without_any(tracker: Tracker) -> None:
+    """Nor what the tags of older runs, which say `auto`, do not tell."""
+    evaluated(tracker, "model", accuracy("svamp", 5.0), settings(calls=3), {"dtype": "auto"})
+    evaluated(tracker, "model", accuracy("asdiv", 5.0), settings(), {"dtype": "float32"})
+    assert reader.read(tracker).remarks == ()
 
 
 def test_the_number_format_is_the_one_that_was_computed_in(tracker: Tracker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -73,9 +74,15 @@ def test_a_missing_figure_names_the_command_that_fills_it(report: Report) -> Non
         and "translation" in note.command
     )
     # The annotation shown is the one behind the scores: they have to follow it.
-    steps = [step.split()[1:] for step in note.command.split(" && ")]
-    assert [step[0] for step in steps[:2]] == ["generate", "train"] and len(steps) > 2
-    assert all(step[0] == "evaluate" and any("toolformer" in word for word in step) for step in steps[2:])
+    steps = [shlex.split(step)[1:] for step in note.command.split(" && ")]
+    generate, *made = steps
+    with_tools = "tools=[qa,search,calculator,calendar,translation]"
+    assert generate[0] == "generate" and {step[0] for step in made} == {"train", "evaluate"}
+    trained = [step for step in made if step[0] == "train"]
+    assert [step[-2:] for step in trained] == [
+        [f"data={data}", with_tools] for data in ("augmented", "plain")
+    ]
+    assert all(with_tools in step for step in steps)
     assert not any(word.startswith(("dataset=", "checkpoint=")) for step in steps for word in step)
     absent = row(report, "table7", "M")[1]
     (note, *_) = table(report, "table7").footnotes

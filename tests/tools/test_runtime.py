@@ -6,6 +6,7 @@ import datetime
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -92,7 +93,7 @@ def test_the_clock_is_part_of_an_undated_calendars_call(
         def today(cls) -> datetime.date:  # type: ignore[override]
             return cls.now
 
-    monkeypatch.setattr("toolformer.tools.calendar.datetime.date", Day)
+    monkeypatch.setattr("toolformer.tools.calendar.datetime", SimpleNamespace(date=Day))
     calendar = ToolRuntime(Calendar(use_clock=True), cache=cache)
     assert calendar.run([""], [ELSEWHERE])[0].text == "Today is Thursday, February 29, 2024."
     Day.now = datetime.date(2024, 3, 1)

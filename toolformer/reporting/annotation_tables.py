@@ -20,7 +20,6 @@ def examples_kept(evidence: Evidence) -> Table:
     notes = Notes()
     rows = []
     tools = in_order({*paper.TOOLS, *known})
-    anew = ", and all is made anew with it" if annotation else ""
     for tool in tools:
         cells = [Cell(paper.TOOLS.get(tool, tool))]
         tried = (
@@ -33,8 +32,13 @@ def examples_kept(evidence: Evidence) -> Table:
             cells += [Cell(shown_count(tried))]
             cells += [Cell(shown_count(count.examples), shown_calls(count.calls)) for count in counts]
         else:
-            missing = f"Not annotated yet{anew}:", annotation_command(evidence, tools)
-            mark = notes.mark(*(missing if annotation else no_annotation(evidence)))
+            mark = notes.mark(
+                *(
+                    ("Not annotated yet, and all is made anew with it:", annotation_command(evidence, tools))
+                    if annotation
+                    else no_annotation(evidence)
+                )
+            )
             cells += [Cell(DASH, mark=mark)] * 4
         figures = paper.EXAMPLES_KEPT.get(tool)
         cells += [Cell(shown_count(figure)) for figure in figures] if figures else [Cell()] * 3

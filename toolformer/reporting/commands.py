@@ -84,7 +84,9 @@ def train_command(evidence: Evidence, data: str) -> Command:
     """The command of a training; where figures are of one that is gone, also those that measure them with the new one."""
     reads = evidence.reads.get(DATASET)
     words = [f"data={data}", *([f"dataset={quoted(reads)}"] if reads else []), *evidence.recipe]
-    return joined([stage_command(evidence, "train", *words), *_again(evidence, data)])
+    annotated = evidence.annotation or DATASET in evidence.away
+    first = [] if annotated else [stage_command(evidence, "generate")]
+    return joined([*first, stage_command(evidence, "train", *words), *_again(evidence, data)])
 
 
 def _again(evidence: Evidence, data: str, *more: str) -> Iterator[Command]:
@@ -117,13 +119,14 @@ def no_training(evidence: Evidence, data: str) -> tuple[str, str]:
 
 def annotation_command(evidence: Evidence, tools: Sequence[str]) -> Command:
     """The commands that show an annotation with these tools: the one shown is behind the scores, so that they follow it."""
-    if not evidence.annotation:
-        return stage_command(evidence, "generate")
     with_tools = f"tools=[{','.join(tools)}]"
     steps = [stage_command(evidence, "generate", with_tools)]
-    if measured := list(_again(evidence, "augmented", with_tools)):
-        steps.append(stage_command(evidence, "train", "data=augmented", with_tools, *evidence.recipe))
-    return joined([*steps, *measured])
+    for data in dict.fromkeys(DATA.values()):
+        measured = list(_again(evidence, data, with_tools))
+        if measured or data in evidence.trained:
+            steps.append(stage_command(evidence, "train", f"data={data}", with_tools, *evidence.recipe))
+            steps += measured
+    return joined(steps)
 
 
 def evaluation_command(
@@ -140,8 +143,6 @@ def evaluation_command(
         if system != "model":
             data = DATA[system]
             if data not in evidence.trained and data not in evidence.away:
-                if not evidence.annotation and DATASET not in evidence.away:
-                    steps.append(stage_command(evidence, "generate"))
                 steps.append(train_command(evidence, data))
             if reads := evidence.reads.get(data, ""):
                 words.append(f"checkpoint={quoted(reads)}")

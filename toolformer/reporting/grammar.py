@@ -16,6 +16,9 @@ _ABSENT = "?"
 _CUT = re.compile(r"… \(sha256 [0-9a-f]{12}\)\Z")
 _ENDS_A_LINE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _NUMBERED = re.compile(r"(.+?)\.\d+(?:\.|\Z)")
+_LIKE_NO_TEXT = re.compile(r"[+-]?[\d_.]+(?:e[+-]?\d+)?|true|false|null|nan|[+-]?inf", re.IGNORECASE)
+_OVERRIDE = re.compile(r"(?:[A-Za-z_$][\w$-]*|\d+)(?:\.(?:[A-Za-z_$][\w$-]*|\d+))*", re.ASCII)
+"""A key that Hydra reads."""
 _KEY = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)[A-Za-z_][\w./ -]*", re.ASCII | re.IGNORECASE)
 
 
@@ -26,7 +29,8 @@ def key_of(word: str) -> str:
 
 def word_of(key: str, value: Value, run_id: str, plus: str = "") -> str:
     """The override that sets a key; where the value cannot be written, a word that `absent` takes apart."""
-    return f"{plus}{key}={written(value)}" if is_whole(value) else f"{_ABSENT}{key}={run_id}"
+    sayable = _OVERRIDE.fullmatch(key) and is_whole(value)
+    return f"{plus}{key}={written(value)}" if sayable else f"{_ABSENT}{key}={run_id}"
 
 
 def absent(word: str) -> tuple[str, str] | None:
@@ -86,9 +90,19 @@ def written(value: Value) -> str:
         return f"{{{','.join(f'{key}:{written(one)}' for key, one in value.items())}}}"
     if isinstance(value, list):
         return f"[{','.join(map(written, value))}]"
-    if value.startswith("[") and (found := listed(value)):
-        return f"[{','.join(map(quoted, found))}]"
+    if value.startswith("[") and (found := _elements(value)):
+        return f"[{','.join(found)}]"
     return value if value in ("''", "[]", "{}") else quoted(value)
+
+
+def _elements(value: str) -> list[str]:
+    """A logged list's elements, each as a command line has it: a list, unlike a single value, tells texts from numbers."""
+    texts = listed(value)
+    found = json.loads(value) if texts else []
+    return [
+        f'"{text}"' if isinstance(one, str) and _LIKE_NO_TEXT.fullmatch(one) else quoted(text)
+        for text, one in zip(texts, found, strict=True)
+    ]
 
 
 def quoted(value: str) -> str:

@@ -34,7 +34,7 @@ def within_columns(
     columns: dict[str, list[tuple[str, Run, list[str]]]] = {}
     for figures in (shown, baselines):
         for (system, task), one in figures.items():
-            keys = [key for key in _keys(one.run, task, False) if key not in _OF_CALLS]
+            keys = _keys(one.run, task, False)
             columns.setdefault(task, []).append((SYSTEMS.get(system, system), one.run, keys))
     for differ, tasks in _together({task: _differing(column) for task, column in columns.items()}):
         yield f"Not all systems were measured alike on {tasks}: {differ}."
@@ -44,20 +44,20 @@ def along_k(swept: Mapping[tuple[int, str], Figure]) -> Iterator[str]:
     """A sentence for the benchmarks on which Table 9 has different settings besides k; `swept` by k and task."""
     columns: dict[str, list[tuple[str, Run, list[str]]]] = {}
     for (k, task), one in sorted(swept.items(), key=lambda item: item[0][0]):
-        keys = _keys(one.run, task, k > 0)
-        columns.setdefault(task, []).append(
-            (f"k = {k}", one.run, keys if k else [key for key in keys if key not in _OF_CALLS])
-        )
+        columns.setdefault(task, []).append((f"k = {k}", one.run, _keys(one.run, task, k > 0)))
     for differ, tasks in _together({task: _differing(column) for task, column in columns.items()}):
         yield f"Table 9 has further differences between its rows on {tasks}: {differ}."
 
 
-def _keys(run: Run, task: str, tools: bool) -> list[str]:
+def _keys(run: Run, task: str, calls: bool) -> list[str]:
     """The settings that decide the answers of a run, those of calls on demand."""
     unread = ["decoding."] if task.endswith("perplexity") else []
-    # An endpoint computes as it likes.
-    unread += ["lm."] if run.tags.get("system") == "endpoint" else []
-    return [key for key in deciding(run.params, tools) if not key.startswith(tuple(unread))]
+    # An endpoint computes and decodes as it likes.
+    unread += ["lm.", "decoding."] if run.tags.get("system") == "endpoint" else []
+    unread += [] if calls else _OF_CALLS
+    # What `auto` came to stands in a tag, but in those of older runs.
+    unread += ["lm.dtype"] if _value(run, "lm.dtype") == "auto" else []
+    return [key for key in deciding(run.params, calls) if not key.startswith(tuple(unread))]
 
 
 def _differing(named: Iterable[tuple[str, Run, Iterable[str]]]) -> str:
@@ -76,8 +76,8 @@ def _differing(named: Iterable[tuple[str, Run, Iterable[str]]]) -> str:
 
 
 def _value(run: Run, key: str) -> str:
-    # What `auto` came to stands in a tag.
-    return run.tags.get("dtype", run.params[key]) if key == "lm.dtype" else run.params[key]
+    value = run.params.get(key, "")
+    return run.tags.get("dtype", value) if key == "lm.dtype" else value
 
 
 def _together(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:

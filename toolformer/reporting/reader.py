@@ -121,8 +121,17 @@ def _patterns(choice: Choice) -> list[Run]:
     # Of the systems Toolformer's says the most: tools and decoding.
     ordered = sorted(choice.shown, key=lambda key: key[0] != "toolformer")
     annotated = choice.annotated.run
-    runs = [*(choice.shown[key].run for key in ordered), *choice.trainings.values()]
+    swept = (one.run for one in choice.swept.values())
+    runs = [*(choice.shown[key].run for key in ordered), *swept, *choice.trainings.values()]
     return [*runs, *([annotated] if annotated else [])]
+
+
+def _in_columns(choice: Choice) -> dict[tuple[str, str], Run]:
+    """The runs by system and task; those of Table 9 where it alone has the task."""
+    shown = {key: one.run for key, one in choice.shown.items()}
+    tasks = {task for _, task in shown}
+    swept = {(str(k), task): one.run for (k, task), one in choice.swept.items() if task not in tasks}
+    return shown | swept
 
 
 def _with_words(evidence: Evidence, choice: Choice, conf: Conf | None) -> Evidence:
@@ -146,7 +155,7 @@ def _with_words(evidence: Evidence, choice: Choice, conf: Conf | None) -> Eviden
     return replace(
         evidence,
         overrides=(*words, *told, *where),
-        limits=limits_by_task({key: one.run for key, one in choice.shown.items()}, composed),
+        limits=limits_by_task(_in_columns(choice), composed),
         places=(*figure_4, *where),
         recipe=tuple(recipe),
     )

@@ -35,7 +35,9 @@ def remarks(
                 "are shown."
             )
     if len({one for one in datasets.values() if one}) > 1:
-        read = listing(f"{MADE[data]} on that of {one[:8]}" for data, one in datasets.items())
+        read = listing(
+            f"{MADE.get(data, data)} on that of {one[:8]}" for data, one in datasets.items() if one
+        )
         yield f"The models were trained on different annotations: {read}."
     if uneven := uneven_tasks({key: examples(one.run, key[1]) for key, one in shown.items()}):
         yield (

@@ -43,12 +43,12 @@ def attend(
         )
     shared = query.shape[1] != key.shape[1]
     rows = []
-    for row in range(len(query)):
+    # Split, not sliced, into rows and documents: the gradient of a slice would be as large as what it is of.
+    for row, own in enumerate(zip(query.split(1), key.split(1), value.split(1), strict=True)):
         starts = (position_ids[min(row, len(position_ids) - 1)] == 0).nonzero().flatten().tolist()
         bounds = [*dict.fromkeys([0, *starts]), query.shape[2]]
         lengths = [end - start for start, end in pairwise(bounds)]
-        # Split, not sliced: the gradient of each slice would be as long as the whole sequence.
-        by_document = (one[row : row + 1].split(lengths, dim=2) for one in (query, key, value))
+        by_document = (one.split(lengths, dim=2) for one in own)
         parts = [
             scaled_dot_product_attention(
                 q, k, v, dropout_p=dropout, scale=scaling, is_causal=True, enable_gqa=shared
