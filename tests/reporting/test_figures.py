@@ -184,7 +184,10 @@ def test_without_data_a_figure_names_its_command(empty: Tracker) -> None:
     bare = reader.read(empty)
     command = "toolformer run experiment=figure4 corpus.path=DIR heldout.path=DIR paths.data_dir=DIR"
     assert figure(bare, "figure4").footnotes[0].command == command
-    assert figure(bare, "training").footnotes[0].command == "toolformer train data=augmented"
+    assert (
+        figure(bare, "training").footnotes[0].command
+        == "toolformer generate && toolformer train data=augmented"
+    )
     assert viewer.data(bare) is None
 
 
