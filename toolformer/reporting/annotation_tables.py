@@ -20,6 +20,11 @@ def examples_kept(evidence: Evidence) -> Table:
     notes = Notes()
     rows = []
     tools = in_order({*paper.TOOLS, *known})
+    missing = (
+        ("Not annotated yet, and all is made anew with it:", annotation_command(evidence, tools))
+        if annotation
+        else no_annotation(evidence)
+    )
     for tool in tools:
         cells = [Cell(paper.TOOLS.get(tool, tool))]
         tried = (
@@ -32,14 +37,7 @@ def examples_kept(evidence: Evidence) -> Table:
             cells += [Cell(shown_count(tried))]
             cells += [Cell(shown_count(count.examples), shown_calls(count.calls)) for count in counts]
         else:
-            mark = notes.mark(
-                *(
-                    ("Not annotated yet, and all is made anew with it:", annotation_command(evidence, tools))
-                    if annotation
-                    else no_annotation(evidence)
-                )
-            )
-            cells += [Cell(DASH, mark=mark)] * 4
+            cells += [Cell(DASH, mark=notes.mark(*missing))] * 4
         figures = paper.EXAMPLES_KEPT.get(tool)
         cells += [Cell(shown_count(figure)) for figure in figures] if figures else [Cell()] * 3
         rows.append(tuple(cells))

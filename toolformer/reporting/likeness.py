@@ -55,7 +55,7 @@ def _keys(run: Run, task: str, calls: bool) -> list[str]:
     # An endpoint computes and decodes as it likes.
     unread += ["lm.", "decoding."] if run.tags.get("system") == "endpoint" else []
     unread += [] if calls else _OF_CALLS
-    # What `auto` came to stands in a tag, but in those of older runs.
+    # What `auto` came to is in a run's tag; in that of an older run it is not.
     unread += ["lm.dtype"] if _value(run, "lm.dtype") == "auto" else []
     return [key for key in deciding(run.params, calls) if not key.startswith(tuple(unread))]
 
