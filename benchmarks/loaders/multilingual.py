@@ -52,7 +52,7 @@ def mlqa(
             file = f"test-context-en-question-{language}.json"
             names = [f"{place}/{file}{ending}" for place in MLQA_FOLDERS for ending in ("", ".gz")]
             return squad_rows(find_file(folder, name, names))
-        return from_hub(name, {**hub, "config": f"mlqa.en.{language}"} if hub else None)
+        return from_hub(name, {**hub, "config": f"MLQA.en.{language}"} if hub else None)
 
     rows: Iterable[Placed] = part(question_language)
     if questions_of:

@@ -10,6 +10,7 @@ import gzip
 import json
 import logging
 import os
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +32,7 @@ Splits = dict[str, datasets.Dataset]
 
 DATA_DIR = "paths.data_dir (data_dir in lm-eval's --metadata)"
 DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
-PARQUET_BRANCH = "refs/convert/parquet"
-"""Where the hub keeps a Parquet copy of data sets that have a loading script, a folder a configuration."""
+_HUB_FILE = re.compile(r"hf://datasets/[^@]+@([0-9a-f]{40})/")
 JSON_LINES = (".jsonl.gz", ".jsonl")
 
 
@@ -109,18 +109,21 @@ def _text(path: Path) -> Iterator[str]:
 def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[str] = ()) -> Iterator[Placed]:
     """Rows of a data set on the hub, `hub` being the pin in the task's YAML (metadata.hub).
 
-    Its keys are `path`, `config`, `split` (one or a list), `revision`, and `data_files` where `path` is a format.
-    On the branch of Parquet copies a configuration is a folder. `columns` reads these only, where all are there.
+    Its keys are `path`, `config`, `split` (one or a list), `revision`, `data_files` where `path` is a format, `data_dir`
+    where a folder of the repository is the configuration (so it is on the hub's branch of Parquet copies), and `rows`, how
+    many there are: of another number is warned. Where the revision is a branch, the commit that was read is logged.
+    `columns` reads these only, where all are there.
 
     Raises:
         UserError: no pin, or the hub does not give the data.
     """
     if not hub or not hub.get("path") or not hub.get("split"):
         raise UserError(f"{benchmark}: no {DATA_DIR}, and metadata.hub of the task names no path and split")
-    options = {key: value for key, value in hub.items() if key not in ("path", "config", "split")}
+    options = {key: value for key, value in hub.items() if key not in ("path", "config", "split", "rows")}
     if hub.get("config"):
-        options["data_dir" if hub.get("revision") == PARQUET_BRANCH else "name"] = hub["config"]
+        options["name"] = hub["config"]
     splits = [hub["split"]] if isinstance(hub["split"], str) else hub["split"]
+    total = 0
     for split in splits:
         log.info("%s: %s (%s) from the hub", benchmark, hub["path"], split)
         try:
@@ -133,10 +136,31 @@ def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[st
                 f"{benchmark}: {hub['path']} cannot be read from the hub ({reason}); "
                 f"set {DATA_DIR} to a folder that holds the benchmark"
             ) from error
+        if (commit := _commit_of(loaded)) not in (None, hub.get("revision")):
+            log.info("%s: %s is at commit %s", benchmark, hub["path"], commit)
         if set(columns) <= set(loaded.column_names):
             loaded = loaded.select_columns(list(columns)) if columns else loaded
         for number, row in enumerate(loaded):
             yield f"{hub['path']}, {split}, row {number}", dict(row)
+        total += len(loaded)
+    if hub.get("rows") not in (None, total):
+        log.warning(
+            "%s: %s has %d rows (%s), but had %d when the task was written",
+            benchmark,
+            hub["path"],
+            total,
+            hub.get("revision") or "main",
+            hub["rows"],
+        )
+
+
+def _commit_of(loaded: datasets.Dataset) -> str | None:
+    """The commit of the hub that the files of a data set were read at; None where they are not the hub's.
+
+    A branch says only where to look on the day of the run; the library keeps the address of every file that it read.
+    """
+    addresses = loaded.info.download_checksums or {}
+    return next((found[1] for found in map(_HUB_FILE.match, addresses) if found), None)
 
 
 @contextmanager

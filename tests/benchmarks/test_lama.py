@@ -198,6 +198,26 @@ def test_the_hubs_sentences_become_statements_and_facts(hub: Hub) -> None:
     }
 
 
+def test_a_branch_says_what_was_read(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [
+        {"id": "a", "sub_label": "S", "obj_label": "blue", "negated": "", "masked_sentence": "It is [MASK]."}
+    ] * 305
+    hub.add("facebook/lama", "train", rows, "squad")
+    found = hub.sets["facebook/lama", "train", "squad"]
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    found.info.download_checksums = {f"hf://datasets/facebook/lama@{commit}/squad/train/0000.parquet": {}}
+    with caplog.at_level(logging.INFO):
+        assert len(documents("lama_squad")) == 305
+    assert f"lama_squad: facebook/lama is at commit {commit}" in caplog.messages
+    assert not [line for line in caplog.messages if "when the task was written" in line]
+    hub.sets["facebook/lama", "train", "squad"] = found.select(range(304))
+    documents("lama_squad")
+    assert (
+        "lama_squad: facebook/lama has 304 rows (refs/convert/parquet), but had 305 when the task was written"
+        in caplog.messages
+    )
+
+
 def test_a_parquet_copy_is_read_by_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real `datasets.load_dataset` on a folder laid out as the hub's branch of Parquet copies is."""
     monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
@@ -206,7 +226,7 @@ def test_a_parquet_copy_is_read_by_its_folders(tmp_path: Path, monkeypatch: pyte
         path.parent.mkdir(parents=True)
         row = {"id": "a", "sub_label": "S", "obj_label": answer, "masked_sentence": "It is [MASK]."}
         datasets.Dataset.from_list([row]).to_parquet(path)
-    place = {"path": str(tmp_path / "lama"), "config": "squad", "split": "train"}
+    place = {"path": str(tmp_path / "lama"), "data_dir": "squad", "split": "train"}
     load = datasets.load_dataset
 
     def from_folder(path: str, revision: str, **options: Any) -> Any:

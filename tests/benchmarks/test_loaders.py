@@ -169,6 +169,7 @@ def test_svamp_and_asdiv_from_the_hub(hub: Hub) -> None:
     assert [row["id"] for row in documents("svamp")] == ["chal-7", "chal-8"]
     assert [row["answer"] for row in documents("asdiv")] == ["9"]
     assert [asked["split"] for asked in hub.asked] == ["train", "test", "validation"]
+    assert all(len(asked["revision"]) == 40 for asked in hub.asked)
 
 
 def test_mawps_from_the_hub_has_its_numbers_back(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:

@@ -131,10 +131,14 @@ def hub_rows(language: str, context: str = CONTEXT) -> list[dict[str, Any]]:
 
 def test_mlqa_from_the_hub(hub: Hub) -> None:
     for language in QUESTIONS:
-        hub.add("facebook/mlqa", "test", hub_rows(language), f"mlqa.en.{language}", FEATURES)
+        hub.add("google/xtreme", "test", hub_rows(language), f"MLQA.en.{language}", FEATURES)
     assert [row["answers"] for row in documents("mlqa_es")] == [["two days"], ["1815", "in 1815"]]
     assert [row["question"] for row in documents("mlqa_all_en_zh")] == ["When did she cross?"]
-    assert {asked["revision"] for asked in hub.asked} == {"refs/convert/parquet"}
+    assert {(asked["name"], len(asked["revision"])) for asked in hub.asked} == {
+        ("MLQA.en.es", 40),
+        ("MLQA.en.en", 40),
+        ("MLQA.en.zh", 40),
+    }
 
 
 def test_xquad_has_the_english_context_and_answers(hub: Hub) -> None:
