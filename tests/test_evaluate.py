@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
 from tests.evaluations import config, trained, words
@@ -244,3 +245,33 @@ def test_a_tool_without_its_files_is_told_before_the_model(
         assert f"tool.{tool}.implementation.{key}: there is no file or folder /no/such/place" in line_of(
             capsys
         )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["tools=[qa]", "tool.qa.implementation.generate.model=nobody/nothing"],
+         "tool.qa.implementation: model: nobody/nothing cannot be loaded"),
+        (["tools=[translation]", "tool.translation.implementation.translator.generate.model=nobody/nothing"],
+         "tool.translation.implementation: model: nobody/nothing cannot be loaded"),
+        (["tool@tool.translation=translation_nllb", "tools=[translation]"],
+         "tool.translation.implementation: translation: facebook/nllb-200-distilled-600M cannot be loaded as an NLLB model"),
+    ],
+)  # fmt: skip
+def test_a_tool_whose_model_is_away_is_told_before_rows_and_model(
+    tmp_path: Path,
+    tiny_folder: Path,
+    no_model: None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str],
+    said: str,
+) -> None:
+    """The hub is out of reach in tests: a name of it is a model that is away."""
+    tags = {"data": "augmented", "model_path": str(tiny_folder)}
+    with Tracker(None, tmp_path).run(stage="train", name="t", fingerprint="f", config={}, tags=tags):
+        pass
+    monkeypatch.setattr(suite, "load", lambda *_, **__: pytest.fail("rows were read"))
+    assert main(["evaluate", *words(tmp_path, *overrides), "evaluation.limit=2"]) == 2
+    assert said in line_of(capsys)
+    assert Tracker(None, tmp_path).runs("evaluate") == []

@@ -23,7 +23,7 @@ from toolformer.config import Config, CorpusConfig, ToolConfig, TrackingConfig, 
 from toolformer.documents import Document, Fields, FileCorpus, HubCorpus, demo_corpus
 from toolformer.errors import UserError
 from toolformer.tools import prompt_sets, sources
-from toolformer.tools.base import Tool
+from toolformer.tools.base import Tool, check
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.keys import HANDLING
 from toolformer.tools.prompts import Prompt
@@ -126,14 +126,18 @@ class _Anew:
 
 
 def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = False) -> dict[str, Tool]:
-    """The configured tools by key, each in its runtime; with `inference`, with the arguments that differ there."""
+    """The configured tools by key, each in its runtime; with `inference`, with the arguments that differ there.
+
+    Raises:
+        UserError: arguments that a tool cannot work with, or what it needs is not there (`Tool.check`).
+    """
     made: dict[str, Tool] = {}
     for key in keys if keys is not None else config.tools:
         tool = config.tool[key]
         arguments = {**tool.implementation, **(tool.inference if inference else {})}
         _check_files(f"tool.{key}.implementation", arguments)
         try:
-            made[key] = _in_runtime(config, key, arguments, instantiate(arguments))
+            tool = instantiate(arguments)
         except InstantiationException as error:
             cause = error.__cause__ or error
             if isinstance(cause, UserError):
@@ -141,6 +145,11 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
             reason = " ".join(str(cause).split())[:300]
             part = re.search(r"^full_key: (\S+)", str(error), re.MULTILINE)
             raise UserError(f"tool.{key}.implementation{'.' + part[1] if part else ''}: {reason}") from error
+        try:
+            check(tool)
+        except UserError as error:
+            raise UserError(f"tool.{key}.implementation: {error}") from error
+        made[key] = _in_runtime(config, key, arguments, tool)
     return made
 
 

@@ -198,9 +198,9 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         from toolformer.loading import check
 
         check(model)  # before the rows are read, which may take long
+    tools = build.tools(config, inference=True) if job.uses_tools else {}
     work.mkdir(parents=True, exist_ok=True)
     loaded = suite.load(tasks, metadata(config, tasks, work / job.key), ids, config.paths.tasks_dir)
-    tools = build.tools(config, inference=True) if job.uses_tools else {}
     based_on = job.trained.params.get("model", "") if job.trained else config.model
     shown = _baseline(config) or model_name(based_on)
     words = [

@@ -36,6 +36,16 @@ class ModelGenerator:
     dtype: str = "auto"
     device: str = "auto"
 
+    def check(self) -> None:
+        """Whether there is such a model, without its weights; an embedded one is fetched at its first text.
+
+        Raises:
+            UserError: it is no model, or cannot be reached.
+        """
+        from toolformer.seq2seq import is_encoder_decoder
+
+        is_encoder_decoder(self.model)
+
     def __call__(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
         from toolformer.seq2seq import is_encoder_decoder
 

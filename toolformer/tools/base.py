@@ -52,8 +52,9 @@ def at_least_one(tool: str, **numbers: int) -> None:
 class Tool(Protocol):
     """A tool of the paper's section 3: texts in, texts out.
 
-    It may have three members more. `depends_on(document) -> str` says all of a document that its answers depend on (see
-    `context_of`). `version`, a text, changes when its answers may, where neither its configuration nor the source of
+    It may have four members more. `check()` raises a `UserError` where what it needs to work at all (a model, a server's
+    address) is not there; it is asked before anything begins and loads nothing. `depends_on(document) -> str` says all of
+    a document that its answers depend on (see `context_of`). `version`, a text, changes when its answers may, where neither its configuration nor the source of
     its class shows it: cached answers of another version do not count. `bounds_calls`, true, says that it ends each
     call of a batch within `event_loop.LIMIT` by itself: it is handed whole batches under a time limit too, and nobody
     else looks at its time; others get one call at a time.
@@ -80,6 +81,17 @@ class TextGenerator(Protocol):
     def __call__(
         self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()
     ) -> Sequence[str | Result]: ...
+
+
+def check(part: object) -> None:
+    """Asks a tool, or a part of one, whether what it needs is there; nothing where it has no `check` of its own.
+
+    Raises:
+        UserError: it is not.
+    """
+    own = getattr(part, "check", None)
+    if own is not None:
+        own()
 
 
 def too_late(seconds: float | None) -> str:

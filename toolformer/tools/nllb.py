@@ -96,11 +96,20 @@ class NllbTranslator:
             raise UserError(
                 f"translation: backend is ctranslate2, which is not installed: {nllb_ctranslate2.INSTALL}"
             )
+        self.model = model
         self.load = functools.partial(load, model, backend, quantization, dtype, device)
         self.beam_size = beam_size
         self.max_input_tokens = max_input_tokens
         self.max_new_tokens = max_new_tokens
         self.batch_tokens = batch_tokens
+
+    def check(self) -> None:
+        """Whether the model is there and is one of NLLB's, without its weights.
+
+        Raises:
+            UserError: it is not, or cannot be reached.
+        """
+        architecture(self.model)
 
     def translate(self, texts: Sequence[str], languages: Sequence[str]) -> list[str | Result]:
         """See `Translator`. Reasons: unknown language, text too long, translation too long."""
@@ -160,6 +169,26 @@ def encode(tokenizer: Any, text: str, code: str) -> list[int]:
     return [language, *ids, tokenizer.eos_token_id]
 
 
+def architecture(model: str) -> Any:
+    """The configuration of an NLLB model, a folder or on the hub.
+
+    Raises:
+        UserError: it is no NLLB model, or cannot be reached.
+    """
+    from transformers import AutoConfig
+
+    from toolformer.loading import locate
+
+    location = locate(model)
+    try:
+        config = AutoConfig.from_pretrained(location, trust_remote_code=False)
+        if config.model_type not in ARCHITECTURES:
+            raise ValueError(f"its architecture is {config.model_type}")
+    except (OSError, ValueError, KeyError) as error:
+        raise _no_model(model, error) from error
+    return config
+
+
 @functools.lru_cache(maxsize=2)
 def load(model: str, backend: str, quantization: str, dtype: str, device: str) -> Loaded:
     """A loaded model; tools that ask with the same words share it.
@@ -167,17 +196,14 @@ def load(model: str, backend: str, quantization: str, dtype: str, device: str) -
     Raises:
         UserError: it is no NLLB model, cannot be reached, or cannot run here.
     """
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoTokenizer
     from transformers import logging as transformers_logging
 
     from toolformer.loading import locate
 
     transformers_logging.disable_progress_bar()
-    location = locate(model)
+    location, config = locate(model), architecture(model)
     try:
-        config = AutoConfig.from_pretrained(location, trust_remote_code=False)
-        if config.model_type not in ARCHITECTURES:
-            raise ValueError(f"its architecture is {config.model_type}")
         tokenizer = AutoTokenizer.from_pretrained(location, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise _no_model(model, error) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from toolformer.documents import Document
-from toolformer.tools.base import Result, TextGenerator, at_least_one
+from toolformer.tools.base import Result, TextGenerator, at_least_one, check
 from toolformer.tools.retrieval.passages import Passage, Retriever, one_line, own_article
 
 EXAMPLES = (
@@ -58,6 +58,10 @@ class QuestionAnswering:
         self.passages = passages
         self.passage_words = passage_words
         self.max_new_tokens = max_new_tokens
+
+    def check(self) -> None:
+        """Whether its language model is there."""
+        check(self.generate)
 
     def depends_on(self, document: Document) -> str:
         """What its own article is known by."""

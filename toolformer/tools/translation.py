@@ -12,7 +12,7 @@ from typing import Protocol
 
 from toolformer.documents import Document
 from toolformer.language_id import LanguageIdentifier
-from toolformer.tools.base import Result, TextGenerator, at_least_one
+from toolformer.tools.base import Result, TextGenerator, at_least_one, check
 
 EXAMPLES = (
     ("Spanish", "La casa está cerca del río.", "The house is near the river."),
@@ -53,6 +53,10 @@ class FewShotTranslator:
         self.generate = generate
         self.max_new_tokens = max_new_tokens
 
+    def check(self) -> None:
+        """Whether its language model is there."""
+        check(self.generate)
+
     def translate(self, texts: Sequence[str], languages: Sequence[str]) -> Sequence[str | Result]:
         """See `Translator`."""
         shown = "".join(f"{language}: {text}\nEnglish: {english}\n\n" for language, text, english in EXAMPLES)
@@ -73,6 +77,10 @@ class Translation:
         self.translator = translator
         self.identifier = identifier
         self._loading = threading.Lock()
+
+    def check(self) -> None:
+        """Whether its translator is there."""
+        check(self.translator)
 
     def depends_on(self, document: Document) -> str:
         """Nothing."""
