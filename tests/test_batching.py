@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolformer import key_values
-from toolformer.batching import ROWS_PER_BATCH, TOKENS_PER_BATCH, Branches, by_length
+from toolformer.batching import Branches, by_length, rows_per_batch
 from toolformer.language_model import LanguageModel
 
 CONTEXTS = [[5, 9, 2, 14], [7, 3], [11, 4, 6, 8, 1, 2]]
@@ -71,15 +71,20 @@ def test_a_step_within_the_room_moves_nothing(tiny_gpt2: LanguageModel) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 1500)), min_size=1, max_size=60))
-def test_batches_hold_every_sequence_once_within_the_budgets(sizes: list[tuple[int, int]]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 1500)), min_size=1, max_size=60),
+    st.sampled_from([256, 2048, 16384]),
+)
+def test_batches_hold_every_sequence_once_within_the_budgets(
+    sizes: list[tuple[int, int]], tokens: int
+) -> None:
     lengths, rows = [length for length, _ in sizes], [count for _, count in sizes]
-    batches = list(by_length(lengths, rows))
+    batches = list(by_length(lengths, rows, tokens))
     assert sorted(n for batch in batches for n in batch) == list(range(len(sizes)))
     for batch in batches:
         if len(batch) > 1:
-            assert len(batch) * max(lengths[n] for n in batch) <= TOKENS_PER_BATCH
-            assert sum(rows[n] for n in batch) <= ROWS_PER_BATCH
+            assert len(batch) * max(lengths[n] for n in batch) <= tokens
+            assert sum(rows[n] for n in batch) <= rows_per_batch(tokens)
 
 
 def test_only_the_asked_tokens_are_scored(language_model: LanguageModel) -> None:

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,7 +23,7 @@ from toolformer.calls import strip
 from toolformer.cli import main
 from toolformer.config import CONF, SYSTEMS, Config, compose, validate
 from toolformer.errors import UserError
-from toolformer.generate import Generated
+from toolformer.generate import Generated, Rows
 from toolformer.launch import run_stage
 from toolformer.loading import number_format
 from toolformer.reporting.reader import read
@@ -331,3 +333,21 @@ def test_documents_with_one_id_are_told_apart(place: Path) -> None:
     )
     found = build.documents(validate(compose("generate", ["corpus=jsonl", f"corpus.path={path}"])).corpus)
     assert [document.text for document in found] == ["one", "three"]
+
+
+def test_an_empty_table_is_not_held(tmp_path: Path) -> None:
+    """Of a large corpus most shards keep nothing: a million empty tables would be gigabytes."""
+    schema = pa.schema({"n": pa.int64()})
+    with Rows(tmp_path / "rows.parquet", schema) as rows:
+        empty = schema.empty_table()
+        held = weakref.ref(empty)
+        rows.add(empty)
+        del empty
+        assert held() is None
+        rows.add(pa.table({"n": [1, 2]}, schema=schema))
+        rows.add(schema.empty_table())
+        rows.add(pa.table({"n": [3]}, schema=schema))
+    assert pq.read_table(tmp_path / "rows.parquet")["n"].to_pylist() == [1, 2, 3]
+    with Rows(tmp_path / "none.parquet", schema):
+        pass
+    assert pq.read_table(tmp_path / "none.parquet").num_rows == 0

@@ -13,10 +13,19 @@ from transformers.cache_utils import Cache
 
 from toolformer import key_values
 
-# A forward pass of one batch stays within these, which bounds its memory: tokens fed, and rows projected to the
-# vocabulary (1,024 rows of 50k logits in fp32 are 200 MB).
 TOKENS_PER_BATCH = 2048
-ROWS_PER_BATCH = 1024
+"""Tokens that a forward pass is fed at most, which bounds its memory. Half as many are projected to the vocabulary (1,024
+rows of 50k logits in fp32 are 200 MB), and sixteen times as many are held in a cache that branches grow from."""
+
+
+def rows_per_batch(tokens: int) -> int:
+    """How many tokens of a batch may be projected to the vocabulary."""
+    return tokens // 2
+
+
+def cached_per_batch(tokens: int) -> int:
+    """How many keys a batch's branches may come to."""
+    return 16 * tokens
 
 
 class Forward(Protocol):
@@ -144,14 +153,16 @@ def causal(key_valid: torch.Tensor, length: int) -> torch.Tensor:
     return (before[None] & key_valid[:, None, :]) | itself[None]
 
 
-def by_length(lengths: Sequence[int], rows: Sequence[int]) -> Iterator[list[int]]:
-    """Indices in batches of similar length, longest first, within the token and the row budget."""
+def by_length(
+    lengths: Sequence[int], rows: Sequence[int], tokens: int = TOKENS_PER_BATCH
+) -> Iterator[list[int]]:
+    """Indices in batches of similar length, longest first, within the budgets of tokens fed and rows projected."""
     order = sorted(range(len(lengths)), key=lambda n: (-lengths[n], n))
     batch: list[int] = []
     longest = projected = 0
     for n in order:
         size = len(batch) + 1
-        if batch and (size * longest > TOKENS_PER_BATCH or projected + rows[n] > ROWS_PER_BATCH):
+        if batch and (size * longest > tokens or projected + rows[n] > rows_per_batch(tokens)):
             yield batch
             batch, longest, projected = [], 0, 0
         batch.append(n)

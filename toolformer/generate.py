@@ -260,10 +260,10 @@ def _write(job: _Job) -> dict[str, dict[str, Any]]:
         while not acquired(lock, wait=True):
             pass
         with (
-            _Rows(temporary[0], CANDIDATES) as candidates,
-            _Rows(temporary[1], DATASET) as augmented,
-            _Rows(temporary[2], DATASET) as plain,
-            _Rows(temporary[3], DATASET) as without,
+            Rows(temporary[0], CANDIDATES) as candidates,
+            Rows(temporary[1], DATASET) as augmented,
+            Rows(temporary[2], DATASET) as plain,
+            Rows(temporary[3], DATASET) as without,
         ):
             to_read: Draw[dict[str, Any]] = Draw(TEXTS_TO_READ, CHARACTERS_TO_READ)
             for name, batch in engine.wanted(job.config, job.plan.keys()):
@@ -299,14 +299,15 @@ def _write(job: _Job) -> dict[str, dict[str, Any]]:
         lock.release()
 
 
-class _Rows:
+class Rows:
     """A Parquet file written in large row groups: the file's own list of them is held in memory by all who open it."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._writer = pq.ParquetWriter(path, schema)
         self._tables: list[pa.Table] = []
+        self._rows = 0
 
-    def __enter__(self) -> _Rows:
+    def __enter__(self) -> Rows:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -315,14 +316,17 @@ class _Rows:
         self._writer.close()
 
     def add(self, table: pa.Table) -> None:
-        self._tables.append(table)
-        if sum(map(len, self._tables)) >= ROW_GROUP:
+        # Most shards of a large corpus keep nothing: without their tables, what is held is bounded by the rows.
+        if len(table):
+            self._tables.append(table)
+            self._rows += len(table)
+        if self._rows >= ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:
         if self._tables:
             self._writer.write_table(pa.concat_tables(self._tables))
-        self._tables = []
+        self._tables, self._rows = [], 0
 
 
 def _add(

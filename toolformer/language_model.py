@@ -17,7 +17,15 @@ import torch
 from transformers.cache_utils import Cache
 
 from toolformer import key_values, products
-from toolformer.batching import Branches, by_length, causal, common_head, pad_left, pad_right
+from toolformer.batching import (
+    TOKENS_PER_BATCH,
+    Branches,
+    by_length,
+    causal,
+    common_head,
+    pad_left,
+    pad_right,
+)
 from toolformer.calls import START
 from toolformer.errors import UserError
 from toolformer.loading import choose_device, choose_dtype, load_causal, tokens_of
@@ -72,6 +80,8 @@ class LanguageModel:
             products.quicken(self.model)
         self.end_ids = _end_ids(model, tokenizer)
         """The tokens that end a text."""
+        self.batch_tokens = TOKENS_PER_BATCH
+        """Tokens of a batch in annotation at most; a GPU is filled by more."""
         self._anchor = self.encode("a")
         self.start_id = self._single_token_after("a", START)
         self.context_length = _context_length(model.config)
@@ -239,7 +249,7 @@ class LanguageModel:
         nothing = TokenScores(torch.empty(0), torch.empty(0, dtype=torch.bool))
         scores = [nothing] * len(sequences)
         lengths = [max(indices, default=0) for indices in wanted]
-        for batch in by_length(lengths, [len(indices) for indices in wanted]):
+        for batch in by_length(lengths, [len(indices) for indices in wanted], self.batch_tokens):
             batch = [n for n in batch if len(wanted[n])]
             if not batch:
                 continue

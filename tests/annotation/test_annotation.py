@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from toolformer.annotation.execute import LOOK_AHEAD, execute
 from toolformer.annotation.merge import keep, merge, row
 from toolformer.annotation.propose import choose_positions, propose, read_sample
 from toolformer.annotation.score import WEIGHTS, score
+from toolformer.batching import Branches, cached_per_batch
 from toolformer.calls import ApiCall, strip
 from toolformer.documents import Document
 from toolformer.errors import UserError
@@ -85,6 +87,33 @@ def test_sampled_calls_are_those_of_the_textbook(language_model: LanguageModel) 
                 seed=3,
             )
             assert candidate.text == text
+
+
+@pytest.mark.parametrize("tokens", [256, 512])
+def test_the_cache_of_a_batch_stays_within_its_budget(
+    tiny_gpt2: LanguageModel, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    """A random model hardly ever ends a call: many samples of many texts grow to their limit."""
+    texts = [Document(f"d{n}", f"On day {n} " + "we met again " * 6) for n in range(8)]
+    settings = replace(QA, max_positions=10, samples=6, max_call_tokens=30)
+    held: list[int] = []
+    step = Branches.step
+
+    def measured(branches: Branches, *given: Any) -> torch.Tensor:
+        logits = step(branches, *given)
+        held.append(branches.visible.shape[0] * branches.visible.shape[2])
+        return logits
+
+    monkeypatch.setattr(Branches, "step", measured)
+    monkeypatch.setattr(tiny_gpt2, "batch_tokens", tokens)
+    proposals = propose(tiny_gpt2, settings, whole_windows(tiny_gpt2, texts))
+    assert [len(proposal.candidates) for proposal in proposals] == [60] * 8
+    assert max(held) <= cached_per_batch(tokens)
+    found = [[candidate.text for candidate in proposal.candidates] for proposal in proposals]
+    monkeypatch.setattr(tiny_gpt2, "batch_tokens", 10**6)
+    together = propose(tiny_gpt2, settings, whole_windows(tiny_gpt2, texts))
+    assert [[candidate.text for candidate in proposal.candidates] for proposal in together] == found
+    assert max(held) > cached_per_batch(512)
 
 
 def test_samples_do_not_depend_on_what_else_is_in_the_batch(tiny_gpt2: LanguageModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests import textbook
 from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_windows
+from tests.conftest import taught_model
 from toolformer.annotation import funnel as funnel_module
 from toolformer.annotation.candidates import windows
 from toolformer.annotation.execute import LOOK_AHEAD, execute
@@ -29,6 +31,7 @@ from toolformer.documents import Document
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
 from toolformer.reporting.evidence import STEPS as SHOWN
+from toolformer.tools.base import Result
 
 # The call alone helps here: the plain baseline, which knows no call without result, gains more.
 LOSSES = {"loss_result": 1.0, "loss_no_result": 1.5, "loss_none": 3.0}
@@ -204,6 +207,57 @@ def test_the_funnel_counts_every_step_and_every_drop(
     assert caplog.messages[0].endswith("> 1 kept")
     assert caplog.messages[-1] == f"qa: {REASONS['filter_reasons']}: 3 {BELOW}"
     assert SHOWN == STEPS
+
+
+@pytest.fixture(scope="module")
+def calling() -> LanguageModel:
+    """A model that writes calls of QA."""
+    return taught_model("gpt2", ["we met [QA(day)]", "on [QA(who met)]", "the day"])
+
+
+class Served(Recording):
+    """A tool on another machine, which answers when the language model has gone on to another tool."""
+
+    elsewhere = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone_on = threading.Event()
+
+    def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
+        if not self.gone_on.wait(60):
+            return [Result(reason="nobody went on", fault=True) for _ in inputs]
+        return super().run(inputs, documents)
+
+
+def test_the_model_goes_on_while_another_machine_answers(calling: LanguageModel) -> None:
+    local, served = replace(QA, key="local", force_name=True), replace(QA, key="served", force_name=True)
+    there, told = Served(), list[str]()
+
+    def tell(step: str) -> None:
+        told.append(step)
+        if len(told) == 2:  # the second tool's proposals begin
+            there.gone_on.set()
+
+    tools = {"local": Recording(), "served": there}
+    made = Annotator(calling, [local, served], tools).annotate(DOCUMENTS, tell)
+    assert told == ["proposing QA", "proposing QA", "executing calls", "scoring"]
+    assert list(made.funnel) == ["local", "served"]
+    assert made.funnel["served"]["executed"] == made.funnel["served"]["well_formed"] > 0
+    there.gone_on.set()
+    again = Annotator(calling, [local, served], {key: Recording() for key in tools}).annotate(DOCUMENTS)
+    assert (again.rows, again.funnel) == (made.rows, made.funnel)
+
+
+def test_what_ends_a_tool_elsewhere_ends_the_annotation(calling: LanguageModel) -> None:
+    class Gone(Recording):
+        elsewhere = True
+
+        def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
+            raise UserError("its data are gone")
+
+    with pytest.raises(UserError, match="its data are gone"):
+        Annotator(calling, [replace(QA, force_name=True)], {"qa": Gone()}).annotate(DOCUMENTS)
 
 
 def test_skipped_rows_are_metrics() -> None:

@@ -248,7 +248,7 @@ def test_an_experiment_runs_in_the_papers_setting(place: Place, capsys: pytest.C
 def run_speed(program: str, words: list[str], place: Place) -> None:
     """The script with the least that it can measure."""
     least = {
-        "annotate": ["documents=1", "tools=calendar", "k=2", "m=1"],
+        "annotate": ["documents=1", "tools=calendar", "k=2", "m=1", "batch_tokens=256,2048"],
         "decode": ["prompts=4", "batch=2", "new_tokens=4", "k=10"],
         "train": ["documents=8", "sequence_length=128"],
         "tools": ["calls=20", "batch=10", "tools=calculator,calendar"],

@@ -15,7 +15,7 @@ import torch
 
 from toolformer.annotation.candidates import Candidate, ToolSettings, Window
 from toolformer.annotation.draws import draw, draw_keys
-from toolformer.batching import ROWS_PER_BATCH, Branches
+from toolformer.batching import Branches, cached_per_batch, rows_per_batch
 from toolformer.calls import START, ApiCall, CallSyntaxError, call_end, parse
 from toolformer.language_model import LanguageModel, Prefix
 
@@ -66,7 +66,7 @@ def propose(
         return []
     prefix = _shared_prefix(language_model, settings)
     proposals: dict[int, Proposal] = {}
-    for batch in _batches(windows):
+    for batch in _batches(windows, settings, len(prefix.ids), language_model.batch_tokens):
         found = _propose_batch(language_model, settings, [windows[n] for n in batch], prefix, seed)
         proposals.update(zip(batch, found, strict=True))
     return [proposals[n] for n in range(len(windows))]
@@ -105,12 +105,19 @@ def _shared_prefix(language_model: LanguageModel, settings: ToolSettings) -> Pre
     )
 
 
-def _batches(windows: Sequence[Window]) -> Iterator[list[int]]:
-    """Windows of similar length together, so that few rows are padding."""
+def _batches(
+    windows: Sequence[Window], settings: ToolSettings, prompt: int, tokens: int
+) -> Iterator[list[int]]:
+    """Windows of similar length together, so that few rows are padding, within the budgets of `tokens` a batch."""
     order = sorted(range(len(windows)), key=lambda n: (len(windows[n].ids), n), reverse=True)
+    # No sample may end before its limit: the cache holds all that each could write.
+    grown = settings.max_positions * settings.samples * (settings.max_call_tokens + 1)
     batch: list[int] = []
     for n in order:
-        if batch and (len(batch) + 1) * (len(windows[batch[0]].ids) + 1) > ROWS_PER_BATCH:
+        size, longest = len(batch) + 1, len(windows[batch[0] if batch else n].ids)
+        # The text stands in the prompt, and behind it once more.
+        cached = size * (prompt + 2 * longest + grown)
+        if batch and (size * (longest + 1) > rows_per_batch(tokens) or cached > cached_per_batch(tokens)):
             yield batch
             batch = []
         batch.append(n)

@@ -117,6 +117,19 @@ class ShardStore:
         except (OSError, ValueError):
             return None
 
+    def threads(self, proposed: int) -> int:
+        """CPU threads of whoever works on these shards: `proposed` for the first to ask, its number for all others."""
+        path, lock = self.folder / "threads", self.lock("threads")
+        while not acquired(lock, wait=True):
+            pass
+        try:
+            return int(path.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            write_whole(path, f"{proposed}\n".encode())
+            return proposed
+        finally:
+            lock.release()
+
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
         """Yields whether the shard is ours alone until the end of the block.

@@ -185,6 +185,7 @@ def _check_engine(engine: EngineConfig) -> None:
     one_of("engine.kind", engine.kind, ("local", "ray"))
     _at_least("engine.workers", engine.workers, 1)
     _at_least("engine.threads", engine.threads, 1)
+    _at_least("engine.batch_tokens", engine.batch_tokens, 1)
     for name in ("cpus_per_worker", "gpus_per_worker"):
         if not 0 <= getattr(engine, name) < float("inf"):
             raise UserError(f"engine.{name} is {getattr(engine, name)}; it must be a number from 0 up")

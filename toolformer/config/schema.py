@@ -170,6 +170,8 @@ class EngineConfig:
     """Replicas of the model, each with its tools, that work side by side."""
     threads: int | None = None
     """CPU threads of a worker; null: the machine's cores shared among its workers."""
+    batch_tokens: int = 2048
+    """Tokens that the model is fed at once at most; what the memory needs grows with it, and a GPU is filled by more."""
     cpus_per_worker: float = 0.5
     """ray: CPUs that a worker reserves; those of all workers must leave some for the reader."""
     gpus_per_worker: float = 0.0

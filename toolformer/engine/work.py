@@ -114,11 +114,16 @@ class Worker:
         from toolformer.annotation.pipeline import Annotator
         from toolformer.text_generator import load
 
-        if self._threads:
-            torch.set_num_threads(self._threads)
         config = self._config
+        count = self._threads or torch.get_num_threads()
+        if config.engine.threads is None:
+            # Another number may round another way: whoever goes on with a run goes on with its number.
+            count = self._store.threads(count)
+        torch.set_num_threads(count)
+        language_model = load(config.model, config.lm.dtype, config.lm.device)
+        language_model.batch_tokens = config.engine.batch_tokens
         return Annotator(
-            load(config.model, config.lm.dtype, config.lm.device),
+            language_model,
             [build.tool_settings(config, key) for key in config.tools],
             build.tools(config),
             seed=config.seed,

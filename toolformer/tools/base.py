@@ -52,12 +52,13 @@ def at_least_one(tool: str, **numbers: int) -> None:
 class Tool(Protocol):
     """A tool of the paper's section 3: texts in, texts out.
 
-    It may have four members more. `check()` raises a `UserError` where what it needs to work at all (a model, a server's
+    It may have five members more. `check()` raises a `UserError` where what it needs to work at all (a model, a server's
     address) is not there; it is asked before anything begins and loads nothing. `depends_on(document) -> str` says all of
     a document that its answers depend on (see `context_of`). `version`, a text, changes when its answers may, where neither its configuration nor the source of
     its class shows it: cached answers of another version do not count. `bounds_calls`, true, says that it ends each
     call of a batch within `event_loop.LIMIT` by itself: it is handed whole batches under a time limit too, and nobody
-    else looks at its time; others get one call at a time.
+    else looks at its time; others get one call at a time. `elsewhere`, true, says that another process or machine does
+    its work: the language model goes on while it is asked.
     """
 
     name: str
@@ -81,6 +82,11 @@ class TextGenerator(Protocol):
     def __call__(
         self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()
     ) -> Sequence[str | Result]: ...
+
+
+def works_elsewhere(part: object) -> bool:
+    """Whether a tool, or a part of one, has its work done by another process or machine."""
+    return bool(getattr(part, "elsewhere", False))
 
 
 def check(part: object) -> None:

@@ -54,6 +54,8 @@ class EndpointGenerator:
     batch, and kept nowhere.
     """
 
+    elsewhere = True
+
     def __init__(
         self,
         url: str | None = None,

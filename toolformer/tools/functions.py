@@ -66,7 +66,7 @@ class FunctionTool:
     ) -> None:
         self.function = function
         self._call = load(function, valves or {})
-        self.bounds_calls = inspect.iscoroutinefunction(self._call)
+        self.bounds_calls = self.elsewhere = inspect.iscoroutinefunction(self._call)
         self.name = name or self._call.__name__
         hidden = [one for one in inspect.signature(self._call).parameters if _is_hidden(one)]
         self._extra = {EMITTER: Emitter(self.name)} if EMITTER in hidden else {}

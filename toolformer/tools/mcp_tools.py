@@ -52,6 +52,7 @@ class McpTool:
     """
 
     bounds_calls = True
+    elsewhere = True
 
     def __init__(self, tool: str, name: str | None = None, version: str | None = None, **server: Any) -> None:
         self.tool = tool

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from toolformer.documents import Document
-from toolformer.tools.base import Result, TextGenerator, at_least_one, check
+from toolformer.tools.base import Result, TextGenerator, at_least_one, check, works_elsewhere
 from toolformer.tools.retrieval.passages import Passage, Retriever, one_line, own_article
 
 EXAMPLES = (
@@ -58,6 +58,11 @@ class QuestionAnswering:
         self.passages = passages
         self.passage_words = passage_words
         self.max_new_tokens = max_new_tokens
+
+    @property
+    def elsewhere(self) -> bool:
+        """Where its language model is."""
+        return works_elsewhere(self.generate)
 
     def check(self) -> None:
         """Whether its language model is there."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential, wait_random
 
 from toolformer.documents import Document
-from toolformer.tools.base import Result, Tool, context_of, too_late
+from toolformer.tools.base import Result, Tool, context_of, too_late, works_elsewhere
 from toolformer.tools.cache import ResultCache, call_key
 from toolformer.tools.threads import Part, Threads
 
@@ -93,6 +93,11 @@ class ToolRuntime:
     def depends_on(self, document: Document) -> str:
         """What the tool says."""
         return context_of(self.tool, document)
+
+    @property
+    def elsewhere(self) -> bool:
+        """What the tool says."""
+        return works_elsewhere(self.tool)
 
     def usage(self) -> Usage:
         """What became of the calls since the last time this was asked."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from toolformer.documents import Document
 from toolformer.language_id import LanguageIdentifier
-from toolformer.tools.base import Result, TextGenerator, at_least_one, check
+from toolformer.tools.base import Result, TextGenerator, at_least_one, check, works_elsewhere
 
 EXAMPLES = (
     ("Spanish", "La casa está cerca del río.", "The house is near the river."),
@@ -53,6 +53,11 @@ class FewShotTranslator:
         self.generate = generate
         self.max_new_tokens = max_new_tokens
 
+    @property
+    def elsewhere(self) -> bool:
+        """Where its language model is."""
+        return works_elsewhere(self.generate)
+
     def check(self) -> None:
         """Whether its language model is there."""
         check(self.generate)
@@ -77,6 +82,11 @@ class Translation:
         self.translator = translator
         self.identifier = identifier
         self._loading = threading.Lock()
+
+    @property
+    def elsewhere(self) -> bool:
+        """Where its translator works."""
+        return works_elsewhere(self.translator)
 
     def check(self) -> None:
         """Whether its translator is there."""
