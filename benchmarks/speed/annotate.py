@@ -1,7 +1,7 @@
 """How much faster than the textbook the annotation is, in one run on the same documents and the same model.
 
     python -m benchmarks.speed.annotate [documents=4] [model=smollm2] [tools=calculator,calendar,search] [k=10] [m=5]
-        [batch_tokens=2048]
+        [dtype=auto] [batch_tokens=2048]
 
 The textbook reads the method literally with stock Transformers: one forward pass for the start probabilities of a
 document, `generate` at each position, every call executed as it comes, three losses of each call one at a time. Both
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from benchmarks.speed.arguments import given, run
 from benchmarks.speed.machine import machine, peak_memory
 from benchmarks.speed.stock import stock
 from toolformer import build
@@ -38,7 +38,6 @@ from toolformer.batching import TOKENS_PER_BATCH
 from toolformer.calls import ApiCall, linearise
 from toolformer.config import compose, validate
 from toolformer.documents import Document
-from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel, TokenScores
 from toolformer.tools.base import Tool
 
@@ -202,6 +201,7 @@ def _overrides(options: dict[str, str]) -> list[str]:
     return [
         "experiment=demo",
         f"model={options['model']}",
+        f"lm.dtype={options['dtype']}",
         f"tools=[{options['tools']}]",
         *(f"tool.{tool}.max_positions={options['k']}" for tool in tools),
         *(f"tool.{tool}.samples={options['m']}" for tool in tools),
@@ -209,26 +209,20 @@ def _overrides(options: dict[str, str]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = {
-        "documents": "4",
-        "model": "smollm2",
-        "tools": "calculator,calendar,search",
-        "k": "10",
-        "m": "5",
-        "batch_tokens": str(TOKENS_PER_BATCH),
-    }
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if key not in options or not equals:
-            raise UserError(
-                f"unknown argument {argument!r}; known are {', '.join(f'{name}=...' for name in options)}"
-            )
-        options[key] = value
-    budgets = [int(one) for one in options["batch_tokens"].split(",") if one.isdecimal() and int(one)]
-    if len(budgets) != options["batch_tokens"].count(",") + 1:
-        raise UserError(
-            f"batch_tokens is {options['batch_tokens']!r}; it must be whole numbers from 1 up, as in 2048,16384"
-        )
+    options = given(
+        arguments,
+        {
+            "documents": "4",
+            "model": "smollm2",
+            "tools": "calculator,calendar,search",
+            "k": "10",
+            "m": "5",
+            "dtype": "auto",
+            "batch_tokens": str(TOKENS_PER_BATCH),
+        },
+        lists=["batch_tokens"],
+    )
+    budgets = [int(one) for one in options["batch_tokens"].split(",")]
     config = validate(compose("generate", _overrides(options)))
     build.apply_paths(config)
     language_model = LanguageModel.from_pretrained(config.model, config.lm.dtype, config.lm.device)
@@ -273,8 +267,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        print(f"benchmarks.speed.annotate: {error}", file=sys.stderr)
-        sys.exit(2)
+    run("annotate", main)

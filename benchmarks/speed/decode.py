@@ -12,7 +12,6 @@ results and of calls that were taken back not. Prints a table, and its ratios as
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from tqdm import tqdm
 from transformers import DynamicCache
 
 from benchmarks import dateset
+from benchmarks.speed.arguments import given, run
 from benchmarks.speed.machine import machine
 from benchmarks.speed.stock import stock
 from benchmarks.tasks import question_prompt
@@ -32,7 +32,6 @@ from toolformer.calls import ARROW, END, START, CallSyntaxError, call_end, parse
 from toolformer.config import compose, validate
 from toolformer.decoding.decoder import Decoder
 from toolformer.documents import Document
-from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
 from toolformer.tools.base import Tool
 
@@ -199,17 +198,12 @@ def _result(text: str, tools: Mapping[str, Tool], document: Document) -> str | N
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = {
+    options = given(
+        arguments, {
         "prompts": "256", "batch": "32", "new_tokens": "32", "k": "10",
         "model": "smollm2", "tools": "calculator,calendar",
-    }  # fmt: skip
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if key not in options or not equals:
-            raise UserError(
-                f"unknown argument {argument!r}; known are {', '.join(f'{name}=...' for name in options)}"
-            )
-        options[key] = value
+    },
+    )  # fmt: skip
     config = validate(
         compose("evaluate", ["experiment=demo", f"model={options['model']}", f"tools=[{options['tools']}]"])
     )
@@ -255,8 +249,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        print(f"benchmarks.speed.decode: {error}", file=sys.stderr)
-        sys.exit(2)
+    run("decode", main)

@@ -11,7 +11,6 @@ on the machine do meanwhile counts as little as can be. Prints a table, and on t
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 
@@ -19,10 +18,10 @@ import fasttext
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.speed.arguments import given, run
 from benchmarks.speed.machine import machine
 from toolformer.annotation.numbers import TOKEN
 from toolformer.annotation.select import CHUNK
-from toolformer.errors import UserError
 from toolformer.language_id import LanguageIdentifier
 from toolformer.tools.retrieval.passages import wikipedia_documents
 
@@ -45,15 +44,8 @@ def windows(count: int) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = {"chunks": 30000, "rounds": 5}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if key not in options or not equals or not value.isdecimal() or not int(value):
-            raise UserError(
-                f"unknown argument {argument!r}; known are {', '.join(f'{name}=NUMBER' for name in options)}"
-            )
-        options[key] = int(value)
-    chunks = windows(options["chunks"])
+    options = given(arguments, {"chunks": "30000", "rounds": "5"})
+    chunks, rounds = windows(int(options["chunks"])), int(options["rounds"])
     identifier = LanguageIdentifier()
     model = fasttext.load_model(str(identifier.path))
 
@@ -62,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
     for start in range(0, len(chunks), BLOCK):
         block = chunks[start : start + BLOCK]
         best = dict.fromkeys(sides, float("inf"))
-        for _ in range(options["rounds"]):  # in turn: a slow moment of the machine is everybody's
+        for _ in range(rounds):  # in turn: a slow moment of the machine is everybody's
             for name, side in sides.items():
                 started = time.process_time()
                 for chunk in block:
@@ -85,8 +77,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        print(f"benchmarks.speed.language_id: {error}", file=sys.stderr)
-        sys.exit(2)
+    run("language_id", main)

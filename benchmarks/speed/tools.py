@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -21,11 +20,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.speed.arguments import given, run
 from benchmarks.speed.machine import machine
 from toolformer import build
 from toolformer.config import compose, validate
 from toolformer.documents import Document
-from toolformer.errors import UserError
 from toolformer.tools.base import Tool
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.calculator import Calculator
@@ -86,12 +85,8 @@ def hostile_milliseconds() -> dict[str, float]:
 
 def main(arguments: Sequence[str]) -> None:
     """Measures and prints."""
-    given = dict(argument.split("=", 1) for argument in arguments)
-    unknown = set(given) - {"calls", "batch", "tools"}
-    if unknown:
-        raise UserError(f"there is no {sorted(unknown)[0]}; see the head of benchmarks/speed/tools.py")
-    count, batch = int(given.get("calls", 2000)), int(given.get("batch", 100))
-    keys = given.get("tools", "calculator,calendar,search").split(",")
+    options = given(arguments, {"calls": "2000", "batch": "100", "tools": "calculator,calendar,search"})
+    count, batch, keys = int(options["calls"]), int(options["batch"]), options["tools"].split(",")
     config = validate(compose("generate", [f"tools=[{','.join(keys)}]"]))
     console, ratios = Console(), dict[str, float]()
     table = Table("tool", "bare", "runtime", "empty cache", "warm cache", title=f"µs a call ({machine()})")
@@ -115,7 +110,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except (UserError, ValueError) as error:
-        sys.exit(f"benchmarks.speed.tools: {error}")
+    run("tools", main)

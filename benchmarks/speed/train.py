@@ -12,7 +12,6 @@ and its ratios as one JSON object on the last line: `speedup_vs_padded` (text to
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -33,9 +32,9 @@ from transformers import (
 )
 
 from benchmarks.speed.annotate import matmul_peak, model_flops
+from benchmarks.speed.arguments import given, run
 from benchmarks.speed.machine import machine
 from toolformer.documents import demo_corpus
-from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
 from toolformer.loading import choose_device, choose_dtype, locate
 from toolformer.training.settings import TrainingSettings
@@ -107,14 +106,10 @@ def padded(model: str, texts: Sequence[str], micro_batch: int) -> Timing:
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = {"documents": "96", "model": "smollm2", "sequence_length": "1024", "micro_batch": "1"}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if key not in options or not equals:
-            raise UserError(
-                f"unknown argument {argument!r}; known are {', '.join(f'{name}=...' for name in options)}"
-            )
-        options[key] = value
+    options = given(
+        arguments,
+        {"documents": "96", "model": "smollm2", "sequence_length": "1024", "micro_batch": "1"},
+    )
     texts = [document.text for document in demo_corpus("train")][: int(options["documents"])]
     model, length, micro_batch = (
         options["model"],
@@ -148,8 +143,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        print(f"benchmarks.speed.train: {error}", file=sys.stderr)
-        sys.exit(2)
+    run("train", main)

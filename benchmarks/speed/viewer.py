@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import random
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.speed import browser
+from benchmarks.speed.arguments import given, run
 from benchmarks.speed.machine import machine
 from toolformer.errors import UserError
 from toolformer.reporting.page import samples_html
@@ -131,11 +131,8 @@ def measured(driver: Any, page: Path, repeats: int) -> dict[str, float]:
 
 def main(arguments: Sequence[str]) -> None:
     """Measures and prints."""
-    given = dict(argument.split("=", 1) for argument in arguments)
-    unknown = set(given) - {"candidates", "repeats"}
-    if unknown:
-        raise UserError(f"there is no {sorted(unknown)[0]}; see the head of benchmarks/speed/viewer.py")
-    many, repeats = int(given.get("candidates", 10_000)), int(given.get("repeats", 5))
+    options = given(arguments, {"candidates": "10000", "repeats": "5"})
+    many, repeats = int(options["candidates"]), int(options["repeats"])
     if browser.MISSING:
         raise UserError(browser.MISSING)
     times = {}
@@ -159,7 +156,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except (UserError, ValueError) as error:
-        sys.exit(f"benchmarks.speed.viewer: {error}")
+    run("viewer", main)

@@ -249,6 +249,7 @@ def run_speed(program: str, words: list[str], place: Place) -> None:
     """The script with the least that it can measure."""
     least = {
         "annotate": ["documents=1", "tools=calendar", "k=2", "m=1", "batch_tokens=256,2048"],
+        "rounding": ["documents=2", "tools=calendar", "k=2", "m=1"],
         "decode": ["prompts=4", "batch=2", "new_tokens=4", "k=10"],
         "train": ["documents=8", "sequence_length=128"],
         "tools": ["calls=20", "batch=10", "tools=calculator,calendar"],
