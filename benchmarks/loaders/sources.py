@@ -6,7 +6,7 @@ named. Knows nothing of single benchmarks, prompts, models or scores.
 
 from __future__ import annotations
 
-import gzip
+import io
 import json
 import logging
 import os
@@ -21,6 +21,7 @@ from typing import Any
 import datasets
 
 from benchmarks import dateset as dateset_generator
+from toolformer.documents.jsonl import unpacked
 from toolformer.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -68,8 +69,16 @@ def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
 def read_lines(
     folder: Path, benchmark: str, name: str, endings: Sequence[str] = JSON_LINES
 ) -> Iterator[Placed]:
-    """Rows of the JSON Lines file data_dir/<name><ending>, gzipped or not."""
-    path = find_file(folder, benchmark, [f"{name}{ending}" for ending in endings])
+    """Rows of the JSON Lines file data_dir/<name><ending>."""
+    return rows_of(find_file(folder, benchmark, [f"{name}{ending}" for ending in endings]))
+
+
+def rows_of(path: Path) -> Iterator[Placed]:
+    """Rows of a JSON Lines file: plain, gzip or Zstandard.
+
+    Raises:
+        UserError: the file cannot be read, or a line is no JSON object; the message names it.
+    """
     for number, line in enumerate(_text(path), start=1):
         if not line.strip():
             continue
@@ -95,10 +104,9 @@ def read_document(path: Path) -> Row:
 
 
 def _text(path: Path) -> Iterator[str]:
-    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8") as lines:
-            yield from lines
+        with open(path, "rb") as file:
+            yield from io.TextIOWrapper(unpacked(file), encoding="utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise UserError(f"{path}: the file cannot be read ({error}); write it again") from error
 
@@ -256,10 +264,13 @@ def collect(
         if isinstance(made, str):
             dropped[made] += 1
             continue
-        identity = _encodable(str(total if made.get("id") in (None, "") else made["id"]), "id", place)
-        seen[identity] += 1
-        made["id"] = identity if seen[identity] == 1 else f"{identity}#{seen[identity]}"
-        kept.append(made)
+        name = _encodable(str(total if made.get("id") in (None, "") else made["id"]), "id", place)
+        identity = name
+        while identity in seen:
+            seen[name] += 1
+            identity = f"{name}#{seen[name]}"
+        seen[identity] = 1
+        kept.append({**made, "id": identity})
     log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), dict(dropped) or "none")
     if published_rows is not None and total != published_rows:
         log.warning("%s: %d rows read, but the published set has %d", benchmark, total, published_rows)
