@@ -35,11 +35,20 @@ _NUMBER = re.compile(
     # 3/4 and 2 1/2, but no date (3/4/2020).
     r"(?P<fraction>(?:[ ](?P<mixed>[0-9]+))?/(?P<denominator>[0-9]+)(?!\.?[0-9]|/[0-9]))?"
 )
+_DIGIT = re.compile(r"[^\D0-9]")
+"""A digit of another script than ASCII's."""
+_FORMS = {0xFF01 + n: 0x21 + n for n in range(94)} | {0x3000: " ", 0x66A: "%", 0x66B: ".", 0x66C: ","}
+"""Full-width letters, digits and signs of East Asian texts, and their blank; the signs in Arabic numbers."""
 _EQUALS = re.compile(r"(?<![<>!=])=+(?!>)")
 _ROUNDED_PLACES = 2
 """Decimals the calculator tool gives (paper, appendix A.1)."""
 _MOST_PLACES = 6
 """Decimals past which the published answers are noise of floating point numbers."""
+
+
+def _plain(text: str) -> str:
+    """A text with ASCII's digits for those of any script, and with plain forms for full-width ones."""
+    return _DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text.translate(_FORMS))
 
 
 def number_in(completion: str) -> Fraction | None:
@@ -56,13 +65,13 @@ def number_in(completion: str) -> Fraction | None:
     >>> number_in(" 5 + 3 = ?") is None
     True
 
-    Digits only: "five" is no number. Read are thousands separators, decimals (also .5), currency signs ($5,
+    Digits only, of any script: "five" is no number. Read are thousands separators, decimals (also .5), currency signs ($5,
     $-5, -$5), percent (5% is 5), a minus that is no operator (-3 and "= - 3", but 5-3 begins with 5),
     ordinals and units glued behind (14th, 5kg) and fractions (3/4, 2 1/2). A fraction that divides evenly is
     taken for an unsolved division: 10/2 begins with 10. A number glued behind letters (x2, B12) does not
     count; <=, >= and != are no equations.
     """
-    completion = completion.translate(_FULL_WIDTH)
+    completion = _plain(completion)
     equals = _EQUALS.search(completion)
     if equals:
         completion = re.sub(r"^\s*([-\u2212])\s+", r" \1", completion[equals.end() :])
@@ -91,7 +100,7 @@ def as_number(answer: str | int | float | Fraction) -> Fraction:
         ValueError: it is not one number; a division by zero is none.
     """
     if isinstance(answer, str):
-        match = _NUMBER.fullmatch(answer.strip().rstrip("%"))
+        match = _NUMBER.fullmatch(_plain(answer).strip().rstrip("%"))
         if not match:
             raise ValueError(f"{answer!r} is not a number")
         try:
@@ -149,8 +158,6 @@ _POSSESSIVE = re.compile(r"['\u2019]s\b")
 _APOSTROPHE = re.compile(r"['\u2019]")
 _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003347f]")
 """Characters of a script that puts no blanks between words."""
-_FULL_WIDTH = {0xFF01 + n: 0x21 + n for n in range(94)} | {0x3000: " "}
-"""Full-width letters, digits and signs of East Asian texts, and their blank."""
 _STROKES = str.maketrans(
     {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
 )
@@ -168,7 +175,7 @@ def words_of(text: str) -> list[str]:
     >>> words_of("$1,000.0 on August 14th; 3.50")
     ['1000', 'on', 'august', '14th', '3.5']
 
-    A possessive 's is dropped, hyphens, slashes and commas separate ("Coca-Cola" is two words), leading zeros do not
+    Digits of any script are equal. A possessive 's is dropped, hyphens, slashes and commas separate ("Coca-Cola" is two words), leading zeros do not
     count. Initials are one word with or without blanks ("J. K. Rowling"). A minus counts: "-5" is not "5". A Chinese
     character is a word, as in MLQA's own scoring.
     """
@@ -177,7 +184,7 @@ def words_of(text: str) -> list[str]:
 
 def _chunks(text: str) -> list[str]:
     """What blanks separate, but for those between initials, and every Chinese character by itself."""
-    return _CHINESE.sub(r" \g<0> ", _INITIALS.sub(r"\1", text.translate(_FULL_WIDTH))).split()
+    return _CHINESE.sub(r" \g<0> ", _INITIALS.sub(r"\1", _plain(text))).split()
 
 
 def _words_of_chunk(chunk: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import suite
+from benchmarks import loaders, suite
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
 from tests.evaluations import config, trained, words
@@ -25,6 +26,7 @@ from toolformer.cli import main
 from toolformer.config import CONF
 from toolformer.decoding.decoder import Decoder
 from toolformer.documents import Document
+from toolformer.evaluation_files import metadata
 from toolformer.language_model import LanguageModel
 from toolformer.launch import run_stage
 from toolformer.tracking import Tracker
@@ -133,6 +135,21 @@ def test_samples_by_id(tmp_path: Path, tiny_folder: Path, capsys: pytest.Capture
         assert same.run_id == done.run_id
     assert main(["evaluate", *words(tmp_path, *more, "evaluation.samples={svamp:[s1,s9]}")]) == 2
     assert "svamp has no document 's9'" in line_of(capsys)
+
+
+def test_held_out_texts_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    texts = tmp_path / "en_head_0000.json"
+    texts.write_text(
+        '{"raw_content": "One."}\n{"raw_content": "One."}\n{"raw_content": " "}\n{"text": "Two."}\n'
+    )
+    more = ["system=model", "model=smollm2", "heldout=ccnet", f"heldout.path={texts}"]
+    with caplog.at_level(logging.INFO):
+        told = metadata(config(tmp_path, *more), ["heldout_perplexity"], tmp_path)
+    assert loaders.heldout(**told)["test"]["text"] == ["One."]
+    (line,) = [line for line in caplog.messages if line.startswith("heldout:")]
+    assert line.startswith("heldout: 4 rows read, 1 kept, dropped: {")
+    for reason in ("'empty text': 1", "'no text in field `raw_content`': 1", "'repeated id or text': 1"):
+        assert reason in line
 
 
 def test_an_endpoint_as_a_system(

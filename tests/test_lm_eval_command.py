@@ -15,6 +15,7 @@ import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 from lm_eval.tasks import TaskManager
+from lm_eval.tasks._index import TaskIndex
 
 from benchmarks import GROUPS, TASKS, TASKS_DIR
 from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
@@ -65,6 +66,37 @@ def test_the_words_are_lm_evals(
     assert lm_eval_command.run(given.split()) == 0
     assert seen == [passed_on]
     assert get_model("toolformer") is ConfiguredLM
+
+
+@pytest.mark.parametrize("path", ["benchmarks", "./benchmarks/", "tests/../benchmarks"])
+@pytest.mark.parametrize("written", ["words", "file"])
+def test_the_folder_of_tasks_is_known_however_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    path: str,
+    written: str,
+) -> None:
+    """From the repository's root, where `benchmarks` is the folder: no line for each name that lm-eval has too."""
+    published = tmp_path / "published"
+    published.mkdir()
+    (published / "xquad_hi.yaml").write_text("task: xquad_hi")
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "svamp.yaml").write_text("task: svamp")
+
+    def index() -> None:
+        """lm-eval's own merging of its tasks with those of included folders."""
+        TaskIndex.build([published, Path(path), tmp_path / "others"])
+
+    monkeypatch.setattr("lm_eval.__main__.cli_evaluate", index)
+    monkeypatch.chdir(TASKS_DIR.parent)
+    words = ["--include_path", path]
+    if written == "file":
+        (tmp_path / "words.yaml").write_text(f"include_path: {path}")
+        words = ["--config", str(tmp_path / "words.yaml")]
+    assert lm_eval_command.run(["--model", "toolformer", "--tasks", "dateset", *words]) == 0
+    (line,) = [line for line in caplog.messages if "overrides existing task" in line]
+    assert line.startswith("Task 'svamp' from") and "others" in line
 
 
 def test_a_task_of_the_project_that_is_left_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,16 +216,30 @@ def decode(
     k: int,
     max_call_tokens: int,
     max_calls: int = 1,
-) -> Completion:
-    """Top-k API decoding of one prompt with at most `max_calls` calls, one token and one full pass at a time."""
+    max_result_tokens: int = 64,
+    min_new_tokens: int = 0,
+    stop: Sequence[str] = (),
+) -> tuple[Completion, list[int]]:
+    """Top-k API decoding of one prompt with at most `max_calls` calls, one token and one full pass at a time.
+
+    Returns also the tokens of the whole sequence: prompt, text, calls and results.
+    """
+
+    def following(tokens: int, ids: list[int]) -> torch.Tensor:
+        """Logits [vocabulary] behind `ids`, the end of the text forbidden while there are too few new tokens."""
+        row = logits(language_model, ids)[-1].clone()
+        if tokens < min_new_tokens:
+            row[list(language_model.end_ids)] = float("-inf")
+        return row
+
     ids = language_model.own_prefix + language_model.encode(prompt)
     written: list[int] = []
     before, plain = "", ""
-    counted = 0
+    counted = of_calls = 0
     calls: list[ApiCall] = []
     failed: str | None = None
     while counted + len(written) < new_tokens:
-        row = logits(language_model, ids + written)[-1]
+        row = following(counted + len(written), ids + written)
         likeliest = int(row.argmax())
         wants = bool((row > row[language_model.start_id]).sum() < k)
         if wants and len(calls) < max_calls and failed is None:
@@ -234,13 +248,14 @@ def decode(
             while len(body) < max_call_tokens:
                 names = [language_model.encode("a [" + tool.name)[2:] for tool in tools.values()]
                 names = [name for name in names if name[: len(body)] == body]
-                row = logits(language_model, ids + written + [language_model.start_id] + body)[-1]
+                open_call = [language_model.start_id] + body
+                row = following(counted + len(written) + len(open_call), ids + written + open_call)
                 if names and not any(len(name) == len(body) for name in names):
                     choices = sorted({name[len(body)] for name in names})
                     token = max(choices, key=lambda choice: float(row[choice]))
                 else:
                     token = int(row.argmax())
-                if token == language_model.tokenizer.eos_token_id:
+                if token in language_model.end_ids:
                     break
                 body.append(token)
                 text = language_model.decode(body)
@@ -260,11 +275,13 @@ def decode(
                     )
                     failed = result.reason
                     if result.text is not None:
-                        call = parsed.with_result(result.text)
+                        whole = parsed.with_result(result.text).result or ""
+                        call = parsed.with_result(_cut(language_model, whole, max_result_tokens))
                         calls.append(call)
                         before += language_model.decode(written) + linearise(call)
                         plain += language_model.decode(written)
                         counted += len(written)
+                        of_calls += 1 + len(body)
                         ids = ids + written + [language_model.start_id] + body
                         ids = ids + language_model.encode(f" {call.result}]")
                         written = []
@@ -273,12 +290,27 @@ def decode(
                     failed = "call without arrow"
                     break
             continue
-        if likeliest == language_model.tokenizer.eos_token_id:
-            break
         if likeliest == language_model.start_id:
             others = row.clone()
             others[likeliest] = float("-inf")
             likeliest = int(others.argmax())
+        if likeliest in language_model.end_ids:
+            break
         written.append(likeliest)
-    tail = language_model.decode(written)
-    return Completion(before + tail, plain + tail, tuple(calls), failed)
+        if any(end in plain + language_model.decode(written) for end in stop):
+            break
+    scored = plain + language_model.decode(written)
+    stops = [scored.index(end) for end in stop if end in scored]
+    scored = scored[: min(stops)] if stops else scored
+    text = before + scored[len(plain) :]
+    tokens = counted + len(written) + of_calls
+    return Completion(text, scored, tuple(calls), failed, tokens), ids + written
+
+
+def _cut(language_model: LanguageModel, result: str, limit: int) -> str:
+    """A result without as many of its last tokens as leaves at most `limit`."""
+    ids = language_model.encode(f" {result}")
+    while len(language_model.encode(f" {result}")) > limit:
+        ids = ids[:-1]
+        result = language_model.decode(ids).rstrip("\ufffd").strip()
+    return result

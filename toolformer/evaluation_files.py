@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from toolformer.tools import sources
 
 if TYPE_CHECKING:
     from benchmarks.suite import TaskResult
+
+log = logging.getLogger(__name__)
 
 _DATA = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 """Endings of benchmark files."""
@@ -125,13 +128,17 @@ def first_day(folder: Path) -> datetime.date:
 
 
 def write_heldout(config: Config, path: Path) -> Path:
-    """The held-out corpus as the task reads it, whatever it comes from."""
+    """The held-out corpus as the task reads it, whatever it comes from; logs how many rows of it were read and kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # the same evaluation may be reading it
+    corpus, kept = build.documents(config.heldout), 0
     with partial.open("w", encoding="utf-8") as file:
-        for document in build.documents(config.heldout):
-            row = {"id": document.doc_id, "text": document.text, "url": document.url}
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        for document in corpus:
+            kept += 1
+            file.write(json.dumps({"id": document.doc_id, "text": document.text}, ensure_ascii=False) + "\n")
+    skipped = corpus.skipped()
+    total = kept + sum(skipped.values())
+    log.info("heldout: %d rows read, %d kept, dropped: %s", total, kept, skipped or "none")
     return partial.replace(path)
 
 

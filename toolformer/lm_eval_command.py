@@ -85,7 +85,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _unless_ours(record: logging.LogRecord) -> bool:
     """That tasks of this project stand for lm-eval's of the same names is so by intent, and said in its pages."""
-    return not (str(record.msg).startswith("Task '%s'") and str(TASKS_DIR) in record.getMessage())
+    if not str(record.msg).startswith("Task '%s' from %s overrides"):
+        return True
+    _, overriding, _ = record.args or ("", "", "")
+    return not Path(str(overriding)).resolve().is_relative_to(TASKS_DIR.resolve())
 
 
 def _instead(name: str) -> str:

@@ -70,7 +70,7 @@ def google_re(hub: Row | None = None, published_rows: int | None = None, **metad
                 f"{place}: field `pred` is {predicate!r}, none of {', '.join(TEMPLATES)}; mend the row"
             )
         statement = _filled(TEMPLATES[relation], text_of(row, "sub_label", place))
-        return _statement(row, place, statement, text_of(row, "uuid", place), relation)
+        return _statement(row, place, statement, _identity(row, relation, place), relation)
 
     documents = collect("lama_google_re", rows, make, published_rows)
     return as_splits("lama_google_re", documents, metadata, by="family")
@@ -90,8 +90,7 @@ def trex(hub: Row | None = None, published_rows: int | None = None, **metadata: 
     def make(row: Row, place: str) -> Row | str:
         relation = text_of(row, name, place)
         statement = _filled(text_of(row, "template", place), text_of(row, "sub_label", place))
-        identity = row.get("uuid") or f"{relation} {row['sub_label']}"
-        return _statement(row, place, statement, identity, relation)
+        return _statement(row, place, statement, _identity(row, relation, place), relation)
 
     documents = collect("lama_trex", rows, make, published_rows)
     return as_splits("lama_trex", documents, metadata, by="family")
@@ -114,6 +113,11 @@ def _filled(template: str, subject: str) -> str:
     return template.replace("[Y]", MASK).replace("[X]", subject)
 
 
+def _identity(row: Row, relation: str, place: str) -> str:
+    """A fact's uuid; of some facts none is known."""
+    return str(row.get("uuid") or f"{relation} {text_of(row, 'sub_label', place)}")
+
+
 def _statement(row: Row, place: str, statement: str, identity: Any, family: str) -> Row | str:
     answer = text_of(row, "obj_label", place)
     if not answer.strip():
@@ -124,10 +128,12 @@ def _statement(row: Row, place: str, statement: str, identity: Any, family: str)
 
 
 def _facts(rows: Iterable[Placed], relation: str) -> Iterator[Placed]:
-    """The first row of every fact, told by relation and uuid."""
-    seen: set[tuple[str, str]] = set()
+    """The first row of every fact, told by relation and uuid, or else by what it relates."""
+    seen: set[tuple[str, str, str]] = set()
     for place, row in rows:
-        key = (text_of(row, relation, place), text_of(row, "uuid", place))
+        family = text_of(row, relation, place)
+        told_by = str(row.get("uuid") or text_of(row, "obj_label", place))
+        key = (family, _identity(row, family, place), told_by)
         if key not in seen:
             seen.add(key)
             yield place, row

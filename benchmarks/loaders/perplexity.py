@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from benchmarks.loaders.sources import (
+    Placed,
     Row,
     Splits,
     as_splits,
@@ -14,16 +16,37 @@ from benchmarks.loaders.sources import (
     data_folder,
     from_hub,
     read_lines,
+    rows_of,
     text_of,
 )
-from toolformer.documents import JsonlCorpus, demo_corpus
+from toolformer.documents import demo_corpus
+from toolformer.documents.document import content_id
 from toolformer.errors import UserError
 
 
 def heldout(heldout_path: str | None = None, **metadata: Any) -> Splits:
-    """Held-out texts: `id, text` of a JSON Lines file, or the held-out part of the demo corpus."""
-    documents = JsonlCorpus(heldout_path) if heldout_path else demo_corpus(split="heldout")
-    return as_splits("heldout_perplexity", [{"id": d.doc_id, "text": d.text} for d in documents], metadata)
+    """Held-out texts: `id, text` of a JSON Lines file, or the held-out part of the demo corpus.
+
+    In cc_net's files the text is `raw_content`. A text without an id is named by its content, as in a corpus.
+    """
+    rows: Iterable[Placed]
+    if heldout_path:
+        path = Path(heldout_path).expanduser()
+        if not path.is_file():
+            raise UserError(f"heldout_path: there is no file {path}; name a JSON Lines file")
+        rows = rows_of(path)
+    else:
+        rows = [("", {"id": d.doc_id, "text": d.text}) for d in demo_corpus(split="heldout")]
+
+    def make(row: Row, place: str) -> Row | str:
+        name = "raw_content" if "raw_content" in row and "text" not in row else "text"
+        text = text_of(row, name, place)
+        if not text.strip():
+            return "empty text"
+        identity = row.get("id")
+        return {"id": content_id(text) if identity in (None, "") else identity, "text": text}
+
+    return as_splits("heldout_perplexity", collect("heldout_perplexity", rows, make), metadata)
 
 
 def wikitext(

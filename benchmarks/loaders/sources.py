@@ -6,7 +6,8 @@ named. Knows nothing of single benchmarks, prompts, models or scores.
 
 from __future__ import annotations
 
-import gzip
+import hashlib
+import io
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ from typing import Any
 import datasets
 
 from benchmarks import dateset as dateset_generator
+from toolformer.documents.jsonl import unpacked
 from toolformer.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -68,8 +70,16 @@ def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
 def read_lines(
     folder: Path, benchmark: str, name: str, endings: Sequence[str] = JSON_LINES
 ) -> Iterator[Placed]:
-    """Rows of the JSON Lines file data_dir/<name><ending>, gzipped or not."""
-    path = find_file(folder, benchmark, [f"{name}{ending}" for ending in endings])
+    """Rows of the JSON Lines file data_dir/<name><ending>."""
+    return rows_of(find_file(folder, benchmark, [f"{name}{ending}" for ending in endings]))
+
+
+def rows_of(path: Path) -> Iterator[Placed]:
+    """Rows of a JSON Lines file: plain, gzip or Zstandard.
+
+    Raises:
+        UserError: the file cannot be read, or a line is no JSON object; the message names it.
+    """
     for number, line in enumerate(_text(path), start=1):
         if not line.strip():
             continue
@@ -95,10 +105,9 @@ def read_document(path: Path) -> Row:
 
 
 def _text(path: Path) -> Iterator[str]:
-    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8") as lines:
-            yield from lines
+        with open(path, "rb") as file:
+            yield from io.TextIOWrapper(unpacked(file), encoding="utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise UserError(f"{path}: the file cannot be read ({error}); write it again") from error
 
@@ -109,10 +118,10 @@ def _text(path: Path) -> Iterator[str]:
 def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[str] = ()) -> Iterator[Placed]:
     """Rows of a data set on the hub, `hub` being the pin in the task's YAML (metadata.hub).
 
-    Its keys are `path`, `config`, `split` (one or a list), `revision`, `data_files` where `path` is a format, `data_dir`
-    where a folder of the repository is the configuration (so it is on the hub's branch of Parquet copies), and `rows`, how
-    many there are: of another number is warned. Where the revision is a branch, the commit that was read is logged.
-    `columns` reads these only, where all are there.
+    Its keys are `path`, `config`, `split` (one or a list), `revision`; `data_files` where `path` is a format and the file of
+    each split stands at a bare address; `data_dir` where a folder of the repository is the configuration (so it is on the
+    hub's branch of Parquet copies); and `rows`, how many there are: of another number is warned. Where the revision is a
+    branch, the commit that was read is logged. `columns` reads these only, where all are there.
 
     Raises:
         UserError: no pin, or the hub does not give the data.
@@ -123,17 +132,21 @@ def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[st
     if hub.get("config"):
         options["name"] = hub["config"]
     splits = [hub["split"]] if isinstance(hub["split"], str) else hub["split"]
+    addresses: Mapping[str, str] = hub.get("data_files") or {}
     total = 0
     for split in splits:
-        log.info("%s: %s (%s) from the hub", benchmark, hub["path"], split)
+        place, whence = (addresses[split], "") if addresses else (hub["path"], " from the hub")
+        log.info("%s: %s (%s)%s", benchmark, place, split, whence)
         try:
             with _without_retries_told():
+                if addresses:
+                    options["data_files"] = {split: _fetched(benchmark, place)}
                 loaded = datasets.load_dataset(hub["path"], split=split, **options)
         # The hub client raises a dozen types, from its own to those of the HTTP library, for "not there".
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0][:160]
             raise UserError(
-                f"{benchmark}: {hub['path']} cannot be read from the hub ({reason}); "
+                f"{benchmark}: {place} cannot be read{whence} ({reason}); "
                 f"set {DATA_DIR} to a folder that holds the benchmark"
             ) from error
         if (commit := _commit_of(loaded)) not in (None, hub.get("revision")):
@@ -141,7 +154,7 @@ def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[st
         if set(columns) <= set(loaded.column_names):
             loaded = loaded.select_columns(list(columns)) if columns else loaded
         for number, row in enumerate(loaded):
-            yield f"{hub['path']}, {split}, row {number}", dict(row)
+            yield f"{place}, {split}, row {number}", dict(row)
         total += len(loaded)
     if hub.get("rows") not in (None, total):
         log.warning(
@@ -152,6 +165,15 @@ def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[st
             hub.get("revision") or "main",
             hub["rows"],
         )
+
+
+def _fetched(benchmark: str, address: str) -> str:
+    """The path of what stands at a bare address, which has no versions: size and SHA-256 are logged to tell what was read."""
+    path: str = datasets.DownloadManager().download(address)
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    log.info("%s: %s has %d bytes, SHA-256 %s", benchmark, address, os.path.getsize(path), digest)
+    return path
 
 
 def _commit_of(loaded: datasets.Dataset) -> str | None:
@@ -256,10 +278,13 @@ def collect(
         if isinstance(made, str):
             dropped[made] += 1
             continue
-        identity = _encodable(str(total if made.get("id") in (None, "") else made["id"]), "id", place)
-        seen[identity] += 1
-        made["id"] = identity if seen[identity] == 1 else f"{identity}#{seen[identity]}"
-        kept.append(made)
+        name = _encodable(str(total if made.get("id") in (None, "") else made["id"]), "id", place)
+        identity = name
+        while identity in seen:
+            seen[name] += 1
+            identity = f"{name}#{seen[name]}"
+        seen[identity] = 1
+        kept.append({**made, "id": identity})
     log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), dict(dropped) or "none")
     if published_rows is not None and total != published_rows:
         log.warning("%s: %d rows read, but the published set has %d", benchmark, total, published_rows)

@@ -26,12 +26,13 @@ MIDDLE_OF_THE_YEAR = "07-01"
 """Month and day of a query of which only the year is known."""
 
 
-def dateset(dateset_seed: int = 0, **metadata: Any) -> Splits:
+def dateset(dateset_seed: int = 0, published_rows: int | None = None, **metadata: Any) -> Splits:
     """Dateset, generated: `id, family, question, answers, current_date` (see benchmarks/dateset.py)."""
     try:
-        rows = dateset_generator.generate(int(dateset_seed))
+        generated = dateset_generator.generate(int(dateset_seed))
     except ValueError:
         raise UserError(f"dateset_seed is {dateset_seed!r}; it must be a whole number") from None
+    rows = collect("dateset", [("", row) for row in generated], lambda row, _: row, published_rows)
     return as_splits("dateset", rows, metadata, by="family")
 
 

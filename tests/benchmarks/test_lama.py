@@ -134,6 +134,22 @@ def test_google_re_facts_are_put_into_lamas_templates(data_dir: Path) -> None:
     assert [row["id"] for row in found] == ["u1", "u2", "u3"]
 
 
+def test_a_fact_without_a_uuid_goes_by_its_relation_and_subject(tmp_path: Path, hub: Hub) -> None:
+    bare = {name: value for name, value in PERSON.items() if name != "uuid"}
+    facts = [{**PERSON, "uuid": None}, {**bare, "obj_label": "Bonn"}]
+    names = ["place_of_birth Ada Bell", "place_of_birth Ada Bell#2"]
+    write(tmp_path, "lama/google_re", facts)
+    found = documents("lama_google_re", data_dir=str(tmp_path))
+    assert [(row["id"], row["answers"]) for row in found] == list(
+        zip(names, [["Ulm"], ["Bonn"]], strict=True)
+    )
+    # The hub's rows are sentences: the first fact has two.
+    hub.add("facebook/lama", "train", [{**fact, "evidences": ""} for fact in (facts[0], *facts)], "google_re")
+    assert [(row["id"], row["answers"]) for row in documents("lama_google_re")] == [
+        (row["id"], row["answers"]) for row in found
+    ]
+
+
 def test_trex_facts_are_put_into_their_templates(data_dir: Path) -> None:
     found = documents("lama_trex", data_dir=str(data_dir))
     assert found == [

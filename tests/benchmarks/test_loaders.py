@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from benchmarks import loaders
 from benchmarks.loaders import articles_of, numeric_answer
 from tests.benchmarks.by_name import documents
 from tests.benchmarks.conftest import Hub
+from tests.corpora.files import zstandard
+from toolformer.documents import JsonlCorpus
 from toolformer.errors import UserError
 
 Row = dict[str, Any]
@@ -225,8 +228,50 @@ def test_heldout_texts(tmp_path: Path) -> None:
     path.write_text('{"id": "a", "text": "One text."}\n{"text": "Another."}\n')
     found = loaders.heldout(heldout_path=str(path))["test"]
     assert found["text"] == ["One text.", "Another."] and found["id"][0] == "a"
-    with pytest.raises(UserError, match="no file"):
+    with pytest.raises(UserError, match="heldout_path: there is no file .*; name a JSON Lines file"):
         loaders.heldout(heldout_path=str(tmp_path / "nothing.jsonl"))
+
+
+def test_heldout_texts_are_counted_and_have_ids_of_their_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows: list[Row] = [{"id": name, "text": f"Text {n}."} for n, name in enumerate(["a", "a", "a#2", None])]
+    rows += [{"text": "Text 3."}, {"text": " "}]
+    path = write(tmp_path, "held", rows)
+    with caplog.at_level(logging.INFO):
+        found = loaders.heldout(heldout_path=str(path))["test"]
+    named = next(iter(JsonlCorpus(write(tmp_path, "one", [{"text": "Text 3."}])))).doc_id
+    assert found["id"] == ["a", "a#2", "a#2#2", named, f"{named}#2"]
+    assert "heldout_perplexity: 6 rows read, 5 kept, dropped: {'empty text': 1}" in caplog.messages
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard])
+def test_heldout_texts_may_be_cc_nets(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "en_head_0000.json"
+    row = {"url": "http://a.example/", "raw_content": "A page.", "language": "en"}
+    path.write_bytes(pack(f"\ufeff{json.dumps(row)}\n".encode()))
+    assert loaders.heldout(heldout_path=str(path))["test"]["text"] == ["A page."]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"content": "x"}, r"line 2: no text in field `text` \(the row has content\); mend the row"),
+        ({"raw_content": None}, "line 2: no text in field `raw_content`; mend the row"),
+        (["x"], "line 2: not a JSON object; mend the row"),
+    ],
+)
+def test_a_heldout_row_of_another_schema_is_named(tmp_path: Path, row: Any, message: str) -> None:
+    path = write(tmp_path, "held", [{"text": "One text."}, row])
+    with pytest.raises(UserError, match=message):
+        loaders.heldout(heldout_path=str(path))
+
+
+def test_the_rows_of_dateset_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert len(documents("dateset")) == 9400
+    assert "dateset: 9400 rows read, 9400 kept, dropped: none" in caplog.messages
+    assert not [record for record in caplog.records if "the published set" in record.message]
 
 
 def test_subsets(data_dir: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import math
+import sys
+import unicodedata
 from fractions import Fraction
 
 import numpy as np
@@ -101,6 +103,28 @@ def test_numbers_are_read_as_they_are_written(number: object) -> None:
         assert score_math(f" {written}", float(value)) and not score_math(f" {written}", float(value) + 1)
 
 
+ZEROS = [char for char in map(chr, range(sys.maxunicode)) if unicodedata.decimal(char, -1) == 0]
+
+
+@given(
+    st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-(10**9), max_value=10**9),
+    st.sampled_from(ZEROS),
+)
+def test_digits_of_every_script_are_the_same_number(number: object, zero: str) -> None:
+    digits = {ord("0") + n: ord(zero) + n for n in range(10)}
+    for written in (f"{number}", f"{number:,}"):
+        other = written.translate(digits)
+        assert other != written or zero == "0"
+        assert (
+            number_in(f" {other}.")
+            == number_in(f" 1 = {other} apples")
+            == as_number(other)
+            == as_number(written)
+        )
+        assert words_of(f"the {other}.") == words_of(f"the {written}.")
+        assert score_first_words(other, [written]) and score_first_words(written, [other])
+
+
 @given(st.text())
 def test_no_completion_breaks_a_score(completion: str) -> None:
     number_in(completion)
@@ -112,6 +136,10 @@ def test_no_completion_breaks_a_score(completion: str) -> None:
     ("completion", "answer", "right"),
     [
         (" 1,000.0", 1000, True),
+        (" ४२ सेब", 42, True),
+        (" ٣ + ٤ = ٧", 7, True),
+        (" -١٬٢٣٤٫٥", "-1234.5", True),
+        (" ５", "۵", True),
         (" 51", "51.0", True),
         (" 51.", 51.0, True),
         (" 5.67", 5.666666666666667, True),
@@ -189,6 +217,10 @@ def test_an_answer_that_is_no_number_is_refused(answer: str | float) -> None:
         (" Œuvre", ["oeuvre"], True),
         (" １,０００ ＡＢＣ", ["1000 abc"], True),
         (" ｎｏ　way", ["no way"], True),
+        (" सन् १९४७ में", ["1947"], True),
+        (" ١٬٠٠٠٫٠", ["1000"], True),
+        (" २०११", ["1", "११"], False),
+        (" ५०٪", ["50"], True),
         (" Lincoln's", ["Lincoln"], True),
         (" U.S. law", ["US"], True),
         (" in L.A.", ["L.A"], True),

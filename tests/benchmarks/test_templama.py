@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -59,22 +65,41 @@ def test_packed_files_are_read_too(tmp_path: Path) -> None:
     assert len(documents("templama", data_dir=str(tmp_path))) == 1
 
 
+@contextmanager
+def web(folder: Path) -> Iterator[str]:
+    """A web server that shows a folder; its address."""
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 def test_without_a_data_folder_the_authors_file_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The task's own pin, with the real JSON reader and the address replaced by a local file."""
+    """Over HTTP, as from the address in the task's file."""
     path = write_json(tmp_path / "web", [QUERY, {**QUERY, "id": "other", "date": "2015"}])
-    load = datasets.load_dataset
-    asked: list[Any] = []
-
-    def from_file(name: str, data_files: dict[str, str], split: str) -> Any:
-        asked.append((name, data_files))
-        return load(name, data_files={"test": str(path)}, split=split, cache_dir=str(tmp_path / "cache"))
-
     monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
-    monkeypatch.setattr(datasets, "load_dataset", from_file)
-    assert [row["current_date"] for row in documents("templama")] == ["2014-07-01", "2015-07-01"]
-    assert asked == [("json", {"test": "https://storage.googleapis.com/gresearch/templama/test.json"})]
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", tmp_path / "cache" / "downloads")
+    with web(path.parent) as address, caplog.at_level("INFO"):
+        hub = {"path": "json", "split": "test", "data_files": {"test": f"{address}/test.json"}}
+        found = documents("templama", hub=hub)
+    assert [row["current_date"] for row in found] == ["2014-07-01", "2015-07-01"]
+    told = f"{path.stat().st_size} bytes, SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()}"
+    assert f"templama: {address}/test.json has {told}" in caplog.messages
+
+
+def test_an_address_that_gives_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
+    told = (
+        r"templama: https://storage.googleapis.com/gresearch/templama/test.json cannot be read \(.*\); set "
+    )
+    with pytest.raises(UserError, match=told) as error:
+        documents("templama")
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

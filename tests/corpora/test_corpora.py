@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.corpora.files import PACKED, ROWS, corpus, lines, parquet, texts, zstandard
+from toolformer import build
+from toolformer.config import compose
 from toolformer.documents import Document, Fields, FileCorpus, HubCorpus
 from toolformer.errors import UserError
 
@@ -72,6 +74,8 @@ def test_what_cc_net_writes(tmp_path: Path) -> None:
         ("A page, number 1.", None),  # the day of the crawl is not the day of writing
     ]
     assert texts(corpus("corpus=ccnet", f"corpus.path={tmp_path}"))[-1] == "poor"
+    held = compose("evaluate", ["heldout=ccnet", f"heldout.path={tmp_path}", "heldout.pattern='*_tail_*'"])
+    assert texts(build.documents(held.heldout)) == ["poor"]
 
 
 def test_a_hub_data_set_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from tests import textbook
 from tests.conftest import ARCHITECTURES, taught_model, tiny_model, tiny_tokenizer
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.rows import Row
+from toolformer.decoding.writing import Writer
 from toolformer.documents import Document
 from toolformer.language_model import LanguageModel
 from toolformer.tools.base import Result
@@ -26,6 +27,9 @@ PROMPTS = [
 DOCUMENTS = [
     Document(f"p{n}", prompt, date=datetime.date(2021, 3, n + 1)) for n, prompt in enumerate(PROMPTS)
 ]
+
+
+Decoded = tuple[Completion, list[int]]
 
 
 class Shout:
@@ -47,17 +51,38 @@ def tools() -> dict[str, Shout]:
     return {"qa": Shout("QA"), "calculator": Shout("Calculator"), "calendar": Shout("Calendar")}
 
 
-def outcome(completion: Completion) -> tuple[str, str, object, str | None]:
-    return completion.text, completion.plain, completion.calls, completion.failed
+def both(
+    monkeypatch: pytest.MonkeyPatch,
+    model: LanguageModel,
+    prompts: Sequence[str],
+    new_tokens: int,
+    stop: Sequence[str] = (),
+    **settings: int,
+) -> tuple[list[Decoded], list[Decoded]]:
+    """What the decoder and the textbook make of prompts: completions, and the tokens of prompts, texts, calls and results."""
+    ids: dict[int, list[int]] = {}
+    real = Writer.completion
+
+    def completion(self: Writer, row: Row) -> Completion:
+        ids[row.index] = row.context + row.written
+        return real(self, row)
+
+    monkeypatch.setattr(Writer, "completion", completion)
+    decoder = Decoder(model, tools(), batch_size=3, **settings)  # type: ignore[arg-type]
+    found = decoder.complete(prompts, DOCUMENTS, max_new_tokens=new_tokens, stop=stop)
+    expected = [
+        textbook.decode(model, prompt, new_tokens, tools(), document, stop=stop, **settings)  # type: ignore[arg-type]
+        for prompt, document in zip(prompts, DOCUMENTS, strict=True)
+    ]
+    return [(one, ids[n]) for n, one in enumerate(found)], expected
 
 
 @pytest.mark.parametrize("k", [0, 1, 3, 10, 400])
-def test_batches_decode_like_one_prompt_at_a_time(language_model: LanguageModel, k: int) -> None:
-    decoder = Decoder(language_model, tools(), k=k, max_call_tokens=14, batch_size=3)
-    found = decoder.complete(PROMPTS, DOCUMENTS, max_new_tokens=9)
-    for completion, prompt, document in zip(found, PROMPTS, DOCUMENTS, strict=True):
-        expected = textbook.decode(language_model, prompt, 9, tools(), document, k, max_call_tokens=14)  # type: ignore[arg-type]
-        assert outcome(completion) == outcome(expected)
+def test_batches_decode_like_one_prompt_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, k: int
+) -> None:
+    found, expected = both(monkeypatch, language_model, PROMPTS, 9, k=k, max_call_tokens=14)
+    assert found == expected
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
@@ -66,25 +91,53 @@ def calling_model(request: pytest.FixtureRequest) -> LanguageModel:
     return taught_model(request.param, ["The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abcd) -> AB 2]"])
 
 
+CALLING = [f"{prompt} people is" for prompt in PROMPTS]
+
+
 @pytest.mark.parametrize("k", [1, 3, 20])
-def test_executed_calls_are_the_textbooks(calling_model: LanguageModel, k: int) -> None:
-    prompts = [f"{prompt} people is" for prompt in PROMPTS]
-    decoder = Decoder(calling_model, tools(), k=k, max_call_tokens=20, batch_size=3)
-    found = decoder.complete(prompts, DOCUMENTS, max_new_tokens=12)
-    for completion, prompt, document in zip(found, prompts, DOCUMENTS, strict=True):
-        expected = textbook.decode(calling_model, prompt, 12, tools(), document, k, max_call_tokens=20)  # type: ignore[arg-type]
-        assert outcome(completion) == outcome(expected)
-    assert k < 20 or any(completion.call for completion in found)
+def test_executed_calls_are_the_textbooks(
+    monkeypatch: pytest.MonkeyPatch, calling_model: LanguageModel, k: int
+) -> None:
+    found, expected = both(monkeypatch, calling_model, CALLING, 12, k=k, max_call_tokens=20)
+    assert found == expected
+    assert k < 20 or any(completion.call for completion, _ in found)
 
 
-def test_several_calls_are_the_textbooks(calling_model: LanguageModel) -> None:
-    prompts = [f"{prompt} people is" for prompt in PROMPTS]
-    decoder = Decoder(calling_model, tools(), k=20, max_calls=3, max_call_tokens=20, batch_size=3)
-    found = decoder.complete(prompts, DOCUMENTS, max_new_tokens=12)
-    for completion, prompt, document in zip(found, prompts, DOCUMENTS, strict=True):
-        expected = textbook.decode(calling_model, prompt, 12, tools(), document, 20, 20, max_calls=3)  # type: ignore[arg-type]
-        assert outcome(completion) == outcome(expected)
-    assert max(len(completion.calls) for completion in found) == 3
+def test_several_calls_are_the_textbooks(
+    monkeypatch: pytest.MonkeyPatch, calling_model: LanguageModel
+) -> None:
+    found, expected = both(monkeypatch, calling_model, CALLING, 12, k=20, max_call_tokens=20, max_calls=3)
+    assert found == expected
+    assert max(len(completion.calls) for completion, _ in found) == 3
+
+
+@pytest.mark.parametrize("max_calls", [1, 3])
+@pytest.mark.parametrize(
+    ("stop", "settings"),
+    [
+        (["people", "The The"], {}),
+        (["e The", "le p", "s p", "e is"], {}),
+        ([], {"min_new_tokens": 5}),
+        ([], {"min_new_tokens": 12}),
+        ([], {"max_result_tokens": 3}),
+        (["is people", "le"], {"min_new_tokens": 4, "max_result_tokens": 2}),
+    ],
+)
+def test_stop_texts_limits_of_results_and_the_least_tokens_are_the_textbooks(
+    monkeypatch: pytest.MonkeyPatch,
+    calling_model: LanguageModel,
+    stop: list[str],
+    settings: dict[str, int],
+    max_calls: int,
+) -> None:
+    # Where an end is to be forbidden, a word of what the model was taught ends its texts.
+    ends = [0, calling_model.encode("a The")[-1]] if "min_new_tokens" in settings else [0]
+    monkeypatch.setattr(calling_model.model.generation_config, "eos_token_id", ends)
+    ending = LanguageModel(calling_model.model, calling_model.tokenizer)
+    usual = {"k": 20, "max_call_tokens": 20, "max_calls": max_calls}
+    found, expected = both(monkeypatch, ending, CALLING, 12, stop, **usual, **settings)
+    assert found == expected
+    assert found != both(monkeypatch, ending, CALLING, 12, **usual)[1]
 
 
 def test_a_tie_at_the_top_does_not_let_a_forbidden_start_token_through(tiny_gpt2: LanguageModel) -> None:

@@ -33,7 +33,7 @@ def read_jsonl(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     number, rest = 0, False
     try:
         with open(path, "rb") as file:
-            lines = _unpacked(file)
+            lines = unpacked(file)
             while True:
                 try:
                     while rest:
@@ -75,7 +75,8 @@ def _row(path: Path, number: int, line: bytes, skipped: Skipped) -> Iterator[tup
         skipped.row(str(path), place, "malformed JSON")
 
 
-def _unpacked(file: BinaryIO) -> BinaryIO:
+def unpacked(file: BinaryIO) -> BinaryIO:
+    """What a file holds that is packed with gzip or Zstandard, or is not packed; told by its first bytes."""
     head = file.read(4)
     file.seek(0)
     if head.startswith(_GZIP):
