@@ -39,7 +39,7 @@ _DIGIT = re.compile(r"[^\D0-9]")
 """A digit of another script than ASCII's."""
 _FORMS = {0xFF01 + n: 0x21 + n for n in range(94)} | {0x3000: " ", 0x66A: "%", 0x66B: ".", 0x66C: ","}
 """Full-width letters, digits and signs of East Asian texts, and their blank; the signs in Arabic numbers."""
-_EQUALS = re.compile(r"(?<![<>!=])=+(?!>)")
+_EQUALS = re.compile(r"(?<![<>!=])=(?![=>])")
 _ROUNDED_PLACES = 2
 """Decimals the calculator tool gives (paper, appendix A.1)."""
 _MOST_PLACES = 6
@@ -69,7 +69,7 @@ def number_in(completion: str) -> Fraction | None:
     $-5, -$5), percent (5% is 5), a minus that is no operator (-3 and "= - 3", but 5-3 begins with 5),
     ordinals and units glued behind (14th, 5kg) and fractions (3/4, 2 1/2). A fraction that divides evenly is
     taken for an unsolved division: 10/2 begins with 10. A number glued behind letters (x2, B12) does not
-    count; <=, >= and != are no equations.
+    count; <=, >=, != and rules of signs (== Heading ==) are no equations.
     """
     completion = _plain(completion)
     equals = _EQUALS.search(completion)

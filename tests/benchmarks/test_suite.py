@@ -122,31 +122,23 @@ def test_wikitext_is_detokenized_but_its_words_are_counted_as_published() -> Non
 @pytest.mark.parametrize(
     ("completion", "score"),
     [
-        (" 5.\n\nTom has 3. 3 + 4 = 7", 100.0),
+        (" 5.", 100.0),
         ("\n\n5", 100.0),
         (" 2 + 3 = 5", 100.0),
         ("\n\n6\n\n5", 0.0),
-        (" a whole number.\n\nIt is 5", 100.0),
-        (" 2 + 3 = ?\n\n5", 100.0),  # nothing is behind the sign: the next number
+        (" 3 apples.\n 2 + 3 = 5", 100.0),
+        (" 5.\n\nTom has 3. 3 + 4 = 7", 0.0),
+        (" 2 + 3 = ?\n\n5", 100.0),
         (" 2 + 3\n= 5", 100.0),
-        (r" \[2+3\\" + "\n=5\\]", 100.0),
-        (" 2 +\n 3 = 5", 100.0),
-        (" 2 +\n 3", 0.0),
-        (" the area in m²:\n 5", 100.0),
-        (" Step ①:\n 5", 100.0),
-        (" Let x1 be it.\n5 apples", 100.0),
-        (" **5**\n\nThere are 3 + 4 = 7 left", 100.0),
-        (" *5*\n3 + 4 = 7", 100.0),
+        (" 2 + 3 =", 0.0),
         (" 5\n\n== References ==", 100.0),
-        (" 5\n=====\n3 + 4 = 7", 100.0),
-        (" 5 --\n3 + 4 = 7", 100.0),
-        (" 5 */\n\nint x = 7;", 100.0),
+        (" 5\n=====\n3 and 4", 100.0),
         (" B12 has\n\n5", 100.0),
-        (" of 7 apples\n\n2 + 3 = 5", 0.0),
         ("", 0.0),
     ],
 )
-def test_the_first_line_with_a_number_counts(completion: str, score: float) -> None:
+def test_the_first_number_counts_or_that_behind_an_equation(completion: str, score: float) -> None:
+    """Anywhere in the answer, as the paper says it (section 4.2.2, note 7)."""
     assert math_score({"answer": "5"}, [completion]) == {"score": score}
 
 
