@@ -16,6 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.training.conftest import HELDOUT, TEXTS, save_model
 from toolformer.errors import UserError
+from toolformer.training import attention, trainer
+from toolformer.training.loop import PackedTrainer
 from toolformer.training.settings import TrainingSettings
 from toolformer.training.trainer import train
 
@@ -265,6 +267,25 @@ def test_a_model_that_cannot_keep_documents_apart_is_trained_on_one_at_a_time(tm
     result, logs = run(folder, tmp_path / "out", replace(SETTINGS, max_steps=2, eval_every=2, save_every=0))
     assert len(logs.of("loss")) == 2
     assert result.initial_heldout_perplexity > 1
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", attention.NAME), ("cuda", "sdpa")])
+def test_attention_is_that_of_the_device_that_will_train(
+    device: str, expected: str, gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is in the main memory until the Trainer moves it; here it stays there, whatever `auto` comes to."""
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    monkeypatch.setattr(trainer, "choose_device", lambda _: device)
+    used: list[str] = []
+    go_on = PackedTrainer.go_on
+
+    def seen(of: PackedTrainer, checkpoint: Path | None) -> None:
+        used.append(of.model.config._attn_implementation)
+        go_on(of, checkpoint)
+
+    monkeypatch.setattr(PackedTrainer, "go_on", seen)
+    run(gpt2_folder, tmp_path, replace(SETTINGS, device="auto", max_steps=1, eval_every=1, save_every=0))
+    assert used == [expected]
 
 
 def test_epochs_end_a_run(gpt2_folder: Path, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def _train(
     settings.check_context(_context(model.config))
     isolation = choose_isolation(model)
     if isolation == "positions" and not settings.compile:
-        attend_by_document(model)
+        attend_by_document(model, choose_device(settings.device))
     documents, evaluated = tokenize(texts, tokenizer), tokenize(heldout, tokenizer)
     order = document_order(len(documents), settings.seed, settings.epochs)
     limit = settings.max_steps * settings.batch_size if settings.max_steps else None
