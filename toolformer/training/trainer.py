@@ -18,6 +18,7 @@ import torch
 from transformers import (
     PrinterCallback,
     TrainingArguments,
+    set_seed,
 )
 
 from toolformer.errors import UserError
@@ -111,6 +112,7 @@ def _train(
 
     arguments = _arguments(settings, folder, accumulation, fresh=not resume)
     # Updates of 1e-5 are lost in bfloat16 weights; only the products are in lower precision.
+    set_seed(settings.seed)  # for weights that the folder lacks
     model, tokenizer = load_causal(model_path, torch.float32)
     settings.check_context(_context(model.config))
     isolation = choose_isolation(model)
@@ -134,6 +136,7 @@ def _train(
         raise UserError("training: the texts have no token to predict; give longer texts")
     arguments.max_steps = math.ceil(len(training) / settings.batch_size)
     if settings.lora_rank:
+        set_seed(settings.seed)  # adapters begin at random; the Trainer seeds only what comes after it
         model = lora.with_adapters(model, settings.lora_rank, settings.lora_alpha)
         if settings.gradient_checkpointing:
             model.enable_input_require_grads()
