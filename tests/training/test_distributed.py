@@ -91,6 +91,20 @@ def test_two_processes_train_what_one_does(deepspeed: str, more: dict[str, Any],
     assert again.initial_heldout_perplexity == pytest.approx(record["heldout_perplexity"], rel=1e-4)
 
 
+def test_offloading_needs_no_compiler_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-compiler")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "compiled"))
+    more = {"max_steps": 3, "eval_every": 3, "save_every": 0}
+    model = save_model("gpt2", tmp_path / "model")
+    alone, _ = run(model, tmp_path / "alone", replace(SETTINGS, micro_batch_size=1, **more))
+    output = tmp_path / "offloaded"
+    output.mkdir()
+    launch(tmp_path, WORKER, model, output, "zero3_offload", json.dumps(more), processes=1)
+    record = json.loads((output / "model" / "training.json").read_text())
+    assert record["heldout_perplexity"] == pytest.approx(alone.heldout_perplexity, rel=1e-4)
+    assert not [*(tmp_path / "compiled").glob("*")]
+
+
 @pytest.mark.real
 def test_two_processes_train_the_embedded_model_as_one_does(tmp_path: Path) -> None:
     """ZeRO-3, three steps of four sequences."""

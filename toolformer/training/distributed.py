@@ -65,6 +65,9 @@ def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
     if "optimizer" not in configuration:
         # The Trainer's AdamW is used, which DeepSpeed runs when told that it may.
         configuration.setdefault("zero_allow_untested_optimizer", True)
+        if device == "cpu":
+            # DeepSpeed's own for offloaded weights would be compiled.
+            configuration.setdefault("zero_force_ds_cpu_optimizer", False)
     zero = configuration.get("zero_optimization")
     if isinstance(zero, dict) and zero.get("stage") == 3:
         # Without it only DeepSpeed could read the saved model.
