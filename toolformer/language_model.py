@@ -19,8 +19,7 @@ from transformers.cache_utils import Cache
 from toolformer import key_values, products
 from toolformer.batching import Branches, by_length, causal, common_head, pad_left, pad_right
 from toolformer.calls import START
-from toolformer.errors import UserError
-from toolformer.loading import choose_device, choose_dtype, load_causal, tokens_of
+from toolformer.loading import choose_device, choose_dtype, load_causal, single_token, tokens_of
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ class LanguageModel:
         self.end_ids = _end_ids(model, tokenizer)
         """The tokens that end a text."""
         self._anchor = self.encode("a")
-        self.start_id = self._single_token_after("a", START)
+        self.start_id = single_token(tokenizer, START, name)
         self.context_length = _context_length(model.config)
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
 
@@ -134,16 +133,6 @@ class LanguageModel:
     def _first_token(self) -> int:
         known = [self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.start_id]
         return next(token for token in known if token is not None)
-
-    def _single_token_after(self, before: str, text: str) -> int:
-        head = self.encode(before)
-        with_text = self.encode(before + text)
-        followed = self.encode(before + text + "A")[: len(with_text)]
-        if with_text[:-1] != head or followed != with_text:
-            raise UserError(
-                f"model: the tokenizer of {self.name} has no single token for {text!r}; choose another model"
-            )
-        return with_text[-1]
 
     # ---------------------------------------------------------- forward passes
 

@@ -15,9 +15,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.training.conftest import HELDOUT, TEXTS, save_model
-from tests.training.test_trainer import SETTINGS, run
+from tests.training.conftest import HELDOUT, TEXTS, build_tokenizer, save_model
+from tests.training.test_trainer import SETTINGS, Logs, run
 from toolformer.calls import ApiCall
+from toolformer.errors import UserError
+from toolformer.language_model import LanguageModel
 from toolformer.training import lora
 from toolformer.training.data import IGNORED, PackedTexts, stream
 from toolformer.training.loop import PackedTrainer
@@ -174,6 +176,18 @@ def test_weights_that_a_folder_lacks_begin_as_the_seed_says(tmp_path: Path) -> N
         result, _ = run(folder, tmp_path / str(number), replace(ONE_STEP, seed=seed))
         found.append(result.initial_heldout_perplexity)
     assert found[0] == found[1] != found[2]
+
+
+def test_a_tokenizer_that_decoding_refuses_is_refused_before_training(tmp_path: Path) -> None:
+    folder = save_model("gpt2", tmp_path / "model")
+    build_tokenizer(tokens=270).save_pretrained(folder)
+    with pytest.raises(UserError, match=r"has no single token for ' \['; choose another model$") as decoding:
+        LanguageModel.from_pretrained(folder, device="cpu")
+    logs = Logs()
+    with pytest.raises(UserError) as training:
+        run(folder, tmp_path / "out", ONE_STEP, texts=ANNOTATED, on_log=logs)
+    assert str(training.value) == str(decoding.value) and not logs
+    run(folder, tmp_path / "plain", ONE_STEP)  # texts without calls need none
 
 
 def test_merging_leaves_the_adapted_model_as_it_is(tmp_path: Path) -> None:

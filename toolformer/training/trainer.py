@@ -21,8 +21,9 @@ from transformers import (
     set_seed,
 )
 
+from toolformer.calls import START
 from toolformer.errors import UserError
-from toolformer.loading import choose_device, load_causal, native_bfloat16
+from toolformer.loading import choose_device, load_causal, native_bfloat16, single_token
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import PackedTexts, document_order, single, stream, whole
 from toolformer.training.distributed import deepspeed_configuration
@@ -60,8 +61,9 @@ def train(
         progress: whether to draw progress bars on stderr.
 
     Raises:
-        UserError: settings that do not fit the model or the number of processes, no texts, no such model, a
-            folder of another run, or one that another command is training in, a full disk, a loss that is no number.
+        UserError: settings that do not fit the model or the number of processes, no texts, no such model or one whose
+            tokenizer has no token to start calls with, a folder of another run, or one that another command is
+            training in, a full disk, a loss that is no number.
     """
     started = time.monotonic()
     output_dir = Path(output_dir)
@@ -115,6 +117,8 @@ def _train(
     set_seed(settings.seed)  # for weights that the folder lacks
     model, tokenizer = load_causal(model_path, torch.float32)
     settings.check_context(_context(model.config))
+    if any(isinstance(text, AnnotatedText) and text.calls for text in texts):
+        single_token(tokenizer, START, model_path)  # what decoding will watch for
     isolation = choose_isolation(model)
     if isolation == "positions" and not settings.compile:
         attend_by_document(model, choose_device(settings.device))
