@@ -359,8 +359,28 @@ def test_a_batch_is_divided_over_processes(
 ) -> None:
     assert replace(SETTINGS, batch_size=128, micro_batch_size=4).accumulation(processes=8) == 4
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(UserError, match="2 x 3; choose a multiple of 6"):
+    with pytest.raises(UserError, match="2 x 3; set trainer.batch_size=3 trainer.micro_batch_size=1$"):
         run(gpt2_folder, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("processes", "changes"),
+    [
+        (32, {"micro_batch_size": 4}),  # the paper's batch stays
+        (24, {"batch_size": 120, "micro_batch_size": 5}),
+        (3, {"batch_size": 129, "micro_batch_size": 1}),
+        (300, {"batch_size": 300, "micro_batch_size": 1}),
+    ],
+)
+def test_a_batch_that_does_not_divide_is_mended_near_the_recipe(
+    processes: int, changes: dict[str, Any]
+) -> None:
+    settings = TrainingSettings()
+    with pytest.raises(UserError) as caught:
+        settings.accumulation(processes)
+    mend = " ".join(f"trainer.{name}={value}" for name, value in changes.items())
+    assert str(caught.value).endswith(f"= 8 x {processes}; set {mend}")
+    assert replace(settings, **changes).accumulation(processes) >= 1
 
 
 def test_a_folder_that_is_no_model_is_one_line(tmp_path: Path) -> None:

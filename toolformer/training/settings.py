@@ -123,11 +123,16 @@ class TrainingSettings:
             UserError: the batch does not divide into whole micro batches.
         """
         together = self.micro_batch_size * processes
+        # The batch decides the result, the micro batch does not: it is kept where it divides at all.
+        share = max(1, round(self.batch_size / processes))
+        micro = next(size for size in range(self.micro_batch_size, 0, -1) if share % size == 0)
+        mend = {"batch_size": share * processes, "micro_batch_size": micro}
+        changes = [f"trainer.{name}={value}" for name, value in mend.items() if value != getattr(self, name)]
         _require(
             self.batch_size % together == 0,
             "batch_size",
             f"is {self.batch_size}, no multiple of trainer.micro_batch_size x processes ="
-            f" {self.micro_batch_size} x {processes}; choose a multiple of {together}",
+            f" {self.micro_batch_size} x {processes}; set {' '.join(changes)}",
         )
         return self.batch_size // together
 
