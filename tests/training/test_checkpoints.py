@@ -9,7 +9,7 @@ import pytest
 
 from toolformer.errors import UserError
 from toolformer.training import checkpoints
-from toolformer.training.distributed import deepspeed_configuration
+from toolformer.training.distributed import agreed_configuration
 from toolformer.training.settings import TrainingSettings
 
 
@@ -73,7 +73,7 @@ def test_a_broken_deepspeed_file_is_one_line(tmp_path: Path) -> None:
     for text, message in (("{", "is no JSON file"), ("[]", "holds no JSON object")):
         path.write_text(text)
         with pytest.raises(UserError, match=message) as caught:
-            deepspeed_configuration(str(path), "cpu")
+            agreed_configuration(TrainingSettings(deepspeed=str(path)))
         assert "\n" not in str(caught.value)
 
 

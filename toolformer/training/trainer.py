@@ -26,7 +26,7 @@ from toolformer.errors import UserError
 from toolformer.loading import choose_device, load_causal, native_bfloat16, single_token
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import PackedTexts, document_order, single, stream, whole
-from toolformer.training.distributed import deepspeed_configuration
+from toolformer.training.distributed import agreed_configuration, deepspeed_configuration
 from toolformer.training.isolation import attend_by_document, choose_isolation, collator
 from toolformer.training.loop import PackedTrainer, finished, perplexity_of
 from toolformer.training.progress import Progress
@@ -69,6 +69,7 @@ def train(
     output_dir = Path(output_dir)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     accumulation = settings.accumulation(processes)
+    agreed_configuration(settings)  # refused before a folder is claimed for it
     deciding = settings.deciding() | {"model": str(model_path), "processes": processes}
     written = [text if isinstance(text, str) else text.written for text in texts]
     run = checkpoints.fingerprint(deciding, written, heldout)
@@ -181,7 +182,7 @@ def _arguments(settings: TrainingSettings, folder: Path, accumulation: int, fres
     os.environ.setdefault("DS_ACCELERATOR", "cpu" if device == "cpu" else "cuda")
     arguments = TrainingArguments(
         output_dir=str(folder),
-        deepspeed=deepspeed_configuration(settings.deepspeed, device) if settings.deepspeed else None,
+        deepspeed=deepspeed_configuration(settings, device) if settings.deepspeed else None,
         use_cpu=device == "cpu",
         bf16=bfloat16,
         per_device_train_batch_size=settings.micro_batch_size,
