@@ -57,6 +57,19 @@ def test_what_decides_a_run_is_in_its_fingerprint() -> None:
     assert len({first, *others}) == 5
 
 
+def test_a_run_is_told_by_what_its_deepspeed_file_says_not_by_its_name(tmp_path: Path) -> None:
+    def run(name: str, text: str) -> str:
+        (tmp_path / name).write_text(text)
+        settings = TrainingSettings(deepspeed=str(tmp_path / name))
+        return checkpoints.fingerprint(settings.deciding(), ["a"], ["b"])
+
+    first = run("zero.json", '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}')
+    assert run("zero.json", '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}') != first
+    assert run("moved.json", '{"bf16": {"enabled": "auto"},\n "zero_optimization": {"stage": 2}}') == first
+    assert TrainingSettings(deepspeed="zero3").deciding()["deepspeed"] == "zero3"
+    assert TrainingSettings().deciding()["deepspeed"] is None
+
+
 def test_only_failed_writes_are_called_failed_writes(tmp_path: Path) -> None:
     partial = tmp_path / "partial"
     partial.mkdir()

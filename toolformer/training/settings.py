@@ -171,7 +171,12 @@ class TrainingSettings:
             "compile",
             "max_hours",
         }
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out}
+        values = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out
+        }
+        if self.deepspeed is not None and self.deepspeed not in zero.NAMED:
+            values["deepspeed"] = zero.read(self.deepspeed)  # what the file says, wherever it is
+        return values
 
 
 @dataclass(frozen=True)
