@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import weakref
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +279,16 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
     report = run_stage("report", config("report", place, lax_model))
     for path in (report.markdown, report.latex, report.html):
         assert "Toolformer (disabled)" in Path(path).read_text()
+
+
+def test_examples_are_counted_by_the_tools_of_the_data(place: Path, lax_model: Path) -> None:
+    made = run_stage("generate", config("generate", place, lax_model, root="counted"))
+    rows = pq.read_table(made.folder / "dataset_augmented.parquet").to_pylist()
+    expected = Counter(f"examples/{tool}" for row in rows for tool in {one["tool"] for one in row["calls"]})
+    assert expected["examples/calendar"]
+    one = run_stage("train", config("train", place, lax_model, "tools=[search]", root="counted"))
+    metrics = tracker(place, "counted").get(one.run_id).metrics
+    assert {key: value for key, value in metrics.items() if key.startswith("examples/")} == expected
 
 
 def test_a_sweep_makes_child_runs_under_one_parent(

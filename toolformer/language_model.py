@@ -27,8 +27,7 @@ from toolformer.batching import (
     pad_right,
 )
 from toolformer.calls import START
-from toolformer.errors import UserError
-from toolformer.loading import choose_device, choose_dtype, load_causal, tokens_of
+from toolformer.loading import choose_device, choose_dtype, load_causal, single_token, tokens_of
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ class LanguageModel:
         self.batch_tokens = TOKENS_PER_BATCH
         """Tokens of a batch in annotation at most; a GPU is filled by more."""
         self._anchor = self.encode("a")
-        self.start_id = self._single_token_after("a", START)
+        self.start_id = single_token(tokenizer, START, name)
         self.context_length = _context_length(model.config)
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
 
@@ -144,16 +143,6 @@ class LanguageModel:
     def _first_token(self) -> int:
         known = [self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.start_id]
         return next(token for token in known if token is not None)
-
-    def _single_token_after(self, before: str, text: str) -> int:
-        head = self.encode(before)
-        with_text = self.encode(before + text)
-        followed = self.encode(before + text + "A")[: len(with_text)]
-        if with_text[:-1] != head or followed != with_text:
-            raise UserError(
-                f"model: the tokenizer of {self.name} has no single token for {text!r}; choose another model"
-            )
-        return with_text[-1]
 
     # ---------------------------------------------------------- forward passes
 

@@ -102,6 +102,21 @@ def tokens_of(tokenizer: Any, texts: Any, offsets: bool = False) -> Any:
     )
 
 
+def single_token(tokenizer: Any, text: str, name: str) -> int:
+    """The one token that `text` is between other text; `name` is the model's.
+
+    Raises:
+        UserError: it is several, or melts into what stands beside it.
+    """
+    head, behind, between = (tokens_of(tokenizer, one).input_ids for one in ("a", f"a{text}", f"a{text}A"))
+    if behind[:-1] != head or between[: len(behind)] != behind:
+        raise UserError(
+            f"model: the tokenizer of {name} has no single token for {text!r}; choose another model"
+        )
+    token: int = behind[-1]
+    return token
+
+
 def load_causal(name_or_path: str, dtype: torch.dtype) -> tuple[Any, Any]:
     """A causal model in the main memory, and its fast tokenizer.
 

@@ -124,7 +124,7 @@ def _train(config: Config, job: _Job, tracker: Tracker, parent: str | None, comm
     if not config.trainer.other_tokenizer:
         _check_tokenizer(dataset, config.model)
     from toolformer.loading import number_format
-    from toolformer.training.data import limit_per_tool
+    from toolformer.training.data import examples_per_tool, limit_per_tool
     from toolformer.training.tokens import AnnotatedText, annotated
     from toolformer.training.trainer import train as finetune
 
@@ -179,12 +179,7 @@ def _train(config: Config, job: _Job, tracker: Tracker, parent: str | None, comm
                 "tokens_per_second": result.tokens / result.seconds if result.seconds else None,
             }
         )
-        run.metrics(
-            {
-                f"examples/{tool}": sum(any(c["tool"] == tool for c in r["calls"]) for r in chosen)
-                for tool in config.tools
-            }
-        )
+        run.metrics({f"examples/{tool}": count for tool, count in examples_per_tool(chosen).items()})
         run.tag("model_path", str(Path(result.model_path).resolve()))
         run.model(registry.NAMES[config.data], Path(result.model_path), {**lineage, "fingerprint": finger})
         log.info(

@@ -28,13 +28,15 @@ HELDOUT = [
 ]
 
 
-def build_tokenizer(adds_bos: bool = False) -> PreTrainedTokenizerFast:
-    """A byte-level BPE of 300 tokens with BOS, EOS and no padding token."""
+def build_tokenizer(adds_bos: bool = False, tokens: int = 300) -> PreTrainedTokenizerFast:
+    """A byte-level BPE with BOS, EOS and no padding token; of 270 tokens none is " ["."""
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        vocab_size=tokens,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     raw.train_from_iterator(TEXTS + HELDOUT, trainer)
     if adds_bos:

@@ -9,7 +9,7 @@ import pytest
 
 from toolformer.errors import UserError
 from toolformer.training import checkpoints
-from toolformer.training.distributed import deepspeed_configuration
+from toolformer.training.distributed import agreed_configuration
 from toolformer.training.settings import TrainingSettings
 
 
@@ -57,6 +57,19 @@ def test_what_decides_a_run_is_in_its_fingerprint() -> None:
     assert len({first, *others}) == 5
 
 
+def test_a_run_is_told_by_what_its_deepspeed_file_says_not_by_its_name(tmp_path: Path) -> None:
+    def run(name: str, text: str) -> str:
+        (tmp_path / name).write_text(text)
+        settings = TrainingSettings(deepspeed=str(tmp_path / name))
+        return checkpoints.fingerprint(settings.deciding(), ["a"], ["b"])
+
+    first = run("zero.json", '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}')
+    assert run("zero.json", '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}') != first
+    assert run("moved.json", '{"bf16": {"enabled": "auto"},\n "zero_optimization": {"stage": 2}}') == first
+    assert TrainingSettings(deepspeed="zero3").deciding()["deepspeed"] == "zero3"
+    assert TrainingSettings().deciding()["deepspeed"] is None
+
+
 def test_only_failed_writes_are_called_failed_writes(tmp_path: Path) -> None:
     partial = tmp_path / "partial"
     partial.mkdir()
@@ -73,7 +86,7 @@ def test_a_broken_deepspeed_file_is_one_line(tmp_path: Path) -> None:
     for text, message in (("{", "is no JSON file"), ("[]", "holds no JSON object")):
         path.write_text(text)
         with pytest.raises(UserError, match=message) as caught:
-            deepspeed_configuration(str(path), "cpu")
+            agreed_configuration(TrainingSettings(deepspeed=str(path)))
         assert "\n" not in str(caught.value)
 
 

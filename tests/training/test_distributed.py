@@ -17,8 +17,8 @@ from tests.training.conftest import save_model
 from tests.training.test_trainer import ROOT, SETTINGS, Logs, run
 from toolformer.documents import demo_corpus
 from toolformer.errors import UserError
-from toolformer.training.distributed import BUILT_IN, deepspeed_configuration
-from toolformer.training.settings import DEEPSPEED, TrainingSettings
+from toolformer.training.distributed import agreed_configuration
+from toolformer.training.settings import TrainingSettings
 from toolformer.training.trainer import train
 
 EMBEDDED: dict[str, Any] = {
@@ -91,6 +91,20 @@ def test_two_processes_train_what_one_does(deepspeed: str, more: dict[str, Any],
     assert again.initial_heldout_perplexity == pytest.approx(record["heldout_perplexity"], rel=1e-4)
 
 
+def test_offloading_needs_no_compiler_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-compiler")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "compiled"))
+    more = {"max_steps": 3, "eval_every": 3, "save_every": 0}
+    model = save_model("gpt2", tmp_path / "model")
+    alone, _ = run(model, tmp_path / "alone", replace(SETTINGS, micro_batch_size=1, **more))
+    output = tmp_path / "offloaded"
+    output.mkdir()
+    launch(tmp_path, WORKER, model, output, "zero3_offload", json.dumps(more), processes=1)
+    record = json.loads((output / "model" / "training.json").read_text())
+    assert record["heldout_perplexity"] == pytest.approx(alone.heldout_perplexity, rel=1e-4)
+    assert not [*(tmp_path / "compiled").glob("*")]
+
+
 @pytest.mark.real
 def test_two_processes_train_the_embedded_model_as_one_does(tmp_path: Path) -> None:
     """ZeRO-3, three steps of four sequences."""
@@ -110,14 +124,48 @@ def test_two_processes_train_the_embedded_model_as_one_does(tmp_path: Path) -> N
     assert two.keys() == one.keys() and all(two[name].shape == one[name].shape for name in one)
 
 
-def test_every_named_configuration_is_there() -> None:
-    assert set(DEEPSPEED) == set(BUILT_IN)
-    assert BUILT_IN["zero3_offload"]["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
-
-
-def test_a_file_that_is_no_configuration_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "place", "said"),
+    [
+        ({"train_batch_size": 64}, "train_batch_size = 64", "trainer.batch_size comes to 4"),
+        ({"train_micro_batch_size_per_gpu": 4}, "train_micro_batch_size_per_gpu = 4", "micro_batch_size comes to 2"),
+        ({"gradient_accumulation_steps": 1}, "gradient_accumulation_steps = 1", "comes to 2"),
+        ({"gradient_clipping": 0.5}, "gradient_clipping = 0.5", "trainer.max_grad_norm comes to 1.0"),
+        ({"bf16": {"enabled": True}}, "bf16.enabled = true", "lm.dtype comes to false"),
+        ({"fp16": {"enabled": True}}, "fp16.enabled = true", "lm.dtype comes to false"),
+        (
+            {"optimizer": {"type": "AdamW", "params": {"lr": 0.1}}},
+            "optimizer.params.lr = 0.1",
+            "trainer.learning_rate comes to 0.003",
+        ),
+    ],
+)  # fmt: skip
+def test_a_file_that_contradicts_the_settings_is_one_line(
+    file: dict[str, Any], place: str, said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "zero.json"
-    for text, reason in (("{", "is no JSON file"), ("[]", "holds no JSON object")):
-        path.write_text(text)
-        with pytest.raises(UserError, match=reason):
-            deepspeed_configuration(str(path), "cpu")
+    path.write_text(json.dumps({"zero_optimization": {"stage": 2}, **file}))
+    with pytest.raises(UserError) as caught:
+        run(tmp_path / "no model is asked for", tmp_path / "out", replace(SETTINGS, deepspeed=str(path)))
+    message = str(caught.value)
+    assert message.startswith(f"trainer.deepspeed: {path} has {place}, and ") and "\n" not in message
+    assert message.endswith(f'{said}; write "auto" there or leave it out')
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_scheduler_in_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "zero.json"
+    path.write_text(json.dumps({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}}))
+    with pytest.raises(UserError, match=r"trainer.warmup_ratio and trainer.schedule; leave scheduler out$"):
+        run(tmp_path / "no model", tmp_path / "out", replace(SETTINGS, deepspeed=str(path)))
+
+
+def test_what_a_file_leaves_open_is_the_settings(tmp_path: Path) -> None:
+    path = tmp_path / "zero.json"
+    path.write_text(json.dumps({"optimizer": {"type": "AdamW"}, "train_batch_size": 4, "bf16": {"x": 1}}))
+    configuration = agreed_configuration(replace(SETTINGS, deepspeed=str(path)))
+    assert configuration["optimizer"]["params"] == {"lr": "auto", "weight_decay": "auto"}
+    assert configuration["bf16"] == {"x": 1, "enabled": "auto"}
+    assert configuration["gradient_accumulation_steps"] == configuration["gradient_clipping"] == "auto"
+    assert "optimizer" not in agreed_configuration(replace(SETTINGS, deepspeed="zero3"))
+    assert agreed_configuration(SETTINGS) == {}

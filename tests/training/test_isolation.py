@@ -130,7 +130,7 @@ def test_attention_by_document_changes_neither_loss_nor_gradient(name: str, toke
         batch = collator(model, tokenizer, "positions", CONTEXT)([packed[n] for n in range(len(packed))])
         assert len(batch["input_ids"]) > 1, "one row proves nothing about the next"
         if by_document:
-            assert attend_by_document(model) and model.config._attn_implementation == attention.NAME
+            assert attend_by_document(model, "cpu") and model.config._attn_implementation == attention.NAME
         batch.pop("kinds", None)
         loss = model(**batch, use_cache=False).loss
         loss.backward()
@@ -149,7 +149,7 @@ def test_a_model_that_asks_for_more_keeps_its_own_attention(name: str, way: str)
         for module in model.modules():
             if hasattr(module, "sliding_window"):
                 module.sliding_window = 4
-    assert not attend_by_document(model)
+    assert not attend_by_document(model, "cpu")
     assert model.config._attn_implementation == way
 
 

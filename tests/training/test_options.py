@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.training.conftest import HELDOUT, TEXTS, save_model
-from tests.training.test_trainer import SETTINGS, run
+from tests.training.conftest import HELDOUT, TEXTS, build_tokenizer, save_model
+from tests.training.test_trainer import SETTINGS, Logs, run
 from toolformer.calls import ApiCall
+from toolformer.errors import UserError
+from toolformer.language_model import LanguageModel
 from toolformer.training import lora
 from toolformer.training.data import IGNORED, PackedTexts, stream
 from toolformer.training.loop import PackedTrainer
@@ -142,6 +145,49 @@ def test_adapters_are_merged_into_a_normal_model(name: str, tmp_path: Path) -> N
     after: Any = AutoModelForCausalLM.from_pretrained(result.model_path)
     assert before.state_dict().keys() == after.state_dict().keys()
     assert torch.equal(before.get_input_embeddings().weight, after.get_input_embeddings().weight)
+
+
+def test_the_seed_decides_a_run_with_adapters(gpt2_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    settings = replace(ONE_STEP, lora_rank=4, learning_rate=0.01)
+
+    def perplexity(name: str, seed: int) -> float:
+        result, _ = run(gpt2_folder, tmp_path / name, replace(settings, seed=seed))
+        return float(result.heldout_perplexity)
+
+    torch.manual_seed(1)
+    first = perplexity("first", seed=0)
+    torch.manual_seed(2)
+    assert perplexity("again", seed=0) == first
+    assert perplexity("other", seed=1) != pytest.approx(first, rel=1e-6)
+
+
+def test_weights_that_a_folder_lacks_begin_as_the_seed_says(tmp_path: Path) -> None:
+    folder = save_model("llama", tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    save_file(
+        {key: one for key, one in weights.items() if "down_proj" not in key},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+    found = []
+    for number, seed in enumerate((0, 0, 1)):
+        torch.manual_seed(number)
+        result, _ = run(folder, tmp_path / str(number), replace(ONE_STEP, seed=seed))
+        found.append(result.initial_heldout_perplexity)
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_tokenizer_that_decoding_refuses_is_refused_before_training(tmp_path: Path) -> None:
+    folder = save_model("gpt2", tmp_path / "model")
+    build_tokenizer(tokens=270).save_pretrained(folder)
+    with pytest.raises(UserError, match=r"has no single token for ' \['; choose another model$") as decoding:
+        LanguageModel.from_pretrained(folder, device="cpu")
+    logs = Logs()
+    with pytest.raises(UserError) as training:
+        run(folder, tmp_path / "out", ONE_STEP, texts=ANNOTATED, on_log=logs)
+    assert str(training.value) == str(decoding.value) and not logs
+    run(folder, tmp_path / "plain", ONE_STEP)  # texts without calls need none
 
 
 def test_merging_leaves_the_adapted_model_as_it_is(tmp_path: Path) -> None:

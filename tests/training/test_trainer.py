@@ -16,6 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.training.conftest import HELDOUT, TEXTS, save_model
 from toolformer.errors import UserError
+from toolformer.training import attention, trainer
+from toolformer.training.loop import PackedTrainer
 from toolformer.training.settings import TrainingSettings
 from toolformer.training.trainer import train
 
@@ -267,6 +269,25 @@ def test_a_model_that_cannot_keep_documents_apart_is_trained_on_one_at_a_time(tm
     assert result.initial_heldout_perplexity > 1
 
 
+@pytest.mark.parametrize(("device", "expected"), [("cpu", attention.NAME), ("cuda", "sdpa")])
+def test_attention_is_that_of_the_device_that_will_train(
+    device: str, expected: str, gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is in the main memory until the Trainer moves it; here it stays there, whatever `auto` comes to."""
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    monkeypatch.setattr(trainer, "choose_device", lambda _: device)
+    used: list[str] = []
+    go_on = PackedTrainer.go_on
+
+    def seen(of: PackedTrainer, checkpoint: Path | None) -> None:
+        used.append(of.model.config._attn_implementation)
+        go_on(of, checkpoint)
+
+    monkeypatch.setattr(PackedTrainer, "go_on", seen)
+    run(gpt2_folder, tmp_path, replace(SETTINGS, device="auto", max_steps=1, eval_every=1, save_every=0))
+    assert used == [expected]
+
+
 def test_epochs_end_a_run(gpt2_folder: Path, tmp_path: Path) -> None:
     settings = replace(SETTINGS, max_steps=100, epochs=2, batch_size=2, micro_batch_size=1, save_every=0)
     tokenizer = AutoTokenizer.from_pretrained(gpt2_folder)
@@ -338,8 +359,28 @@ def test_a_batch_is_divided_over_processes(
 ) -> None:
     assert replace(SETTINGS, batch_size=128, micro_batch_size=4).accumulation(processes=8) == 4
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(UserError, match="2 x 3; choose a multiple of 6"):
+    with pytest.raises(UserError, match="2 x 3; set trainer.batch_size=3 trainer.micro_batch_size=1$"):
         run(gpt2_folder, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("processes", "changes"),
+    [
+        (32, {"micro_batch_size": 4}),  # the paper's batch stays
+        (24, {"batch_size": 120, "micro_batch_size": 5}),
+        (3, {"batch_size": 129, "micro_batch_size": 1}),
+        (300, {"batch_size": 300, "micro_batch_size": 1}),
+    ],
+)
+def test_a_batch_that_does_not_divide_is_mended_near_the_recipe(
+    processes: int, changes: dict[str, Any]
+) -> None:
+    settings = TrainingSettings()
+    with pytest.raises(UserError) as caught:
+        settings.accumulation(processes)
+    mend = " ".join(f"trainer.{name}={value}" for name, value in changes.items())
+    assert str(caught.value).endswith(f"= 8 x {processes}; set {mend}")
+    assert replace(settings, **changes).accumulation(processes) >= 1
 
 
 def test_a_folder_that_is_no_model_is_one_line(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
 DEATHS = 3
-"""How often in a row workers may die before a shard is finished; then it is no accident."""
+"""How often in a row workers may die before a shard is finished; once more, and it is no accident."""
 
 
 @dataclass(frozen=True)

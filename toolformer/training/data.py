@@ -184,6 +184,11 @@ class PackedTexts(Dataset[dict[str, torch.Tensor]]):
         }
 
 
+def examples_per_tool(rows: Sequence[Row]) -> Counter[str]:
+    """How many rows of C* have a call of each tool, by its key: of all tools that have one, and no others."""
+    return Counter(chain.from_iterable(map(_tools, rows)))
+
+
 def limit_per_tool(rows: Sequence[Row], limit: int = 25_000, seed: int = 0) -> list[Row]:
     """The rows of C* to train on, in their order: no tool has more than `limit` examples (paper, appendix B).
 
@@ -192,8 +197,8 @@ def limit_per_tool(rows: Sequence[Row], limit: int = 25_000, seed: int = 0) -> l
     key of the seed and the row's `doc_id`, not by the order of the rows. The rows of C are those with the same
     `doc_id`.
     """
-    tools = [sorted({str(call["tool"]) for call in row["calls"]}) for row in rows]
-    total = Counter(chain.from_iterable(tools))
+    tools = [_tools(row) for row in rows]
+    total = examples_per_tool(rows)
 
     def key(index: int) -> tuple[int, bytes]:
         name = f"{seed}/{rows[index].get('doc_id', index)}"
@@ -206,3 +211,7 @@ def limit_per_tool(rows: Sequence[Row], limit: int = 25_000, seed: int = 0) -> l
             taken.update(tools[index])
             chosen.append(index)
     return [rows[index] for index in sorted(chosen)]
+
+
+def _tools(row: Mapping[str, Any]) -> list[str]:
+    return sorted({str(call["tool"]) for call in row["calls"]})

@@ -5,35 +5,17 @@ Several processes are started by a launcher (`torchrun`, `deepspeed`), which set
 
 from __future__ import annotations
 
-import copy
-import json
 import os
 import socket
 import sys
-from pathlib import Path
 from typing import Any
 
+import torch
+
 from toolformer.errors import UserError
-
-
-def _zero(stage: int, **more: Any) -> dict[str, Any]:
-    return {
-        "zero_optimization": {"stage": stage, **more},
-        "bf16": {"enabled": "auto"},
-        "train_batch_size": "auto",
-        "train_micro_batch_size_per_gpu": "auto",
-        "gradient_accumulation_steps": "auto",
-        "gradient_clipping": "auto",
-    }
-
-
-_ON_CPU = {"device": "cpu", "pin_memory": True}
-BUILT_IN: dict[str, dict[str, Any]] = {
-    "zero2": _zero(2),
-    "zero3": _zero(3),
-    "zero3_offload": _zero(3, offload_optimizer=_ON_CPU, offload_param=_ON_CPU),
-}
-"""The configurations that have a name: optimizer and gradients spread over the processes, weights too with stage 3."""
+from toolformer.loading import choose_device, choose_dtype
+from toolformer.training import zero
+from toolformer.training.settings import TrainingSettings
 
 
 def end_of_process(code: int) -> None:
@@ -49,13 +31,42 @@ def end_of_process(code: int) -> None:
     os._exit(code)
 
 
-def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
-    """A configuration by name or from a file, made ready for this process.
+def agreed_configuration(settings: TrainingSettings) -> dict[str, Any]:
+    """DeepSpeed's configuration, open where the settings say a value; empty without DeepSpeed.
 
     Raises:
-        UserError: DeepSpeed is not installed, or the file is no JSON object.
+        UserError: it is in a file that is no JSON object, or that says something else than the settings.
     """
-    configuration = copy.deepcopy(BUILT_IN[name]) if name in BUILT_IN else _from_file(name)
+    if settings.deepspeed is None:
+        return {}
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    bfloat16 = choose_dtype(settings.dtype, choose_device(settings.device)) == torch.bfloat16
+    parts = "trainer.batch_size / (trainer.micro_batch_size x processes)"
+    wanted: dict[str, tuple[Any, str]] = {
+        "train_batch_size": (settings.batch_size, "trainer.batch_size"),
+        "train_micro_batch_size_per_gpu": (settings.micro_batch_size, "trainer.micro_batch_size"),
+        "gradient_accumulation_steps": (settings.accumulation(processes), parts),
+        "gradient_clipping": (settings.max_grad_norm, "trainer.max_grad_norm"),
+        "bf16.enabled": (bfloat16, "bfloat16 by lm.dtype"),
+        "fp16.enabled": (False, "float16 by lm.dtype"),
+    }
+    if "optimizer" in zero.read(settings.deepspeed):
+        wanted |= {
+            "optimizer.params.lr": (settings.learning_rate, "trainer.learning_rate"),
+            "optimizer.params.weight_decay": (settings.weight_decay, "trainer.weight_decay"),
+            "optimizer.params.betas": ([0.9, 0.999], "AdamW's"),
+            "optimizer.params.eps": (1e-8, "AdamW's"),
+        }
+    return zero.agreed(settings.deepspeed, wanted)
+
+
+def deepspeed_configuration(settings: TrainingSettings, device: str) -> dict[str, Any]:
+    """The configuration made ready for this process; starts torch.distributed on a CPU.
+
+    Raises:
+        UserError: DeepSpeed is not installed, or its configuration does not go with the settings.
+    """
+    configuration = agreed_configuration(settings)
     try:
         import deepspeed
     except ImportError as error:
@@ -65,10 +76,13 @@ def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
     if "optimizer" not in configuration:
         # The Trainer's AdamW is used, which DeepSpeed runs when told that it may.
         configuration.setdefault("zero_allow_untested_optimizer", True)
-    zero = configuration.get("zero_optimization")
-    if isinstance(zero, dict) and zero.get("stage") == 3:
+        if device == "cpu":
+            # DeepSpeed's own for offloaded weights would be compiled.
+            configuration.setdefault("zero_force_ds_cpu_optimizer", False)
+    spread = configuration.get("zero_optimization")
+    if isinstance(spread, dict) and spread.get("stage") == 3:
         # Without it only DeepSpeed could read the saved model.
-        zero["stage3_gather_16bit_weights_on_model_save"] = True
+        spread["stage3_gather_16bit_weights_on_model_save"] = True
     if device == "cpu":
         # Its shared-memory collectives would be compiled at start; gloo's do.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -77,16 +91,6 @@ def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
     if device == "cpu":
         # On a CPU Accelerate starts torch.distributed alone; ZeRO-3 would believe itself the only process.
         deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
-    return configuration
-
-
-def _from_file(path: str) -> dict[str, Any]:
-    try:
-        configuration = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"trainer.deepspeed: {path} is no JSON file: {error}") from error
-    if not isinstance(configuration, dict):
-        raise UserError(f"trainer.deepspeed: {path} holds no JSON object")
     return configuration
 
 

@@ -107,13 +107,16 @@ def choose_isolation(model: Any) -> Isolation:
     return "single"
 
 
-def attend_by_document(model: Any) -> bool:
+def attend_by_document(model: Any, device: str) -> bool:
     """Lets a model whose documents are kept apart by position ids attend to each alone, without a mask.
 
     Returns whether it does: on CPUs only, and only if its logits stay what they were.
+
+    Args:
+        device: where it will be trained; until then it is in the main memory, wherever that is.
     """
     before = getattr(model.config, "_attn_implementation", None)
-    if model.device.type != "cpu" or before != "sdpa" or any(p.numel() == 0 for p in model.parameters()):
+    if device != "cpu" or before != "sdpa" or any(p.numel() == 0 for p in model.parameters()):
         return False
     model.set_attn_implementation(attention.NAME)
     if _isolates(model, "positions"):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from toolformer.errors import UserError
+from toolformer.training import zero
 
 DTYPES = ("auto", "float32", "bfloat16")
 SCHEDULES = ("constant", "linear", "cosine")
-DEEPSPEED = ("zero2", "zero3", "zero3_offload")
-"""Configurations by name (see distributed.py)."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +101,14 @@ class TrainingSettings:
             _require(value in allowed, name, f"is {value!r}; it is one of {', '.join(allowed)}")
         known = self.device in ("auto", "cpu") or self.device.startswith("cuda")
         _require(known, "device", f"is {self.device!r}; it is auto, cpu or cuda")
-        if self.deepspeed is not None and self.deepspeed not in DEEPSPEED:
+        if self.deepspeed is not None and self.deepspeed not in zero.NAMED:
             _require(
                 Path(self.deepspeed).is_file(),
                 "deepspeed",
-                f"is {self.deepspeed}; it is one of {', '.join(DEEPSPEED)}, or a file, and there is no such file",
+                f"is {self.deepspeed}; it is one of {', '.join(zero.NAMED)}, or a file, and there is no such file",
             )
         _require(
-            self.lora_rank is None or self.deepspeed is None or _stage(self.deepspeed) != 3,
+            self.lora_rank is None or self.deepspeed is None or zero.stage(self.deepspeed) != 3,
             "lora_rank",
             "and ZeRO-3 do not go together, for no process holds the weights that adapters are merged into;"
             " choose deepspeed=zero2",
@@ -123,11 +121,16 @@ class TrainingSettings:
             UserError: the batch does not divide into whole micro batches.
         """
         together = self.micro_batch_size * processes
+        # The batch decides the result, the micro batch does not: it is kept where it divides at all.
+        share = max(1, round(self.batch_size / processes))
+        micro = next(size for size in range(self.micro_batch_size, 0, -1) if share % size == 0)
+        mend = {"batch_size": share * processes, "micro_batch_size": micro}
+        changes = [f"trainer.{name}={value}" for name, value in mend.items() if value != getattr(self, name)]
         _require(
             self.batch_size % together == 0,
             "batch_size",
             f"is {self.batch_size}, no multiple of trainer.micro_batch_size x processes ="
-            f" {self.micro_batch_size} x {processes}; choose a multiple of {together}",
+            f" {self.micro_batch_size} x {processes}; set {' '.join(changes)}",
         )
         return self.batch_size // together
 
@@ -168,18 +171,12 @@ class TrainingSettings:
             "compile",
             "max_hours",
         }
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out}
-
-
-def _stage(deepspeed: str) -> int | None:
-    """The ZeRO stage of a configuration by name or file; None where a file does not say."""
-    if deepspeed in DEEPSPEED:
-        return int(deepspeed[4])
-    try:
-        stage = json.loads(Path(deepspeed).read_text(encoding="utf-8"))["zero_optimization"]["stage"]
-        return int(stage)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        values = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out
+        }
+        if self.deepspeed is not None and self.deepspeed not in zero.NAMED:
+            values["deepspeed"] = zero.read(self.deepspeed)  # what the file says, wherever it is
+        return values
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,15 @@ import torch
 from transformers import (
     PrinterCallback,
     TrainingArguments,
+    set_seed,
 )
 
+from toolformer.calls import START
 from toolformer.errors import UserError
-from toolformer.loading import choose_device, load_causal, native_bfloat16
+from toolformer.loading import choose_device, load_causal, native_bfloat16, single_token
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import PackedTexts, document_order, single, stream, whole
-from toolformer.training.distributed import deepspeed_configuration
+from toolformer.training.distributed import agreed_configuration, deepspeed_configuration
 from toolformer.training.isolation import attend_by_document, choose_isolation, collator
 from toolformer.training.loop import PackedTrainer, finished, perplexity_of
 from toolformer.training.progress import Progress
@@ -59,13 +61,15 @@ def train(
         progress: whether to draw progress bars on stderr.
 
     Raises:
-        UserError: settings that do not fit the model or the number of processes, no texts, no such model, a
-            folder of another run, or one that another command is training in, a full disk, a loss that is no number.
+        UserError: settings that do not fit the model or the number of processes, no texts, no such model or one whose
+            tokenizer has no token to start calls with, a folder of another run, or one that another command is
+            training in, a full disk, a loss that is no number.
     """
     started = time.monotonic()
     output_dir = Path(output_dir)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     accumulation = settings.accumulation(processes)
+    agreed_configuration(settings)  # refused before a folder is claimed for it
     deciding = settings.deciding() | {"model": str(model_path), "processes": processes}
     written = [text if isinstance(text, str) else text.written for text in texts]
     run = checkpoints.fingerprint(deciding, written, heldout)
@@ -111,11 +115,14 @@ def _train(
 
     arguments = _arguments(settings, folder, accumulation, fresh=not resume)
     # Updates of 1e-5 are lost in bfloat16 weights; only the products are in lower precision.
+    set_seed(settings.seed)  # for weights that the folder lacks
     model, tokenizer = load_causal(model_path, torch.float32)
     settings.check_context(_context(model.config))
+    if any(isinstance(text, AnnotatedText) and text.calls for text in texts):
+        single_token(tokenizer, START, model_path)  # what decoding will watch for
     isolation = choose_isolation(model)
     if isolation == "positions" and not settings.compile:
-        attend_by_document(model)
+        attend_by_document(model, choose_device(settings.device))
     documents, evaluated = tokenize(texts, tokenizer), tokenize(heldout, tokenizer)
     order = document_order(len(documents), settings.seed, settings.epochs)
     limit = settings.max_steps * settings.batch_size if settings.max_steps else None
@@ -134,6 +141,7 @@ def _train(
         raise UserError("training: the texts have no token to predict; give longer texts")
     arguments.max_steps = math.ceil(len(training) / settings.batch_size)
     if settings.lora_rank:
+        set_seed(settings.seed)  # adapters begin at random; the Trainer seeds only what comes after it
         model = lora.with_adapters(model, settings.lora_rank, settings.lora_alpha)
         if settings.gradient_checkpointing:
             model.enable_input_require_grads()
@@ -174,7 +182,7 @@ def _arguments(settings: TrainingSettings, folder: Path, accumulation: int, fres
     os.environ.setdefault("DS_ACCELERATOR", "cpu" if device == "cpu" else "cuda")
     arguments = TrainingArguments(
         output_dir=str(folder),
-        deepspeed=deepspeed_configuration(settings.deepspeed, device) if settings.deepspeed else None,
+        deepspeed=deepspeed_configuration(settings, device) if settings.deepspeed else None,
         use_cpu=device == "cpu",
         bf16=bfloat16,
         per_device_train_batch_size=settings.micro_batch_size,
