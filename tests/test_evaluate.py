@@ -6,6 +6,7 @@ import datetime
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from toolformer.cli import main
 from toolformer.config import CONF
 from toolformer.decoding.decoder import Decoder
 from toolformer.documents import Document
+from toolformer.errors import UserError
 from toolformer.evaluation_files import metadata
 from toolformer.language_model import LanguageModel
 from toolformer.launch import run_stage
@@ -150,6 +152,26 @@ def test_held_out_texts_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert line.startswith("heldout: 4 rows read, 1 kept, dropped: {")
     for reason in ("'empty text': 1", "'no text in field `raw_content`': 1", "'repeated id or text': 1"):
         assert reason in line
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "said"),
+    [
+        (None, [], "heldout.path: there is no file "),
+        ('{"body": "One."}\n', [], "heldout: it holds no document with text; give another heldout or heldout.path"),
+        ('{"body": "One."}\n', ["heldout.strict=true"], "mend it or set heldout.strict=false"),
+    ],
+)  # fmt: skip
+def test_a_held_out_corpus_that_cannot_be_used_is_named(
+    tmp_path: Path, rows: str | None, more: list[str], said: str
+) -> None:
+    texts = tmp_path / "texts.jsonl"
+    if rows:
+        texts.write_text(rows)
+    given = config(tmp_path, "system=model", "model=smollm2", "heldout=jsonl", f"heldout.path={texts}", *more)
+    with pytest.raises(UserError, match=re.escape(said)):
+        metadata(given, ["heldout_perplexity"], tmp_path)
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_an_endpoint_as_a_system(

@@ -62,9 +62,9 @@ class Corpus:
     Everything downstream is keyed by the ids, so that of several documents with one id the first counts.
     """
 
-    def __init__(self, config: CorpusConfig) -> None:
+    def __init__(self, config: CorpusConfig, key: str) -> None:
         self.config = config
-        self.source = _source(config)
+        self.source = _source(config, key)
         self._repeated = 0
 
     def __iter__(self) -> Iterator[Document]:
@@ -89,16 +89,16 @@ class Corpus:
         return {**counts, "repeated id or text": self._repeated} if self._repeated else counts
 
 
-def documents(corpus: CorpusConfig) -> Corpus:
-    """The corpus's documents.
+def documents(corpus: CorpusConfig, key: str = "corpus") -> Corpus:
+    """The documents of a corpus, which messages call `key`.
 
     Raises:
         UserError: there is no such corpus; while reading, a file that cannot be read.
     """
-    return Corpus(corpus)
+    return Corpus(corpus, key)
 
 
-def _source(corpus: CorpusConfig) -> Iterable[Document]:
+def _source(corpus: CorpusConfig, key: str) -> Iterable[Document]:
     if corpus.source == "demo":
         return _Anew(lambda: demo_corpus(corpus.split))
     if corpus.source == "wikipedia":
@@ -111,8 +111,8 @@ def _source(corpus: CorpusConfig) -> Iterable[Document]:
     )
     latest = datetime.date.fromisoformat(corpus.latest_date) if corpus.latest_date else None
     if corpus.source == "hub":
-        return HubCorpus(corpus.path, corpus.subset, corpus.split, fields, corpus.strict, latest)
-    return FileCorpus(corpus.path, corpus.source, fields, corpus.strict, corpus.pattern, latest)
+        return HubCorpus(corpus.path, corpus.subset, corpus.split, fields, corpus.strict, latest, key)
+    return FileCorpus(corpus.path, corpus.source, fields, corpus.strict, corpus.pattern, latest, key)
 
 
 class _Anew:

@@ -135,7 +135,11 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     decides = identity(config, config.model, trained, uses_tools)
     decoding = {**asdict(config.decoding), "k": config.decoding.k if uses_tools else 0}
     del decoding["batch_size"]  # a row's answer is its own, whatever is decoded beside it
-    heldout = build.content_hash(build.documents(config.heldout)) if "heldout_perplexity" in tasks else None
+    heldout = (
+        build.content_hash(build.documents(config.heldout, "heldout"))
+        if "heldout_perplexity" in tasks
+        else None
+    )
     evaluation = {**asdict(config.evaluation), "samples": ids}
     files = own.files_of(tasks, config.paths.tasks_dir)
     wanted = [

@@ -131,15 +131,24 @@ def write_heldout(config: Config, path: Path) -> Path:
     """The held-out corpus as the task reads it, whatever it comes from; logs how many rows of it were read and kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # the same evaluation may be reading it
-    corpus, kept = build.documents(config.heldout), 0
-    with partial.open("w", encoding="utf-8") as file:
-        for document in corpus:
-            kept += 1
-            file.write(json.dumps({"id": document.doc_id, "text": document.text}, ensure_ascii=False) + "\n")
-    skipped = corpus.skipped()
-    total = kept + sum(skipped.values())
-    log.info("heldout: %d rows read, %d kept, dropped: %s", total, kept, skipped or "none")
-    return partial.replace(path)
+    corpus, kept = build.documents(config.heldout, "heldout"), 0
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            for document in corpus:
+                kept += 1
+                row = {"id": document.doc_id, "text": document.text}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        skipped = corpus.skipped()
+        total = kept + sum(skipped.values())
+        log.info("heldout: %d rows read, %d kept, dropped: %s", total, kept, skipped or "none")
+        if not kept:
+            raise UserError(
+                "heldout: it holds no document with text; give another heldout or heldout.path, or name the field in "
+                "heldout.text_field"
+            )
+        return partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_samples(folder: Path, task: str, result: TaskResult) -> Path:

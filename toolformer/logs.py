@@ -24,5 +24,7 @@ def configure(quiet: bool = False) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     # A server that does not answer is told of once, by us.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+    # Each of its tries, twice; the last is told by who asked.
+    logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
     for name in PACKAGES:
         logging.getLogger(name).setLevel(logging.WARNING if quiet else logging.INFO)

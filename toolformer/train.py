@@ -59,7 +59,7 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     trainer.pop("other_tokenizer")
     settings = TrainingSettings(**trainer, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
     dataset = tracker.resolve("generate", config.dataset)
-    heldout = list(itertools.islice(build.documents(config.heldout), 1000))
+    heldout = list(itertools.islice(build.documents(config.heldout, "heldout"), 1000))
     key = fingerprint(
         "train",
         dataset.tags["fingerprint"],
@@ -100,6 +100,9 @@ def train(config: Config, parent: str | None = None, command: str = "") -> Train
     job = _job(config, tracker)
     if done := _trained(job, tracker):
         return done
+    from toolformer.training.distributed import agreed_configuration
+
+    agreed_configuration(job.settings)  # refused before a run is begun
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # Processes that train together cannot wait one by one: finetuning refuses a folder that is held.
         return _train(config, job, tracker, parent, command)

@@ -119,7 +119,7 @@ def _distances(
     return {
         f"{name}_max_difference": round(max(found), 5) if found else None,
         f"{name}_median_difference": round(statistics.median(found), 6) if found else None,
-        f"{name}s_compared": len(found),
+        f"{name}_compared": len(found),
     }
 
 

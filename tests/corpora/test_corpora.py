@@ -176,5 +176,5 @@ def test_the_fields_and_the_clock_are_configuration(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", ["jsonl", "parquet", "files", "ccnet", "hub"])
 def test_a_corpus_without_a_path_is_one_line(source: str) -> None:
-    with pytest.raises(UserError, match="corpus.path: the .* corpus needs"):
+    with pytest.raises(UserError, match="corpus.path is missing; name a"):
         corpus(f"corpus={source}")

@@ -153,6 +153,14 @@ def test_a_file_that_contradicts_the_settings_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("file", [{}, {"zero_optimisation": {"stage": 2}}, {"zero_optimization": 2}])
+def test_a_file_without_zero_is_one_line(file: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "zero.json"
+    path.write_text(json.dumps(file))
+    with pytest.raises(UserError, match="^trainer.deepspeed: .*zero.json has no zero_optimization, such as"):
+        run(tmp_path / "no model is asked for", tmp_path / "out", replace(SETTINGS, deepspeed=str(path)))
+
+
 def test_a_scheduler_in_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "zero.json"
     path.write_text(json.dumps({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}}))

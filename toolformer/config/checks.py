@@ -136,7 +136,7 @@ def _check_corpus(key: str, corpus: CorpusConfig) -> None:
             )
     elif not corpus.path:
         wanted = "a data set's name" if corpus.source == "hub" else "a file or a folder"
-        raise UserError(f"{key}.path: the {corpus.source} corpus needs {wanted}; add {key}.path=...")
+        raise UserError(f"{key}.path is missing; name {wanted}: {key}.path=...")
     if not corpus.text_field:
         raise UserError(f"{key}.text_field is empty; name the field that holds the text")
     if corpus.latest_date is not None:

@@ -43,6 +43,8 @@ class FileCorpus:
     """Which files of a folder, as a glob below it (`**/en_head_*.json.gz`); None is all with a fitting name."""
     latest_date: datetime.date | None = None
     """Dates in URLs after it are not believed; None is the day of the reading, in UTC."""
+    key: str = "corpus"
+    """What it is called in the configuration, for messages."""
 
     def __post_init__(self) -> None:
         self.skipped: Counter[str] = Counter()
@@ -59,11 +61,13 @@ class FileCorpus:
         if path.is_dir():
             return self._of_folder(path)
         if not path.exists():
-            raise UserError(f"corpus.path: there is no file {self.path}; name a file or a folder of files")
+            raise UserError(
+                f"{self.key}.path: there is no file {self.path}; name a file or a folder of files"
+            )
         return [path]
 
     def __iter__(self) -> Iterator[Document]:
-        skipped = Skipped(self.strict)
+        skipped = Skipped(self.strict, self.key)
         self.skipped = skipped.counts
         for path in self.files():
             for place, row in self._rows(path, skipped):
@@ -82,8 +86,8 @@ class FileCorpus:
         if kind == JSONL:
             return read_jsonl(path, skipped)
         raise UserError(
-            f"corpus.path: {path} is neither JSON Lines nor Parquet by its name; give it a suffix of "
-            f"{', '.join(SUFFIXES[JSONL] + SUFFIXES[PARQUET])}, or say corpus=jsonl or corpus=parquet"
+            f"{self.key}.path: {path} is neither JSON Lines nor Parquet by its name; give it a suffix of "
+            f"{', '.join(SUFFIXES[JSONL] + SUFFIXES[PARQUET])}, or say {self.key}=jsonl or {self.key}=parquet"
         )
 
     def _of_folder(self, folder: Path) -> list[Path]:
@@ -97,9 +101,11 @@ class FileCorpus:
             )
         ]
         if not found:
-            wanted = f"matches corpus.pattern={self.pattern}" if self.pattern else f"is {_named(self.format)}"
+            wanted = (
+                f"matches {self.key}.pattern={self.pattern}" if self.pattern else f"is {_named(self.format)}"
+            )
             raise UserError(
-                f"corpus.path: no file in {folder} {wanted}; name another folder or corpus.pattern"
+                f"{self.key}.path: no file in {folder} {wanted}; name another folder or {self.key}.pattern"
             )
         return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 

@@ -29,13 +29,15 @@ class HubCorpus:
     strict: bool = False
     latest_date: datetime.date | None = None
     """Dates in URLs after it are not believed; None is the day of the reading, in UTC."""
+    key: str = "corpus"
+    """What it is called in the configuration, for messages."""
 
     def __post_init__(self) -> None:
         self.skipped: Counter[str] = Counter()
         """What the newest reading left out, as far as it went: rows by reason."""
 
     def __iter__(self) -> Iterator[Document]:
-        skipped = Skipped(self.strict)
+        skipped = Skipped(self.strict, self.key)
         self.skipped = skipped.counts
         number = 0
         rows = iter(self._open())
@@ -46,7 +48,7 @@ class HubCorpus:
                 break
             except Exception as error:  # whatever the storage, the network or the format's reader raises
                 raise UserError(
-                    f"corpus.path: the data set {self.path} breaks off after row {number} ({_line(error)}); start "
+                    f"{self.key}.path: the data set {self.path} breaks off after row {number} ({_line(error)}); start "
                     "the same command again, finished work is kept"
                 ) from error
             number += 1
@@ -67,13 +69,13 @@ class HubCorpus:
             Exception
         ) as error:  # offline, unknown, gated, without this subset or split, needing code of its own
             raise UserError(
-                f"corpus.path: the data set {self.path} cannot be streamed ({_line(error)}); check corpus.path, "
-                "corpus.subset and corpus.split"
+                f"{self.key}.path: the data set {self.path} cannot be streamed ({_line(error)}); check {self.key}.path, "
+                f"{self.key}.subset and {self.key}.split"
             ) from error
         known = rows.column_names
         if known is not None and self.fields.text not in known:
             raise UserError(
-                f"corpus.text_field: the data set {self.path} has no field {self.fields.text!r}; "
+                f"{self.key}.text_field: the data set {self.path} has no field {self.fields.text!r}; "
                 f"it has {', '.join(known[:8])}"
             )
         return rows.select_columns([name for name in self.fields.named() if name in known]) if known else rows

@@ -50,7 +50,7 @@ def read_parquet(path: Path, fields: Fields, skipped: Skipped) -> Iterator[tuple
                 "the whole file",
                 f"no column `{fields.text}`",
                 max(1, file.metadata.num_rows),
-                detail=f"it has {known}; name the column with corpus.text_field",
+                detail=f"it has {known}; name the column with {skipped.key}.text_field",
             )
             return
         columns = [column for column in fields.named() if column in schema.names]

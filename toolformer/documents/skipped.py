@@ -22,8 +22,10 @@ _messages: set[str] = set()
 class Skipped:
     """The rows that one reading of a corpus left out."""
 
-    def __init__(self, strict: bool = False) -> None:
+    def __init__(self, strict: bool = False, key: str = "corpus") -> None:
         self.strict = strict
+        self.key = key
+        """What the corpus is called in the configuration."""
         self.counts: Counter[str] = Counter()
         """Rows by reason."""
 
@@ -35,7 +37,7 @@ class Skipped:
         """
         told = f"{file}, {place}: {reason}{f' ({detail})' if detail else ''}"
         if self.strict:
-            raise UserError(f"{told}; mend it or set corpus.strict=false to go on without it")
+            raise UserError(f"{told}; mend it or set {self.key}.strict=false to go on without it")
         self.counts[reason] += count
         # A corpus is read several times over; what is wrong with it is said once.
         if told not in _messages and _said[file, reason] < SAID:

@@ -65,6 +65,10 @@ def agreed(name: str, wanted: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
             f"trainer.deepspeed: {name} has a scheduler, and the learning rate's course is that of trainer.warmup_ratio "
             "and trainer.schedule; leave scheduler out"
         )
+    if not isinstance(configuration.get("zero_optimization"), dict):
+        raise UserError(
+            f'trainer.deepspeed: {name} has no zero_optimization, such as {{"stage": 3}}; add it, or leave trainer.deepspeed out'
+        )
     for place, (value, source) in wanted.items():
         *way, key = place.split(".")
         node = configuration
