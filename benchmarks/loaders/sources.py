@@ -15,7 +15,6 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +137,9 @@ def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[st
         place, whence = (addresses[split], "") if addresses else (hub["path"], " from the hub")
         log.info("%s: %s (%s)%s", benchmark, place, split, whence)
         try:
-            with _without_retries_told():
-                if addresses:
-                    options["data_files"] = {split: _fetched(benchmark, place)}
-                loaded = datasets.load_dataset(hub["path"], split=split, **options)
+            if addresses:
+                options["data_files"] = {split: _fetched(benchmark, place)}
+            loaded = datasets.load_dataset(hub["path"], split=split, **options)
         # The hub client raises a dozen types, from its own to those of the HTTP library, for "not there".
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0][:160]
@@ -183,18 +181,6 @@ def _commit_of(loaded: datasets.Dataset) -> str | None:
     """
     addresses = loaded.info.download_checksums or {}
     return next((found[1] for found in map(_HUB_FILE.match, addresses) if found), None)
-
-
-@contextmanager
-def _without_retries_told() -> Iterator[None]:
-    """Keeps the hub client from telling of each of its tries, two dozen lines where no hub is; the last is told anyway."""
-    tells = logging.getLogger("huggingface_hub.utils._http")
-    level = tells.level
-    tells.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        tells.setLevel(level)
 
 
 # ------------------------------------------------------------------- fields

@@ -17,7 +17,7 @@ from benchmarks.loaders import articles_of, numeric_answer
 from tests.benchmarks.by_name import documents
 from tests.benchmarks.conftest import Hub
 from tests.corpora.files import zstandard
-from toolformer.documents import JsonlCorpus
+from toolformer.documents import FileCorpus
 from toolformer.errors import UserError
 
 Row = dict[str, Any]
@@ -240,7 +240,7 @@ def test_heldout_texts_are_counted_and_have_ids_of_their_own(
     path = write(tmp_path, "held", rows)
     with caplog.at_level(logging.INFO):
         found = loaders.heldout(heldout_path=str(path))["test"]
-    named = next(iter(JsonlCorpus(write(tmp_path, "one", [{"text": "Text 3."}])))).doc_id
+    named = next(iter(FileCorpus(write(tmp_path, "one", [{"text": "Text 3."}])))).doc_id
     assert found["id"] == ["a", "a#2", "a#2#2", named, f"{named}#2"]
     assert "heldout_perplexity: 6 rows read, 5 kept, dropped: {'empty text': 1}" in caplog.messages
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from toolformer.documents import JsonlCorpus, date_from_url, demo_corpus
+from toolformer.documents import FileCorpus, date_from_url, demo_corpus
 from toolformer.errors import UserError
 
 
@@ -29,13 +29,13 @@ def test_a_json_lines_file_is_read(tmp_path: Path) -> None:
         "",
         {"text": "Three."},
     )
-    one, two, three = JsonlCorpus(path)
+    one, two, three = FileCorpus(path, "jsonl")
     assert (one.doc_id, one.date) == ("7", datetime.date(2020, 8, 14))
     assert two.date == datetime.date(2019, 1, 2)
     assert three.date is None and three.doc_id != two.doc_id
     packed = tmp_path / "c.jsonl.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert list(JsonlCorpus(packed)) == [one, two, three]
+    assert list(FileCorpus(packed, "jsonl")) == [one, two, three]
 
 
 BAD = [
@@ -54,7 +54,7 @@ def test_a_bad_row_is_skipped_counted_and_named(
     tmp_path: Path, row: object, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path / "c.jsonl", {"text": "good"}, row, {"text": "also good"})
-    corpus = JsonlCorpus(path)
+    corpus = FileCorpus(path, "jsonl")
     with caplog.at_level(logging.WARNING):
         assert [document.text for document in corpus] == ["good", "also good"]
     assert sum(corpus.skipped.values()) == 1
@@ -65,17 +65,17 @@ def test_a_bad_row_is_skipped_counted_and_named(
 def test_a_bad_row_ends_a_strict_run(tmp_path: Path, row: object, reason: str) -> None:
     path = write(tmp_path / "c.jsonl", {"text": "good"}, row)
     with pytest.raises(UserError, match="line 2: .*corpus.strict=false") as caught:
-        list(JsonlCorpus(path, strict=True))
+        list(FileCorpus(path, "jsonl", strict=True))
     assert reason in str(caught.value)
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="corpus.path: there is no file"):
-        JsonlCorpus(tmp_path / "absent.jsonl")
+        FileCorpus(tmp_path / "absent.jsonl", "jsonl")
 
 
 def test_lone_surrogates_do_not_survive(tmp_path: Path) -> None:
-    (document,) = JsonlCorpus(write(tmp_path / "c.jsonl", '{"text": "a\\ud800b"}'))
+    (document,) = FileCorpus(write(tmp_path / "c.jsonl", '{"text": "a\\ud800b"}'), "jsonl")
     document.text.encode("utf-8")
 
 

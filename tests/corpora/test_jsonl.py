@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.corpora.files import PACKED, ROWS, lines, texts
-from toolformer.documents import FileCorpus, JsonlCorpus
+from toolformer.documents import FileCorpus
 from toolformer.documents import jsonl as jsonl_module
 from toolformer.errors import UserError
 
@@ -30,7 +30,7 @@ def test_what_a_file_is_packed_with_is_told_by_its_bytes(tmp_path: Path) -> None
     for name, pack in PACKED.items():
         path = tmp_path / f"{name}.odd"
         path.write_bytes(pack(lines(ROWS)) * 2)  # both formats allow members one after the other
-        assert len(texts(JsonlCorpus(path))) == 600
+        assert len(texts(FileCorpus(path, "jsonl"))) == 600
 
 
 @pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.zst"])
@@ -42,13 +42,13 @@ def test_a_truncated_archive_gives_what_comes_before_the_break(
     packed = PACKED[name](lines(rows))
     path = tmp_path / name
     path.write_bytes(packed[: len(packed) // 2])
-    found = JsonlCorpus(path)
+    found = FileCorpus(path, "jsonl")
     with caplog.at_level(logging.WARNING):
         kept = texts(found)
     assert 500 < len(kept) < 1500 and kept == [row["text"] for row in rows[: len(kept)]]
     assert found.skipped == {"broken off": 1}
     assert f"{path}, after line {len(kept)}: broken off" in caplog.text
-    strict = JsonlCorpus(path, strict=True)
+    strict = FileCorpus(path, "jsonl", strict=True)
     with pytest.raises(UserError, match=f"after line {len(kept)}: broken off .*corpus.strict=false"):
         texts(strict)
 
@@ -61,11 +61,11 @@ def test_a_damaged_archive_never_ends_in_a_traceback(tmp_path: Path, name: str) 
         damaged = bytearray(packed)
         damaged[at] ^= 0xFF
         path.write_bytes(damaged + b"rest")
-        found = JsonlCorpus(path)
+        found = FileCorpus(path, "jsonl")
         texts(found)
         assert found.skipped
     path.write_bytes(b"")
-    assert not texts(JsonlCorpus(path))
+    assert not texts(FileCorpus(path, "jsonl"))
 
 
 def test_rows_that_are_not_utf_8_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -73,7 +73,7 @@ def test_rows_that_are_not_utf_8_are_named(tmp_path: Path, caplog: pytest.LogCap
     path.write_bytes(
         b'\xef\xbb\xbf{"text": "with a mark"}\n{"text": "caf\xe9"}\r\n{"text": "caf\xc3\xa9"}\r\n'
     )
-    found = JsonlCorpus(path)
+    found = FileCorpus(path, "jsonl")
     with caplog.at_level(logging.WARNING):
         assert texts(found) == ["with a mark", "café"]
     assert found.skipped == {"not UTF-8": 1}
@@ -84,7 +84,7 @@ def test_a_line_without_end_is_left_out(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(jsonl_module, "LONGEST", 2**20)
     path = tmp_path / "c.jsonl"
     path.write_bytes(lines([{"text": "a"}, {"text": "x" * 2**22}, {"text": "b"}]))
-    found = JsonlCorpus(path)
+    found = FileCorpus(path, "jsonl")
     assert texts(found) == ["a", "b"]
     assert found.skipped == {"longer than 1 MiB": 1}
 
@@ -98,7 +98,7 @@ def test_an_archive_that_breaks_off_within_a_line_without_end(
     packed = gzip.compress(lines([{"text": "a"}, {"text": endless}, {"text": "b"}]))
     path = tmp_path / "c.jsonl.gz"
     path.write_bytes(packed[: len(packed) // 2])
-    found = JsonlCorpus(path)
+    found = FileCorpus(path, "jsonl")
     assert texts(found) == ["a"]
     assert found.skipped == {"longer than 0 MiB": 1, "broken off": 1}
 
@@ -108,7 +108,7 @@ def test_many_bad_rows_are_counted_not_told_one_by_one(
 ) -> None:
     path = tmp_path / "c.jsonl"
     path.write_bytes(b"{broken\n" * 500 + lines(ROWS[:2]))
-    found = JsonlCorpus(path)
+    found = FileCorpus(path, "jsonl")
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert len(texts(found)) == 2
@@ -123,7 +123,7 @@ def test_ids_are_whole_numbers_or_texts(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     ids: list[object] = [7, "seven", None, "", True, 1.5, ["x"], "a\ud800"]
     path.write_bytes(lines([{"text": f"text {n}", "id": one} for n, one in enumerate(ids)]))
-    found = JsonlCorpus(path)
+    found = FileCorpus(path, "jsonl")
     names = [document.doc_id for document in found]
     assert names[:2] == ["7", "seven"] and len(set(names)) == 5 and names[-1] == "a?"
     assert found.skipped == {"`id` is no text and no whole number": 3}

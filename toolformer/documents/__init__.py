@@ -5,7 +5,7 @@ Ground floor. Knows nothing of tools or models. Corpora are streamed: no reader 
 
 from toolformer.documents.demo import demo_corpus
 from toolformer.documents.document import Document, Fields
-from toolformer.documents.files import FileCorpus, JsonlCorpus
+from toolformer.documents.files import FileCorpus
 from toolformer.documents.hub import HubCorpus
 from toolformer.documents.url_date import date_from_url
 
@@ -14,7 +14,6 @@ __all__ = [
     "Fields",
     "FileCorpus",
     "HubCorpus",
-    "JsonlCorpus",
     "date_from_url",
     "demo_corpus",
 ]

@@ -110,13 +110,6 @@ class FileCorpus:
         return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
-class JsonlCorpus(FileCorpus):
-    """Documents of a JSON Lines file, or of a folder of them."""
-
-    def __init__(self, path: str | Path, strict: bool = False, text_field: str = "text") -> None:
-        super().__init__(path, JSONL, Fields(text=text_field), strict)
-
-
 def _kind(path: Path) -> str | None:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in PACKED:

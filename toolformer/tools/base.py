@@ -54,11 +54,11 @@ class Tool(Protocol):
 
     It may have five members more. `check()` raises a `UserError` where what it needs to work at all (a model, a server's
     address) is not there; it is asked before anything begins and loads nothing. `depends_on(document) -> str` says all of
-    a document that its answers depend on (see `context_of`). `version`, a text, changes when its answers may, where neither its configuration nor the source of
-    its class shows it: cached answers of another version do not count. `bounds_calls`, true, says that it ends each
-    call of a batch within `event_loop.LIMIT` by itself: it is handed whole batches under a time limit too, and nobody
-    else looks at its time; others get one call at a time. `elsewhere`, true, says that another process or machine does
-    its work: the language model goes on while it is asked.
+    a document that its answers depend on (see `context_of`). `version`, a text, changes when its answers may, where
+    neither its configuration nor the source of its class shows it: cached answers of another version do not count.
+    `bounds_calls`, true, says that it ends each call of a batch within `event_loop.LIMIT` by itself: it is handed whole
+    batches under a time limit too, and nobody else looks at its time; others get one call at a time. `elsewhere`, true,
+    says that another process or machine does its work: the language model goes on while it is asked.
     """
 
     name: str
