@@ -15,6 +15,7 @@ from toolformer.cli import main
 from toolformer.config import Config, compose, validate
 from toolformer.errors import UserError
 from toolformer.language_model import LanguageModel
+from toolformer.tools.base import works_elsewhere
 from toolformer.tools.runtime import ToolRuntime
 
 CONFIGURED = {"qa": "generate", "translation": "translator.generate"}
@@ -38,7 +39,10 @@ def test_a_tool_points_to_an_endpoint_by_configuration(
     with pytest.raises(UserError, match=f"^{place}: url and model are missing"):
         build.tools(validate(compose("generate", words)))
     tool = build.tools(validate(compose("generate", [*words, *named])))[key]
-    assert isinstance(tool, ToolRuntime)
+    assert isinstance(tool, ToolRuntime) and works_elsewhere(tool)
+    assert not works_elsewhere(
+        build.tools(validate(compose("generate", [f"tools=[{key}]", words[-1], *named[3:]])))[key]
+    )
     if key == "translation":
         tool.tool.identifier = German()  # type: ignore[attr-defined]
     server.answer = {"choices": [{"text": " wax. \nnext"}]}

@@ -6,6 +6,7 @@ A `Worker` is one replica of the model with its tools; it loads them when the fi
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -22,6 +23,8 @@ from toolformer.tools.runtime import Usage, usages
 
 if TYPE_CHECKING:
     from toolformer.annotation.pipeline import Annotator
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,10 @@ class Worker:
         count = self._threads or torch.get_num_threads()
         if config.engine.threads is None:
             # Another number may round another way: whoever goes on with a run goes on with its number.
-            count = self._store.threads(count)
+            kept = self._store.threads(count)
+            if kept != count:
+                log.info("generate: %d CPU threads, as this run began (engine.threads names others)", kept)
+            count = kept
         torch.set_num_threads(count)
         language_model = load(config.model, config.lm.dtype, config.lm.device)
         language_model.batch_tokens = config.engine.batch_tokens
