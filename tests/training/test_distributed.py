@@ -170,7 +170,16 @@ def test_a_scheduler_in_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_what_a_file_leaves_open_is_the_settings(tmp_path: Path) -> None:
     path = tmp_path / "zero.json"
-    path.write_text(json.dumps({"optimizer": {"type": "AdamW"}, "train_batch_size": 4, "bf16": {"x": 1}}))
+    path.write_text(
+        json.dumps(
+            {
+                "zero_optimization": {"stage": 2},
+                "optimizer": {"type": "AdamW"},
+                "train_batch_size": 4,
+                "bf16": {"x": 1},
+            }
+        )
+    )
     configuration = agreed_configuration(replace(SETTINGS, deepspeed=str(path)))
     assert configuration["optimizer"]["params"] == {"lr": "auto", "weight_decay": "auto"}
     assert configuration["bf16"] == {"x": 1, "enabled": "auto"}
