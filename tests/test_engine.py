@@ -59,22 +59,27 @@ def finished(place: Place, process: Process, root: Path, reference: bytes) -> No
     assert not list(root.rglob("*.part"))
 
 
+def past(moment: float) -> bool:
+    """Whether a moment of the monotonic clock is over."""
+    return time.monotonic() > moment
+
+
 # ---------------------------------------------------------------------- survives
 
 
 def test_killed_twenty_times_at_random(place: Place, reference: bytes, tmp_path: Path) -> None:
     """SIGKILL while it starts, while it annotates and while it writes the results, then the same command."""
     chance = random.Random(3)
-    kills, name, seconds_to_start, seconds_to_end = 0, 0, 2.0, 1.0
+    kills, name, seconds_to_start, seconds_in_all = 0, 0, 2.0, 3.0
     while kills < 20:
         before = len(place.shards(tmp_path))
         began = time.monotonic()
         process = place.start(tmp_path, f"name=killed{name}")
         goal = before + chance.choice([0, 1, 1, 2])
         if before == SHARDS:
-            time.sleep(chance.uniform(0.5, 1.2) * (seconds_to_start + seconds_to_end))
+            process.until(partial(past, began + chance.uniform(0.3, 1.0) * seconds_in_all))
         elif goal == before:
-            time.sleep(chance.uniform(0, 1.2) * seconds_to_start)
+            process.until(partial(past, began + chance.uniform(0, 1.2) * seconds_to_start))
         else:
             process.until(partial(place.has_shards, tmp_path, before + 1))
             seconds_to_start = time.monotonic() - began
@@ -83,6 +88,7 @@ def test_killed_twenty_times_at_random(place: Place, reference: bytes, tmp_path:
         if process.ended:
             # It was faster than its death: the next one is another experiment on the same shards.
             assert process.wait() == 0, process.errors
+            seconds_in_all = time.monotonic() - began
             name += 1
         else:
             process.kill()
