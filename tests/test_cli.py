@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolformer import build, completion
+from toolformer import Toolformer, build, completion
 from toolformer.cli import COMMANDS, STAGES, main
 from toolformer.config import CONF, compose, validate
 from toolformer.config.sweeps import parse
@@ -120,6 +120,11 @@ def test_the_papers_settings_are_the_defaults() -> None:
         (["evaluate", "experiment=paper", "setting=embedded", "model=smollm2"], "is made of 10 others"),
         (["train", "-m", "experiment=paper", "setting=embedded", "model=smollm2"], "is made of 10 others"),
         (["complete", "x"], "run `toolformer train` first"),
+        (["complete", "x", "system=model"], "system=model has no training that latest could name"),
+        (
+            ["complete", "x", "system=endpoint", "endpoint.url=http://127.0.0.1:1/v1", "endpoint.model=m"],
+            "system=endpoint is for evaluations",
+        ),
         (["tool", "calculatr", "1"], "did you mean calculator?"),
         (["completion", "fish"], "bash"),
     ],
@@ -131,6 +136,22 @@ def test_bad_input_is_one_line_and_exit_code_2(
     error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toolformer:")]
     assert len(error) == 1 and words in error[0]
     assert "Traceback" not in error[0]
+
+
+@pytest.mark.parametrize(
+    ("system", "tools", "k", "mode"),
+    [
+        ("toolformer", ["calendar"], 3, "tools"),
+        ("toolformer_disabled", [], 0, "tools"),
+        ("model", [], 0, "plain"),
+    ],
+)
+def test_the_system_decides_how_a_text_is_continued(
+    tiny_folder: Path, system: str, tools: list[str], k: int, mode: str
+) -> None:
+    given = [f"system={system}", "tools=[calendar]", "decoding.k=3"]
+    decoder = Toolformer.from_pretrained(tiny_folder, given).decoder
+    assert (list(decoder.tools), decoder.k, decoder.mode) == (tools, k, mode)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.documents import Document
+from toolformer.errors import UserError
 
 if TYPE_CHECKING:
     from toolformer.config import Config
@@ -37,14 +38,25 @@ class Toolformer:
 
     @classmethod
     def from_config(cls, model: str = "latest", overrides: Sequence[str] = ()) -> Toolformer:
-        """As `from_pretrained`, where `latest` or a run id names the model of a tracked train run."""
+        """As `from_pretrained`, where `latest` or a run id names the model of a tracked train run.
+
+        `system` says which one `latest` is and whether tools are called, as in an evaluation.
+
+        Raises:
+            UserError: as `from_pretrained`; or there is no such run, or the system has no training.
+        """
         from toolformer import build
-        from toolformer.evaluate import checkpoint
+        from toolformer.evaluate import TRAINED_ON, checkpoint
 
         config = _config(overrides)
         is_place = "/" in model or Path(model).exists() or model == config.model
         if not is_place:
-            model = str(checkpoint(build.tracker(config.paths.root, config.tracking), model, "augmented")[1])
+            if config.system not in TRAINED_ON:
+                raise UserError(
+                    f"system={config.system} has no training that {model} could name; name its model, such as --model smollm2"
+                )
+            runs = build.tracker(config.paths.root, config.tracking)
+            model = str(checkpoint(runs, model, TRAINED_ON[config.system])[1])
         return cls(_decoder(config, model))
 
     def complete(
@@ -66,11 +78,16 @@ def _config(overrides: Sequence[str]) -> Config:
     from toolformer.config import compose, validate
 
     config = validate(compose("evaluate", overrides))
+    if config.system == "endpoint":
+        raise UserError(
+            "system=endpoint is for evaluations; choose one that runs here, such as toolformer or model"
+        )
     build.apply_paths(config)
     return config
 
 
 def _decoder(config: Config, model: str) -> Decoder:
-    from toolformer import build
+    from toolformer import build, evaluate
 
-    return build.decoder(config, model, build.tools(config, inference=True))
+    tools = build.tools(config, inference=True) if evaluate.calls(config) else {}
+    return build.decoder(config, model, tools)

@@ -19,7 +19,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from toolformer import assets
-from toolformer.config import Config, CorpusConfig, ToolConfig, TrackingConfig, fingerprint
+from toolformer.config import PLAIN, Config, CorpusConfig, ToolConfig, TrackingConfig, fingerprint
 from toolformer.documents import Document, Fields, FileCorpus, HubCorpus, demo_corpus
 from toolformer.errors import UserError
 from toolformer.tools import prompt_sets, sources
@@ -335,10 +335,8 @@ def model_identity(name: str) -> dict[str, Any]:
     return {"model": str(folder.resolve()), "files": seen}
 
 
-def decoder(
-    config: Config, model: str, tools: Mapping[str, Tool], k: int | None = None, mode: str = "tools"
-) -> Decoder:
-    """Decoding as configured, with a loaded model; `k` goes before `decoding.k`."""
+def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
+    """Decoding as configured for its system, with a loaded model; without tools no call is written."""
     from toolformer.decoding.decoder import Decoder
     from toolformer.language_model import LanguageModel
 
@@ -346,13 +344,13 @@ def decoder(
     return Decoder(
         LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device),
         tools,
-        k=decoding.k if k is None else k,
+        k=decoding.k if tools else 0,
         max_calls=decoding.max_calls,
         max_call_tokens=decoding.max_call_tokens,
         max_result_tokens=decoding.max_result_tokens,
         min_new_tokens=decoding.min_new_tokens,
         batch_size=decoding.batch_size,
-        mode=mode,
+        mode="plain" if config.system in PLAIN else "tools",
     )
 
 

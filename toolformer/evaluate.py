@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolformer": "augmented"}
-PLAIN = ("model", "model_cc", "baseline")
-"""Systems that were never taught to call: decoded as they are, no token forbidden."""
 SAMPLES = "samples"
 LATEST = "latest"
 
@@ -369,7 +367,6 @@ def _model(
     """A model of this machine as lm-eval asks it."""
     from toolformer.decoding.lm_eval_model import ToolformerLM
 
-    mode = "plain" if config.system in PLAIN else "tools"
-    decoder = build.decoder(config, model, tools, k=config.decoding.k if tools else 0, mode=mode)
+    decoder = build.decoder(config, model, tools)
     told = clocks(config) if tools else ()
     return ToolformerLM(decoder, answers, decides, clocks=told, day=day, switched_off=switched_off)

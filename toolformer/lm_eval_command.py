@@ -29,7 +29,7 @@ from toolformer import build
 from toolformer.config import Config, compose, validate
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.errors import UserError
-from toolformer.evaluate import PLAIN, clocks, identity
+from toolformer.evaluate import clocks, identity
 
 ARGUMENTS = {
     "k": "decoding.k",
@@ -240,13 +240,7 @@ class ConfiguredLM(ToolformerLM):
         config = _configured(given)
         uses_tools = config.system == "toolformer" and bool(config.tools) and config.decoding.k > 0
         tools = build.tools(config, inference=True) if uses_tools else {}
-        decoder = build.decoder(
-            config,
-            str(name),
-            tools,
-            k=config.decoding.k if uses_tools else 0,
-            mode="plain" if config.system in PLAIN else "tools",
-        )
+        decoder = build.decoder(config, str(name), tools)
         return cls(
             decoder,
             answers,

@@ -15,6 +15,7 @@ from toolformer.config.checks import validate
 from toolformer.config.overrides import CONF, compose, experiments, one_line
 from toolformer.config.schema import (
     PAPER_SYSTEMS,
+    PLAIN,
     STAGES,
     SYSTEMS,
     Config,
@@ -28,6 +29,7 @@ from toolformer.config.schema import (
 __all__ = [
     "CONF",
     "PAPER_SYSTEMS",
+    "PLAIN",
     "STAGES",
     "SYSTEMS",
     "Config",

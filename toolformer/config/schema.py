@@ -24,6 +24,8 @@ SYSTEMS = {
 }
 PAPER_SYSTEMS = ("model", "model_cc", "toolformer_disabled", "toolformer")
 """The four that the paper compares, in its order."""
+PLAIN = ("model", "model_cc", "baseline")
+"""Systems that were never taught to call: decoded as they are, no token forbidden."""
 
 
 @dataclass
