@@ -251,27 +251,34 @@ def collect(
 ) -> list[Row]:
     """The documents that `make` makes of the rows; where it returns a text, that is why the row is dropped.
 
-    What was read, kept and dropped by reason is logged, and a number of rows that is not the published one is
-    warned of in one line. Ids are made unique.
+    What was read, kept and dropped by reason is logged, with the first row of each reason, and a number of rows that is
+    not the published one is warned of in one line. Rows that share an id are told apart by `#2` and so on, and counted.
     """
     kept: list[Row] = []
     dropped: Counter[str] = Counter()
+    first: dict[str, str] = {}
     seen: Counter[str] = Counter()
-    total = 0
+    total = repeated = 0
     for place, row in rows:
         total += 1
         made = make(row, place)
         if isinstance(made, str):
             dropped[made] += 1
+            first.setdefault(made, place)
             continue
         name = _encodable(str(total if made.get("id") in (None, "") else made["id"]), "id", place)
         identity = name
+        repeated += name in seen
         while identity in seen:
             seen[name] += 1
             identity = f"{name}#{seen[name]}"
         seen[identity] = 1
         kept.append({**made, "id": identity})
     log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), dict(dropped) or "none")
+    if first:
+        log.info("%s: first dropped: %s", benchmark, "; ".join(f"{why}: {where}" for why, where in first.items()))
+    if repeated:
+        log.info("%s: %d rows have an id that came before; they are told apart by #2, #3, ...", benchmark, repeated)
     if published_rows is not None and total != published_rows:
         log.warning("%s: %d rows read, but the published set has %d", benchmark, total, published_rows)
     return kept

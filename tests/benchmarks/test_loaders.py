@@ -73,6 +73,8 @@ def test_asdiv_keeps_problems_with_one_number(data_dir: Path, caplog: pytest.Log
     assert "asdiv: 5 rows read, 2 kept" in caplog.text
     for reason in ("'ratio or time': 1", "'several answers': 1", "'not a number': 1"):
         assert reason in caplog.text
+    (first,) = [line for line in caplog.messages if line.startswith("asdiv: first dropped: ")]
+    assert "not a number: " in first and first.endswith("asdiv.jsonl.gz, line 4")
 
 
 def test_mawps(data_dir: Path) -> None:
@@ -243,6 +245,7 @@ def test_heldout_texts_are_counted_and_have_ids_of_their_own(
     named = next(iter(FileCorpus(write(tmp_path, "one", [{"text": "Text 3."}])))).doc_id
     assert found["id"] == ["a", "a#2", "a#2#2", named, f"{named}#2"]
     assert "heldout_perplexity: 6 rows read, 5 kept, dropped: {'empty text': 1}" in caplog.messages
+    assert any(line.startswith("heldout_perplexity: 3 rows have an id that came before") for line in caplog.messages)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard])
