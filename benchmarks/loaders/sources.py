@@ -276,9 +276,13 @@ def collect(
         kept.append({**made, "id": identity})
     log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), dict(dropped) or "none")
     if first:
-        log.info("%s: first dropped: %s", benchmark, "; ".join(f"{why}: {where}" for why, where in first.items()))
+        log.info(
+            "%s: first dropped: %s", benchmark, "; ".join(f"{why}: {where}" for why, where in first.items())
+        )
     if repeated:
-        log.info("%s: %d rows have an id that came before; they are told apart by #2, #3, ...", benchmark, repeated)
+        log.info(
+            "%s: %d rows have an id that came before; they are told apart by #2, #3, ...", benchmark, repeated
+        )
     if published_rows is not None and total != published_rows:
         log.warning("%s: %d rows read, but the published set has %d", benchmark, total, published_rows)
     return kept

@@ -245,7 +245,9 @@ def test_heldout_texts_are_counted_and_have_ids_of_their_own(
     named = next(iter(FileCorpus(write(tmp_path, "one", [{"text": "Text 3."}])))).doc_id
     assert found["id"] == ["a", "a#2", "a#2#2", named, f"{named}#2"]
     assert "heldout_perplexity: 6 rows read, 5 kept, dropped: {'empty text': 1}" in caplog.messages
-    assert any(line.startswith("heldout_perplexity: 3 rows have an id that came before") for line in caplog.messages)
+    assert any(
+        line.startswith("heldout_perplexity: 3 rows have an id that came before") for line in caplog.messages
+    )
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard])

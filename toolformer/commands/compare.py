@@ -13,13 +13,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("toolformer compare", description="two evaluations sample by sample")
     name = "a run's id or its first characters, latest, or latest:SYSTEM"
     parser.add_argument("first", help=name)
-    parser.add_argument("second", help=f"{name}; differences are the second minus the first")
+    parser.add_argument("second", nargs="?", help=f"{name}; differences are the second minus the first")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--resamples", type=int, default=2000, help="resamples behind an interval")
     parser.add_argument(
         "overrides", nargs="*", help="configuration: seed=1, paths.root=DIR, tracking.uri=URI"
     )
     options = parser.parse_intermixed_args(arguments)
+    if not options.second:
+        raise UserError(f"compare: name a second run beside {options.first}: {name}")
     if options.resamples < 1:
         raise UserError(f"compare: --resamples is {options.resamples}; it must be at least 1")
     from rich.console import Console

@@ -44,6 +44,10 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
         if unknown:
             raise UserError(_unknown_key(stage, unknown[1])) from error
         raise UserError(f"{one_line(error)}; see toolformer {stage} --help") from error
+    except ValueError as error:
+        # Hydra's word, which names no key, on a group that is given a number.
+        groups = " ".join(f"{key}={value}" for key, value in given.items() if (CONF / key).is_dir())
+        raise UserError(f"{groups}: {error}; see toolformer {stage} --help") from error
     finally:
         GlobalHydra.instance().clear()
 
@@ -94,6 +98,20 @@ _QUOTING = (
 )
 
 
+_MERGING = "Error merging override "
+_WRONG_TYPES = (
+    (r"Value '.*' of type '\w+' could not be converted to Integer", "it must be a whole number"),
+    (r"Value '.*' of type '\w+' could not be converted to Float", "it must be a number"),
+    (r"Value '.*' is not a valid bool \(type \w+\)", "it must be true or false"),
+    (
+        r"Invalid value assigned: \w+ is not a ListConfig, list or tuple\.?",
+        "it must be a list, such as [a,b]",
+    ),
+    (r"field '.*' is not Optional", "it must have a value"),
+)
+"""What OmegaConf says of a value that a key cannot have, and what the key can have."""
+
+
 def one_line(error: Exception) -> str:
     """Hydra's and OmegaConf's messages run over several lines; the key and the reason are what is wanted."""
     if isinstance(error, OverrideParseException):
@@ -105,4 +123,8 @@ def one_line(error: Exception) -> str:
     lines = [line for line in dict.fromkeys(lines) if not line.startswith(noise)]
     key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:")), "")
     text = " ".join(line for line in lines if not line.startswith("full_key:"))
+    if text.startswith(_MERGING):
+        for found, wanted in _WRONG_TYPES:
+            text = re.sub(rf" {found}$", f": {wanted}", text)
+        text = text.removeprefix(_MERGING)
     return f"{key}: {text}" if key and key not in text else text
