@@ -40,10 +40,10 @@ def data_dir(tmp_path: Path) -> Path:
     ("given", "passed_on"),
     [
         (
-            "run --model toolformer --tasks=svamp",
-            f"run --model toolformer --tasks=svamp --include_path {OURS}",
+            "run --model hf --tasks=svamp",
+            f"run --model hf --tasks=svamp --include_path {OURS}",
         ),
-        ("--model toolformer -t math", f"--model toolformer -t math --include_path {OURS}"),
+        ("--model hf -t math", f"--model hf -t math --include_path {OURS}"),
         ("--tasks math --include_path benchmarks", f"--tasks math --include_path {OURS}"),
         ("--include_path=benchmarks/ --tasks math", f"--include_path={OURS} --tasks math"),
         ("--include_path . --tasks math", "--include_path . --tasks math"),
@@ -94,7 +94,7 @@ def test_the_folder_of_tasks_is_known_however_it_is_written(
     if written == "file":
         (tmp_path / "words.yaml").write_text(f"include_path: {path}")
         words = ["--config", str(tmp_path / "words.yaml")]
-    assert lm_eval_command.run(["--model", "toolformer", "--tasks", "dateset", *words]) == 0
+    assert lm_eval_command.run(["--model", "hf", "--tasks", "dateset", *words]) == 0
     (line,) = [line for line in caplog.messages if "overrides existing task" in line]
     assert line.startswith("Task 'svamp' from") and "others" in line
 
@@ -105,7 +105,7 @@ def test_a_task_of_the_project_that_is_left_out_is_named(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("lm_eval.__main__.cli_evaluate", refuse)
     with pytest.raises(UserError, match="'svamp'; it is this project's, .* --include_path benchmarks"):
-        lm_eval_command.run(["--model", "toolformer", "--tasks", "svamp", "--include_path", "none"])
+        lm_eval_command.run(["--model", "hf", "--tasks", "svamp", "--include_path", "none"])
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_data_is_read_before_the_model(
     monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: pytest.fail("the model would be loaded"))
     words = ["--tasks", "svamp", "--metadata", metadata.replace("DIR", str(tmp_path))]
     with pytest.raises(UserError, match="line 1: no text in field `body`"):
-        lm_eval_command.run(["--model", "toolformer", *words])
+        lm_eval_command.run(["--model", "hf", *words])
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_file_of_words_and_patterns_are_read_before_the_model(
     write(tmp_path, "asdiv/asdiv", ASDIV)
     monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: pytest.fail("the model would be loaded"))
     monkeypatch.chdir(tmp_path)
-    Path("words.yaml").write_text(f"model: toolformer\nmetadata: {{data_dir: {tmp_path}}}\n{written}\n")
+    Path("words.yaml").write_text(f"model: hf\nmetadata: {{data_dir: {tmp_path}}}\n{written}\n")
     with pytest.raises(UserError, match="line 1: no text in field `body`"):
         lm_eval_command.run(["run", "--config", "words.yaml", *words.split()])
 
@@ -191,7 +191,7 @@ def test_tasks_of_included_folders_say_what_is_switched_off(
     (tmp_path / "moons.yaml").write_text("task: moons_quiz\ninclude: shared")
 
     def off(*words: str) -> list[frozenset[str]]:
-        lm_eval_command.run(["--model", "toolformer", *words])
+        lm_eval_command.run(["--model", "hf", *words])
         made = ConfiguredLM.create_from_arg_obj({"pretrained": str(tiny_folder), "tools": "calendar"})
         return [made._off(task) for task in ("moons_quiz", "triviaqa")]
 
@@ -376,3 +376,22 @@ def test_lm_evals_own_words_refuse_in_one_line(
     done = command(data_dir, *model, *more)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert re.fullmatch(f"toolformer: --tasks: {said}", done.stderr.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("k=3", "model_args: pretrained is missing"),
+        ("pretrained=/no/such/folder", "there is no folder /no/such/folder"),
+        ("pretrained={folder},k=ten", "decoding.k=ten: it must be a whole number"),
+        ("pretrained={folder},tools=calculatr", "did you mean calculator?"),
+    ],
+)
+def test_the_models_arguments_are_looked_at_before_rows_are_read(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, given: str, said: str
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path))
+    data = json.dumps({"data_dir": str(tmp_path / "nowhere")})
+    words = ["--model", "toolformer", "--model_args", given.format(folder=tiny_folder)]
+    with pytest.raises(UserError, match=re.escape(said)):
+        lm_eval_command.run([*words, "--tasks", "svamp", "--metadata", data])

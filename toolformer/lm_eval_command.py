@@ -25,7 +25,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import simple_parse_args_string
 
 from benchmarks import GROUPS, TASKS, TASKS_DIR, suite, switches
-from toolformer import build
+from toolformer import build, loading
 from toolformer.config import Config, compose, validate
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.errors import UserError
@@ -46,6 +46,8 @@ ARGUMENTS = {
 """Short names in `model_args`, and the configuration that they stand for. Beside them: pretrained (an embedded model, a
 folder or a hub name), tools (keys joined by "+", or none), answers (a file) and any key of the configuration with a dot."""
 
+MODEL = "toolformer"
+"""As `--model`: the class below."""
 PUBLISHED = "none"
 """As `--include_path`: no folder of tasks beside lm-eval's own. Some of its names are also names of this project's."""
 
@@ -107,6 +109,8 @@ class _Request:
     folders: list[str]
     """Of tasks beside lm-eval's own."""
     metadata: dict[str, Any]
+    model_args: dict[str, Any] | None
+    """Of this project's model; None if another is asked for."""
 
 
 def _with_tasks(arguments: Sequence[str]) -> tuple[list[str], _Request | None]:
@@ -142,7 +146,8 @@ def _with_tasks(arguments: Sequence[str]) -> tuple[list[str], _Request | None]:
         folders = [str(TASKS_DIR)]
         words += ["--include_path", str(TASKS_DIR)]
     names = [part for name in names if isinstance(name, str) for part in name.split(",")]
-    return words, _Request(names, folders, dict(asked.metadata))
+    ours = dict(asked.model_args) if asked.model == MODEL else None
+    return words, _Request(names, folders, dict(asked.metadata), ours)
 
 
 def _ours(path: str) -> bool:
@@ -170,11 +175,17 @@ def _parsed(words: Sequence[str]) -> EvaluatorConfig | None:
 
 
 def _check(request: _Request) -> None:
-    """Reads the data of this project's tasks, which lm-eval would do after it has loaded the model; notes what is switched off.
+    """Looks at the model's arguments and reads the data of this project's tasks, before the model is loaded.
+
+    Notes what the tasks switch off.
 
     Raises:
-        UserError: the data is missing or of another schema, a task is asked for twice, or switches off what is no list.
+        UserError: there is no such model, an argument is wrong, the data is missing or of another schema, a task is asked
+            for twice, or switches off what is no list.
     """
+    if request.model_args is not None:
+        name, _, _ = _read_arguments(request.model_args)
+        loading.check(name)
     ConfiguredLM.switched_off = _switched_off(request.folders)
     if TASKS_DIR.resolve() not in [Path(folder).resolve() for folder in request.folders]:
         return
@@ -201,7 +212,7 @@ def _switched_off(folders: Sequence[str]) -> dict[str, frozenset[str]]:
     }
 
 
-@register_model("toolformer")
+@register_model(MODEL)
 class ConfiguredLM(ToolformerLM):
     """`--model toolformer`: a `ToolformerLM` made from `model_args` (see `ARGUMENTS`) and the configuration."""
 
@@ -231,23 +242,29 @@ class ConfiguredLM(ToolformerLM):
             del added["device"]
         if str(added.get("batch_size")) == "1" or str(added.get("batch_size", "")).startswith("auto"):
             del added["batch_size"]
-        given = {**added, **arg_dict}
-        name, answers = given.pop("pretrained", None), given.pop("answers", None)
-        if not name:
-            raise UserError(
-                "model_args: pretrained is missing; name an embedded model, a folder or a hub model"
-            )
-        config = _configured(given)
+        name, answers, config = _read_arguments({**added, **arg_dict})
         uses_tools = config.system == "toolformer" and bool(config.tools) and config.decoding.k > 0
         tools = build.tools(config, inference=True) if uses_tools else {}
-        decoder = build.decoder(config, str(name), tools)
+        decoder = build.decoder(config, name, tools)
         return cls(
             decoder,
             answers,
-            identity(config, str(name), None, uses_tools),
+            identity(config, name, None, uses_tools),
             clocks=clocks(config) if uses_tools else (),
             switched_off=cls.switched_off,
         )
+
+
+def _read_arguments(given: Mapping[str, Any]) -> tuple[str, Any, Config]:
+    """(model, file of answers, configuration) that `model_args` say.
+
+    Raises:
+        UserError: no model, an unknown argument or tool, or a wrong value.
+    """
+    rest = {name: value for name, value in given.items() if name not in ("pretrained", "answers")}
+    if not given.get("pretrained"):
+        raise UserError("model_args: pretrained is missing; name an embedded model, a folder or a hub model")
+    return str(given["pretrained"]), given.get("answers"), _configured(rest)
 
 
 def _configured(given: Mapping[str, Any]) -> Config:
