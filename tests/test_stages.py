@@ -243,6 +243,7 @@ def test_the_pipeline_and_its_lineage(place: Path, lax_model: Path, generated: G
         assert run.tags["lineage.dataset_run_id"] == generated.run_id and run.tags["data"] == data
         assert run.name == f"train {lax_model.name} {data}"
         assert f"](#/runs/{generated.run_id})" in run.tags["mlflow.note.content"]
+        assert runs.get(generated.run_id).tags["dtype"] == number_format("auto", "auto")
         from transformers import AutoModelForCausalLM
 
         AutoModelForCausalLM.from_pretrained(one.model)
@@ -294,10 +295,12 @@ def test_examples_are_counted_by_the_tools_of_the_data(place: Path, lax_model: P
     assert {key: value for key, value in metrics.items() if key.startswith("examples/")} == expected
 
 
-def test_a_worker_has_the_threads_that_the_run_began_with_and_its_budget(
+def test_whoever_goes_on_rounds_as_the_run_began(
     tmp_path: Path, place: Path, lax_model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = torch.get_num_threads()
+    """Its threads, its batches and its number format, unless another is asked for in so many words."""
+    before, here = torch.get_num_threads(), number_format("auto", "auto")
+    elsewhere = "float32" if here == "bfloat16" else "bfloat16"
     documents = [Document(f"d{n}", TEXTS[n]) for n in range(3)]
 
     def work(name: str, threads: int, *more: str) -> int:
@@ -308,11 +311,22 @@ def test_a_worker_has_the_threads_that_the_run_began_with_and_its_budget(
     try:
         with caplog.at_level("INFO"):
             assert work("one", 2, "engine.batch_tokens=512") == 2
-            assert text_generator.load(str(lax_model), "auto", "auto").batch_tokens == 512
-            assert not [line for line in caplog.messages if "as this run began" in line]
+            model = text_generator.load(str(lax_model), here, "auto")
+            assert model.batch_tokens == 512
+            assert not [line for line in caplog.messages if "this run began" in line]
             assert work("two", 1) == 2
-        assert "generate: 2 CPU threads, as this run began (engine.threads names others)" in caplog.messages
-        assert work("three", 1, "engine.threads=1") == 1
+            assert model.batch_tokens == 512
+        for said in ("engine.threads=2", "engine.batch_tokens=512"):
+            assert f"generate: {said}, as this run began" in caplog.messages
+        with caplog.at_level("WARNING"):
+            assert work("three", 1, "engine.threads=1", "engine.batch_tokens=256") == 1
+        assert model.batch_tokens == 256
+        for said in ("engine.threads=1, and this run began with 2", "engine.batch_tokens=256, and this run"):
+            assert f"generate: {said}" in caplog.text
+        (tmp_path / "dtype").write_text(f"{elsewhere}\n")  # begun on another processor
+        with caplog.at_level("INFO"):
+            assert work("four", 1, "lm.dtype=auto") == 2
+        assert f"generate: lm.dtype={elsewhere}, as this run began" in caplog.messages
     finally:
         torch.set_num_threads(before)
 
@@ -322,11 +336,11 @@ def test_a_contradicting_deepspeed_file_begins_no_run(
 ) -> None:
     file = place / "zero.json"
     file.write_text('{"zero_optimization": {"stage": 2}, "train_batch_size": 7}')
-    before = len(tracker(place).runs("train"))
+    before = len(tracker(place).all_runs(stage="train"))
     given = [f"dataset={generated.run_id}", f"trainer.deepspeed={file}"]
     assert main(["train", *words(place, lax_model), *given]) == 2
     assert "zero.json has train_batch_size = 7" in capsys.readouterr().err
-    assert len(tracker(place).runs("train")) == before
+    assert len(tracker(place).all_runs(stage="train")) == before
 
 
 def test_a_sweep_makes_child_runs_under_one_parent(

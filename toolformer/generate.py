@@ -240,6 +240,8 @@ def _lead(job: _Job, tracker: Tracker) -> Generated:
             run.metrics({"annotation_seconds": seconds})
         for tool, counts in funnel.items():
             run.metrics({f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)})
+        if dtype := job.store.begun_with("dtype", None):
+            run.tag("dtype", dtype)
         run.metrics(figures(done.tools))
         log_faults(done.tools)
         for file in RESULTS:

@@ -94,7 +94,7 @@ def test_the_cache_of_a_batch_stays_within_its_budget(
     tiny_gpt2: LanguageModel, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
     """A random model hardly ever ends a call: many samples of many texts grow to their limit."""
-    texts = [Document(f"d{n}", f"On day {n} " + "we met again " * 6) for n in range(8)]
+    texts = [Document(f"d{n}", f"On day {n} " + "we met again " * 3) for n in range(8)]
     settings = replace(QA, max_positions=10, samples=6, max_call_tokens=30)
     held: list[int] = []
     step = Branches.step

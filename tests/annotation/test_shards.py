@@ -58,10 +58,13 @@ def test_what_shards_took_is_known_of_all_of_them_or_not_at_all(tmp_path: Path) 
 
 
 def test_whoever_goes_on_has_the_number_of_threads_that_the_first_had(tmp_path: Path) -> None:
-    assert ShardStore(tmp_path).threads(3) == 3
-    assert ShardStore(tmp_path).threads(1) == 3
+    assert ShardStore(tmp_path).begun_with("threads", None) is None
+    assert ShardStore(tmp_path).begun_with("threads", "3") == "3"
+    assert ShardStore(tmp_path).begun_with("threads", "1") == "3"
+    assert ShardStore(tmp_path).begun_with("threads", None) == "3"
     (tmp_path / "threads").write_text("")  # cut short by a full disk
-    assert ShardStore(tmp_path).threads(2) == 2 == ShardStore(tmp_path).threads(5)
+    assert ShardStore(tmp_path).begun_with("threads", "2") == "2"
+    assert ShardStore(tmp_path).begun_with("threads", "5") == "2"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

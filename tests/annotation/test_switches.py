@@ -222,9 +222,10 @@ class Served(Recording):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gone_on = threading.Event()
+        self.begun, self.gone_on = threading.Event(), threading.Event()
 
     def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
+        self.begun.set()
         if not self.gone_on.wait(60):
             return [Result(reason="nobody went on", fault=True) for _ in inputs]
         return super().run(inputs, documents)
@@ -236,7 +237,8 @@ def test_the_model_goes_on_while_another_machine_answers(calling: LanguageModel)
 
     def tell(step: str) -> None:
         told.append(step)
-        if len(told) == 2:  # the second tool's proposals begin
+        if len(told) == 2:  # the second tool's proposals begin, and the first one's calls are on their way
+            assert there.begun.wait(60), "nobody asked"
             there.gone_on.set()
 
     tools = {"local": Recording(), "served": there}

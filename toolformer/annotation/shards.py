@@ -117,16 +117,19 @@ class ShardStore:
         except (OSError, ValueError):
             return None
 
-    def threads(self, proposed: int) -> int:
-        """CPU threads of whoever works on these shards: `proposed` for the first to ask, its number for all others."""
-        path, lock = self.folder / "threads", self.lock("threads")
+    def begun_with(self, setting: str, proposed: str | None) -> str | None:
+        """A setting that whoever works on these shards has alike: `proposed` by the first to ask, its word for all others.
+
+        `None` proposes nothing: what the first had, if there was one.
+        """
+        path, lock = self.folder / setting, self.lock(setting)
         while not acquired(lock, wait=True):
             pass
         try:
-            return int(path.read_text(encoding="ascii"))
-        except (OSError, ValueError):
-            write_whole(path, f"{proposed}\n".encode())
-            return proposed
+            kept = path.read_text(encoding="ascii").strip() if path.exists() else ""
+            if not kept and proposed is not None:
+                write_whole(path, f"{proposed}\n".encode())
+            return kept or proposed
         finally:
             lock.release()
 

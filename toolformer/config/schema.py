@@ -164,16 +164,17 @@ class GenerateConfig:
 
 @dataclass
 class EngineConfig:
-    """Who annotates the shards; decides no result."""
+    """Who annotates the shards; decides no result but for rounding."""
 
     kind: str = MISSING
     """local (this machine) or ray (Ray Data, on this machine or a cluster)."""
     workers: int = 1
     """Replicas of the model, each with its tools, that work side by side."""
     threads: int | None = None
-    """CPU threads of a worker; null: the machine's cores shared among its workers."""
-    batch_tokens: int = 2048
-    """Tokens that the model is fed at once at most; what the memory needs grows with it, and a GPU is filled by more."""
+    """CPU threads of a worker; null: those that the run began with, else the machine's cores shared among its workers."""
+    batch_tokens: int | None = None
+    """Tokens that the model is fed at once at most; what the memory needs grows with it, and a GPU is filled by more.
+    Null: the number that the run began with, else 2,048."""
     cpus_per_worker: float = 0.5
     """ray: CPUs that a worker reserves; those of all workers must leave some for the reader."""
     gpus_per_worker: float = 0.0

@@ -115,19 +115,20 @@ class Worker:
         import torch
 
         from toolformer.annotation.pipeline import Annotator
+        from toolformer.batching import TOKENS_PER_BATCH
+        from toolformer.loading import number_format
         from toolformer.text_generator import load
 
         config = self._config
-        count = self._threads or torch.get_num_threads()
-        if config.engine.threads is None:
-            # Another number may round another way: whoever goes on with a run goes on with its number.
-            kept = self._store.threads(count)
-            if kept != count:
-                log.info("generate: %d CPU threads, as this run began (engine.threads names others)", kept)
-            count = kept
-        torch.set_num_threads(count)
-        language_model = load(config.model, config.lm.dtype, config.lm.device)
-        language_model.batch_tokens = config.engine.batch_tokens
+        count = str(self._threads or torch.get_num_threads())
+        batch_tokens = str(config.engine.batch_tokens or TOKENS_PER_BATCH)
+        dtype = number_format(config.lm.dtype, config.lm.device)
+        torch.set_num_threads(int(self._alike("engine.threads", count, config.engine.threads is None)))
+        dtype = self._alike("lm.dtype", dtype, config.lm.dtype == "auto")
+        language_model = load(config.model, dtype, config.lm.device)
+        language_model.batch_tokens = int(
+            self._alike("engine.batch_tokens", batch_tokens, config.engine.batch_tokens is None)
+        )
         return Annotator(
             language_model,
             [build.tool_settings(config, key) for key in config.tools],
@@ -135,6 +136,20 @@ class Worker:
             seed=config.seed,
             score_dtype=config.score.dtype,
         )
+
+    def _alike(self, key: str, ours: str, is_left_open: bool) -> str:
+        """What this worker has of a setting that moves rounding: where it is left open, what the run began with."""
+        kept = self._store.begun_with(key.rpartition(".")[2], ours) or ours
+        if kept == ours:
+            return ours
+        if is_left_open:
+            log.info("generate: %s=%s, as this run began", key, kept)
+            return kept
+        log.warning(
+            "generate: %s=%s, and this run began with %s: what it does from here on may be rounded differently",
+            *(key, ours, kept),
+        )
+        return ours
 
 
 def threads(config: Config, workers_here: int) -> int | None:
