@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -130,6 +131,14 @@ def test_the_papers_settings_are_the_defaults() -> None:
             ["complete", "x", "system=endpoint", "endpoint.url=http://127.0.0.1:1/v1", "endpoint.model=m"],
             "system=endpoint is for evaluations",
         ),
+        (["complete", "x", "--tokens", "0"], "complete: --tokens is 0; it must be at least 1"),
+        (["complete", "x", "--model", "nosuch"], "a model of the hub is named as OWNER/NAME"),
+        (["runs", "paths.root=README.md"], "paths.root: README.md is no folder"),
+        (
+            ["index", "corpus=demo", "index.path=README.md/index"],
+            "index.path: README.md/index cannot be a folder",
+        ),
+        (["generate", "corpus.text_field=[text]"], "corpus.text_field=[text]: it must be a text"),
         (["tool", "calculatr", "1"], "did you mean calculator?"),
         (["completion", "fish"], "bash"),
     ],
@@ -141,6 +150,18 @@ def test_bad_input_is_one_line_and_exit_code_2(
     error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toolformer:")]
     assert len(error) == 1 and words in error[0]
     assert "Traceback" not in error[0]
+
+
+@pytest.mark.parametrize("text", ["tools: [calculator\n", "\ttools: [calculator]\n"])
+@pytest.mark.parametrize("command", [["generate"], ["tool", "calculator", "1"]])
+def test_a_file_of_ones_own_that_is_no_yaml_is_named(
+    tmp_path: Path, command: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(f"# @package _global_\n{text}")
+    assert main([*command, f"hydra.searchpath=[{tmp_path}]", "experiment=mine"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.match(r"toolformer: \S*/experiment/mine.yaml, line \d, column \d: this is no YAML", line)
 
 
 @pytest.mark.parametrize(

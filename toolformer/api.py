@@ -46,17 +46,25 @@ class Toolformer:
             UserError: as `from_pretrained`; or there is no such run, or the system has no training.
         """
         from toolformer import build
-        from toolformer.evaluate import TRAINED_ON, checkpoint
+        from toolformer.evaluate import LATEST, TRAINED_ON, checkpoint
+        from toolformer.loading import EMBEDDED_MODELS
 
         config = _config(overrides)
-        is_place = "/" in model or Path(model).exists() or model == config.model
+        is_place = "/" in model or Path(model).exists() or model in (config.model, *EMBEDDED_MODELS)
         if not is_place:
             if config.system not in TRAINED_ON:
                 raise UserError(
                     f"system={config.system} has no training that {model} could name; name its model, such as --model smollm2"
                 )
             runs = build.tracker(config.paths.root, config.tracking)
-            model = str(checkpoint(runs, model, TRAINED_ON[config.system])[1])
+            try:
+                model = str(checkpoint(runs, model, TRAINED_ON[config.system])[1])
+            except UserError as error:
+                if model == LATEST:
+                    raise
+                raise UserError(
+                    f"{error}; a model of the hub is named as OWNER/NAME, another by its folder"
+                ) from error
         return cls(_decoder(config, model))
 
     def complete(

@@ -48,6 +48,12 @@ def index(config: Config) -> tuple[Path, int]:
         raise UserError(
             f"index.path: {folder} is there and is another thing; remove it or name another folder"
         )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"index.path: {folder} cannot be a folder ({error.strerror or error}); name another"
+        ) from error
     build_index = lucene.build if wanted.backend == lucene.BACKEND else bm25.build
     told = {"contents": _told(corpus)}
     passages = passages_of(Bar(corpus, desc="index", unit="doc", smoothing=0.1), wanted.passage_words)

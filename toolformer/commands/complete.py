@@ -5,19 +5,25 @@ from __future__ import annotations
 import argparse
 import sys
 
+from toolformer.errors import UserError
+
 
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
     parser = argparse.ArgumentParser("toolformer complete", description="continue a text with calls")
     parser.add_argument("text")
     parser.add_argument(
-        "--model", default="latest", help="a folder, a train run's id, or latest (the newest Toolformer)"
+        "--model",
+        default="latest",
+        help="an embedded model, a folder, a hub model as OWNER/NAME, a train run's id, or latest (the newest Toolformer)",
     )
     parser.add_argument("--tokens", type=int, default=40, help="new tokens, calls not counted")
     parser.add_argument(
         "overrides", nargs="*", help="configuration, for example decoding.k=3 tools=[calculator]"
     )
     options = parser.parse_intermixed_args(arguments)
+    if options.tokens < 1:
+        raise UserError(f"complete: --tokens is {options.tokens}; it must be at least 1")
     from rich.console import Console
     from rich.text import Text
 

@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer.errors import UserError
@@ -56,6 +57,8 @@ def main(arguments: list[str]) -> int:
         if value is not None:
             one_of(option, value, known)
     config = validate(compose("report", [word for word in options.words if "=" in word]))
+    if Path(config.paths.root).exists() and not Path(config.paths.root).is_dir():
+        raise UserError(f"paths.root: {config.paths.root} is no folder; name another")
     tracker = build.tracker(config.paths.root, config.tracking)
     named = [word for word in options.words if "=" not in word]
     if named == ["resend"]:

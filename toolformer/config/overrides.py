@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -44,6 +45,13 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
         if unknown:
             raise UserError(_unknown_key(stage, unknown[1])) from error
         raise UserError(f"{one_line(error)}; see toolformer {stage} --help") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = (
+            f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else "the configuration"
+        )
+        reason = getattr(error, "problem", None) or str(error)
+        raise UserError(f"{place}: this is no YAML ({reason}); mend the file") from error
     except ValueError as error:
         # Hydra's word, which names no key, on a group that is given a number.
         groups = " ".join(f"{key}={value}" for key, value in given.items() if (CONF / key).is_dir())
@@ -108,6 +116,7 @@ _WRONG_TYPES = (
         "it must be a list, such as [a,b]",
     ),
     (r"field '.*' is not Optional", "it must have a value"),
+    (r"Cannot convert '\w+' to string: '.*'", "it must be a text"),
 )
 """What OmegaConf says of a value that a key cannot have, and what the key can have."""
 
