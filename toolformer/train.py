@@ -20,6 +20,7 @@ from toolformer.annotation.shards import acquired
 from toolformer.config import Config, fingerprint
 from toolformer.descriptions import describe, model_name
 from toolformer.errors import UserError
+from toolformer.training.checkpoints import RECORD, read_json
 
 if TYPE_CHECKING:
     from toolformer.documents import Document
@@ -76,10 +77,12 @@ def _job(config: Config, tracker: Tracker) -> _Job:
 
 def _trained(job: _Job, tracker: Tracker) -> Trained | None:
     run = tracker.find_finished("train", job.finger)
-    if run is None or not (job.folder / "model").is_dir():
+    # Beside the model stands what runs of earlier versions do not tell in MLflow: the perplexity of the kept model.
+    record = read_json(job.folder / "model" / RECORD) if run else None
+    if run is None or record is None:
         return None
     log.info("train: %s already done by run %s", job.data, run.run_id)
-    return Trained(run.run_id, job.folder / "model", run.metrics["heldout_perplexity"])
+    return Trained(run.run_id, job.folder / "model", float(record["heldout_perplexity"]))
 
 
 def finished(config: Config) -> str | None:
@@ -172,14 +175,15 @@ def _train(config: Config, job: _Job, tracker: Tracker, parent: str | None, comm
         tags=lineage | computed, parent=parent, description=describe(command, facts, [dataset]),
     ) as run:  # fmt: skip
         result = finish(lambda values, step: run.metrics(values, step=step))
+        # Names of their own: of a name that a curve has, MLflow shows the value of the last step.
         run.metrics(
             {
-                "heldout_perplexity": result.heldout_perplexity,
+                "best_heldout_perplexity": result.heldout_perplexity,
                 "initial_heldout_perplexity": result.initial_heldout_perplexity,
                 "best_step": result.best_step,
                 "texts": len(texts),
                 "train_tokens": result.tokens,
-                "tokens_per_second": result.tokens / result.seconds if result.seconds else None,
+                "overall_tokens_per_second": result.tokens / result.seconds if result.seconds else None,
             }
         )
         run.metrics({f"examples/{tool}": count for tool, count in examples_per_tool(chosen).items()})

@@ -52,7 +52,7 @@ def curves_of(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:
     for metric in CURVES:
         points: dict[int, float] = {}
         for step, value in tracker.history(run, metric) or ():
-            # The first value of a step counts: the end's summary is logged at step 0 again.
+            # The first value of a step counts: earlier versions logged the end's summary at step 0 again.
             points.setdefault(step, value)
         every = max(1, len(points) // _POINTS)
         chosen = sorted(points.items())
