@@ -13,8 +13,9 @@ from tests.test_stages import TEXTS
 from toolformer.calls import ApiCall, insert
 from toolformer.cli import main
 from toolformer.config import Config, compose, validate
+from toolformer.evaluate import model_folder
 from toolformer.tracking import Run, Tracker
-from toolformer.train import Trained, train
+from toolformer.train import Trained, finished, train
 
 
 @pytest.fixture
@@ -64,6 +65,23 @@ def test_a_run_tells_the_perplexity_of_the_kept_model_not_of_the_last_evaluation
     assert train(given) == trained
     assert main(["runs", f"paths.root={place / 'runs'}", "--stage", "train"]) == 0
     assert f"best heldout perplexity {curve[best]:g}" in capsys.readouterr().out
+
+
+def test_a_run_that_its_time_ended_answers_no_command_with_more(place: Path, tiny_folder: Path) -> None:
+    short, whole = (config(place, tiny_folder, *more) for more in (["trainer.max_hours=1e-9"], []))
+    first = train(short)
+    run = tracked(place, first)
+    assert run.metrics["train_steps"] == 1 and run.tags["ended_by_max_hours"] == "1e-09"
+    assert train(short) == first and finished(short) == first.run_id
+    assert finished(whole) is None
+    second = train(whole)
+    run = tracked(place, second)
+    assert second.run_id != first.run_id and run.metrics["train_steps"] == 3
+    assert "ended_by_max_hours" not in run.tags
+    assert [step for step, _ in tracker(place).history(run, "loss") or ()] == [2, 3]
+    assert finished(short) == finished(whole) == second.run_id
+    kept = [model_folder(tracker(place), tracked(place, one)) for one in (first, second)]
+    assert kept == [first.model, second.model] and kept[0] != kept[1], "each run has the model that it made"
 
 
 def test_a_training_of_an_earlier_version_is_still_read(
