@@ -80,7 +80,10 @@ class TrainingSettings:
             _require(getattr(self, name) > 0, name, f"is {getattr(self, name)}; it must be above 0")
         for name in ("max_steps", "epochs", "early_stopping", "max_hours", "lora_rank", "lora_alpha"):
             _require(getattr(self, name) is None or getattr(self, name) > 0, name, "must be above 0, or null")
-        for name in ("weight_decay", "max_grad_norm", "seed"):
+        _require(
+            0 <= self.seed < 2**32, "seed", f"is {self.seed}; it must be from 0 to {2**32 - 1}"
+        )  # numpy's
+        for name in ("weight_decay", "max_grad_norm"):
             _require(getattr(self, name) >= 0, name, f"is {getattr(self, name)}; it must not be negative")
         _require(
             math.isfinite(self.learning_rate), "learning_rate", f"is {self.learning_rate}; it must be finite"
