@@ -20,6 +20,7 @@ from toolformer.annotation.shards import acquired
 from toolformer.config import Config, fingerprint
 from toolformer.descriptions import describe, model_name
 from toolformer.errors import UserError
+from toolformer.training.checkpoints import RECORD, read_json, suffices
 
 if TYPE_CHECKING:
     from toolformer.documents import Document
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from toolformer.training.trainer import OnLog
 
 log = logging.getLogger(__name__)
+
+_ENDED_BY = "ended_by_max_hours"
+"""Tag of a run that its time ended: the hours that it was given."""
 
 
 @dataclass(frozen=True)
@@ -74,19 +78,31 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     return _Job(settings, config.data, dataset, heldout, folder, fingerprint(key, config.name))
 
 
-def _trained(job: _Job, tracker: Tracker) -> Trained | None:
+def _done(job: _Job, tracker: Tracker) -> Run | None:
+    """The run that did this finetuning; one that its time ended counts where no more time is given."""
     run = tracker.find_finished("train", job.finger)
-    if run is None or not (job.folder / "model").is_dir():
+    ended_by = run.tags.get(_ENDED_BY) if run else None
+    return run if suffices(float(ended_by) if ended_by else None, job.settings.max_hours) else None
+
+
+def _trained(job: _Job, tracker: Tracker) -> Trained | None:
+    run = _done(job, tracker)
+    if run is None:
+        return None
+    model = job.folder / Path(run.tags["model_path"]).name
+    # Beside the model stands what runs of earlier versions do not tell in MLflow: the perplexity of the kept model.
+    record = read_json(model / RECORD)
+    if record is None:
         return None
     log.info("train: %s already done by run %s", job.data, run.run_id)
-    return Trained(run.run_id, job.folder / "model", run.metrics["heldout_perplexity"])
+    return Trained(run.run_id, model, float(record["heldout_perplexity"]))
 
 
 def finished(config: Config) -> str | None:
     """The id of the run that did this finetuning, if one did; its model may be gone. Loads no model."""
     build.apply_paths(config)
     tracker = build.tracker(config.paths.root, config.tracking)
-    done = tracker.find_finished("train", _job(config, tracker).finger)
+    done = _done(_job(config, tracker), tracker)
     return done.run_id if done else None
 
 
@@ -172,18 +188,28 @@ def _train(config: Config, job: _Job, tracker: Tracker, parent: str | None, comm
         tags=lineage | computed, parent=parent, description=describe(command, facts, [dataset]),
     ) as run:  # fmt: skip
         result = finish(lambda values, step: run.metrics(values, step=step))
+        # Names of their own: of a name that a curve has, MLflow shows the value of the last step.
         run.metrics(
             {
-                "heldout_perplexity": result.heldout_perplexity,
+                "best_heldout_perplexity": result.heldout_perplexity,
                 "initial_heldout_perplexity": result.initial_heldout_perplexity,
                 "best_step": result.best_step,
                 "texts": len(texts),
+                "train_steps": result.steps,
+                "training_seconds": result.seconds,
                 "train_tokens": result.tokens,
-                "tokens_per_second": result.tokens / result.seconds if result.seconds else None,
+                "overall_tokens_per_second": result.tokens / result.seconds if result.seconds else None,
             }
         )
         run.metrics({f"examples/{tool}": count for tool, count in examples_per_tool(chosen).items()})
         run.tag("model_path", str(Path(result.model_path).resolve()))
+        if result.ended_by_max_hours is not None:
+            run.tag(_ENDED_BY, result.ended_by_max_hours)
+            log.info(
+                "train: ended by trainer.max_hours=%g after %d steps; the same command with more goes on from there",
+                result.ended_by_max_hours,
+                result.steps,
+            )
         run.model(registry.NAMES[config.data], Path(result.model_path), {**lineage, "fingerprint": finger})
         log.info(
             "train: held-out perplexity %.2f -> %.2f; run %s",

@@ -129,6 +129,26 @@ def test_training_ends_when_its_time_is_over(gpt2_folder: Path, tmp_path: Path) 
     assert list(logs.of("heldout_perplexity")) == [0, 1]
 
 
+def test_a_training_that_its_time_ended_goes_on_with_more(gpt2_folder: Path, tmp_path: Path) -> None:
+    straight, expected = run(gpt2_folder, tmp_path / "straight")
+    output, short = tmp_path / "short", replace(SETTINGS, max_hours=1e-9)
+    first, _ = run(gpt2_folder, output, short)
+    assert (first.steps, first.ended_by_max_hours) == (1, 1e-9)
+    assert first.model_path == output / "model-after-1"
+    for hours in (1e-9, 1e-10):
+        again, logs = run(gpt2_folder, output, replace(SETTINGS, max_hours=hours))
+        assert again == first and not logs, "no more time is given"
+    whole, logs = run(gpt2_folder, output)
+    assert list(logs.of("loss")) == [2, 3, 4, 5, 6, 7, 8]
+    for step, loss in logs.of("loss").items():
+        assert loss == pytest.approx(expected.of("loss")[step], abs=1e-5)
+    assert (whole.steps, whole.tokens, whole.ended_by_max_hours) == (8, straight.tokens, None)
+    assert whole.heldout_perplexity == pytest.approx(straight.heldout_perplexity, rel=1e-5)
+    assert whole.initial_heldout_perplexity == pytest.approx(straight.initial_heldout_perplexity, rel=1e-6)
+    assert {path.name for path in output.iterdir()} == {"model", "model-after-1"}, "the first run's stays"
+    assert run(gpt2_folder, output, short)[0] == whole, "what is whole answers every command"
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_adapters_are_merged_into_a_normal_model(name: str, tmp_path: Path) -> None:
     pytest.importorskip("peft")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from tests.conftest import TRAINING_TEXT, tiny_model, tiny_tokenizer
@@ -31,15 +31,23 @@ QA = ApiCall("QA", 'Who said "so"?', "he did", quoted=True)
 CALENDAR = ApiCall("Calendar", "", "Today is Monday, January 30, 2023.")
 
 
-def sentencepiece_like() -> PreTrainedTokenizerFast:
-    """As Llama's: blanks are written ▁, one is put before a text, and a BOS."""
+def sentencepiece_like(metaspace: bool = False) -> PreTrainedTokenizerFast:
+    """As Llama's: blanks are written ▁, one is put before a text, and a BOS; by a normalizer (Llama 2) or Metaspace."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=False))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+    if metaspace:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+        tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
+    else:
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        tokenizer.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
     trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False, max_token_length=12
+        vocab_size=300,
+        special_tokens=["<unk>", "<s>", "</s>"],
+        show_progress=False,
+        max_token_length=12,
+        initial_alphabet=["]"],
     )
     # Without a pre-tokenizer a text is one word: words are given one by one, and "▁[" often enough to be a token.
     words = [word.strip("[]") for text in TRAINING_TEXT for word in text.split()]
@@ -154,13 +162,21 @@ def test_what_decoding_inserts_begins_behind_the_arrow() -> None:
     assert (written, inserted) == (" [Calculator(400 / 1400) ->", " 0.29]")
 
 
-def test_a_call_inside_a_token_splits_the_text_there() -> None:
-    tokenizer = tiny_tokenizer()
-    text = "population"
-    assert len(tokenize([text], tokenizer)) == 1
-    inside = AnnotatedText(text, ((3, CALENDAR),))
-    documents = tokenize([inside], tokenizer)
-    assert tokenizer.decode(documents.ids.tolist()[:-1]) == inside.written
+@pytest.mark.parametrize(
+    "tokenizer",
+    [tiny_tokenizer(), sentencepiece_like(), sentencepiece_like(metaspace=True)],
+    ids=["byte level", "prepend", "metaspace"],
+)
+def test_a_call_inside_a_token_splits_the_text_there(tokenizer: Any) -> None:
+    sure = ApiCall("Calendar", "", "a")
+    calls = (
+        [()] + [((place, sure),) for place in range(1, 18)] + [((2, sure), (6, sure), (6, sure), (9, sure))]
+    )
+    for of_text in calls:
+        text = AnnotatedText("The population is", of_text)
+        ids = tokenize([text], tokenizer).ids.tolist()[:-1]
+        written = tokenizer.decode(ids, skip_special_tokens=True)
+        assert written == text.written
 
 
 words = st.text(alphabet="ab 1.,\n[]", max_size=30)

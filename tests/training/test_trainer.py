@@ -320,6 +320,7 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
         ({"device": "tpu"}, "trainer.device is 'tpu'"),
         ({"save_every": -1}, "trainer.save_every must be 0 or more"),
         ({"early_stopping": 0}, "trainer.early_stopping must be above 0, or null"),
+        ({"seed": 2**32}, "trainer.seed is 4294967296; it must be from 0 to 4294967295"),
         ({"max_hours": -1.0}, "trainer.max_hours must be above 0, or null"),
         ({"lora_rank": 4, "deepspeed": "zero3"}, "trainer.lora_rank and ZeRO-3 do not go together"),
         ({"deepspeed": "/no/such/file.json"}, "trainer.deepspeed is /no/such/file.json; it is one of zero2"),

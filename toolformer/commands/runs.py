@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 LINEAGE = ("lineage.train_run_id", "lineage.dataset_run_id")
 """Tags that name the run which a run was made from, the nearest first."""
-FIGURES: Mapping[str, tuple[str, ...]] = {
-    "generate": ("documents", "texts_kept", "calls_kept"),
-    "train": ("heldout_perplexity",),
+FIGURES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "generate": (("documents",), ("texts_kept",), ("calls_kept",)),
+    "train": (("best_heldout_perplexity", "heldout_perplexity"),),
 }
+"""What is shown of a run of each stage: of every tuple the first metric that it has. Trainings of earlier versions, and those
+still at work, have the last evaluation's perplexity alone."""
 
 
 def main(arguments: list[str]) -> int:
@@ -188,8 +190,8 @@ def _figures(run: Run) -> str:
     if run.stage == "evaluate":
         shown = [(key.rpartition("/")[0], value) for key, value in run.metrics.items() if _is_score(key)]
         return ", ".join(f"{task} {value:.1f}" for task, value in sorted(shown))
-    found = [(key, run.metrics.get(key)) for key in FIGURES.get(run.stage, ())]
-    return ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in found if value is not None)
+    known = ([key for key in keys if key in run.metrics] for keys in FIGURES.get(run.stage, ()))
+    return ", ".join(f"{keys[0].replace('_', ' ')} {run.metrics[keys[0]]:g}" for keys in known if keys)
 
 
 def _is_score(key: str) -> bool:

@@ -77,7 +77,8 @@ def validate(config: DictConfig, stage: str = "") -> Config:
         raise UserError(f"tool.<key>.name: two tools are called {twice}; give each a name of its own")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps|xpu(:\d+)?", made.lm.device):
         raise UserError(f"lm.device is {made.lm.device!r}; it must be auto, cpu, cuda or cuda:N")
-    _at_least("seed", made.seed, 0)
+    if not 0 <= made.seed < 2**32:
+        raise UserError(f"seed is {made.seed}; it must be from 0 to {2**32 - 1}")
     _at_least("trainer.limit_per_tool", made.trainer.limit_per_tool, 1)
     _check_annotation(made)
     _at_least("generate.shard_size", made.generate.shard_size, 1)

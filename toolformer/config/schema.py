@@ -216,7 +216,7 @@ class TrainerConfig:
     early_stopping: int | None = None
     """Held-out perplexities without a better one after which training ends."""
     max_hours: float | None = None
-    """Training ends after this time with the best model so far."""
+    """Training ends after this time with the best model so far; the same command with more, or null, goes on from there."""
     lora_rank: int | None = None
     """Rank of LoRA adapters that are trained instead of all weights, and merged into the model that is kept."""
     lora_alpha: int | None = None

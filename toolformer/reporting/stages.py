@@ -52,7 +52,7 @@ def curves_of(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:
     for metric in CURVES:
         points: dict[int, float] = {}
         for step, value in tracker.history(run, metric) or ():
-            # The first value of a step counts: the end's summary is logged at step 0 again.
+            # The first value of a step counts: earlier versions logged the end's summary at step 0 again.
             points.setdefault(step, value)
         every = max(1, len(points) // _POINTS)
         chosen = sorted(points.items())
@@ -62,7 +62,9 @@ def curves_of(tracker: Tracker, run: Run, data: str) -> Iterator[Curve]:
 
 
 def training_cost(run: Run) -> Cost:
-    return Cost(run.metrics.get("duration_seconds"), None, _whole(run.metrics.get("train_tokens")))
+    # Of one that went on where its time had ended another run, the whole; runs of earlier versions lack it.
+    seconds = run.metrics.get("training_seconds", run.metrics.get("duration_seconds"))
+    return Cost(seconds, None, _whole(run.metrics.get("train_tokens")))
 
 
 def annotation_cost(run: Run | None, shown: Annotation | None) -> Cost:

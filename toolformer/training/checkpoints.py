@@ -24,6 +24,8 @@ MARK = "complete.json"
 """Written last into a checkpoint; holds what the checkpoint itself does not know."""
 RECORD = "training.json"
 """Beside the weights of a model: how it was trained."""
+MODEL, CUT_SHORT = "model", "model-after-"
+"""The model of a whole training, and that of one which its time ended, by the steps that it made."""
 RUN = "run.json"
 """In the checkpoints' folder: which run they belong to."""
 
@@ -73,6 +75,18 @@ def remove_checkpoints(folder: Path, keep: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def kept_models(folder: Path) -> list[Path]:
+    """The models of a training: the one of the whole training, or those that its time ended, earliest first."""
+    if (folder / MODEL).exists():
+        return [folder / MODEL]
+    return sorted(folder.glob(f"{CUT_SHORT}*[0-9]"), key=lambda path: int(path.name.removeprefix(CUT_SHORT)))
+
+
+def suffices(ended_by: float | None, max_hours: float | None) -> bool:
+    """Whether a training that a `max_hours` ended (None: that ended by itself) is what a command with another one asks for."""
+    return ended_by is None or (max_hours is not None and max_hours <= ended_by)
+
+
 def best_record(folder: Path, run: str) -> dict[str, Any]:
     """What is recorded of the best model of this run so far: `step`, `heldout_perplexity`; empty if there is none."""
     records = [read_json(path / RECORD) or {} for path in folder.glob("best-*")]
@@ -93,6 +107,16 @@ def replace_best(folder: Path, partial: Path, step: int) -> None:
         if path != best:
             (path / RECORD).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
+
+
+def copy_best(best: Path, model: Path) -> None:
+    """Copies the best model so far under another name; the training itself stays as it is."""
+    partial = best.with_name("best.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(best, partial)
+    settle(partial)
+    shutil.rmtree(model, ignore_errors=True)
+    partial.rename(model)
 
 
 def claim(folder: Path, run: str) -> None:

@@ -172,7 +172,10 @@ class PackedTrainer(Trainer):
         self.accelerator.wait_for_everyone()
 
     def finish(self, tokens: int) -> TrainingResult:
-        """Gives the best model its final name and removes what was only needed to get there."""
+        """Gives the best model its final name and removes what was only needed to get there.
+
+        Of a training that its time ended that stays, for a command that gives more time.
+        """
         if not self.best:
             raise UserError(
                 "training: the held-out perplexity is no finite number; lower trainer.learning_rate"
@@ -180,21 +183,29 @@ class PackedTrainer(Trainer):
         if self.is_world_process_zero():
             initial = next(entry for entry in self.state.log_history if "eval_perplexity" in entry)
             best = self.folder / f"best-{self.best['step']}"
+            # Steps and early stopping are the other ends.
+            cut_short = self.state.global_step < self.state.max_steps and not self._is_enough(self.state)
             record = self.best | {
                 "initial_heldout_perplexity": initial["eval_perplexity"],
                 "steps": self.state.global_step,
                 "tokens": tokens,
                 "seconds": time.monotonic() - self.started,
+                "ended_by_max_hours": self.settings.max_hours if cut_short else None,
             }
-            with checkpoints.saving(self.folder, partial=None):
+            with checkpoints.saving(self.folder, partial=self.folder / "best.partial"):
                 checkpoints.write_json(best / checkpoints.RECORD, record)
-                best.rename(self.folder / "model")
-            for left_over in (self.checkpoints, *self.folder.glob("best*")):
-                shutil.rmtree(left_over, ignore_errors=True)
+                if cut_short:
+                    name = f"{checkpoints.CUT_SHORT}{self.state.global_step}"
+                    checkpoints.copy_best(best, self.folder / name)
+                else:
+                    best.rename(self.folder / checkpoints.MODEL)
+            if not cut_short:
+                for left_over in (self.checkpoints, *self.folder.glob("best*")):
+                    shutil.rmtree(left_over, ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        result = finished(self.folder, self.best["run"])
+        result = finished(self.folder, self.best["run"], self.settings.max_hours)
         if result is None:
-            raise UserError(f"training: {self.folder / 'model'} is gone already; run again")
+            raise UserError(f"training: the model in {self.folder} is gone already; run again")
         return result
 
 
@@ -208,15 +219,17 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return losses.view(labels.shape)[:, :-1]
 
 
-def finished(output_dir: Path, run: str) -> TrainingResult | None:
-    """What a run has left, if it is done; raises UserError if the folder holds the model of another one."""
-    model = output_dir / "model"
-    if not model.exists():
-        return None
-    record = checkpoints.read_json(model / checkpoints.RECORD) or {}
-    if record.pop("run", None) != run:
-        raise UserError(f"training: {model} is the model of another run; remove it or name another folder")
-    return TrainingResult(model_path=model, best_step=record.pop("step"), **record)
+def finished(output_dir: Path, run: str, max_hours: float | None) -> TrainingResult | None:
+    """What a run has left, if it is done or `max_hours` asks for no more; raises UserError if that is of another run."""
+    for model in checkpoints.kept_models(output_dir):
+        record = checkpoints.read_json(model / checkpoints.RECORD) or {}
+        if record.pop("run", None) != run:
+            raise UserError(
+                f"training: {model} is the model of another run; remove it or name another folder"
+            )
+        if checkpoints.suffices(record.get("ended_by_max_hours"), max_hours):
+            return TrainingResult(model_path=model, best_step=record.pop("step"), **record)
+    return None
 
 
 def perplexity_of(prediction: EvalPrediction) -> dict[str, float]:

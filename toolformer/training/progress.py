@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import SaveStrategy
 
 from toolformer.bars import Bar
 from toolformer.errors import UserError
@@ -87,17 +88,18 @@ class Progress(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Logs the last step whatever its number; it needs no checkpoint, for the model is written next."""
+        """Logs the last step whatever its number; it needs a checkpoint only where more time would let it go on."""
         sequences = state.global_step * self.batch_size
         self.seconds += time.monotonic() - self.step_began
         self.tokens += self.training.tokens_before(sequences) - self.training.tokens_before(
             sequences - self.batch_size
         )
         self._advance(sequences)
-        if state.global_step >= state.max_steps or self._is_over(args.device):
+        done = state.global_step >= state.max_steps
+        if done or self._is_over(args.device):
             control.should_log = True
             control.should_evaluate = True
-            control.should_save = False
+            control.should_save = not done and args.save_strategy != SaveStrategy.NO
             control.should_training_stop = True
 
     def on_log(

@@ -58,7 +58,8 @@ class TrainingSettings:
     early_stopping: int | None = None
     """Held-out perplexities without a better one after which training ends."""
     max_hours: float | None = None
-    """Training ends after this time, the hours before an interruption included, with the best model so far."""
+    """Training ends after this time, the hours before an interruption included, with the best model so far; given more, or
+    None, it goes on from there."""
     lora_rank: int | None = None
     """Rank of LoRA adapters that are trained instead of all weights; they are merged into the saved model."""
     lora_alpha: int | None = None
@@ -79,7 +80,10 @@ class TrainingSettings:
             _require(getattr(self, name) > 0, name, f"is {getattr(self, name)}; it must be above 0")
         for name in ("max_steps", "epochs", "early_stopping", "max_hours", "lora_rank", "lora_alpha"):
             _require(getattr(self, name) is None or getattr(self, name) > 0, name, "must be above 0, or null")
-        for name in ("weight_decay", "max_grad_norm", "seed"):
+        _require(
+            0 <= self.seed < 2**32, "seed", f"is {self.seed}; it must be from 0 to {2**32 - 1}"
+        )  # numpy's
+        for name in ("weight_decay", "max_grad_norm"):
             _require(getattr(self, name) >= 0, name, f"is {getattr(self, name)}; it must not be negative")
         _require(
             math.isfinite(self.learning_rate), "learning_rate", f"is {self.learning_rate}; it must be finite"
@@ -161,7 +165,10 @@ class TrainingSettings:
         return self.eval_every if self.save_every is None else self.save_every
 
     def deciding(self) -> dict[str, Any]:
-        """The values that decide the result; the others may change between an interruption and the rest."""
+        """The values that tell a training from others; the rest may change while it is interrupted.
+
+        Of that, `compile` rounds otherwise, and `max_hours` may end it before the other settings do.
+        """
         left_out = {
             "save_every",
             "keep_checkpoints",
@@ -197,6 +204,8 @@ class TrainingResult:
     """Tokens trained on, padding not counted."""
     seconds: float
     """Time of training, evaluation and saving, over all its interruptions."""
+    ended_by_max_hours: float | None = None
+    """The `max_hours` that ended it; None if it came to its own end."""
 
 
 def _require(condition: bool, name: str, complaint: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -138,8 +139,7 @@ def call_tokens(tokenizer: Any, call: ApiCall) -> list[tuple[int, int]]:
     return [
         (token, kind)
         for text, kind in ((written, CALL), (inserted, RESULT))
-        # Behind a letter, where a tokenizer adds nothing of its own to a text's beginning.
-        for token in _encode(tokenizer, "a" + text)[len(_encode(tokenizer, "a")) :]
+        for token in _encode_behind(tokenizer, text)
     ]
 
 
@@ -151,12 +151,13 @@ def _with_calls(
     done = 0
     if any(position not in before for position, _ in text.calls):
         # A call inside a token, as another tokenizer cuts the text: each part is tokenised for itself.
-        last = 0
-        for position, call in text.calls:
-            found += [(token, TEXT) for token in _encode(tokenizer, text.plain[last:position])]
-            found += call_tokens(tokenizer, call)
-            last = position
-        return found + [(token, TEXT) for token in _encode(tokenizer, text.plain[last:])]
+        places = [0, *(position for position, _ in text.calls), len(text.plain)]
+        parts = [text.plain[start:end] for start, end in pairwise(places)]
+        calls = [call_tokens(tokenizer, call) for _, call in text.calls]
+        for start, part, call_behind in zip(places, parts, [*calls, []], strict=False):
+            of_part = _encode_behind(tokenizer, part) if start else _encode(tokenizer, part)
+            found += [(token, TEXT) for token in of_part] + call_behind
+        return found
     for position, call in text.calls:
         found += [(token, TEXT) for token in ids[done : before[position]]]
         found += call_tokens(tokenizer, call)
@@ -175,6 +176,15 @@ def _boundaries(text: str, offsets: list[tuple[int, int]]) -> dict[int, int]:
         previous = max(previous, end)
     found.setdefault(len(text), len(offsets))
     return found
+
+
+def _encode_behind(tokenizer: Any, text: str) -> list[int]:
+    """A text's tokens where it begins no text: there a tokenizer adds nothing of its own (a blank)."""
+    for sign in ("a", "]", "\n", "0"):
+        alone, both = _encode(tokenizer, sign), _encode(tokenizer, sign + text)
+        if both[: len(alone)] == alone:  # else the sign has melted into the text
+            return both[len(alone) :]
+    return _encode(tokenizer, text)
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:

@@ -49,7 +49,8 @@ def train(
 
     The model is written to `output_dir/model`, which exists only whole. Checkpoints to resume from live in
     `output_dir/checkpoints` until then. Called again with the same arguments it goes on from the last whole
-    checkpoint, or returns the result if the model is there already.
+    checkpoint, or returns the result if the model is there already. Where `max_hours` ended it, the model is in
+    `output_dir/model-after-STEPS` instead, and a call with more hours goes on.
 
     Args:
         model_path: hub name or folder of a causal LM.
@@ -74,8 +75,8 @@ def train(
     written = [text if isinstance(text, str) else text.written for text in texts]
     run = checkpoints.fingerprint(deciding, written, heldout)
     folder = output_dir / "checkpoints"
-    if done := finished(output_dir, run):
-        if int(os.environ.get("RANK", "0")) == 0:
+    if done := finished(output_dir, run, settings.max_hours):
+        if int(os.environ.get("RANK", "0")) == 0 and done.ended_by_max_hours is None:
             shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
         return done
     checkpoints.claim(folder, run)
