@@ -41,8 +41,11 @@ JSON_LINES = (".jsonl.gz", ".jsonl")
 
 
 def data_folder(metadata: Mapping[str, Any]) -> Path | None:
-    """The folder that `data_dir`, else the environment variable TOOLFORMER_DATA_DIR, names; None is the hub."""
-    given = metadata.get("data_dir") or os.environ.get(DATA_DIR_VARIABLE)
+    """The folder that `data_dir` names, or where nothing says so the environment variable TOOLFORMER_DATA_DIR.
+
+    None is the hub, as `data_dir: null` is.
+    """
+    given = metadata["data_dir"] if "data_dir" in metadata else os.environ.get(DATA_DIR_VARIABLE)
     if not given:
         return None
     folder = Path(str(given)).expanduser()

@@ -89,6 +89,15 @@ def test_the_environment_names_a_data_dir(data_dir: Path, monkeypatch: pytest.Mo
     assert loaders.wikitext()["test"]["page"][1] == " = B = \n \n x \n"
 
 
+def test_a_data_dir_of_null_is_the_hub_whatever_the_environment_names(
+    data_dir: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_DATA_DIR", str(data_dir))
+    hub.add("p", "test", [{"question": "q?", "answers": ["a"]}] * 2)
+    found = loaders.webqs(data_dir=None, hub={"path": "p", "split": "test"})
+    assert len(found["test"]) == 2
+
+
 def test_a_data_dir_without_the_benchmark_names_the_file(data_dir: Path) -> None:
     (data_dir / "asdiv" / "asdiv.jsonl.gz").unlink()
     with pytest.raises(UserError, match=r"has no asdiv; expected the file .*asdiv\.jsonl\.gz"):
