@@ -288,6 +288,29 @@ def test_the_rows_of_dateset_are_counted(caplog: pytest.LogCaptureFixture) -> No
     assert not [record for record in caplog.records if "the published set" in record.message]
 
 
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"subset": 5, "seed": "x"}, "seed is 'x'; it must be a whole number$"),
+        ({"subset": 5, "seed": 1.5}, "seed is 1.5; it must be a whole number$"),
+        ({"subset": 5, "seed": None}, "seed is None; it must be a whole number$"),
+        ({"subset": 5.0}, "subset is 5.0; it must be a whole number of at least 1$"),
+        ({"dateset_seed": None}, "dateset_seed is None; it must be a whole number$"),
+        ({"dateset_seed": 1.5}, "dateset_seed is 1.5; it must be a whole number$"),
+        ({"dateset_seed": "x"}, "dateset_seed is 'x'; it must be a whole number$"),
+    ],
+)
+def test_a_value_of_another_type_is_told_by_its_key(told: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        loaders.dateset(**told)
+
+
+@pytest.mark.parametrize("path", [3, 0, ["a.jsonl"], True])
+def test_a_path_of_heldout_texts_that_is_no_text_is_told(path: Any) -> None:
+    with pytest.raises(UserError, match="heldout_path is .*; it must be the path of a JSON Lines file"):
+        loaders.heldout(heldout_path=path)
+
+
 def test_subsets(data_dir: Path) -> None:
     write(data_dir, "svamp/svamp", [{**SVAMP, "id": str(n)} for n in range(40)])
     some = loaders.svamp(data_dir=data_dir, subset=5, seed=1)["test"]["id"]
