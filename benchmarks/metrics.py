@@ -147,10 +147,16 @@ def _places(number: Fraction) -> int:
 
 # ------------------------------------------------------------------ words
 
-_PLAIN_NUMBER = re.compile(rf"(?P<sign>[-\u2212])?[$€£]?(?P<number>{_UNSIGNED})%?")
+_SIGN = "\u2212"
+"""The minus of a number, told from hyphens."""
+_HYPHEN = re.compile(r"-[$€£¥]?(?=\.?[0-9])")
+"""What may be the sign of a number."""
+_OPERAND = re.compile(r"[)\].%°\u2032\u2033-]\Z|[0-9][$€£¥'\"]\Z")
+"""What ends before a hyphen that is no sign, besides letters and digits: (2)-3, 30%-40%, 5'-6'."""
 _NUMBER_WITHIN = re.compile(
     # With thousands or decimals, beside other signs or letters (10,000-year, US$1,000), but no part of 1.2.3 or 12.05.2020.
-    r"(?<![0-9])(?<![0-9][.,])(?:[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+)(?![0-9])(?![.,][0-9])"
+    rf"{_SIGN}?(?<![0-9])(?<![0-9][.,])(?:[0-9]{{1,3}}(?:,[0-9]{{3}})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+|(?<![\w).])\.[0-9]+)"
+    r"(?![0-9])(?![.,][0-9])"
 )
 _INITIALS = re.compile(r"\b([^\W\d_]\.)\s+(?=[^\W\d_]\.)")
 _ABBREVIATION = re.compile(r"\b[^\W\d_](?:\.[^\W\d_])+\b\.?")
@@ -163,8 +169,6 @@ _STROKES = str.maketrans(
 )
 """Latin letters that Unicode does not take apart into a letter and an accent, after casefolding."""
 _ARTICLES = frozenset({"a", "an", "the"})
-_OPENING = "\"'`([{<*_~\u00ab\u201c\u2018\u00bf\u00a1"
-_CLOSING = "\"'`)]}>*_~\u00bb\u201d\u2019.,;:!?\u2026"
 
 
 def words_of(text: str) -> list[str]:
@@ -176,8 +180,9 @@ def words_of(text: str) -> list[str]:
     ['1000', 'on', 'august', '14th', '3.5']
 
     Digits of any script are equal. A possessive 's is dropped, hyphens, slashes and commas separate ("Coca-Cola" is two words), leading zeros do not
-    count. Initials are one word with or without blanks ("J. K. Rowling"). A minus counts: "-5" is not "5". A Chinese
-    character is a word, as in MLQA's own scoring.
+    count. Initials are one word with or without blanks ("J. K. Rowling"). A minus directly before a number is its sign,
+    unless an operand ends before it: "-5" and "-5-year" are not "5", "14-15" is two numbers. A Chinese character is a word,
+    as in MLQA's own scoring.
     """
     return [word for chunk in _chunks(text) for word in _words_of_chunk(chunk)]
 
@@ -188,14 +193,29 @@ def _chunks(text: str) -> list[str]:
 
 
 def _words_of_chunk(chunk: str) -> list[str]:
-    match = _PLAIN_NUMBER.fullmatch(chunk.lstrip(_OPENING).rstrip(_CLOSING))
-    if match:
-        return [("-" if match["sign"] else "") + _numeral(match["number"])]
+    chunk = _signed(chunk)
     words, end = [], 0
     for number in _NUMBER_WITHIN.finditer(chunk):
         words += [*_plain_words(chunk[end : number.start()]), _numeral(number[0])]
         end = number.end()
     return words + _plain_words(chunk[end:])
+
+
+def _signed(chunk: str) -> str:
+    """A chunk with `_SIGN` directly before negative numbers, and hyphens for any other minus."""
+    chunk = chunk.replace(_SIGN, "-")
+
+    def sign(hyphen: re.Match[str]) -> str:
+        before = chunk[: hyphen.start()]
+        operand = before and (_in_words(before[-1]) or _OPERAND.search(before))
+        return hyphen[0] if operand else _SIGN
+
+    return _HYPHEN.sub(sign, chunk)
+
+
+def _in_words(char: str) -> bool:
+    """Whether words are made of such characters: letters, digits, and the marks on them."""
+    return unicodedata.category(char)[0] in "LNM"
 
 
 def _plain_words(chunk: str) -> list[str]:
@@ -204,15 +224,16 @@ def _plain_words(chunk: str) -> list[str]:
     letters = "".join(char for char in letters if not "\u0300" <= char <= "\u036f").translate(_STROKES)
     letters = _ABBREVIATION.sub(lambda found: found[0].replace(".", ""), letters)
     letters = _APOSTROPHE.sub("", _POSSESSIVE.sub("", letters))
-    spaced = "".join(char if unicodedata.category(char)[0] in "LNM" else " " for char in letters)
-    return [_numeral(word) if word.isdecimal() else word for word in spaced.split()]
+    spaced = "".join(char if _in_words(char) or char == _SIGN else " " for char in letters)
+    return [_numeral(word) if word.strip(_SIGN).isdecimal() else word for word in spaced.split()]
 
 
 def _numeral(number: str) -> str:
     """One spelling of a number: "1,000.0" and "01000" are "1000"."""
-    whole, _, decimals = number.replace(",", "").partition(".")
+    whole, _, decimals = number.removeprefix(_SIGN).replace(",", "").partition(".")
     whole, decimals = whole.lstrip("0") or "0", decimals.rstrip("0")
-    return f"{whole}.{decimals}" if decimals else whole
+    minus = _SIGN if number.startswith(_SIGN) else ""
+    return f"{minus}{whole}.{decimals}" if decimals else f"{minus}{whole}"
 
 
 def score_first_words(completion: str, answers: Iterable[str], words: int = 5) -> bool:

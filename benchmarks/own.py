@@ -5,7 +5,6 @@ Finds them, and sees before a model is loaded that they can be asked and scored 
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from lm_eval.tasks import TaskManager
 
 from benchmarks import GROUPS, TASKS
 from benchmarks.loaders.sources import as_splits
+from benchmarks.rules import hashed
 from toolformer.errors import UserError
 
 _NO_MATTER = (".log", ".out", ".pyc", ".swp", ".lock")
@@ -62,14 +62,14 @@ def files_of(tasks: Sequence[str], tasks_dir: str | Path | None) -> dict[str, st
     if tasks_dir is None or not set(own_tasks(tasks_dir)) & set(tasks):
         return {}
     root = Path(tasks_dir).expanduser().resolve()
-    found: dict[str, str] = {}
-    for file in sorted(root.rglob("*")):
-        place = file.relative_to(root)
-        hidden = any(part.startswith((".", "__pycache__")) for part in place.parts)
-        if file.is_file() and not hidden and file.suffix not in _NO_MATTER:
-            with file.open("rb") as opened:
-                found[place.as_posix()] = hashlib.file_digest(opened, "sha256").hexdigest()
-    return found
+    return hashed(
+        root, (file for file in root.rglob("*") if file.is_file() and _matters(file.relative_to(root)))
+    )
+
+
+def _matters(place: Path) -> bool:
+    hidden = any(part.startswith((".", "__pycache__")) for part in place.parts)
+    return not hidden and place.suffix not in _NO_MATTER
 
 
 def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:

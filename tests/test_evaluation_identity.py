@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks import TASKS_DIR
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.evaluations import config, trained
+from toolformer.compare import compare, remarks
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.errors import UserError
 from toolformer.evaluate import _job, checkpoint, finished
@@ -152,6 +154,38 @@ def test_the_machine_decides_an_answer_and_not_whether_an_evaluation_is_done(
     assert len(counted) == 6
     (answers,) = tmp_path.glob("evaluate/*/answers.jsonl")
     assert len(answers.read_text().splitlines()) == 6
+
+
+def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
+    tmp_path: Path, tiny_folder: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = tmp_path / "benchmarks"
+    shutil.copytree(TASKS_DIR, rules)
+    monkeypatch.setattr("benchmarks.rules.TASKS_DIR", rules)
+    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=3"]
+    first = run_stage("evaluate", config(tmp_path, *more))
+    assert len(counted) == 3 and first.metrics["dateset/score"] < 100
+
+    def edited(name: str) -> None:
+        (rules / name).write_text((rules / name).read_text() + "\n# edited\n")
+
+    for name in ("math/svamp.yaml", "README.md", "speed/decode.py"):  # they decide nothing here
+        edited(name)
+    assert finished(config(tmp_path, *more)) == first.run_id
+    monkeypatch.setattr("benchmarks.tasks.answer_in_5_words", lambda doc, results: {"score": 100.0})
+    edited("tasks.py")
+    second = run_stage("evaluate", config(tmp_path, *more))
+    assert second.run_id != first.run_id and second.metrics["dateset/score"] == 100
+    assert len(counted) == 3, "no prompt is asked again"
+    compared = compare(Tracker(None, tmp_path), first.run_id, second.run_id, resamples=20)
+    assert "A and B were scored by different versions of the benchmarks" in remarks(compared)[-1]
+    runs = [first.run_id, second.run_id]
+    for name in ("temporal/dateset.yaml", "_question.yaml", "loaders/temporal.py"):
+        edited(name)
+        runs.append(run_stage("evaluate", config(tmp_path, *more)).run_id)
+    assert len(set(runs)) == len(runs) and len(counted) == 3
+    # Of one code, though of other task files.
+    assert not remarks(compare(Tracker(None, tmp_path), runs[1], runs[2], resamples=20))
 
 
 def test_every_place_that_loaders_know_decides_an_evaluation(tmp_path: Path) -> None:

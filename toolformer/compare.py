@@ -42,6 +42,8 @@ class Comparison:
     only_first: tuple[str, ...]
     """Benchmarks that the second run does not have, or has no sample of in common."""
     only_second: tuple[str, ...]
+    same_scoring: bool
+    """Whether the same code scored both."""
 
 
 def find(tracker: Tracker, reference: str) -> Run:
@@ -91,6 +93,7 @@ def compare(tracker: Tracker, first: str, second: str, seed: int = 0, resamples:
         tuple(found),
         tuple(task for task in tables_one if task not in shown),
         tuple(task for task in tables_two if task not in shown),
+        one.tags.get("scoring") == two.tags.get("scoring"),
     )
 
 
@@ -174,7 +177,7 @@ def tables(comparison: Comparison) -> list[Table]:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What could not be compared, a line each."""
+    """What could not be compared, or not on equal terms, a line each."""
     lines = []
     for one in comparison.benchmarks:
         if one.unpaired.total:
@@ -185,6 +188,11 @@ def remarks(comparison: Comparison) -> list[str]:
     for other, names in (("B", comparison.only_first), ("A", comparison.only_second)):
         if names:
             lines.append(f"{', '.join(names)}: not compared, {other} has nothing to pair with it")
+    if not comparison.same_scoring:
+        lines.append(
+            "A and B were scored by different versions of the benchmarks; evaluate the older one again, which scores its "
+            "answers anew"
+        )
     return lines
 
 

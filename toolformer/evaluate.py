@@ -116,10 +116,12 @@ class _Job:
     """Answers are shared by evaluations of other benchmarks with the same system."""
     key: str
     finger: str
+    scoring: str
+    """Tells the code by which answers are scored."""
 
 
 def _job(config: Config, tracker: Tracker) -> _Job:
-    from benchmarks import own, suite
+    from benchmarks import own, rules, suite
 
     tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
     ids = sample_ids(config.evaluation.samples)
@@ -139,14 +141,16 @@ def _job(config: Config, tracker: Tracker) -> _Job:
         else None
     )
     evaluation = {**asdict(config.evaluation), "samples": ids}
-    files = own.files_of(tasks, config.paths.tasks_dir)
+    scoring = rules.code()
+    # Prompts and scores; answers are shared by prompt, so that under other rules only scoring is done again.
+    files = [scoring, rules.task_files(tasks), own.files_of(tasks, config.paths.tasks_dir)]
     wanted = [
         tasks,
         evaluation,
         heldout,
         data_files(config.paths.data_dir, config.paths.root),
         config.seed,
-        *([files] if files else []),
+        files,
     ]
     # What an endpoint writes is its own, however its tokens are counted here.
     asked: Any = decides
@@ -157,7 +161,7 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     key = fingerprint("evaluate", config.system, asked, decoding, wanted)
     work = Path(config.paths.root) / "evaluate" / fingerprint("answers", config.system, given_by, decoding)
     finger = fingerprint(key, config.name)
-    return _Job(tasks, ids, trained, uses_tools, decoding, decides, work, key, finger)
+    return _Job(tasks, ids, trained, uses_tools, decoding, decides, work, key, finger, fingerprint(scoring))
 
 
 def calls(config: Config) -> bool:
@@ -230,7 +234,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
                 name=" ".join(word for word in words if word),
                 fingerprint=job.finger,
                 config=asdict(config),
-                tags=_tags(config, decoding["k"], job.trained, day),
+                tags={**_tags(config, decoding["k"], job.trained, day), "scoring": job.scoring},
                 parent=parent,
                 description=describe(command, facts, [job.trained]),
             )

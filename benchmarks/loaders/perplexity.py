@@ -30,7 +30,9 @@ def heldout(heldout_path: str | None = None, **metadata: Any) -> Splits:
     In cc_net's files the text is `raw_content`. A text without an id is named by its content, as in a corpus.
     """
     rows: Iterable[Placed]
-    if heldout_path:
+    if heldout_path is not None:
+        if not isinstance(heldout_path, str):
+            raise UserError(f"heldout_path is {heldout_path!r}; it must be the path of a JSON Lines file")
         path = Path(heldout_path).expanduser()
         if not path.is_file():
             raise UserError(f"heldout_path: there is no file {path}; name a JSON Lines file")

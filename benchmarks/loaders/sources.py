@@ -41,8 +41,11 @@ JSON_LINES = (".jsonl.gz", ".jsonl")
 
 
 def data_folder(metadata: Mapping[str, Any]) -> Path | None:
-    """The folder that `data_dir`, else the environment variable TOOLFORMER_DATA_DIR, names; None is the hub."""
-    given = metadata.get("data_dir") or os.environ.get(DATA_DIR_VARIABLE)
+    """The folder that `data_dir` names, or where nothing says so the environment variable TOOLFORMER_DATA_DIR.
+
+    None is the hub, as `data_dir: null` is.
+    """
+    given = metadata["data_dir"] if "data_dir" in metadata else os.environ.get(DATA_DIR_VARIABLE)
     if not given:
         return None
     folder = Path(str(given)).expanduser()
@@ -288,16 +291,26 @@ def collect(
     return kept
 
 
+def whole_number(key: str, value: Any, least: int | None = None) -> int:
+    """The value of a key of the metadata that must be a whole number, of at least `least`.
+
+    Raises:
+        UserError: it is something else; the message names the key.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least):
+        return value
+    bound = "" if least is None else f" of at least {least}"
+    raise UserError(f"benchmarks: {key} is {value!r}; it must be a whole number{bound}")
+
+
 def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str | None = None) -> Splits:
     """The rows, or their seeded subset (in proportion to the values of the field `by`), as the split `test`."""
     key = (
         "perplexity_subset" if name.endswith("_perplexity") and "perplexity_subset" in metadata else "subset"
     )
-    size = metadata.get(key)
-    if size is not None:
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise UserError(f"benchmarks: {key} is {size!r}; it must be a whole number of at least 1")
-        chosen = dateset_generator.subset(rows, size, int(metadata.get("seed") or 0), by)
+    if metadata.get(key) is not None:
+        size, seed = whole_number(key, metadata[key], least=1), whole_number("seed", metadata.get("seed", 0))
+        chosen = dateset_generator.subset(rows, size, seed, by)
         if len(chosen) < len(rows):
             log.info("%s: %d of %d rows (subset)", name, len(chosen), len(rows))
         rows = chosen

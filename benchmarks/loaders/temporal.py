@@ -19,6 +19,7 @@ from benchmarks.loaders.sources import (
     read_lines,
     text_of,
     value_of,
+    whole_number,
 )
 from toolformer.errors import UserError
 
@@ -28,10 +29,7 @@ MIDDLE_OF_THE_YEAR = "07-01"
 
 def dateset(dateset_seed: int = 0, published_rows: int | None = None, **metadata: Any) -> Splits:
     """Dateset, generated: `id, family, question, answers, current_date` (see benchmarks/dateset.py)."""
-    try:
-        generated = dateset_generator.generate(int(dateset_seed))
-    except ValueError:
-        raise UserError(f"dateset_seed is {dateset_seed!r}; it must be a whole number") from None
+    generated = dateset_generator.generate(whole_number("dateset_seed", dateset_seed))
     rows = collect("dateset", [("", row) for row in generated], lambda row, _: row, published_rows)
     return as_splits("dateset", rows, metadata, by="family")
 

@@ -89,6 +89,15 @@ def test_the_environment_names_a_data_dir(data_dir: Path, monkeypatch: pytest.Mo
     assert loaders.wikitext()["test"]["page"][1] == " = B = \n \n x \n"
 
 
+def test_a_data_dir_of_null_is_the_hub_whatever_the_environment_names(
+    data_dir: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_DATA_DIR", str(data_dir))
+    hub.add("p", "test", [{"question": "q?", "answers": ["a"]}] * 2)
+    found = loaders.webqs(data_dir=None, hub={"path": "p", "split": "test"})
+    assert len(found["test"]) == 2
+
+
 def test_a_data_dir_without_the_benchmark_names_the_file(data_dir: Path) -> None:
     (data_dir / "asdiv" / "asdiv.jsonl.gz").unlink()
     with pytest.raises(UserError, match=r"has no asdiv; expected the file .*asdiv\.jsonl\.gz"):
@@ -277,6 +286,29 @@ def test_the_rows_of_dateset_are_counted(caplog: pytest.LogCaptureFixture) -> No
         assert len(documents("dateset")) == 9400
     assert "dateset: 9400 rows read, 9400 kept, dropped: none" in caplog.messages
     assert not [record for record in caplog.records if "the published set" in record.message]
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"subset": 5, "seed": "x"}, "seed is 'x'; it must be a whole number$"),
+        ({"subset": 5, "seed": 1.5}, "seed is 1.5; it must be a whole number$"),
+        ({"subset": 5, "seed": None}, "seed is None; it must be a whole number$"),
+        ({"subset": 5.0}, "subset is 5.0; it must be a whole number of at least 1$"),
+        ({"dateset_seed": None}, "dateset_seed is None; it must be a whole number$"),
+        ({"dateset_seed": 1.5}, "dateset_seed is 1.5; it must be a whole number$"),
+        ({"dateset_seed": "x"}, "dateset_seed is 'x'; it must be a whole number$"),
+    ],
+)
+def test_a_value_of_another_type_is_told_by_its_key(told: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        loaders.dateset(**told)
+
+
+@pytest.mark.parametrize("path", [3, 0, ["a.jsonl"], True])
+def test_a_path_of_heldout_texts_that_is_no_text_is_told(path: Any) -> None:
+    with pytest.raises(UserError, match="heldout_path is .*; it must be the path of a JSON Lines file"):
+        loaders.heldout(heldout_path=path)
 
 
 def test_subsets(data_dir: Path) -> None:
