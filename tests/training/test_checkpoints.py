@@ -98,7 +98,7 @@ def test_processes_that_claim_a_folder_at_once_do_not_trip_over_each_other(
 
     def claim() -> None:
         together.wait()
-        checkpoints.claim(tmp_path / "checkpoints", "run")
+        checkpoints.claim(tmp_path / "checkpoints", "run", 1)
 
     with ThreadPoolExecutor(6) as pool:
         for one in [pool.submit(claim) for _ in range(6)]:

@@ -129,7 +129,9 @@ def test_training_ends_when_its_time_is_over(gpt2_folder: Path, tmp_path: Path) 
     assert list(logs.of("heldout_perplexity")) == [0, 1]
 
 
-def test_a_training_that_its_time_ended_goes_on_with_more(gpt2_folder: Path, tmp_path: Path) -> None:
+def test_a_training_that_its_time_ended_goes_on_with_more(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     straight, expected = run(gpt2_folder, tmp_path / "straight")
     output, short = tmp_path / "short", replace(SETTINGS, max_hours=1e-9)
     first, _ = run(gpt2_folder, output, short)
@@ -138,6 +140,12 @@ def test_a_training_that_its_time_ended_goes_on_with_more(gpt2_folder: Path, tmp
     for hours in (1e-9, 1e-10):
         again, logs = run(gpt2_folder, output, replace(SETTINGS, max_hours=hours))
         assert again == first and not logs, "no more time is given"
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(UserError, match="begun with 1 process; start 1 again"),
+    ):
+        patch.setenv("WORLD_SIZE", "2")
+        run(gpt2_folder, output)
     whole, logs = run(gpt2_folder, output)
     assert list(logs.of("loss")) == [2, 3, 4, 5, 6, 7, 8]
     for step, loss in logs.of("loss").items():

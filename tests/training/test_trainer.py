@@ -224,7 +224,9 @@ def test_a_finished_run_is_not_run_again(finished: tuple[Any, Logs], gpt2_folder
         run(gpt2_folder, result.model_path.parent, replace(settings, learning_rate=1e-3))
 
 
-def test_checkpoints_of_another_run_are_not_resumed(gpt2_folder: Path, tmp_path: Path) -> None:
+def test_checkpoints_of_another_run_are_not_resumed(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(metrics: dict[str, float], step: int) -> None:
         if step == 4:
             raise KeyboardInterrupt
@@ -233,6 +235,12 @@ def test_checkpoints_of_another_run_are_not_resumed(gpt2_folder: Path, tmp_path:
         run(gpt2_folder, tmp_path, on_log=stop)
     with pytest.raises(UserError, match="belongs to a run with other settings, texts or model"):
         run(gpt2_folder, tmp_path, texts=TEXTS[:-1])
+    with monkeypatch.context() as patch, pytest.raises(UserError) as caught:
+        patch.setenv("WORLD_SIZE", "2")
+        run(gpt2_folder, tmp_path)
+    assert f"{tmp_path / 'checkpoints'} was begun with 1 process; start 1 again, or remove" in str(
+        caught.value
+    )
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(gpt2_folder: Path, tmp_path: Path) -> None:

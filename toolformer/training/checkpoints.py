@@ -119,17 +119,22 @@ def copy_best(best: Path, model: Path) -> None:
     partial.rename(model)
 
 
-def claim(folder: Path, run: str) -> None:
+def claim(folder: Path, run: str, processes: int) -> None:
     """Makes the checkpoints' folder that of one run.
 
     Raises:
-        UserError: it holds the checkpoints of a run with other settings, texts or model.
+        UserError: it holds the checkpoints of a run with another number of processes, or other settings, texts or model.
     """
     owner = read_json(folder / RUN)
     if owner is None:
         with saving(folder, partial=None):
             folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / RUN, {"run": run})
+            write_json(folder / RUN, {"run": run, "processes": processes})
+    elif (begun := owner.get("processes", processes)) != processes:
+        raise UserError(
+            f"training: {folder} was begun with {begun} process{'es' if begun != 1 else ''}; start {begun} again, or remove"
+            " the folder to begin anew"
+        )
     elif owner.get("run") != run:
         raise UserError(
             f"training: {folder} belongs to a run with other settings, texts or model;"

@@ -79,7 +79,7 @@ def train(
         if int(os.environ.get("RANK", "0")) == 0 and done.ended_by_max_hours is None:
             shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
         return done
-    checkpoints.claim(folder, run)
+    checkpoints.claim(folder, run, processes)
     with checkpoints.alone(folder):
         return _train(
             str(model_path),
