@@ -258,9 +258,20 @@ def losses_of(folder: Path, output: Path, settings: TrainingSettings) -> list[fl
     return list(run(folder, output, settings)[1].of("loss").values())
 
 
-def test_gradient_checkpointing_changes_no_loss(tmp_path: Path) -> None:
+def test_gradient_checkpointing_changes_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_model("llama", tmp_path / "model")
     settings = replace(SETTINGS, max_steps=3, eval_every=3, save_every=0)
+    recomputed: list[bool] = []
+    compute_loss = PackedTrainer.compute_loss
+
+    def seen(of: PackedTrainer, model: Any, *given: Any, **options: Any) -> Any:
+        recomputed.append(model.training and model.is_activation_checkpointing)
+        return compute_loss(of, model, *given, **options)
+
+    monkeypatch.setattr(PackedTrainer, "compute_loss", seen)
     _, plain = run(folder, tmp_path / "plain", settings)
+    assert recomputed and not any(recomputed)
+    recomputed.clear()
     _, checkpointed = run(folder, tmp_path / "less", replace(settings, gradient_checkpointing=True))
+    assert recomputed and all(recomputed)
     assert list(checkpointed.of("loss").values()) == pytest.approx(list(plain.of("loss").values()), rel=1e-5)
