@@ -15,6 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.training.conftest import HELDOUT, TEXTS, save_model
+from toolformer import loading
 from toolformer.errors import UserError
 from toolformer.training import attention, trainer
 from toolformer.training.loop import PackedTrainer
@@ -241,6 +242,21 @@ def test_checkpoints_of_another_run_are_not_resumed(
     assert f"{tmp_path / 'checkpoints'} was begun with 1 process; start 1 again, or remove" in str(
         caught.value
     )
+
+
+def test_checkpoints_in_another_number_format_are_not_resumed(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(metrics: dict[str, float], step: int) -> None:
+        raise KeyboardInterrupt
+
+    settings = replace(SETTINGS, dtype="auto")
+    monkeypatch.setattr(loading, "native_bfloat16", lambda _: True)
+    with pytest.raises(KeyboardInterrupt):
+        run(gpt2_folder, tmp_path, settings, on_log=stop)
+    monkeypatch.setattr(loading, "native_bfloat16", lambda _: False)  # as on another machine
+    with pytest.raises(UserError, match="was begun in bfloat16, and lm.dtype comes to float32 here"):
+        run(gpt2_folder, tmp_path, settings)
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(gpt2_folder: Path, tmp_path: Path) -> None:
