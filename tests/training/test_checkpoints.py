@@ -98,12 +98,20 @@ def test_processes_that_claim_a_folder_at_once_do_not_trip_over_each_other(
 
     def claim() -> None:
         together.wait()
-        checkpoints.claim(tmp_path / "checkpoints", "run")
+        checkpoints.claim(tmp_path / "checkpoints", "run", 1, "float32")
 
     with ThreadPoolExecutor(6) as pool:
         for one in [pool.submit(claim) for _ in range(6)]:
             one.result()
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [checkpoints.RUN]
+
+
+def test_a_folder_of_an_earlier_version_is_gone_on_with(tmp_path: Path) -> None:
+    """It does not tell processes and number format."""
+    checkpoints.write_json(tmp_path / checkpoints.RUN, {"run": "a"})
+    checkpoints.claim(tmp_path, "a", 2, "float32")
+    with pytest.raises(UserError, match="belongs to a run with other settings"):
+        checkpoints.claim(tmp_path, "b", 2, "float32")
 
 
 def test_a_folder_is_held_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

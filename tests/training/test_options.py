@@ -129,7 +129,9 @@ def test_training_ends_when_its_time_is_over(gpt2_folder: Path, tmp_path: Path) 
     assert list(logs.of("heldout_perplexity")) == [0, 1]
 
 
-def test_a_training_that_its_time_ended_goes_on_with_more(gpt2_folder: Path, tmp_path: Path) -> None:
+def test_a_training_that_its_time_ended_goes_on_with_more(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     straight, expected = run(gpt2_folder, tmp_path / "straight")
     output, short = tmp_path / "short", replace(SETTINGS, max_hours=1e-9)
     first, _ = run(gpt2_folder, output, short)
@@ -138,6 +140,12 @@ def test_a_training_that_its_time_ended_goes_on_with_more(gpt2_folder: Path, tmp
     for hours in (1e-9, 1e-10):
         again, logs = run(gpt2_folder, output, replace(SETTINGS, max_hours=hours))
         assert again == first and not logs, "no more time is given"
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(UserError, match="begun with 1 process; start 1 again"),
+    ):
+        patch.setenv("WORLD_SIZE", "2")
+        run(gpt2_folder, output)
     whole, logs = run(gpt2_folder, output)
     assert list(logs.of("loss")) == [2, 3, 4, 5, 6, 7, 8]
     for step, loss in logs.of("loss").items():
@@ -250,9 +258,20 @@ def losses_of(folder: Path, output: Path, settings: TrainingSettings) -> list[fl
     return list(run(folder, output, settings)[1].of("loss").values())
 
 
-def test_gradient_checkpointing_changes_no_loss(tmp_path: Path) -> None:
+def test_gradient_checkpointing_changes_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_model("llama", tmp_path / "model")
     settings = replace(SETTINGS, max_steps=3, eval_every=3, save_every=0)
+    recomputed: list[bool] = []
+    compute_loss = PackedTrainer.compute_loss
+
+    def seen(of: PackedTrainer, model: Any, *given: Any, **options: Any) -> Any:
+        recomputed.append(model.training and model.is_activation_checkpointing)
+        return compute_loss(of, model, *given, **options)
+
+    monkeypatch.setattr(PackedTrainer, "compute_loss", seen)
     _, plain = run(folder, tmp_path / "plain", settings)
+    assert recomputed and not any(recomputed)
+    recomputed.clear()
     _, checkpointed = run(folder, tmp_path / "less", replace(settings, gradient_checkpointing=True))
+    assert recomputed and all(recomputed)
     assert list(checkpointed.of("loss").values()) == pytest.approx(list(plain.of("loss").values()), rel=1e-5)

@@ -15,6 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.training.conftest import HELDOUT, TEXTS, save_model
+from toolformer import loading
 from toolformer.errors import UserError
 from toolformer.training import attention, trainer
 from toolformer.training.loop import PackedTrainer
@@ -224,7 +225,9 @@ def test_a_finished_run_is_not_run_again(finished: tuple[Any, Logs], gpt2_folder
         run(gpt2_folder, result.model_path.parent, replace(settings, learning_rate=1e-3))
 
 
-def test_checkpoints_of_another_run_are_not_resumed(gpt2_folder: Path, tmp_path: Path) -> None:
+def test_checkpoints_of_another_run_are_not_resumed(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(metrics: dict[str, float], step: int) -> None:
         if step == 4:
             raise KeyboardInterrupt
@@ -233,6 +236,27 @@ def test_checkpoints_of_another_run_are_not_resumed(gpt2_folder: Path, tmp_path:
         run(gpt2_folder, tmp_path, on_log=stop)
     with pytest.raises(UserError, match="belongs to a run with other settings, texts or model"):
         run(gpt2_folder, tmp_path, texts=TEXTS[:-1])
+    with monkeypatch.context() as patch, pytest.raises(UserError) as caught:
+        patch.setenv("WORLD_SIZE", "2")
+        run(gpt2_folder, tmp_path)
+    assert f"{tmp_path / 'checkpoints'} was begun with 1 process; start 1 again, or remove" in str(
+        caught.value
+    )
+
+
+def test_checkpoints_in_another_number_format_are_not_resumed(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(metrics: dict[str, float], step: int) -> None:
+        raise KeyboardInterrupt
+
+    settings = replace(SETTINGS, dtype="auto")
+    monkeypatch.setattr(loading, "native_bfloat16", lambda _: True)
+    with pytest.raises(KeyboardInterrupt):
+        run(gpt2_folder, tmp_path, settings, on_log=stop)
+    monkeypatch.setattr(loading, "native_bfloat16", lambda _: False)  # as on another machine
+    with pytest.raises(UserError, match="was begun in bfloat16, and lm.dtype comes to float32 here"):
+        run(gpt2_folder, tmp_path, settings)
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(gpt2_folder: Path, tmp_path: Path) -> None:

@@ -119,21 +119,31 @@ def copy_best(best: Path, model: Path) -> None:
     partial.rename(model)
 
 
-def claim(folder: Path, run: str) -> None:
-    """Makes the checkpoints' folder that of one run.
+def claim(folder: Path, run: str, processes: int, dtype: str) -> None:
+    """Makes the checkpoints' folder that of one run, with a number of processes and a number format.
 
     Raises:
-        UserError: it holds the checkpoints of a run with other settings, texts or model.
+        UserError: it holds the checkpoints of a run with others of these, or with other settings, texts or model.
     """
     owner = read_json(folder / RUN)
     if owner is None:
         with saving(folder, partial=None):
             folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / RUN, {"run": run})
+            write_json(folder / RUN, {"run": run, "processes": processes, "dtype": dtype})
+    elif (begun := owner.get("processes", processes)) != processes:
+        raise UserError(
+            f"training: {folder} was begun with {begun} process{'es' if begun != 1 else ''}; start {begun} again, or remove"
+            " the folder to begin anew"
+        )
     elif owner.get("run") != run:
         raise UserError(
             f"training: {folder} belongs to a run with other settings, texts or model;"
             " remove it or name another folder"
+        )
+    elif (begun_in := owner.get("dtype", dtype)) != dtype:
+        raise UserError(
+            f"training: {folder} was begun in {begun_in}, and lm.dtype comes to {dtype} here; go on where it comes to"
+            f" {begun_in}, or remove the folder to begin anew"
         )
 
 

@@ -223,12 +223,13 @@ def finished(output_dir: Path, run: str, max_hours: float | None) -> TrainingRes
     """What a run has left, if it is done or `max_hours` asks for no more; raises UserError if that is of another run."""
     for model in checkpoints.kept_models(output_dir):
         record = checkpoints.read_json(model / checkpoints.RECORD) or {}
-        if record.pop("run", None) != run:
+        is_ours = record.pop("run", None) == run
+        if is_ours and checkpoints.suffices(record.get("ended_by_max_hours"), max_hours):
+            return TrainingResult(model_path=model, best_step=record.pop("step"), **record)
+        if model.name == checkpoints.MODEL:  # what is cut short has checkpoints, which tell whose they are
             raise UserError(
                 f"training: {model} is the model of another run; remove it or name another folder"
             )
-        if checkpoints.suffices(record.get("ended_by_max_hours"), max_hours):
-            return TrainingResult(model_path=model, best_step=record.pop("step"), **record)
     return None
 
 

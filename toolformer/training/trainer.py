@@ -23,7 +23,7 @@ from transformers import (
 
 from toolformer.calls import START
 from toolformer.errors import UserError
-from toolformer.loading import choose_device, load_causal, native_bfloat16, single_token
+from toolformer.loading import choose_device, load_causal, native_bfloat16, number_format, single_token
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import PackedTexts, document_order, single, stream, whole
 from toolformer.training.distributed import agreed_configuration, deepspeed_configuration
@@ -79,7 +79,7 @@ def train(
         if int(os.environ.get("RANK", "0")) == 0 and done.ended_by_max_hours is None:
             shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
         return done
-    checkpoints.claim(folder, run)
+    checkpoints.claim(folder, run, processes, number_format(settings.dtype, settings.device))
     with checkpoints.alone(folder):
         return _train(
             str(model_path),
