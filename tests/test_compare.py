@@ -107,6 +107,15 @@ def test_the_command_prints_tables_and_json(
     assert "asdiv: not compared, B has nothing to pair with it" in shown
 
 
+def test_the_data_need_not_be_there_any_more(
+    runs: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, (one, two, _) = runs
+    monkeypatch.setenv("TOOLFORMER_DATA_DIR", str(root / "gone"))
+    assert main(["compare", one, two, "--resamples=20", f"paths.root={root}"]) == 0
+    assert "McNemar" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("names", "words"),
     [

@@ -30,7 +30,8 @@ def main(arguments: list[str]) -> int:
     from toolformer import compare as comparing
     from toolformer.config import compose, validate
 
-    config = validate(compose("evaluate", options.overrides))
+    # Finished runs are read, as by a report: no data folder, corpus or model of an evaluation has to be there.
+    config = validate(compose("evaluate", options.overrides), "report")
     tracker = build.tracker(config.paths.root, config.tracking)
     found = comparing.compare(tracker, options.first, options.second, config.seed, options.resamples)
     if options.json:
