@@ -159,7 +159,10 @@ _NUMBER_WITHIN = re.compile(
     r"(?![0-9])(?![.,][0-9])"
 )
 _INITIALS = re.compile(r"\b([^\W\d_]\.)\s+(?=[^\W\d_]\.)")
-_ABBREVIATION = re.compile(r"\b[^\W\d_](?:\.[^\W\d_])+\b\.?")
+_ABBREVIATION = re.compile(
+    # With its last dot, but for one that parts it from a word glued behind: J.K.Rowling.
+    r"\b[^\W\d_](?:\.[^\W\d_])+\b(?:\.(?!\w))?"
+)
 _POSSESSIVE = re.compile(r"['\u2019]s\b")
 _APOSTROPHE = re.compile(r"['\u2019]")
 _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003347f]")
@@ -188,7 +191,11 @@ def words_of(text: str) -> list[str]:
 
 
 def _chunks(text: str) -> list[str]:
-    """What blanks separate, but for those between initials, and every Chinese character by itself."""
+    """What blanks separate, but for those between initials, and every Chinese character by itself.
+
+    Without invisible format characters, such as soft hyphens.
+    """
+    text = "".join(char for char in text if unicodedata.category(char) != "Cf")
     return _CHINESE.sub(r" \g<0> ", _INITIALS.sub(r"\1", _plain(text))).split()
 
 
