@@ -211,7 +211,7 @@ def test_a_server_that_prints_what_is_no_message_is_told_in_one_line(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path))
-    source = "{command: python, args: [-c, 'print(1)'], start_timeout: 20}"
+    source = f"{{command: {sys.executable}, args: [-c, 'print(1)'], start_timeout: 20}}"
     assert main(["tool", "big", "3", f"tool_sources=[{source}]"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("toolformer: tool_sources[0]: the MCP server python does not answer")
+    assert line.startswith("toolformer: tool_sources[0]: the MCP server ") and "does not answer" in line
