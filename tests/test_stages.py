@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from toolformer import build, text_generator
 from toolformer.annotation.funnel import STEPS
@@ -24,8 +23,6 @@ from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import strip
 from toolformer.cli import main
 from toolformer.config import CONF, SYSTEMS, Config, compose, validate
-from toolformer.documents import Document
-from toolformer.engine.work import Worker
 from toolformer.errors import UserError
 from toolformer.generate import Generated, Rows
 from toolformer.launch import run_stage
@@ -293,54 +290,6 @@ def test_examples_are_counted_by_the_tools_of_the_data(place: Path, lax_model: P
     one = run_stage("train", config("train", place, lax_model, "tools=[search]", root="counted"))
     metrics = tracker(place, "counted").get(one.run_id).metrics
     assert {key: value for key, value in metrics.items() if key.startswith("examples/")} == expected
-
-
-def test_whoever_goes_on_rounds_as_the_run_began(
-    tmp_path: Path, place: Path, lax_model: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its threads, its batches and its number format, unless another is asked for in so many words."""
-    before, here = torch.get_num_threads(), number_format("auto", "auto")
-    elsewhere = "float32" if here == "bfloat16" else "bfloat16"
-    documents = [Document(f"d{n}", TEXTS[n]) for n in range(3)]
-
-    def work(name: str, threads: int, *more: str) -> int:
-        given = config("generate", place, lax_model, *more)
-        assert Worker(given, tmp_path, threads)(name, documents).annotated
-        return torch.get_num_threads()
-
-    try:
-        with caplog.at_level("INFO"):
-            assert work("one", 2, "engine.batch_tokens=512") == 2
-            model = text_generator.load(str(lax_model), here, "auto")
-            assert model.batch_tokens == 512
-            assert not [line for line in caplog.messages if "this run began" in line]
-            assert work("two", 1) == 2
-            assert model.batch_tokens == 512
-        for said in ("engine.threads=2", "engine.batch_tokens=512"):
-            assert f"generate: {said}, as this run began" in caplog.messages
-        with caplog.at_level("WARNING"):
-            assert work("three", 1, "engine.threads=1", "engine.batch_tokens=256") == 1
-        assert model.batch_tokens == 256
-        for said in ("engine.threads=1, and this run began with 2", "engine.batch_tokens=256, and this run"):
-            assert f"generate: {said}" in caplog.text
-        (tmp_path / "dtype").write_text(f"{elsewhere}\n")  # begun on another processor
-        with caplog.at_level("INFO"):
-            assert work("four", 1, "lm.dtype=auto") == 2
-        assert f"generate: lm.dtype={elsewhere}, as this run began" in caplog.messages
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_a_contradicting_deepspeed_file_begins_no_run(
-    place: Path, lax_model: Path, generated: Generated, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = place / "zero.json"
-    file.write_text('{"zero_optimization": {"stage": 2}, "train_batch_size": 7}')
-    before = len(tracker(place).all_runs(stage="train"))
-    given = [f"dataset={generated.run_id}", f"trainer.deepspeed={file}"]
-    assert main(["train", *words(place, lax_model), *given]) == 2
-    assert "zero.json has train_batch_size = 7" in capsys.readouterr().err
-    assert len(tracker(place).all_runs(stage="train")) == before
 
 
 def test_a_sweep_makes_child_runs_under_one_parent(

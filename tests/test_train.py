@@ -13,6 +13,7 @@ from tests.test_stages import TEXTS
 from toolformer.calls import ApiCall, insert
 from toolformer.cli import main
 from toolformer.config import Config, compose, validate
+from toolformer.errors import UserError
 from toolformer.evaluate import model_folder
 from toolformer.tracking import Run, Tracker
 from toolformer.train import Trained, finished, train
@@ -92,3 +93,11 @@ def test_a_training_of_an_earlier_version_is_still_read(
     assert main(["runs", f"paths.root={place / 'runs'}", "--stage", "train"]) == 0
     shown = capsys.readouterr().out
     assert " heldout perplexity 40" in shown and "best" not in shown
+
+
+def test_a_contradicting_deepspeed_file_begins_no_run(place: Path, tiny_folder: Path) -> None:
+    file = place / "zero.json"
+    file.write_text('{"zero_optimization": {"stage": 2}, "train_batch_size": 7}')
+    with pytest.raises(UserError, match="zero.json has train_batch_size = 7"):
+        train(config(place, tiny_folder, f"trainer.deepspeed={file}"))
+    assert not tracker(place).all_runs(stage="train")

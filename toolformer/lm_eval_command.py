@@ -29,7 +29,7 @@ from toolformer import build, loading
 from toolformer.config import Config, compose, validate
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.errors import UserError
-from toolformer.evaluate import clocks, identity
+from toolformer.evaluate import calls, clocks, identity
 
 ARGUMENTS = {
     "k": "decoding.k",
@@ -243,7 +243,7 @@ class ConfiguredLM(ToolformerLM):
         if str(added.get("batch_size")) == "1" or str(added.get("batch_size", "")).startswith("auto"):
             del added["batch_size"]
         name, answers, config = _read_arguments({**added, **arg_dict})
-        uses_tools = config.system == "toolformer" and bool(config.tools) and config.decoding.k > 0
+        uses_tools = bool(config.tools) and calls(config)
         tools = build.tools(config, inference=True) if uses_tools else {}
         decoder = build.decoder(config, name, tools)
         return cls(
