@@ -134,6 +134,7 @@ def test_the_papers_settings_are_the_defaults() -> None:
         ),
         (["complete", "x", "--tokens", "0"], "complete: --tokens is 0; it must be at least 1"),
         (["complete", "x", "--model", "nosuch"], "a model of the hub is named as OWNER/NAME"),
+        (["complete", "x", "--model", "models:/toolformer"], "write models:/NAME/VERSION"),
         (["runs", "paths.root=README.md"], "paths.root: README.md is no folder"),
         (
             ["index", "corpus=demo", "index.path=README.md/index"],

@@ -38,20 +38,20 @@ class Toolformer:
 
     @classmethod
     def from_config(cls, model: str = "latest", overrides: Sequence[str] = ()) -> Toolformer:
-        """As `from_pretrained`, where `latest` or a run id names the model of a tracked train run.
+        """As `from_pretrained`, where `latest`, a run id or `models:/NAME/VERSION` names the model of a tracked train run.
 
         `system` says which one `latest` is and whether tools are called, as in an evaluation.
 
         Raises:
             UserError: as `from_pretrained`; or there is no such run, or the system has no training.
         """
-        from toolformer import build
+        from toolformer import build, registry
         from toolformer.evaluate import LATEST, TRAINED_ON, checkpoint
         from toolformer.loading import EMBEDDED_MODELS
 
         config = _config(overrides)
         is_place = "/" in model or Path(model).exists() or model in (config.model, *EMBEDDED_MODELS)
-        if not is_place:
+        if model.startswith(registry.SCHEME) or not is_place:
             if config.system not in TRAINED_ON:
                 raise UserError(
                     f"system={config.system} has no training that {model} could name; name its model, such as --model smollm2"
@@ -60,7 +60,7 @@ class Toolformer:
             try:
                 model = str(checkpoint(runs, model, TRAINED_ON[config.system])[1])
             except UserError as error:
-                if model == LATEST:
+                if model == LATEST or model.startswith(registry.SCHEME):
                     raise
                 raise UserError(
                     f"{error}; a model of the hub is named as OWNER/NAME, another by its folder"
