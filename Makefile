@@ -1,37 +1,41 @@
 # The commands of the project. Each sets up .venv first; a finished set-up costs a fraction of a second.
-#   make demo      generate -> train -> evaluate -> report on the embedded defaults
-#   make test      all tests: the fast ones, then those that start processes, then those with the real models
-#   make lint      ruff, mypy and the import rules; make format mends what ruff can mend
+#   make demo      generate -> train -> evaluate -> report in the default setting
+#   make test      the tests: made-up models, real models, whole pipelines
+#   make chaos     the tests that kill, crowd and starve: processes, disks, servers, clusters, browsers
+#   make lint      ruff, mypy and the import rules; make format fixes what ruff can fix
 #   make ui        the MLflow UI on this machine
-#   make setup     only the set-up; PYTHON=python3.12 names another interpreter
+#   make setup     only the set-up; make setup-dev with what the tests need; PYTHON=python3.12 names another interpreter
 
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup demo test lint format ui
+.PHONY: setup setup-dev demo test chaos lint format ui
 
 setup:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ echo "setup: Python 3.11 or newer is needed, $(PYTHON) is not; try: make setup PYTHON=python3.12" >&2; exit 2; }
-	@$(PYTHON) scripts/setup.py
+	@$(PYTHON) scripts/setup.py $(EXTRA)
+
+setup-dev:
+	@$(MAKE) --no-print-directory setup EXTRA=dev
 
 demo: setup
-	@$(BIN)/toolformer assets
 	@$(BIN)/toolformer demo
 
-test: setup
-	$(BIN)/python -m pytest -m "not real and not slow" -n $(WORKERS) --dist worksteal
-	$(BIN)/python -m pytest -m "slow and not real" -n $(WORKERS) --dist worksteal --durations 20 --durations-min 20
-	$(BIN)/python -m pytest -m real
+test: setup-dev
+	$(BIN)/python -m pytest -m "not chaos" -n $(WORKERS) --dist worksteal --durations 10
 
-lint: setup
+chaos: setup-dev
+	$(BIN)/python -m pytest -m chaos -n $(WORKERS) --dist worksteal --durations 10
+
+lint: setup-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: setup
+format: setup-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -7,12 +7,6 @@ from pathlib import Path
 TASKS_DIR = Path(__file__).parent
 """The folder of the task files, for lm-eval's `--include_path`."""
 
-DATA_FOLDERS = frozenset(
-    {"asdiv", "lama", "mawps", "MLQA_V1", "mlqa", "nq_open", "svamp", "templama", "triviaqa", "webquestions"}
-    | {"wikitext2", "wikitext103", "xquad"}
-)
-"""The folders in a data folder that loaders read."""
-
 MLQA_LANGUAGES = ("es", "de", "hi", "vi", "zh", "ar")
 """The columns of Table 6."""
 
@@ -38,5 +32,41 @@ GROUPS["paper"] = (
 )
 """Groups by name; `paper` is tables 3 to 8, `mlqa_all_en` the rows "All En" of Table 6, XQuAD is not the paper's."""
 
-TASKS = (*GROUPS["paper"], *GROUPS["xquad"], "xquad_en")
-"""Every task. `mlqa_en` and `xquad_en` ask all questions in English."""
+TASKS = (*GROUPS["paper"], "arithmetic", *GROUPS["xquad"], "xquad_en")
+"""Every task. `mlqa_en` and `xquad_en` ask all questions in English; arithmetic and XQuAD are not the paper's."""
+
+
+def lines_file(name: str) -> tuple[str, ...]:
+    """The names that a JSON Lines file of a data folder may have."""
+    return f"{name}.jsonl.gz", f"{name}.jsonl"
+
+
+def mlqa_file(language: str) -> tuple[str, ...]:
+    """MLQA's own file; the last folder is how its archive unpacks."""
+    file = f"test-context-en-question-{language}.json"
+    folders = ("mlqa", "mlqa/test", "MLQA_V1/test")
+    return tuple(f"{folder}/{file}{ending}" for folder in folders for ending in ("", ".gz"))
+
+
+DATA_FILES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "lama_squad": (lines_file("lama/squad"),),
+    "lama_google_re": (lines_file("lama/google_re"),),
+    "lama_trex": (lines_file("lama/trex"),),
+    "asdiv": (lines_file("asdiv/asdiv"),),
+    "svamp": (lines_file("svamp/svamp"),),
+    "mawps": (lines_file("mawps/mawps_full"),),
+    "webqs": (lines_file("webquestions/test"),),
+    "nq": (lines_file("nq_open/dev"),),
+    "triviaqa": (lines_file("triviaqa/unfiltered_dev"),),
+    "templama": (("templama/test.json", "templama/test.json.gz", *lines_file("templama/test")),),
+    "wikitext_perplexity": (lines_file("wikitext2/test_raw"),),
+    "mlqa_en": (mlqa_file("en"),),
+    "xquad_en": (lines_file("xquad/en"),),
+    **{f"mlqa_{language}": (mlqa_file(language),) for language in MLQA_LANGUAGES},
+    **{f"mlqa_all_en_{language}": (mlqa_file("en"), mlqa_file(language)) for language in MLQA_LANGUAGES},
+    **{
+        f"xquad_{language}": (lines_file(f"xquad/{language}"), lines_file("xquad/en"))
+        for language in MLQA_LANGUAGES
+    },
+}
+"""The files that a task reads from a data folder, each with the names that it may have; other tasks read none."""

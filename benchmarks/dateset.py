@@ -31,10 +31,8 @@ Rows are interleaved: every beginning of the list holds the families in proporti
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import functools
-import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -102,8 +100,8 @@ Cell = Callable[[_Dates], Entry | None]
 """One variant of a template, filled with dates; None where they do not fit it."""
 
 
-def generate(seed: int = 0, size: int | None = None) -> list[Row]:
-    """Dateset for a seed: all 9,400 rows, or a subset of `size` with the families in proportion."""
+def generate(seed: int = 0) -> list[Row]:
+    """Dateset for a seed: 9,400 rows."""
     dates = _draw_dates(seed)
     rows: list[tuple[float, int, Row]] = []
     for number, (family, total) in enumerate(SIZES.items()):
@@ -118,8 +116,7 @@ def generate(seed: int = 0, size: int | None = None) -> list[Row]:
                 "current_date": current.isoformat(),
             }
             rows.append((n / total, number, row))
-    everything = [row for _, _, row in sorted(rows, key=lambda item: item[:2])]
-    return everything if size is None else subset(everything, size, seed, "family")
+    return [row for _, _, row in sorted(rows, key=lambda item: item[:2])]
 
 
 def subset(rows: Sequence[Row], size: int, seed: int, by: str | None = None) -> list[Row]:
@@ -128,8 +125,6 @@ def subset(rows: Sequence[Row], size: int, seed: int, by: str | None = None) -> 
     Shares are rounded by largest remainder; every value keeps a row while there is room for all of them. A larger subset
     holds most of a smaller one of the same seed, and not always all of it.
     """
-    if size < 0:
-        raise ValueError(f"a subset cannot have {size} rows")
     if size >= len(rows):
         return list(rows)
     strata: dict[str, list[int]] = {}
@@ -142,18 +137,9 @@ def subset(rows: Sequence[Row], size: int, seed: int, by: str | None = None) -> 
     return [rows[n] for n in sorted(chosen)]
 
 
-def to_jsonl(rows: Sequence[Row]) -> str:
-    """The rows as JSON Lines: the same bytes for the same rows."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
+@functools.cache
 def federal_holidays(year: int) -> dict[str, datetime.date]:
     """The US federal holidays of a year on their own days (not the days they are observed), by name."""
-    return dict(_holidays_of(year))
-
-
-@functools.cache
-def _holidays_of(year: int) -> dict[str, datetime.date]:
     days = {name: day for day, name in holidays.country_holidays("US", years=year, observed=False).items()}
     return {name: days[name] for name in HOLIDAYS if name in days}
 
@@ -254,9 +240,8 @@ def _days_to_past(dates: _Dates) -> Entry:
 
 
 def _days_to_future(dates: _Dates) -> Entry:
-    return f"How many days are there until {_written(dates.future)}?", [
-        str((dates.future - dates.current).days)
-    ]
+    days = (dates.future - dates.current).days
+    return f"How many days are there until {_written(dates.future)}?", [str(days)]
 
 
 def _date_ago(part: str, unit: str) -> Cell:
@@ -298,7 +283,7 @@ def _near_day(part: str, name: str) -> Cell:
 
 def _holiday_date(part: str, holiday: str) -> Cell:
     def fill(dates: _Dates) -> Entry | None:
-        day = _holidays_of(dates.current.year).get(holiday)
+        day = federal_holidays(dates.current.year).get(holiday)
         if day is None:
             return None
         return f"What {part} {'was' if day < dates.current else 'is'} {holiday} this year?", _part(part, day)
@@ -308,7 +293,7 @@ def _holiday_date(part: str, holiday: str) -> Cell:
 
 def _holiday_distance(unit: str, holiday: str) -> Cell:
     def fill(dates: _Dates) -> Entry | None:
-        day = _holidays_of(dates.current.year).get(holiday)
+        day = federal_holidays(dates.current.year).get(holiday)
         if day is None or day == dates.current:
             return None
         count = str(_completed(unit, min(day, dates.current), max(day, dates.current)))
@@ -327,11 +312,3 @@ CELLS: dict[str, list[Cell]] = {
     "holiday_date": [_holiday_date(part, holiday) for part, holiday in product(PARTS[:3], HOLIDAYS)],
     "holiday_distance": [_holiday_distance(unit, holiday) for unit, holiday in product(UNITS, HOLIDAYS)],
 }
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Print Dateset as JSON Lines.")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--size", type=int, default=None, help="a subset of this many rows")
-    arguments = parser.parse_args()
-    print(to_jsonl(generate(arguments.seed, arguments.size)), end="")

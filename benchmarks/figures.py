@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.suite import TaskResult
+if TYPE_CHECKING:
+    from benchmarks.suite import TaskResult
 
 Sample = Mapping[str, Any]
 FAULTS = "n_faults"
 """Figure: examples answered without a tool, or not at all, since it (or the model's server) broke down."""
+
+MOST_FAMILIES = 10
+"""Families of questions that a benchmark may have for each to get a score of its own."""
 
 
 def figures(result: TaskResult, tool_keys: Mapping[str, str] | None = None) -> dict[str, float]:
@@ -41,6 +45,9 @@ def figures(result: TaskResult, tool_keys: Mapping[str, str] | None = None) -> d
     uncalled = [sample for sample in samples if not sample["tool"]]
     found |= {"call_share": len(called) / interval.n, "n_ac": len(called), "n_nc": len(uncalled)}
     found |= _score("score_ac", called) | _score("score_nc", uncalled)
+    families = sorted({sample["family"] for sample in samples if sample["family"]})
+    for family in families if len(families) <= MOST_FAMILIES else ():
+        found |= _score(f"score/{family}", [sample for sample in samples if sample["family"] == family])
     # An example with several calls (decoding.max_calls) counts once for each of its tools.
     for name, count in sorted(Counter(name for sample in called for name in set(sample["tools"])).items()):
         key = keys.get(name, name)

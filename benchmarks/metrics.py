@@ -11,12 +11,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest, bootstrap
+
+from toolformer.data.numbers import UNSIGNED, exact
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
@@ -25,13 +26,12 @@ _DRAWS_AT_ONCE = 2_000_000
 
 # ---------------------------------------------------------------- numbers
 
-_UNSIGNED = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
 _NUMBER = re.compile(
     # Not inside a word or another number: x2, B12, v1.5.
     r"(?<!\w)(?<![0-9][.,])"
     # A minus belongs to the number unless an operand stands before it: 5-3.
     r"(?:(?<![\w).%])(?P<sign>[-\u2212]))?(?:[$€£]\s?)?(?P<inner>[-\u2212])?"
-    rf"(?P<number>{_UNSIGNED})"
+    rf"(?P<number>{UNSIGNED})"
     # 3/4 and 2 1/2, but no date (3/4/2020).
     r"(?P<fraction>(?:[ ](?P<mixed>[0-9]+))?/(?P<denominator>[0-9]+)(?!\.?[0-9]|/[0-9]))?"
 )
@@ -54,7 +54,9 @@ def _plain(text: str) -> str:
 def number_in(completion: str) -> Fraction | None:
     """The number that a completion of a math problem answers with, or None (paper, section 4.2.2, note 7).
 
-    The first number; with an equation, the first number after its first "=", and none where none follows.
+    The first number; with an equation, the first number after its first "=", and none where none follows. Only digits
+    count, of any script. A fraction that divides evenly is taken for an unsolved division: 10/2 begins with 10. A number
+    glued behind letters (x2, v1.5) does not count; <=, >=, != and == are no equations.
 
     >>> str(number_in(" 5."))
     '5'
@@ -64,12 +66,6 @@ def number_in(completion: str) -> Fraction | None:
     '2469/2'
     >>> number_in(" 5 + 3 = ?") is None
     True
-
-    Digits only, of any script: "five" is no number. Read are thousands separators, decimals (also .5), currency signs ($5,
-    $-5, -$5), percent (5% is 5), a minus that is no operator (-3 and "= - 3", but 5-3 begins with 5),
-    ordinals and units glued behind (14th, 5kg) and fractions (3/4, 2 1/2). A fraction that divides evenly is
-    taken for an unsolved division: 10/2 begins with 10. A number glued behind letters (x2, B12) does not
-    count; <=, >=, != and rules of signs (== Heading ==) are no equations.
     """
     completion = _plain(completion)
     equals = _EQUALS.search(completion)
@@ -81,12 +77,9 @@ def number_in(completion: str) -> Fraction | None:
 
 def _value(match: re.Match[str], divided: bool = False) -> Fraction:
     """What a match of `_NUMBER` is worth; `divided` also where a fraction divides evenly, or by zero."""
-    # By way of Decimal: int() refuses texts of more than 4,300 digits.
-    value = Fraction(Decimal(match["number"].replace(",", "")))
+    value = exact(match["number"])
     if match["fraction"]:
-        below, above = Fraction(Decimal(match["denominator"])), value
-        if match["mixed"]:
-            above = Fraction(Decimal(match["mixed"]))
+        above, below = exact(match["mixed"]) if match["mixed"] else value, exact(match["denominator"])
         if divided or (below and (above / below).denominator > 1):
             value = value + above / below if match["mixed"] else above / below
     negative = bool(match["sign"]) != bool(match["inner"])
@@ -120,9 +113,8 @@ def score_math(completion: str, answer: str | int | float | Fraction) -> bool:
     >>> score_math(" 5.67", 5.666666666666667), score_math(" 5.7", 5.666666666666667)
     (True, False)
 
-    Equal means equal in value. Only for an answer with more than two decimals (5.666666666666667 in MAWPS)
-    does a number also count that is rounded correctly from it to two decimals or more, since the calculator
-    gives no more; a number rounded to zero does not.
+    For an answer with more than two decimals (5.666666666666667 in MAWPS) a number also counts that is rounded correctly
+    from it to two decimals or more, since the calculator gives no more; a number rounded to zero does not.
 
     Raises:
         ValueError: `answer` is not one number.
@@ -182,10 +174,9 @@ def words_of(text: str) -> list[str]:
     >>> words_of("$1,000.0 on August 14th; 3.50")
     ['1000', 'on', 'august', '14th', '3.5']
 
-    Digits of any script are equal. A possessive 's is dropped, hyphens, slashes and commas separate ("Coca-Cola" is two words), leading zeros do not
-    count. Initials are one word with or without blanks ("J. K. Rowling"). A minus directly before a number is its sign,
-    unless an operand ends before it: "-5" and "-5-year" are not "5", "14-15" is two numbers. A Chinese character is a word,
-    as in MLQA's own scoring.
+    A possessive 's is dropped, hyphens and slashes separate, initials are one word with or without blanks ("J. K.
+    Rowling"). A minus before a number is its sign, unless an operand ends before it: "-5" is not "5", "14-15" is two
+    numbers. A Chinese character is a word, as in MLQA's own scoring.
     """
     return [word for chunk in _chunks(text) for word in _words_of_chunk(chunk)]
 
@@ -253,10 +244,8 @@ def score_first_words(completion: str, answers: Iterable[str], words: int = 5) -
     >>> score_first_words(" Sunday/Monday/Tuesday/Wednesday/Thursday/Friday", ["Friday"])
     False
 
-    Words are those of `words_of`, counted with articles; a list without blanks is as many words as it has parts. An
-    answer of several words must stand there whole and in order. Articles at an answer's beginning may be missing
-    ("The Hague" is found in "Hague"); elsewhere they count, so that "Vitamin A" is not found in "Vitamin C". An
-    answer without any word is never found.
+    Words are those of `words_of`, counted with articles. An answer of several words must stand there whole and in order;
+    only the articles at its beginning may be missing ("The Hague" is found in "Hague").
     """
     window = words_of(completion)[:words]
     return any(_contains(window, _without_articles(words_of(answer))) for answer in answers)
@@ -301,10 +290,8 @@ def percent_interval(correct: Sequence[bool | float], seed: int = 0, resamples: 
         low, high = wilson(round(float(scores.sum()) / 100), len(scores))
         return Interval(float(scores[0]), 100 * low, 100 * high, len(scores))
 
-    def mean(sample: Any, axis: int = -1) -> Any:
-        return np.mean(sample, axis=axis)
-
-    return _interval(float(scores.mean()), (scores,), mean, seed, resamples)
+    value = float(scores.mean())
+    return Interval(value, *bootstrap_ends(value, (scores,), np.mean, seed, resamples), len(scores))
 
 
 def wilson(right: int, n: int) -> tuple[float, float]:
@@ -343,14 +330,18 @@ def perplexity_interval(
             result = np.exp(-np.sum(sums, axis=axis) / np.sum(counts, axis=axis))
         return np.nan_to_num(result, nan=np.inf, posinf=np.inf)
 
-    return _interval(value, (sums, counts), statistic, seed, resamples)
+    ends = bootstrap_ends(value, (sums, counts), statistic, seed, resamples)
+    return Interval(value, *ends, len(sums))
 
 
-def _interval(value: float, data: tuple[Any, ...], statistic: Any, seed: int, resamples: int) -> Interval:
+def bootstrap_ends(
+    value: float, data: tuple[Any, ...], statistic: Any, seed: int, resamples: int
+) -> tuple[float, float]:
+    """The 95 % percentile interval of `statistic(*data)`, whole documents resampled; `value` where one has nothing to."""
     n = len(data[0])
     # One document has nothing to be resampled; scipy refuses it.
-    if n == 1 or resamples < 1:
-        return Interval(value, value, value, n)
+    if n == 1 or resamples < 1 or not math.isfinite(value):
+        return value, value
     # scipy also computes a standard error, which warns where a resample is infinite.
     with np.errstate(invalid="ignore"):
         result = bootstrap(
@@ -365,4 +356,4 @@ def _interval(value: float, data: tuple[Any, ...], statistic: Any, seed: int, re
             rng=np.random.default_rng(seed),
         )
     low, high = (float(end) for end in result.confidence_interval)
-    return Interval(value, low, high, n)
+    return low, high

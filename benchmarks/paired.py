@@ -1,24 +1,19 @@
 """Two systems on the same samples: differences with paired bootstrap intervals, and McNemar's exact test.
 
 Pure functions of two equally long lists, one entry a sample; knows no runs and no files. Every difference is the
-second minus the first. Intervals are 95 % percentile bootstrap intervals with whole samples resampled, seeded; where all
-differences are equal a bootstrap has nothing to vary, and Newcombe's paired score interval stands in its place.
+second minus the first. Intervals are 95 % percentile bootstrap intervals with whole samples resampled, seeded.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest, bootstrap
+from scipy.stats import binomtest
 
-from benchmarks.metrics import CONFIDENCE, RESAMPLES, perplexity, wilson
-
-_DRAWS_AT_ONCE = 2_000_000
-"""Numbers held in memory by one step of the bootstrap: resamples x samples."""
+from benchmarks.metrics import RESAMPLES, bootstrap_ends, perplexity
 
 
 @dataclass(frozen=True)
@@ -78,39 +73,15 @@ def compare_scores(
     def difference(one: Any, two: Any, axis: int = -1) -> Any:
         return np.mean(two, axis=axis) - np.mean(one, axis=axis)
 
-    if right_or_wrong and len(set((two - one).tolist())) == 1:
-        estimate = _newcombe(one / 100, two / 100)
-    else:
-        estimate = _estimate((one, two), difference, seed, resamples)
     return ScoreComparison(
         n=len(one),
         first=float(one.mean()),
         second=float(two.mean()),
-        difference=estimate,
+        difference=_estimate((one, two), difference, seed, resamples),
         only_first=only_first,
         only_second=only_second,
         p_value=mcnemar(only_first, only_second) if right_or_wrong else None,
     )
-
-
-def _newcombe(one: np.ndarray, two: np.ndarray) -> Estimate:
-    """The difference of two paired shares (0 or 1 a sample) in percentage points (Newcombe, 1998, method 10)."""
-    n = len(one)
-    p1, p2 = float(one.mean()), float(two.mean())
-    (low1, high1), (low2, high2) = (wilson(int(right.sum()), n) for right in (one, two))
-    both, neither = float(np.sum(one * two)), float(np.sum((1 - one) * (1 - two)))
-    apart = float(np.sum(one * (1 - two))) * float(np.sum((1 - one) * two))
-    spread = math.sqrt(n * p1 * n * (1 - p1) * n * p2 * n * (1 - p2))
-    odds = both * neither - apart
-    odds = max(odds - n / 2, 0.0) if odds > 0 else odds
-    phi = odds / spread if spread else 0.0
-
-    def distance(of_two: float, of_one: float) -> float:
-        return math.sqrt(max(0.0, of_two**2 - 2 * phi * of_two * of_one + of_one**2))
-
-    value = p2 - p1
-    low, high = value - distance(p2 - low2, high1 - p1), value + distance(high2 - p2, p1 - low1)
-    return Estimate(100 * value, 100 * low, 100 * high)
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -142,26 +113,28 @@ def compare_perplexities(
         raise ValueError("each text needs its units")
     value_one, value_two = perplexity(first, first_units), perplexity(second, second_units)
 
-    def log_perplexity(sums: Any, units: Any, axis: int) -> Any:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return -np.sum(sums, axis=axis) / np.sum(units, axis=axis)
+    def logs(data: tuple[Any, ...], axis: int) -> tuple[Any, Any]:
+        one, units_one, two, units_two = (np.sum(column, axis=axis) for column in data)
+        return -one / units_one, -two / units_two
 
-    def difference(one: Any, units_one: Any, two: Any, units_two: Any, axis: int = -1) -> Any:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.exp(log_perplexity(two, units_two, axis)) - np.exp(log_perplexity(one, units_one, axis))
+    def difference(*data: Any, axis: int = -1) -> Any:
+        first, second = logs(data, axis)
+        return np.exp(second) - np.exp(first)
 
-    def ratio(one: Any, units_one: Any, two: Any, units_two: Any, axis: int = -1) -> Any:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.exp(log_perplexity(two, units_two, axis) - log_perplexity(one, units_one, axis))
+    def ratio(*data: Any, axis: int = -1) -> Any:
+        first, second = logs(data, axis)
+        return np.exp(second - first)
 
     data = (one, units_one, two, units_two)
-    return PerplexityComparison(
-        n=len(one),
-        first=value_one,
-        second=value_two,
-        difference=_estimate(data, difference, seed, resamples),
-        ratio=_estimate(data, ratio, seed, resamples),
-    )
+    # A resample of texts without units, or of hopeless ones, is infinite or no number.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return PerplexityComparison(
+            n=len(one),
+            first=value_one,
+            second=value_two,
+            difference=_estimate(data, difference, seed, resamples),
+            ratio=_estimate(data, ratio, seed, resamples),
+        )
 
 
 def _paired(first: Sequence[float], second: Sequence[float]) -> tuple[Any, Any]:
@@ -171,22 +144,5 @@ def _paired(first: Sequence[float], second: Sequence[float]) -> tuple[Any, Any]:
 
 
 def _estimate(data: tuple[Any, ...], statistic: Any, seed: int, resamples: int) -> Estimate:
-    value, n = float(statistic(*data)), len(data[0])
-    # One sample has nothing to be resampled; scipy refuses it.
-    if n == 1 or resamples < 1 or not math.isfinite(value):
-        return Estimate(value, value, value)
-    # scipy also computes a standard error, which warns where a resample is infinite.
-    with np.errstate(invalid="ignore"):
-        result = bootstrap(
-            data,
-            statistic,
-            paired=True,
-            vectorized=True,
-            n_resamples=resamples,
-            batch=max(1, _DRAWS_AT_ONCE // n),
-            confidence_level=CONFIDENCE,
-            method="percentile",
-            rng=np.random.default_rng(seed),
-        )
-    low, high = (float(end) for end in result.confidence_interval)
-    return Estimate(value, low, high)
+    value = float(statistic(*data))
+    return Estimate(value, *bootstrap_ends(value, data, statistic, seed, resamples))

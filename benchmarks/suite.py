@@ -7,24 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
 import hashlib
 import logging
-import os
+import unittest.mock
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import lm_eval
-import lm_eval.api.task
+from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 
-from benchmarks import GROUPS, TASKS, TASKS_DIR, switches
+from benchmarks import DATA_FILES, GROUPS, TASKS, TASKS_DIR
+from benchmarks.loaders.sources import data_folder, find_file
 from benchmarks.metrics import RESAMPLES, Interval, percent_interval, perplexity_interval
-from benchmarks.own import fit, own_tasks, targets
+from benchmarks.user_tasks import deciding_files, fit, own_tasks, targets
 from toolformer.errors import UserError
+from toolformer.storage import sha256
 
 log = logging.getLogger(__name__)
 
@@ -68,12 +69,10 @@ def task_names(names: Sequence[str], tasks_dir: str | Path | None = None) -> lis
     own = own_tasks(tasks_dir)
     if not names:
         raise UserError(f"benchmarks: the list is empty; name some of {', '.join([*TASKS, *GROUPS])}")
-    found: dict[str, None] = {}
     for name in names:
         if name not in TASKS and name not in GROUPS and name not in own:
             raise UserError(f"benchmarks: there is no task or group {name!r}{nearest(name, own)}")
-        found.update(dict.fromkeys(GROUPS.get(name, (name,))))
-    return list(found)
+    return list(dict.fromkeys(task for name in names for task in GROUPS.get(name, (name,))))
 
 
 def nearest(name: str, own: Iterable[str] = ()) -> str:
@@ -91,9 +90,10 @@ def load(
 ) -> Loaded:
     """Reads the documents of tasks; no model is needed, so bad data is found before one is loaded.
 
-    `metadata` goes to the loaders (data_dir, heldout_path, subset, seed, ...; see benchmarks/loaders.py). `ids`
-    leaves only the documents with these ids (their field `id`), given for each task, or in one list for all.
-    `tasks_dir` is a folder of the user's own task files.
+    Args:
+        metadata: goes to the loaders (data_dir, heldout_path, subset, seed, ...).
+        ids: leaves only the documents with these ids, given for each task, or in one list for all.
+        tasks_dir: a folder of the user's own task files.
 
     Raises:
         UserError: an unknown task, a benchmark whose data is missing or of another schema, an unknown id, or a task of
@@ -109,52 +109,125 @@ def load(
         except UserError:
             raise
         except Exception as error:
-            mine = [str(own[name]) for name in names if name in own]
+            mine = ", ".join(str(own[name]) for name in names if name in own)
             if not mine:
                 raise
-            raise UserError(
-                f"paths.tasks_dir: {', '.join(mine)} cannot be loaded: {type(error).__name__}: {error}"
-            ) from error
+            reason = f"{type(error).__name__}: {error}"
+            raise UserError(f"paths.tasks_dir: {mine} cannot be loaded: {reason}") from error
     for name in names:
         if name in own:
             fit(own[name], loaded["tasks"][name], metadata or {})
     if ids is not None:
         _choose(loaded["tasks"], ids)
     off = {
-        name: switches.of_metadata(loaded["tasks"][name].config.metadata, str(own.get(name, name)))
-        for name in names
+        name: switched_off(loaded["tasks"][name].config.metadata, str(own.get(name, name))) for name in names
     }
     return Loaded(tuple(names), loaded, off)
 
 
+def switched_off(metadata: Any, file: str) -> frozenset[str]:
+    """The tools, by key, that a task's metadata says it may not use: `switched_off: [search]`.
+
+    Raises:
+        UserError: it is no list of texts; the message names the file.
+    """
+    tools = (metadata or {}).get("switched_off") or []
+    if not isinstance(tools, list) or not all(isinstance(tool, str) for tool in tools):
+        raise UserError(
+            f"{file}: metadata.switched_off is {tools!r}; it must be a list of tools by key, as [search, qa]"
+        )
+    return frozenset(tools)
+
+
+def check_data(names: Sequence[str], data_dir: str | None, tasks_dir: str | Path | None = None) -> None:
+    """Sees that a data folder has the file of every benchmark, without reading any; None is the hub.
+
+    Raises:
+        UserError: a file or the folder is missing, or a name is no task or group.
+    """
+    folder = data_folder({"data_dir": data_dir})
+    files = [(task, file) for task in task_names(names, tasks_dir) for file in DATA_FILES.get(task, ())]
+    if folder is not None:
+        for task, file in files:
+            find_file(folder, task, file)
+
+
+def data_state(tasks: Sequence[str], data_dir: str | None, root: str | Path) -> dict[str, tuple[int, int]]:
+    """The data that tasks may read, by name: size in bytes and time of change in nanoseconds.
+
+    Tasks of the user's own may read everything two or three levels deep, but for what runs write below `root`.
+    """
+    folder = data_folder({"data_dir": data_dir})
+    if folder is None:
+        return {}
+    names = {name for task in tasks for file in DATA_FILES.get(task, ()) for name in file}
+    files = {folder / name for name in names}
+    if set(tasks) - set(TASKS):
+        runs = Path(root).expanduser().resolve()
+        found = [*folder.glob("*/*"), *folder.glob("*/test/*")]
+        files |= {file for file in found if not file.resolve().is_relative_to(runs)}
+    states = {file: file.stat() for file in sorted(files) if file.is_file()}
+    return {str(file): (state.st_size, state.st_mtime_ns) for file, state in states.items()}
+
+
+def scoring_code() -> dict[str, str]:
+    """The Python files that load, prompt and score: each one's path below the benchmarks, and its SHA-256."""
+    return _hashed(TASKS_DIR, [*TASKS_DIR.glob("*.py"), *TASKS_DIR.glob("loaders/*.py")])
+
+
+def scoring(tasks: Sequence[str], tasks_dir: str | Path | None = None) -> dict[str, str]:
+    """`scoring_code`, and the task files of these tasks with what they share."""
+    files = [
+        *TASKS_DIR.glob("_*.yaml"),
+        *(file for task in tasks for file in TASKS_DIR.glob(f"*/{task}.yaml")),
+    ]
+    found = scoring_code() | _hashed(TASKS_DIR, files)
+    if tasks_dir is not None and set(own_tasks(tasks_dir)) & set(tasks):
+        folder = Path(tasks_dir).expanduser().resolve()
+        found |= {f"own/{name}": digest for name, digest in _hashed(folder, deciding_files(folder)).items()}
+    return found
+
+
+def _hashed(folder: Path, files: Iterable[Path]) -> dict[str, str]:
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in sorted(files)}
+
+
 def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequence[str]) -> None:
     """Leaves the documents with these ids; lm-eval numbers those that are left anew."""
-    if isinstance(ids, Mapping):
-        unknown = sorted(set(ids) - set(tasks))
-        if unknown:
-            raise UserError(f"samples: {unknown[0]!r} is not among the benchmarks {', '.join(tasks)}")
-        absent = sorted(set(tasks) - set(ids))
-        if absent:
-            raise UserError(
-                f"samples: no ids are given for {absent[0]}; give some, or leave the benchmark out"
-            )
-    found: set[str] = set()
+    each = ids if isinstance(ids, Mapping) else dict.fromkeys(tasks, ids)
+    wanted = {name: set(map(str, chosen)) for name, chosen in each.items()}
+    for name in [*wanted, *tasks]:
+        if name not in tasks:
+            raise UserError(f"samples: {name!r} is not among the benchmarks {', '.join(tasks)}")
+        if name not in wanted:
+            raise UserError(f"samples: no ids are given for {name}; give some, or leave the benchmark out")
+    unknown = set().union(*wanted.values())
     for name, task in tasks.items():
         split = task.config.test_split
-        wanted = {str(one) for one in (ids[name] if isinstance(ids, Mapping) else ids)}
-        there = [str(one) for one in task.dataset[split]["id"]]
-        rows = [row for row, one in enumerate(there) if one in wanted]
-        missing = sorted(wanted - set(there))
-        if not rows or (missing and isinstance(ids, Mapping)):
+        known = list(map(str, task.dataset[split]["id"]))
+        rows = [row for row, identity in enumerate(known) if identity in wanted[name]]
+        missing = sorted(wanted[name].difference(known))
+        if not rows or (missing and each is ids):
             raise UserError(
-                f"samples: {name} has no document {(missing or [''])[0]!r}; its {len(there)} ids are like "
-                f"{', '.join(there[:3])}"
+                f"samples: {name} has no document {(missing or [''])[0]!r}; its {len(known)} ids are like "
+                f"{', '.join(known[:3])}"
             )
-        found.update(wanted - set(missing))
+        unknown -= set(known)
         task.dataset[split] = task.dataset[split].select(rows)
-    if not isinstance(ids, Mapping) and set(map(str, ids)) - found:
-        unknown = sorted(set(map(str, ids)) - found)
-        raise UserError(f"samples: none of {', '.join(tasks)} has a document {unknown[0]!r}")
+    if unknown:
+        raise UserError(f"samples: none of {', '.join(tasks)} has a document {min(unknown)!r}")
+
+
+def requests(loaded: Loaded) -> dict[str, list[Instance]]:
+    """What a model is asked for tasks, by lm-eval's name of the kind (`generate_until`, ...), as `run` asks it."""
+    asked: dict[str, list[Instance]] = {}
+    with _quiet():
+        for name in loaded.names:
+            task = loaded.tasks["tasks"][name]
+            task.build_all_requests(rank=0, world_size=1)
+            for instance in task.instances:
+                asked.setdefault(instance.request_type, []).append(instance)
+    return asked
 
 
 def run(
@@ -168,9 +241,10 @@ def run(
 ) -> dict[str, TaskResult]:
     """Evaluates a model; a result a task, in the order asked for.
 
-    `tasks` are names, loaded with `metadata` and `ids` (see `load`), or what `load` gave. `limit` takes the first
-    documents only (as lm-eval's), `metadata`'s `subset` a seeded choice. `bootstrap_iters` and `seed` make the
-    intervals.
+    Args:
+        tasks: names, loaded with `metadata` and `ids` (see `load`), or what `load` gave.
+        limit: takes the first documents only, as lm-eval's; `metadata`'s `subset` makes a seeded choice.
+        bootstrap_iters: resamples of the intervals, which `seed` decides.
 
     Raises:
         UserError: an unknown task, or a benchmark whose data is missing.
@@ -179,6 +253,8 @@ def run(
         raise UserError(f"limit is {limit}; it must be at least 1")
     loaded = tasks if isinstance(tasks, Loaded) else load(tasks, metadata, ids)
     before = len(getattr(lm, "records", []))
+    if hasattr(lm, "switched_off"):
+        lm.switched_off = loaded.switched_off
     with _quiet():
         # lm-eval's own bootstrap knows nothing of perplexities: the intervals are made below.
         results = lm_eval.evaluate(lm, loaded.tasks, limit=limit, bootstrap_iters=0)
@@ -191,10 +267,8 @@ def run(
         rows = [(sample, records.get((name, sample["doc_id"]))) for sample in samples]
         make = _scored if "score" in samples[0] else _perplexity
         found[name] = make(name, rows, bootstrap_iters, seed)
-        interval = found[name].interval
-        log.info(
-            "%s: %.2f [%.2f, %.2f], n = %d", name, interval.value, interval.low, interval.high, interval.n
-        )
+        value = found[name].interval
+        log.info("%s: %.2f [%.2f, %.2f], n = %d", name, value.value, value.low, value.high, value.n)
     return found
 
 
@@ -261,19 +335,12 @@ def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """lm-eval without its log lines, its bar over prompts, and its process pool for bootstraps."""
+    """lm-eval without its log lines and its bars."""
     logger = logging.getLogger("lm_eval")
-    level, bar = logger.level, lm_eval.api.task.tqdm
-    pool = os.environ.get("DISABLE_MULTIPROC")
+    level = logger.level
     logger.setLevel(logging.ERROR)
-    lm_eval.api.task.tqdm = functools.partial(bar, disable=True)
-    os.environ["DISABLE_MULTIPROC"] = "1"
     try:
-        yield
+        with unittest.mock.patch("lm_eval.api.task.tqdm", lambda rows, **_: rows):
+            yield
     finally:
         logger.setLevel(level)
-        lm_eval.api.task.tqdm = bar
-        if pool is None:
-            del os.environ["DISABLE_MULTIPROC"]
-        else:
-            os.environ["DISABLE_MULTIPROC"] = pool

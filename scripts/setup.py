@@ -1,7 +1,7 @@
-"""Sets up `.venv` with plain pip: PyTorch for this machine first, then everything that constraints.txt locks.
+"""Sets up `.venv` with plain pip: PyTorch for this machine first, then the packages that constraints.txt locks.
 
-A second run only compares a hash. Uses the standard library alone, since nothing is installed yet.
-Run by `make setup`, or as `python scripts/setup.py`.
+`python scripts/setup.py` installs what the pipeline needs (`make demo`), `python scripts/setup.py dev` also what the tests
+need (`make test`). A second run only compares a hash. Uses the standard library alone, since nothing is installed yet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
 STAMP = ENVIRONMENT / "setup-complete"
 CONSTRAINTS = ROOT / "constraints.txt"
-INPUTS = (ROOT / "pyproject.toml", CONSTRAINTS, Path(__file__).resolve())
+INPUTS = (ROOT / "pyproject.toml", ROOT / "setup.py", CONSTRAINTS, Path(__file__).resolve())
 
 MINIMUM_PYTHON = (3, 11)
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -30,12 +30,18 @@ PROBE_SECONDS = 15
 """How long an index that does not answer may hold up the set-up."""
 
 
-def fingerprint() -> str:
+def fingerprint(extra: str) -> str:
     """Changes when anything changes that decides what is installed, and where."""
-    digest = hashlib.sha256(str(ROOT).encode())
+    digest = hashlib.sha256(f"{ROOT}\n{extra}".encode())
     for path in INPUTS:
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def is_done(extra: str) -> bool:
+    """Whether the environment has all packages of this extra; the one for tests has those of any."""
+    stamp = STAMP.read_text(encoding="utf-8") if STAMP.exists() and environment_python().exists() else ""
+    return stamp in (fingerprint(extra), fingerprint("dev"))
 
 
 def environment_python() -> Path:
@@ -44,19 +50,12 @@ def environment_python() -> Path:
 
 
 def install(*arguments: str, quiet: bool = False) -> bool:
-    """Run the environment's `pip install`; quiet: show nothing, for a try that may fail."""
+    """Runs the environment's `pip install`, which prints only what is wrong; quiet: nothing, for a try that may fail."""
     # Python compiles what is really imported at its first import; compiling all of it here takes far longer.
-    command = [
-        str(environment_python()),
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--no-compile",
-    ]
-    command += arguments
+    command = [str(environment_python()), "-P", "-m", "pip", "-qq", "--disable-pip-version-check", "install"]
     silence = subprocess.DEVNULL if quiet else None
-    return subprocess.run(command, stdout=silence, stderr=silence, check=False).returncode == 0
+    done = subprocess.run([*command, "--no-compile", *arguments], stdout=silence, stderr=silence, check=False)
+    return done.returncode == 0
 
 
 def say(words: str) -> None:
@@ -81,7 +80,7 @@ def has_nvidia_gpu() -> bool:
 def cpu_index_offers(requirement: str) -> bool:
     """Ask the CPU index for a version with pip itself, so that the user's proxy and certificates hold."""
     name, version = requirement.split("==")
-    command = [str(environment_python()), "-m", "pip", "index", "versions", name]
+    command = [str(environment_python()), "-P", "-m", "pip", "index", "versions", name]
     command += ["--index-url", CPU_INDEX, "--retries", "0", "--timeout", "5"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
@@ -123,43 +122,40 @@ def install_torch() -> None:
     ordinary = match.group()
     cpu = f"{ordinary}+cpu"
     if sys.platform == "linux" and not has_nvidia_gpu():
-        say(f"no NVIDIA GPU found: {cpu}")
+        say(f"no NVIDIA GPU found, installing {cpu}")
         if install("--no-index", "--no-deps", cpu, quiet=True):
             return
         if cpu_index_offers(cpu):
             if install("--no-deps", "--index-url", CPU_INDEX, cpu):
                 return
-            fail(f"the download of {cpu} broke off; run the same command again")
-        say(f"{CPU_INDEX} does not answer or has no {cpu}: taking the ordinary build, several gigabytes")
+            fail(f"the download of {cpu} failed; run the same command again")
+        say(f"{CPU_INDEX} does not answer or has no {cpu}: installing the ordinary build, several gigabytes")
     if not install("--constraint", str(CONSTRAINTS), ordinary):
         fail(f"pip could not install {ordinary}; see its message above, and run the same command again")
 
 
-def main() -> None:
+def main(extra: str = "") -> None:
     if sys.version_info < MINIMUM_PYTHON:
         fail("Python 3.11 or newer is needed; name one with `make setup PYTHON=python3.12`")
-    wanted = fingerprint()
-    if STAMP.exists() and STAMP.read_text(encoding="utf-8") == wanted and environment_python().exists():
+    if is_done(extra):
         return
     create_environment()
     STAMP.unlink(missing_ok=True)
-    failed = "pip failed; see its message above, and run the same command again: it goes on where it was"
+    failed = "pip failed; see its message above, and run the same command again: it resumes where it stopped"
     # Source packages are built with the locked setuptools: an isolated build would fetch another one for each.
     # It comes before torch, whose own needs are still missing then and would be complained of.
     if not install("--constraint", str(CONSTRAINTS), "setuptools"):
         fail(failed)
     install_torch()
-    say("the other packages, as locked in constraints.txt")
-    if not install("--constraint", str(CONSTRAINTS), "--no-build-isolation", "--editable", f"{ROOT}[dev]"):
+    say(
+        f"installing {'everything for the tests' if extra else 'the other packages'}, as locked in constraints.txt"
+    )
+    package = f"{ROOT}[{extra}]" if extra else str(ROOT)
+    if not install("--constraint", str(CONSTRAINTS), "--no-build-isolation", "--editable", package):
         fail(failed)
-    # It asks for a cloudpickle that joblib does not take, and works with the newer one (a test runs jobs through it).
-    if not install(
-        "--constraint", str(CONSTRAINTS), "--no-build-isolation", "--no-deps", "hydra-ray-launcher"
-    ):
-        fail(failed)
-    STAMP.write_text(wanted, encoding="utf-8")
+    STAMP.write_text(fingerprint(extra), encoding="utf-8")
     say(f"done; the programs are in {environment_python().parent}")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2])

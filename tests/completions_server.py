@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 
 import torch
 
-from toolformer.language_model import LanguageModel
+from toolformer.lm.language_model import LanguageModel
 
 CHAT = "/v1/chat/completions"
 
@@ -42,8 +41,6 @@ class Completions(ThreadingHTTPServer):
         """What was asked and answered."""
         self.fail_after: int | None = None
         """So many answers are given, then HTTP 500."""
-        self.fail_first = 0
-        """So many requests get HTTP 500 first."""
         self.reads: int | None = None
         """Tokens of a prompt and its continuation together; what is longer gets HTTP 400."""
         self.authorizations: list[str | None] = []
@@ -57,25 +54,7 @@ class Completions(ThreadingHTTPServer):
         """So many requests have to be under way at once before one of them is answered."""
         self.at_once = self.most_at_once = 0
         """Requests that wait for an answer, now and at most."""
-        self.connections = 0
         self.lock = threading.Lock()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self.lock:
-            self.connections += 1
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        super().shutdown_request(request)
-        with self.lock:
-            self.connections -= 1
-
-    def settle(self) -> None:
-        """Waits until requests that the other side gave up have been seen to."""
-        deadline = time.monotonic() + 60
-        while self.connections:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
 
     @property
     def url(self) -> str:
@@ -163,9 +142,6 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, {"choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]}
         if self.path != "/v1/completions":
             return 404, {"error": "not found"}
-        if self.server.fail_first:
-            self.server.fail_first -= 1
-            return 500, {"error": "warming up"}
         if self.server.fail_after is not None and len(self.server.payloads) >= self.server.fail_after:
             return 500, {"error": "out of memory"}
         if self.server.reads is not None and not payload.get("echo"):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psutil
 import pytest
 
@@ -19,6 +21,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from filelock import FileLock
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     GPT2Config,
@@ -30,36 +33,12 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from tests.completions_server import Completions, served
+from toolformer.data.assets import CACHE_VARIABLE, cache_dir
 from toolformer.decoding.decoder import Decoder
-from toolformer.language_model import LanguageModel
+from toolformer.lm.language_model import LanguageModel
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
-SLOW = (
-    "test_stages.py",
-    "test_evaluate.py",
-    "test_evaluation_identity.py",
-    "test_compare.py",
-    "test_engine.py",
-    "tests/tracking/",
-    "test_experiments.py",
-    "test_smoke.py",
-    "test_assets.py",
-    "test_cache_processes.py",
-    "test_calculator_fuzz.py",
-    "test_tool_configuration.py",
-    "test_tool_usage.py",
-    "test_setup.py",
-    "test_trainer.py",
-    "test_options.py",
-    "test_distributed.py",
-    "test_mcp_tools.py",
-    "tests/pages/",
-    "tools/test_lucene.py",
-    "reporting/",
-    "test_nllb_ctranslate2.py",
-)
-"""Tests that start processes, stores or whole pipelines: run after the fast ones, as `-m slow`."""
 
 ARCHITECTURES = ("gpt2", "gptj", "llama")
 
@@ -78,30 +57,24 @@ ROOM = 8 << 30
 
 @pytest.hookimpl(tryfirst=True)  # before the folder is made
 def pytest_configure(config: pytest.Config) -> None:
-    """Temporary folders in memory where there is room: databases and shards are synced, for which a disk takes its time.
-
-    Real models stay on the disk: their copies would fill it.
-    """
+    """Temporary folders in memory where there is room: databases and shards are synced, for which a disk takes its time."""
     roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
     roomy = roomy and min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available) > ROOM
-    if roomy and config.option.basetemp is None and config.option.markexpr != "real":
+    if roomy and config.option.basetemp is None:
         folder = tempfile.mkdtemp(prefix="tests-", dir=MEMORY)
         config.option.basetemp = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if any(part in item.path.as_posix() for part in SLOW):
-            item.add_marker(pytest.mark.slow)
+@pytest.fixture(autouse=True)
+def same_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command with `paths.cache` moves the cache of its process: the next test has the one that was there before."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(cache_dir()))
 
 
 @pytest.fixture(scope="session", autouse=True)
-def migrated_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """MLflow's migrations take seconds for each new database: they run for the first, of which further ones are copies."""
-    if not any(item.get_closest_marker("slow") for item in request.session.items):
-        yield
-        return
     from mlflow.store.db import utils
 
     real, first = utils._initialize_tables, tmp_path_factory.mktemp("migrated") / "mlflow.db"
@@ -130,58 +103,22 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     tokenizer.train_from_iterator(TRAINING_TEXT, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token="<|endoftext|>",
-        bos_token="<|endoftext|>",
-        pad_token="<|endoftext|>",
-    )
+    special = dict.fromkeys(("eos_token", "bos_token", "pad_token"), "<|endoftext|>")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
 def tiny_model(architecture: str, vocabulary: int, context: int = 512) -> Any:
+    """Wide initial weights: a tiny model whose predictions differ visibly from uniform."""
     torch.manual_seed(0)
+    shared = {"vocab_size": vocabulary, "initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 0}
+    if architecture == "llama":
+        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+        heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": context}
+        return LlamaForCausalLM(LlamaConfig(**shared, **sizes, **heads))
+    shared |= {"n_positions": context, "n_embd": 32, "n_layer": 2, "n_head": 4}
     if architecture == "gpt2":
-        # Wide initial weights: a tiny model whose predictions differ visibly from uniform.
-        return GPT2LMHeadModel(
-            GPT2Config(
-                vocab_size=vocabulary,
-                n_positions=context,
-                n_embd=32,
-                n_layer=2,
-                n_head=4,
-                initializer_range=0.3,
-                bos_token_id=0,
-                eos_token_id=0,
-            )
-        )
-    if architecture == "gptj":
-        return GPTJForCausalLM(
-            GPTJConfig(
-                vocab_size=vocabulary,
-                n_positions=context,
-                n_embd=32,
-                n_layer=2,
-                n_head=4,
-                rotary_dim=4,
-                initializer_range=0.3,
-                bos_token_id=0,
-                eos_token_id=0,
-            )
-        )
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=vocabulary,
-            max_position_embeddings=context,
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            initializer_range=0.3,
-            bos_token_id=0,
-            eos_token_id=0,
-        )
-    )
+        return GPT2LMHeadModel(GPT2Config(**shared))
+    return GPTJForCausalLM(GPTJConfig(**shared, rotary_dim=4))
 
 
 def teach(model: Any, tokenizer: Any, texts: Iterable[str]) -> None:
@@ -197,12 +134,13 @@ def teach(model: Any, tokenizer: Any, texts: Iterable[str]) -> None:
     model.eval()
 
 
-def taught_model(architecture: str, pieces: Sequence[str], steps: int = 200) -> LanguageModel:
+@functools.cache
+def taught_model(architecture: str, *pieces: str) -> LanguageModel:
     """A tiny model that has learnt to write these pieces of text in any order, unlike a random one."""
     tokenizer = tiny_tokenizer()
     model = tiny_model(architecture, len(tokenizer))
     chance = random.Random(0)
-    teach(model, tokenizer, (" ".join(chance.choice(pieces) for _ in range(30)) for _ in range(steps)))
+    teach(model, tokenizer, (" ".join(chance.choice(pieces) for _ in range(30)) for _ in range(200)))
     return LanguageModel(model, tokenizer, name=f"taught {architecture}")
 
 
@@ -217,6 +155,13 @@ def language_model(request: pytest.FixtureRequest) -> LanguageModel:
 def tiny_gpt2() -> LanguageModel:
     tokenizer = tiny_tokenizer()
     return LanguageModel(tiny_model("gpt2", len(tokenizer)), tokenizer, name="tiny gpt2")
+
+
+@pytest.fixture
+def server(tiny_gpt2: LanguageModel) -> Iterator[Completions]:
+    """An endpoint on this machine that serves a tiny model."""
+    with served(tiny_gpt2) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -241,3 +186,63 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Decoder, "complete", complete)
     return asked
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Gives a command that ends with exit code 2, before any work; returns the one line that says why."""
+    from toolformer.cli import main
+
+    def given(*words: str) -> str:
+        capsys.readouterr()
+        assert main(words) == 2
+        shown = capsys.readouterr().err
+        (line,) = [line for line in shown.splitlines() if line.startswith("toolformer:")]
+        assert "Traceback" not in shown
+        return line
+
+    return given
+
+
+GOLDEN = Path(__file__).parent / "golden" / "model"
+
+
+def smoke_words(root: Path) -> list[str]:
+    """The smallest experiment, with a tiny model that calls two tools."""
+    words = [f"model={GOLDEN}", f"paths.root={root}", "tools=[calendar,calculator]", "lm.dtype=float32"]
+    return ["experiment=smoke", *words]
+
+
+@pytest.fixture(scope="session")
+def smoke_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of runs of the smallest experiment: four stages, four systems. For tests that only read it."""
+    from toolformer.cli import main
+
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "smoke"  # one of all workers
+    with FileLock(f"{root}.lock"):
+        done = root / "done"
+        if not done.exists():
+            assert main(["run", *smoke_words(root)]) == 0
+            done.touch()
+    return root
+
+
+@pytest.fixture(scope="session")
+def calling_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that has learnt to write the calendar's call."""
+    from tests.processes import save_calling_model
+
+    folder = tmp_path_factory.mktemp("calling") / "model"
+    save_calling_model(folder)
+    return folder
+
+
+# A crowded machine is slow at drawing examples, which is no fault of theirs.
+hypothesis.settings.register_profile(
+    "crowded", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("crowded")

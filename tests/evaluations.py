@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
-from toolformer.config import Config, compose, validate
+from toolformer.stages.config import Config, compose, validate
 from toolformer.tracking import Tracker
 
 
@@ -21,6 +22,16 @@ def config(root: Path, *more: str) -> Config:
 
 def trained(root: Path, folder: Path) -> str:
     """A train run that left the model of a folder; its id."""
-    tags = {"data": "augmented", "model_path": str(folder)}
+    tags = {"data": "augmented", "model_path": below_root(root, folder)}
     with Tracker(None, root).run(stage="train", name="t", fingerprint="f", config={}, tags=tags) as run:
         return run.run_id
+
+
+def below_root(root: Path, folder: Path) -> str:
+    """A model's folder where a training leaves it, which is where it is looked for; a copy, unless it is there."""
+    if folder.is_relative_to(root / "train"):
+        return str(folder)
+    place = root / "train" / f"of-{folder.parent.name}" / folder.name
+    if not place.exists():
+        shutil.copytree(folder, place)
+    return str(place)

@@ -20,7 +20,7 @@ from typing import Any
 from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
-from toolformer.config import CONF
+from toolformer.stages.config import CONF
 from toolformer.tools.base import Result
 from toolformer.tracking import Run, Tracker
 
@@ -30,12 +30,7 @@ LOG = "calls.log"
 PATIENCE = 300  # seconds until a test gives up on a process
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    [
-        "toolformer.generate",
-        "toolformer.annotation.pipeline",
-        "transformers.models.gpt2.modeling_gpt2",
-        "mlflow.store.tracking.sqlalchemy_store",
-    ]
+    ["toolformer.stages.generate", "toolformer.annotation.pipeline", "mlflow.store.tracking.sqlalchemy_store"]
 )
 
 
@@ -43,6 +38,7 @@ class LoggedCalendar:
     """Answers yes, and writes down who asked for which document; may wait until several processes have asked."""
 
     name = "Calendar"
+    version = "1"  # without one, a tool from outside the package is not cached
 
     def __init__(self, folder: str, pause: float, crowd: int, **_: object) -> None:
         self._log, self._pause, self._crowd = Path(folder) / LOG, pause, crowd
@@ -73,12 +69,9 @@ class Place:
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder, self.model, self.log = folder, model, folder / LOG
         self.corpus = folder / "corpus.jsonl"
+        url = "https://example.org/2020/05/{:02d}/x"
         rows = [
-            {
-                "id": f"d{n}",
-                "text": f"On day {n} we met.",
-                "url": f"https://example.org/2020/05/{n % 28 + 1:02d}/x",
-            }
+            {"id": f"d{n}", "text": f"On day {n} we met.", "url": url.format(n % 28 + 1)}
             for n in range(2 * SHARDS)
         ]
         self.corpus.write_text("\n".join(map(json.dumps, rows)))
@@ -114,13 +107,13 @@ class Place:
         return path.read_bytes()
 
     def shards(self, root: Path) -> list[str]:
-        return sorted(path.stem for path in root.glob("generate/*/shards/0*.sha256"))
+        return sorted(path.stem for path in root.glob("generate/*/shards*/0*.sha256"))
 
     def has_shards(self, root: Path, count: int) -> bool:
         return len(self.shards(root)) >= count
 
     def store(self, root: Path) -> ShardStore:
-        (folder,) = root.glob("generate/*/shards")
+        (folder,) = root.glob("generate/*/shards*")
         return ShardStore(folder)
 
     def runs(self, root: Path) -> list[Run]:

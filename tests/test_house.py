@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -67,97 +65,50 @@ def test_every_import_is_a_declared_dependency() -> None:
     assert not missing, f"imported but not in pyproject.toml: {sorted(missing)}"
 
 
-def test_the_ground_floor_is_light() -> None:
-    """What the command line needs before a configuration is checked imports no heavy library."""
-    code = (
-        "import sys, toolformer, toolformer.calls, toolformer.documents, toolformer.assets, toolformer.cli;"
-    )
-    code += "print(sorted({'torch', 'transformers', 'mlflow', 'datasets', 'pandas'} & set(sys.modules)))"
-    answer = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert answer.stdout.strip() == "[]"
-
-
 # --- versions ----------------------------------------------------------------
 
 
-def locked_versions() -> dict[str, str]:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = [line.partition("==") for line in lines if line and not line.startswith("#")]
-    return {canonicalize_name(name): version for name, _, version in pins}
+LOCK = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("line", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]])
 def test_every_dependency_is_locked_within_its_range(line: str) -> None:
+    pins = (pin.partition("==") for pin in LOCK)
+    locked = {canonicalize_name(name): version for name, _, version in pins if version}
     requirement = Requirement(line)
-    locked = locked_versions().get(canonicalize_name(requirement.name))
-    assert locked is not None, f"{requirement.name} is not in constraints.txt"
-    assert requirement.specifier.contains(locked), f"constraints.txt locks {requirement.name} {locked}"
+    version = locked.get(canonicalize_name(requirement.name))
+    assert version is not None, f"{requirement.name} is not in constraints.txt"
+    assert requirement.specifier.contains(version), f"constraints.txt locks {requirement.name} {version}"
 
 
 def test_the_lock_is_exact_and_portable() -> None:
-    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+    for line in LOCK:
         assert line.startswith("#") or re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.!]*", line), line
 
 
 # --- the README's tree -------------------------------------------------------
 
 
-def tree_paths(readme: str) -> Iterator[str]:
-    """Every path in the README's file tree: the first code block that has a line starting with `toolformer/`.
-
-    A line names one or more entries (`a.py b.py`, folders end with `/`), then says what they are. Depth is told by
-    indentation, drawn or plain.
-    """
+def tree_paths(readme: str) -> list[str]:
+    """Every path in the README's file tree: a name a line, two blanks, what it is; indented below a folder."""
     blocks = re.findall(r"^```[^\n]*\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
-    tree = next((block for block in blocks if re.search(r"^\W*toolformer/", block, flags=re.MULTILINE)), "")
-    parents: list[tuple[int, str]] = []
-    for line in tree.splitlines():
-        match = re.match(r"^([\s│├└─|`+-]*)(\S.*)$", line)
-        if not match:
-            continue
-        indent = len(match.group(1))
-        while parents and parents[-1][0] >= indent:
-            parents.pop()
-        base = parents[-1][1] if parents else ""
-        for word in match.group(2).split():
-            if not re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?", word) or not ("/" in word or "." in word[1:]):
-                break
-            path = base + word
-            yield path
-            if word.endswith("/"):
-                parents.append((indent, path))
-                break
+    (tree,) = (block for block in blocks if "\ntoolformer/ " in block)
+    paths, above = [], ""
+    for indent, name in re.findall(r"^( *)(\S+)  ", tree, flags=re.MULTILINE):
+        above = above if indent else name
+        paths.append(above + name if indent else name)
+    return paths
 
 
-def test_a_tree_is_read_as_drawn() -> None:
-    drawn = "# x\n```\na\n```\n```text\nconf/   Hydra. And more\n"
-    drawn += "toolformer/\n├── calls.py  the notation\n└── tools/   one file per tool\n    ├── a.py b.py  two\nMakefile.x\n```\n"
-    expected = ["conf/", "toolformer/", "toolformer/calls.py", "toolformer/tools/"]
-    assert list(tree_paths(drawn)) == [
-        *expected,
-        "toolformer/tools/a.py",
-        "toolformer/tools/b.py",
-        "Makefile.x",
-    ]
-
-
-def test_the_trees_are_true_and_complete() -> None:
-    readme, house = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/house.md"))
+def test_the_readmes_tree_is_true_and_names_every_room() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.splitlines()) < 200
-    short, named = set(tree_paths(readme)), set(tree_paths(house))
-    assert short, "README.md has no file tree: a code block with a line that starts with toolformer/"
-    absent = sorted(path for path in short | named if not (ROOT / path).exists())
-    assert not absent, f"named in a tree but not there: {absent}"
-    assert short < named, f"in README.md's tree, and not in that of docs/house.md: {sorted(short - named)}"
-
+    named = set(tree_paths(readme))
+    absent = sorted(path for path in named if not (ROOT / path).exists())
+    assert not absent, f"named in the tree but not there: {absent}"
     folders = {f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and not NOT_OURS.search(path.name)}
-    modules = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "toolformer").rglob("*.py")
-        if path.name != "__init__.py"
-    }
-    packages = {f"{path.parent.relative_to(ROOT)}/" for path in (ROOT / "toolformer").rglob("__init__.py")}
-    missing = sorted((folders | modules | packages) - named)
-    assert not missing, f"not named in the tree of docs/house.md: {missing}"
+    loose = {f"toolformer/{path.name}" for path in (ROOT / "toolformer").glob("[a-z]*.py")}
+    rooms = {f"toolformer/{path.parent.name}/" for path in (ROOT / "toolformer").glob("*/__init__.py")}
+    assert len(loose) <= 6 and len(rooms) <= 11
+    missing = sorted((folders | loose | rooms) - named)
+    assert not missing, f"not named in the README's tree: {missing}"

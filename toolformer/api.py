@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolformer.data import Document
 from toolformer.decoding.decoder import Completion, Decoder
-from toolformer.documents import Document
+from toolformer.decoding.settings import TRAINED_ON
 from toolformer.errors import UserError
 
 if TYPE_CHECKING:
-    from toolformer.config import Config
+    from toolformer.stages.config import Config
 
 
 class Toolformer:
@@ -45,9 +46,10 @@ class Toolformer:
         Raises:
             UserError: as `from_pretrained`; or there is no such run, or the system has no training.
         """
-        from toolformer import build, registry
-        from toolformer.evaluate import LATEST, TRAINED_ON, checkpoint
-        from toolformer.loading import EMBEDDED_MODELS
+        from toolformer.lm.loading import EMBEDDED_MODELS
+        from toolformer.stages import instantiate
+        from toolformer.stages.evaluate import LATEST, model_folder, train_run
+        from toolformer.tracking import registry
 
         config = _config(overrides)
         is_place = "/" in model or Path(model).exists() or model in (config.model, *EMBEDDED_MODELS)
@@ -56,9 +58,9 @@ class Toolformer:
                 raise UserError(
                     f"system={config.system} has no training that {model} could name; name its model, such as --model smollm2"
                 )
-            runs = build.tracker(config.paths.root, config.tracking)
+            runs = instantiate.tracker(config)
             try:
-                model = str(checkpoint(runs, model, TRAINED_ON[config.system])[1])
+                model = str(model_folder(runs, train_run(runs, model, TRAINED_ON[config.system])))
             except UserError as error:
                 if model == LATEST or model.startswith(registry.SCHEME):
                     raise
@@ -82,20 +84,20 @@ class Toolformer:
 
 
 def _config(overrides: Sequence[str]) -> Config:
-    from toolformer import build
-    from toolformer.config import compose, validate
+    from toolformer.stages import instantiate
+    from toolformer.stages.config import compose, validate
 
     config = validate(compose("evaluate", overrides))
     if config.system == "endpoint":
         raise UserError(
             "system=endpoint is for evaluations; choose one that runs here, such as toolformer or model"
         )
-    build.apply_paths(config)
+    instantiate.apply_paths(config)
     return config
 
 
 def _decoder(config: Config, model: str) -> Decoder:
-    from toolformer import build, evaluate
+    from toolformer.stages import evaluate, instantiate
 
-    tools = build.tools(config, inference=True) if evaluate.calls(config) else {}
-    return build.decoder(config, model, tools)
+    tools = instantiate.tools(config, inference=True) if evaluate.calls(config) else {}
+    return instantiate.decoder(config, model, tools)

@@ -7,12 +7,14 @@
 added. An input is written as it is, or in double quotes with the escapes \\" \\\\ \\n \\r \\t. Quotes are used where
 the caller asks for them (the paper's prompts do, for questions and search terms), and always for an input that
 would not survive unquoted: one with square brackets, an arrow, unbalanced parentheses, a line break, a quote at
-its start, or blanks at its ends. Inside quotes every character is allowed.
+its start, its only quote at its end, or blanks at its ends. Inside quotes every character is allowed; a ")" that comes first is written \\),
+so that the opening quote of a call never closes the quotes of an unfinished call before it.
 
 A result is one line without brackets or arrows: `clean_result` turns "[" and "]" into parentheses and "->" into
 "→". So the first "]" after the arrow ends the call, whatever a tool answered, and a text with calls can always be
 read back: `parse(linearise(call)) == call`, and `strip(insert(text, calls)) == text` for every text that has no
-call of its own.
+call with a result of its own, unfinished calls included, unless a call is put right behind a
+backslash. Reading takes time linear in the text.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ _ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _QUOTED_OPENING = re.compile(rf'[ \t]*{NAME}[ \t]*\([ \t]*"')
 _QUOTED_REST = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
 _QUOTED_FIRST = re.compile(r'"(?:[^"\\]|\\.)*"[ \t]*,', re.DOTALL)
+_SPACES = re.compile(" *")
+_TO_BRACKET = re.compile(r"[^\[\]]*")
 _BLANKS = " \t"
 # What str.splitlines calls a line end; none may stand in a result or in an unquoted input.
 _LINE_BREAK = re.compile(r"[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
@@ -164,8 +168,11 @@ def _scan(text: str) -> Iterator[tuple[int, int, ApiCall]]:
         except CallSyntaxError:
             position = bracket + 1
             continue
-        position = end
-        if call.result is not None:
+        if call.result is None:
+            # Its quotes may be an unfinished call's, which reach into a call with a result.
+            position = bracket + 1
+        else:
+            position = end
             start = bracket - 1 if bracket > 0 and text[bracket - 1] == " " else bracket
             yield start, end, call
 
@@ -187,8 +194,9 @@ def _parse_at(text: str, start: int) -> tuple[ApiCall, int]:
     position = _skip_blanks(text, position)
     result: str | None = None
     if text.startswith(ARROW, position):
-        end = text.find(END, position)
-        if end < 0:
+        # Not further: reading stays linear in the text.
+        end = _TO_BRACKET.match(text, position).end()  # type: ignore[union-attr]
+        if not text.startswith(END, end):
             raise CallSyntaxError("the call is not closed")
         result = text[position + len(ARROW) : end].strip(_BLANKS)
         if clean_result(result) != result:
@@ -209,6 +217,7 @@ def _read_quoted(text: str, start: int) -> tuple[str, int]:
     """The quoted input whose quote stands at `start`, and the position after its closing parenthesis."""
     pieces: list[str] = []
     position = start + 1
+    first = _SPACES.match(text, position).end()  # type: ignore[union-attr]  # it may be empty
     while position < len(text):
         character = text[position]
         if character == '"':
@@ -219,7 +228,8 @@ def _read_quoted(text: str, start: int) -> tuple[str, int]:
         if character == "\\" and position + 1 < len(text):
             following = text[position + 1]
             # A model that writes C:\dir means the backslash: only our own escapes are escapes.
-            pieces.append(_ESCAPES.get(following, "\\" + following))
+            escaped = ")" if following == ")" and position == first else "\\" + following
+            pieces.append(_ESCAPES.get(following, escaped))
             position += 2
             continue
         pieces.append(character)
@@ -237,8 +247,8 @@ def _read_plain(text: str, start: int) -> tuple[str, int]:
         elif character == ")":
             if depth == 0:
                 value = text[start:position].strip(_BLANKS)
-                if not _is_plain(value):
-                    raise CallSyntaxError("the unquoted input holds an arrow")
+                if ARROW in value or value.startswith('"') and not _several(value):
+                    raise CallSyntaxError("the unquoted input holds an arrow or a quote of its own")
                 return value, position + 1
             depth -= 1
         elif character in "[]" or _LINE_BREAK.match(character):
@@ -250,7 +260,8 @@ def _is_plain(value: str) -> bool:
     """Whether an input reads back the same without quotes."""
     if value != value.strip(_BLANKS) or ARROW in value:
         return False
-    if value.startswith('"') and not _several(value):
+    quote = _QUOTED_REST.match(value)  # up to the first quote
+    if quote and (quote.end() == len(value) or value.startswith('"') and not _several(value)):
         return False
     depth = 0
     for character in value:
@@ -268,4 +279,7 @@ def _several(text: str, start: int = 0) -> bool:
 
 
 def _quote(value: str) -> str:
-    return '"' + "".join(_ESCAPED.get(character, character) for character in value) + '"'
+    body = "".join(_ESCAPED.get(character, character) for character in value)
+    if body.lstrip(" ").startswith(")"):
+        body = body.replace(")", "\\)", 1)
+    return f'"{body}"'

@@ -1,7 +1,4 @@
-"""Addresses and keys of servers: a key comes from an environment variable, and no text that is shown holds one.
-
-Knows no server and no library for HTTP.
-"""
+"""Addresses, keys and foreign text: a key comes from an environment variable, and no text that is shown holds one."""
 
 from __future__ import annotations
 
@@ -9,64 +6,60 @@ import os
 import re
 
 MASK = "***"
+SECRETS = frozenset({"args", "env", "headers", "valves"})
+"""Keys of the configuration whose values may be secrets: whatever is not `$NAME` is masked there."""
 _USER_INFO = re.compile(r"(?<=://)[^/\s\"'<>]+@")
 """Up to the last @: a password may hold one that nobody has encoded."""
 _QUERY = re.compile(r"((?::/|(?<![\w/:]))/[^\s?#\"'<>]*)\?([^\s#\"'<>]+)")
-"""Of an address, or of the path alone, as libraries for HTTP say it in their errors (`url: /weather?appid=...`)."""
+"""Of an address, or of the path alone, as HTTP libraries write it in their errors (`url: /weather?appid=...`)."""
 _FRAGMENT = re.compile(r"(://[^\s#\"'<>]*)#([^\s\"'<>]+)")
-_KEY_PREFIX = re.compile(r"(?:sk|hf|gsk|ghp|github_pat)_")
 
 
-def without_credentials(text: str) -> str:
-    """A text whose addresses have no user names and passwords, no values in their queries, and no fragments."""
-    return _without_queries(_USER_INFO.sub("", text))
+def without_credentials(text: str, mark: str = "") -> str:
+    """Masks the query values and fragments of all addresses in a text; puts `mark` where a user and password were."""
 
+    def masked(match: re.Match[str]) -> str:
+        fields = (re.sub(r"(?<==).+", MASK, part) if "=" in part else MASK for part in match[2].split("&"))
+        return f"{match[1]}?{'&'.join(fields)}"
 
-def with_masks(text: str) -> str:
-    """The same text, but with marks where user names and passwords were."""
-    return _without_queries(_USER_INFO.sub(f"{MASK}@", text))
+    return _FRAGMENT.sub(rf"\1#{MASK}", _QUERY.sub(masked, _USER_INFO.sub(mark, text)))
 
 
 def said(error: BaseException, most: int = 200) -> str:
-    """What an exception says, in one line that shows no key."""
+    """An exception's message in one line, without keys."""
     return " ".join(without_credentials(str(error)).split())[:most]
 
 
 def shown_address(url: str) -> str:
-    """An address as messages show it: without user, query and fragment, any of which may hold a key."""
+    """An address without user, query and fragment, any of which may hold a key."""
     return re.split(r"[?#]", _USER_INFO.sub("", url), maxsplit=1)[0]
 
 
-def _without_queries(text: str) -> str:
-    def hide(match: re.Match[str]) -> str:
-        fields = (re.sub(r"(?<==).+", MASK, one) if "=" in one else MASK for one in match[2].split("&"))
-        return f"{match[1]}?{'&'.join(fields)}"
-
-    return _FRAGMENT.sub(rf"\1#{MASK}", _QUERY.sub(hide, text))
+def printable(text: str) -> str:
+    """Text for a terminal: line breaks and tabs stay, other control, formatting and escape characters become `\ufffd`."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
 def is_address(url: str | None) -> bool:
-    """Whether it is an address of HTTP with a host."""
+    """Whether it is an HTTP address with a host."""
     return bool(re.match(r"https?://[^/\s]", url or ""))
 
 
 def is_variable(name: str) -> bool:
-    """Whether it can be the name of an environment variable, and is not a key that was put in its place.
-
-    A name that no variable has is taken for a key if it is as long and as full of figures as keys are.
-    """
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or _KEY_PREFIX.match(name):
-        return False
-    figures = sum(map(str.isdigit, name))
-    looks_like_a_key = len(name) >= 12 and figures >= (6 if "_" in name else 3)
-    return name in os.environ or not looks_like_a_key
+    """Whether it can be the name of an environment variable, and not a key pasted in its place."""
+    digits = sum(map(str.isdigit, name))
+    looks_like_a_key = len(name) >= 12 and digits >= (6 if "_" in name else 3)
+    looks_like_a_key |= name.startswith(("sk_", "hf_", "gsk_", "ghp_", "github_pat_"))
+    return bool(re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)) and (
+        name in os.environ or not looks_like_a_key
+    )
 
 
 def key_from(variable: str) -> str:
-    """The key in an environment variable; empty where there is none.
+    """The key in an environment variable; empty if it is not set.
 
     Raises:
-        ValueError: it cannot be sent in a header; the message names the variable and not the key.
+        ValueError: it cannot be sent in a header; the message names the variable, not the key.
     """
     key = os.environ.get(variable, "").strip()
     if not re.fullmatch(r"[!-~]*", key):

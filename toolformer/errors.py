@@ -1,11 +1,25 @@
-"""The one exception type for bad input. It knows nothing else of the project."""
+"""The one exception type for bad input, errors of others in one line, and hints at the right name."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
 
 
 class UserError(Exception):
     """Bad input from the user.
 
-    The message is one line that names the key, file or row and the mend. The command line prints it and
+    The message is one line that names the key, file or row and how to fix it. The command line prints it and
     ends with exit code 2; nothing that is already written is touched.
     """
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """What an error says, in one line of at most `limit` characters; its type where it says nothing."""
+    return " ".join(str(error).split())[:limit] or type(error).__name__
+
+
+def near(value: object, known: Collection[str]) -> str:
+    """A hint at the known name that is most like a value, or nothing."""
+    close = difflib.get_close_matches(str(value), list(known), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -1,8 +1,7 @@
 """LAMA (paper, section 4.2.1): `id, family, text, answers`, `family` the relation and `text` a statement up to its mask.
 
-Kept are statements whose mask is last but for closing punctuation, so that a model reading left to right can
-complete them. Google-RE and T-REx facts are put into LAMA's templates, as LAMA itself evaluates them; the Wikipedia
-sentences that come with them (evidence) are not used. A fact counts once, however many sentences it has.
+Kept are statements whose mask is last but for closing punctuation. Google-RE and T-REx facts are put into LAMA's
+templates, as LAMA itself evaluates them; a fact counts once, however many sentences of evidence it has.
 """
 
 from __future__ import annotations
@@ -11,18 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from benchmarks.loaders.sources import (
-    Placed,
-    Row,
-    Splits,
-    as_splits,
-    collect,
-    data_folder,
-    from_hub,
-    read_lines,
-    text_of,
-    texts_of,
-)
+from benchmarks.loaders.sources import Placed, Row, Splits, collect, published, text_of, texts_of
 from toolformer.errors import UserError
 
 MASK = "[MASK]"
@@ -39,10 +27,9 @@ TEMPLATES = {
 _CLOSING = r"[\s.,;:!?\u2026)\]}\"'\u2019\u201d\u00bb]*"
 
 
-def squad(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:
+def squad(**metadata: Any) -> Splits:
     """LAMA SQuAD: 305 statements written from questions of SQuAD."""
-    folder = data_folder(metadata)
-    rows = read_lines(folder, "lama_squad", "lama/squad") if folder else from_hub("lama_squad", hub)
+    _, rows = published("lama_squad", metadata)
 
     def make(row: Row, place: str) -> Row | str:
         # The hub's copy has a row a sentence. No statement of the published set has more than one.
@@ -50,50 +37,40 @@ def squad(hub: Row | None = None, published_rows: int | None = None, **metadata:
         sentences = sentences or texts_of(row, "masked_sentences", place)
         return _statement(row, place, " ".join(sentences), row.get("id"), "squad")
 
-    return as_splits("lama_squad", collect("lama_squad", rows, make, published_rows), metadata)
+    return collect("lama_squad", rows, make, metadata)
 
 
-def google_re(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:
+def google_re(**metadata: Any) -> Splits:
     """LAMA Google-RE: 5,528 facts of three relations, as their templates."""
-    folder = data_folder(metadata)
-    rows: Iterable[Placed]
-    if folder:
-        rows = read_lines(folder, "lama_google_re", "lama/google_re")
-    else:
-        rows = _facts(from_hub("lama_google_re", hub), "pred")
+    from_file, rows = published("lama_google_re", metadata)
+    rows = rows if from_file else _facts(rows, "pred")
 
     def make(row: Row, place: str) -> Row | str:
         predicate = text_of(row, "pred", place)
         relation = next((name for name in TEMPLATES if name in predicate), None)
         if relation is None:
             raise UserError(
-                f"{place}: field `pred` is {predicate!r}, none of {', '.join(TEMPLATES)}; mend the row"
+                f"{place}: field `pred` is {predicate!r}, none of {', '.join(TEMPLATES)}; fix the row"
             )
         statement = _filled(TEMPLATES[relation], text_of(row, "sub_label", place))
         return _statement(row, place, statement, _identity(row, relation, place), relation)
 
-    documents = collect("lama_google_re", rows, make, published_rows)
-    return as_splits("lama_google_re", documents, metadata, by="family")
+    return collect("lama_google_re", rows, make, metadata, by="family")
 
 
-def trex(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:
+def trex(**metadata: Any) -> Splits:
     """LAMA T-REx: 34,039 facts of 41 relations, as their templates; the hub's copy has a row an evidence."""
-    folder = data_folder(metadata)
-    rows: Iterable[Placed]
-    if folder:
-        name, rows = "relation", read_lines(folder, "lama_trex", "lama/trex")
-    else:
-        name = "predicate_id"
-        needed = (name, "uuid", "sub_label", "obj_label", "template")
-        rows = _facts(from_hub("lama_trex", hub, needed), name)
+    needed = ("predicate_id", "uuid", "sub_label", "obj_label", "template")
+    from_file, rows = published("lama_trex", metadata, needed)
+    name = "relation" if from_file else "predicate_id"
+    rows = rows if from_file else _facts(rows, name)
 
     def make(row: Row, place: str) -> Row | str:
         relation = text_of(row, name, place)
         statement = _filled(text_of(row, "template", place), text_of(row, "sub_label", place))
         return _statement(row, place, statement, _identity(row, relation, place), relation)
 
-    documents = collect("lama_trex", rows, make, published_rows)
-    return as_splits("lama_trex", documents, metadata, by="family")
+    return collect("lama_trex", rows, make, metadata, by="family")
 
 
 def until_mask(statement: str, mask: str = MASK) -> str | None:

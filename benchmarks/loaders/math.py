@@ -1,84 +1,68 @@
 """ASDiv, SVAMP and MAWPS (paper, section 4.2.2): `id, context, question, answer`, the answer one number.
 
-A problem whose published answer is not one number (a ratio, a time, a name, several numbers) cannot be scored as
-the paper scores; it is dropped.
+A problem whose published answer is not one number (a ratio, a time, a name, several numbers) is dropped.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.loaders.sources import (
-    Placed,
-    Row,
-    Splits,
-    as_splits,
-    collect,
-    data_folder,
-    from_hub,
-    read_lines,
-    text_of,
-    value_of,
-)
+from benchmarks.arithmetic import generate
+from benchmarks.loaders.sources import Row, Splits, collect, generated, published, text_of, value_of
 from benchmarks.metrics import as_number
 
 Problem = tuple[str, str, Any]
 """Context x, question q, answer as published."""
 
 
-def svamp(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:
+def svamp(**metadata: Any) -> Splits:
     """SVAMP; on the hub, two splits that together are the 1,000 problems."""
-    folder = data_folder(metadata)
-    if folder:
-        rows = _problems("svamp", read_lines(folder, "svamp", "svamp/svamp"), _svamp_row, published_rows)
-    else:
-        rows = _problems("svamp", from_hub("svamp", hub), _svamp_hub_row, published_rows)
-    return as_splits("svamp", rows, metadata)
+    return _problems("svamp", _body_and_question, _svamp_hub_row, metadata)
 
 
-def asdiv(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:
+def asdiv(**metadata: Any) -> Splits:
     """ASDiv; its answers have a unit behind them: "9 (apples)"."""
-    folder = data_folder(metadata)
-    rows = read_lines(folder, "asdiv", "asdiv/asdiv") if folder else from_hub("asdiv", hub)
-    return as_splits("asdiv", _problems("asdiv", rows, _asdiv_row, published_rows), metadata)
+    return _problems("asdiv", _body_and_question, _body_and_question, metadata)
 
 
-def mawps(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:
+def mawps(**metadata: Any) -> Splits:
     """MAWPS: the whole set in a data folder; the hub copy is smaller and has its numbers masked."""
-    folder = data_folder(metadata)
-    if folder:
-        rows = _problems("mawps", read_lines(folder, "mawps", "mawps/mawps_full"), _mawps_row, published_rows)
-    else:
-        rows = _problems("mawps", from_hub("mawps", hub), _mawps_hub_row, published_rows)
-    return as_splits("mawps", rows, metadata)
+    return _problems("mawps", _mawps_row, _mawps_hub_row, metadata)
+
+
+def arithmetic(**metadata: Any) -> Splits:
+    """Plain arithmetic, generated: `id, family, question, answer`."""
+    return generated("arithmetic", generate, metadata)
 
 
 def _problems(
-    name: str, rows: Iterable[Placed], read: Callable[[Row, str], Problem], published_rows: int | None
-) -> list[Row]:
+    name: str,
+    of_file: Callable[[Row, str], Problem],
+    of_hub: Callable[[Row, str], Problem],
+    metadata: Mapping[str, Any],
+) -> Splits:
+    from_file, rows = published(name, metadata)
+    read = of_file if from_file else of_hub
+
     def make(row: Row, place: str) -> Row | str:
-        context, question, published = read(row, place)
-        answer, reason = numeric_answer(published)
+        context, question, raw = read(row, place)
+        answer, reason = numeric_answer(raw)
         if answer is None:
             return reason
         identity = row.get("id", row.get("ID"))
         return {"id": identity, "context": context.strip(), "question": question.strip(), "answer": answer}
 
-    return collect(name, rows, make, published_rows)
+    return collect(name, rows, make, metadata)
 
 
-def _svamp_row(row: Row, place: str) -> Problem:
+def _body_and_question(row: Row, place: str) -> Problem:
     return text_of(row, "body", place), text_of(row, "question", place), value_of(row, "answer", place)
 
 
 def _svamp_hub_row(row: Row, place: str) -> Problem:
     return text_of(row, "Body", place), text_of(row, "Question", place), value_of(row, "Answer", place)
-
-
-def _asdiv_row(row: Row, place: str) -> Problem:
-    return text_of(row, "body", place), text_of(row, "question", place), value_of(row, "answer", place)
 
 
 def _mawps_row(row: Row, place: str) -> Problem:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import lines_file, mlqa_file
 from benchmarks.loaders.sources import (
     Placed,
     Row,
     Splits,
-    as_splits,
     collect,
     data_folder,
     distinct,
@@ -22,21 +22,17 @@ from benchmarks.loaders.sources import (
     from_hub,
     objects_of,
     read_document,
-    read_lines,
+    rows_of,
     text_of,
     texts_of,
     value_of,
 )
-
-MLQA_FOLDERS = ("mlqa", "mlqa/test", "MLQA_V1/test")
-"""Where MLQA's own files may stand under data_dir; the last is how its archive unpacks."""
 
 
 def mlqa(
     question_language: str = "es",
     questions_of: str | None = None,
     hub: Row | None = None,
-    published_rows: int | None = None,
     **metadata: Any,
 ) -> Splits:
     """MLQA's test part with English contexts.
@@ -49,33 +45,29 @@ def mlqa(
 
     def part(language: str) -> Iterator[Placed]:
         if folder:
-            file = f"test-context-en-question-{language}.json"
-            names = [f"{place}/{file}{ending}" for place in MLQA_FOLDERS for ending in ("", ".gz")]
-            return squad_rows(find_file(folder, name, names))
-        return from_hub(name, {**hub, "config": f"MLQA.en.{language}"} if hub else None)
+            return squad_rows(find_file(folder, name, mlqa_file(language)))
+        return from_hub(name, {**(hub or {}), "config": f"MLQA.en.{language}"})
 
     rows: Iterable[Placed] = part(question_language)
     if questions_of:
         rows = _joined(part(questions_of), rows, question=False)
-    return as_splits(name, collect(name, rows, _passage, published_rows), metadata)
+    return collect(name, rows, _passage, metadata)
 
 
-def xquad(
-    question_language: str = "es", hub: Row | None = None, published_rows: int | None = None, **metadata: Any
-) -> Splits:
+def xquad(question_language: str = "es", hub: Row | None = None, **metadata: Any) -> Splits:
     """XQuAD: the English context and answers with the question in `question_language`, joined by id."""
     name = f"xquad_{question_language}"
     folder = data_folder(metadata)
 
     def part(language: str) -> Iterator[Placed]:
         if folder:
-            return read_lines(folder, name, f"xquad/{language}")
-        return from_hub(name, {**hub, "config": f"xquad.{language}"} if hub else None)
+            return rows_of(find_file(folder, name, lines_file(f"xquad/{language}")))
+        return from_hub(name, {**(hub or {}), "config": f"xquad.{language}"})
 
     rows = part(question_language)
     if question_language != "en":
         rows = _joined(rows, part("en"), question=True)
-    return as_splits(name, collect(name, rows, _passage, published_rows), metadata)
+    return collect(name, rows, _passage, metadata)
 
 
 def squad_rows(path: Path) -> Iterator[Placed]:

@@ -7,20 +7,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import lines_file
 from benchmarks.loaders.sources import (
     Placed,
     Row,
     Splits,
-    as_splits,
     collect,
     data_folder,
+    find_file,
     from_hub,
-    read_lines,
     rows_of,
     text_of,
 )
-from toolformer.documents import demo_corpus
-from toolformer.documents.document import content_id
+from toolformer.data import demo_corpus
+from toolformer.data.document import content_id
 from toolformer.errors import UserError
 
 
@@ -31,9 +31,7 @@ def heldout(heldout_path: str | None = None, **metadata: Any) -> Splits:
     """
     rows: Iterable[Placed]
     if heldout_path is not None:
-        if not isinstance(heldout_path, str):
-            raise UserError(f"heldout_path is {heldout_path!r}; it must be the path of a JSON Lines file")
-        path = Path(heldout_path).expanduser()
+        path = Path(str(heldout_path)).expanduser()
         if not path.is_file():
             raise UserError(f"heldout_path: there is no file {path}; name a JSON Lines file")
         rows = rows_of(path)
@@ -48,12 +46,10 @@ def heldout(heldout_path: str | None = None, **metadata: Any) -> Splits:
         identity = row.get("id")
         return {"id": content_id(text) if identity in (None, "") else identity, "text": text}
 
-    return as_splits("heldout_perplexity", collect("heldout_perplexity", rows, make), metadata)
+    return collect("heldout_perplexity", rows, make, metadata)
 
 
-def wikitext(
-    wikitext: str | int = "2", hub: Row | None = None, published_rows: int | None = None, **metadata: Any
-) -> Splits:
+def wikitext(wikitext: str | int = "2", hub: Row | None = None, **metadata: Any) -> Splits:
     """WikiText's raw test part, an article a row: `id, text` (as published) and `page`, the same text.
 
     `wikitext` is 2 or 103 (their test parts are the same articles). `page` is what lm-eval's detokenizer
@@ -63,14 +59,14 @@ def wikitext(
         raise UserError(f"wikitext is {wikitext!r}; it must be 2 or 103")
     folder = data_folder(metadata)
     if folder:
-        rows = read_lines(folder, f"wikitext{wikitext}", f"wikitext{wikitext}/test_raw")
+        file = lines_file(f"wikitext{wikitext}/test_raw")
+        rows = rows_of(find_file(folder, "wikitext_perplexity", file))
         articles = [text_of(row, "text", place) for place, row in rows]
     else:
         lines = from_hub("wikitext", {**hub, "config": f"wikitext-{wikitext}-raw-v1"} if hub else None)
         articles = articles_of(text_of(row, "text", place) for place, row in lines)
     made = [("", {"id": str(n), "text": text, "page": text}) for n, text in enumerate(articles)]
-    documents = collect("wikitext_perplexity", made, lambda row, _: row, published_rows)
-    return as_splits("wikitext_perplexity", documents, metadata)
+    return collect("wikitext_perplexity", made, lambda row, _: row, metadata)
 
 
 def articles_of(lines: Iterable[str]) -> list[str]:

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.loaders.sources import (
-    Row,
-    Splits,
-    as_splits,
-    collect,
-    data_folder,
-    distinct,
-    from_hub,
-    read_lines,
-    text_of,
-    texts_of,
-    value_of,
-)
+from benchmarks.loaders.sources import Row, Splits, collect, distinct, published, text_of, texts_of, value_of
 from toolformer.errors import UserError
 
 Answers = Callable[[Row, str], list[str]]
@@ -25,39 +13,29 @@ Answers = Callable[[Row, str], list[str]]
 
 def webqs(**metadata: Any) -> Splits:
     """WebQuestions' test part, 2,032 questions."""
-    return _questions(
-        "webqs", "webquestions/test", lambda row, place: texts_of(row, "answers", place), **metadata
-    )
+    return _questions("webqs", lambda row, place: texts_of(row, "answers", place), metadata)
 
 
 def nq(**metadata: Any) -> Splits:
     """Natural Questions, open: its development part, 3,610 questions."""
-    return _questions("nq", "nq_open/dev", lambda row, place: texts_of(row, "answer", place), **metadata)
+    return _questions("nq", lambda row, place: texts_of(row, "answer", place), metadata)
 
 
 def triviaqa(**metadata: Any) -> Splits:
     """TriviaQA without documents (unfiltered): its validation part, 11,313 questions."""
-    return _questions("triviaqa", "triviaqa/unfiltered_dev", _trivia_answers, **metadata)
+    return _questions("triviaqa", _trivia_answers, metadata)
 
 
-def _questions(
-    name: str,
-    file: str,
-    hub_answers: Answers,
-    hub: Row | None = None,
-    published_rows: int | None = None,
-    **metadata: Any,
-) -> Splits:
-    folder = data_folder(metadata)
-    rows = read_lines(folder, name, file) if folder else from_hub(name, hub, _NEEDED.get(name, ()))
+def _questions(name: str, hub_answers: Answers, metadata: Mapping[str, Any]) -> Splits:
+    from_file, rows = published(name, metadata, _NEEDED.get(name, ()))
 
     def make(row: Row, place: str) -> Row | str:
-        found = texts_of(row, "answers", place) if folder else hub_answers(row, place)
+        found = texts_of(row, "answers", place) if from_file else hub_answers(row, place)
         identity = row.get("id", row.get("question_id"))
         question, answers = text_of(row, "question", place), distinct(found)
         return {"id": identity, "question": question, "answers": answers} if answers else "no answer"
 
-    return as_splits(name, collect(name, rows, make, published_rows), metadata)
+    return collect(name, rows, make, metadata)
 
 
 _NEEDED = {"triviaqa": ("question", "question_id", "answer")}
@@ -68,7 +46,7 @@ def _trivia_answers(row: Row, place: str) -> list[str]:
     """The value and all aliases, as written and as normalised by the authors."""
     answer = value_of(row, "answer", place)
     if not isinstance(answer, dict):
-        raise UserError(f"{place}: field `answer` is no object with `value` and `aliases`; mend the row")
+        raise UserError(f"{place}: field `answer` is no object with `value` and `aliases`; fix the row")
     return [
         text_of(answer, "value", place),
         *texts_of(answer, "aliases", place),

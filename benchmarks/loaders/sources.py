@@ -20,9 +20,10 @@ from typing import Any
 
 import datasets
 
+from benchmarks import DATA_FILES
 from benchmarks import dateset as dateset_generator
-from toolformer.documents.jsonl import unpacked
-from toolformer.errors import UserError
+from toolformer.data.jsonl import unpacked
+from toolformer.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
 
@@ -33,18 +34,15 @@ Splits = dict[str, datasets.Dataset]
 
 DATA_DIR = "paths.data_dir (data_dir in lm-eval's --metadata)"
 DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _HUB_FILE = re.compile(r"hf://datasets/[^@]+@([0-9a-f]{40})/")
-JSON_LINES = (".jsonl.gz", ".jsonl")
 
 
 # ------------------------------------------------------------------ folders
 
 
 def data_folder(metadata: Mapping[str, Any]) -> Path | None:
-    """The folder that `data_dir` names, or where nothing says so the environment variable TOOLFORMER_DATA_DIR.
-
-    None is the hub, as `data_dir: null` is.
-    """
+    """The folder that `data_dir` names, or else the environment variable TOOLFORMER_DATA_DIR; None is the hub."""
     given = metadata["data_dir"] if "data_dir" in metadata else os.environ.get(DATA_DIR_VARIABLE)
     if not given:
         return None
@@ -55,11 +53,7 @@ def data_folder(metadata: Mapping[str, Any]) -> Path | None:
 
 
 def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
-    """The first of `names` (relative to `folder`) that is there.
-
-    Raises:
-        UserError: none is; the message names the first.
-    """
+    """The first of `names` (relative to `folder`) that is there; without any a UserError names the first."""
     for name in names:
         if (folder / name).is_file():
             return folder / name
@@ -69,11 +63,14 @@ def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
     )
 
 
-def read_lines(
-    folder: Path, benchmark: str, name: str, endings: Sequence[str] = JSON_LINES
-) -> Iterator[Placed]:
-    """Rows of the JSON Lines file data_dir/<name><ending>."""
-    return rows_of(find_file(folder, benchmark, [f"{name}{ending}" for ending in endings]))
+def published(
+    task: str, metadata: Mapping[str, Any], columns: Sequence[str] = ()
+) -> tuple[bool, Iterator[Placed]]:
+    """Whether a data folder is named, and the rows of a task's file there (`DATA_FILES`) or on the hub."""
+    folder = data_folder(metadata)
+    if folder:
+        return True, rows_of(find_file(folder, task, DATA_FILES[task][0]))
+    return False, from_hub(task, metadata.get("hub"), columns)
 
 
 def rows_of(path: Path) -> Iterator[Placed]:
@@ -89,9 +86,9 @@ def rows_of(path: Path) -> Iterator[Placed]:
         try:
             row = json.loads(line)
         except ValueError:
-            raise UserError(f"{place}: malformed JSON; mend the row") from None
+            raise UserError(f"{place}: malformed JSON; fix the row") from None
         if not isinstance(row, dict):
-            raise UserError(f"{place}: not a JSON object; mend the row")
+            raise UserError(f"{place}: not a JSON object; fix the row")
         yield place, row
 
 
@@ -120,10 +117,10 @@ def _text(path: Path) -> Iterator[str]:
 def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[str] = ()) -> Iterator[Placed]:
     """Rows of a data set on the hub, `hub` being the pin in the task's YAML (metadata.hub).
 
-    Its keys are `path`, `config`, `split` (one or a list), `revision`; `data_files` where `path` is a format and the file of
-    each split stands at a bare address; `data_dir` where a folder of the repository is the configuration (so it is on the
-    hub's branch of Parquet copies); and `rows`, how many there are: of another number is warned. Where the revision is a
-    branch, the commit that was read is logged. `columns` reads these only, where all are there.
+    Its keys are `path`, `config`, `split` (one or a list), `revision`; `data_files` where `path` is a format and the file
+    of each split stands at a bare address; `data_dir` where a folder of the repository is the configuration; `rows`, how
+    many there are: another number is warned of. Where the revision is a branch, the commit that was read is logged.
+    `columns` reads these only, where all are there.
 
     Raises:
         UserError: no pin, or the hub does not give the data.
@@ -145,10 +142,9 @@ def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[st
             loaded = datasets.load_dataset(hub["path"], split=split, **options)
         # The hub client raises a dozen types, from its own to those of the HTTP library, for "not there".
         except Exception as error:
-            reason = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0][:160]
+            reason = f"{type(error).__name__}: {one_line(error, 160)}"
             raise UserError(
-                f"{benchmark}: {place} cannot be read{whence} ({reason}); "
-                f"set {DATA_DIR} to a folder that holds the benchmark"
+                f"{benchmark}: {place} cannot be read{whence} ({reason}); set {DATA_DIR} to a folder that holds the benchmark"
             ) from error
         if (commit := _commit_of(loaded)) not in (None, hub.get("revision")):
             log.info("%s: %s is at commit %s", benchmark, hub["path"], commit)
@@ -158,18 +154,12 @@ def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[st
             yield f"{place}, {split}, row {number}", dict(row)
         total += len(loaded)
     if hub.get("rows") not in (None, total):
-        log.warning(
-            "%s: %s has %d rows (%s), but had %d when the task was written",
-            benchmark,
-            hub["path"],
-            total,
-            hub.get("revision") or "main",
-            hub["rows"],
-        )
+        place = f"{hub['path']} has {total} rows ({hub.get('revision') or 'main'})"
+        log.warning("%s: %s, but had %d when the task was written", benchmark, place, hub["rows"])
 
 
 def _fetched(benchmark: str, address: str) -> str:
-    """The path of what stands at a bare address, which has no versions: size and SHA-256 are logged to tell what was read."""
+    """The path of what stands at a bare address, which has no versions: size and SHA-256 are logged."""
     path: str = datasets.DownloadManager().download(address)
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -178,10 +168,7 @@ def _fetched(benchmark: str, address: str) -> str:
 
 
 def _commit_of(loaded: datasets.Dataset) -> str | None:
-    """The commit of the hub that the files of a data set were read at; None where they are not the hub's.
-
-    A branch says only where to look on the day of the run; the library keeps the address of every file that it read.
-    """
+    """The commit of the hub that the files of a data set were read at; None where they are not the hub's."""
     addresses = loaded.info.download_checksums or {}
     return next((found[1] for found in map(_HUB_FILE.match, addresses) if found), None)
 
@@ -193,44 +180,34 @@ def text_of(row: Mapping[str, Any], name: str, place: str) -> str:
     """The text in a field.
 
     Raises:
-        UserError: there is none, or one that no file can hold; the message names place and field.
+        UserError: there is none; the message names place and field.
     """
     value = row.get(name)
     if not isinstance(value, str):
-        raise UserError(f"{place}: no text in field `{name}`{_fields(row, name)}; mend the row")
-    return _encodable(value, name, place)
+        raise UserError(f"{place}: no text in field `{name}`{_fields(row, name)}; fix the row")
+    return value
 
 
 def texts_of(row: Mapping[str, Any], name: str, place: str) -> list[str]:
     """The texts in a field that is a list of them; raises as `text_of` does."""
     value = row.get(name)
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
-        raise UserError(f"{place}: no list of texts in field `{name}`{_fields(row, name)}; mend the row")
-    return [_encodable(text, name, place) for text in value]
-
-
-def _encodable(text: str, name: str, place: str) -> str:
-    """A text without halves of characters (lone surrogates), which JSON can write and UTF-8 cannot."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(text[error.start]):04x}"
-        raise UserError(f"{place}: half a character ({half}) in field `{name}`; mend the row") from None
-    return text
+        raise UserError(f"{place}: no list of texts in field `{name}`{_fields(row, name)}; fix the row")
+    return list(value)
 
 
 def objects_of(row: Mapping[str, Any], name: str, place: str) -> list[Row]:
     """The objects in a field that is a list of them; raises as `text_of` does."""
     value = row.get(name)
     if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
-        raise UserError(f"{place}: no list of objects in field `{name}`{_fields(row, name)}; mend the row")
+        raise UserError(f"{place}: no list of objects in field `{name}`{_fields(row, name)}; fix the row")
     return [dict(one) for one in value]
 
 
 def value_of(row: Mapping[str, Any], name: str, place: str) -> Any:
     """Whatever is in a field, null included; raises as `text_of` does where the row has no such field."""
     if name not in row:
-        raise UserError(f"{place}: no field `{name}`{_fields(row, name)}; mend the row")
+        raise UserError(f"{place}: no field `{name}`{_fields(row, name)}; fix the row")
     return row[name]
 
 
@@ -250,18 +227,20 @@ def collect(
     benchmark: str,
     rows: Iterable[Placed],
     make: Callable[[Row, str], Row | str],
-    published_rows: int | None = None,
-) -> list[Row]:
+    metadata: Mapping[str, Any],
+    by: str | None = None,
+) -> Splits:
     """The documents that `make` makes of the rows; where it returns a text, that is why the row is dropped.
 
-    What was read, kept and dropped by reason is logged, with the first row of each reason, and a number of rows that is
-    not the published one is warned of in one line. Rows that share an id are told apart by `#2` and so on, and counted.
+    What was read, kept and dropped by reason is logged, with the first row of each reason; a number of rows other than
+    the task's `published_rows` is a warning. Rows that share an id are told apart by `#2` and so on. `as_splits` then
+    takes the subset that `metadata` names.
     """
     kept: list[Row] = []
     dropped: Counter[str] = Counter()
     first: dict[str, str] = {}
     seen: Counter[str] = Counter()
-    total = repeated = 0
+    total = 0
     for place, row in rows:
         total += 1
         made = make(row, place)
@@ -269,34 +248,32 @@ def collect(
             dropped[made] += 1
             first.setdefault(made, place)
             continue
-        name = _encodable(str(total if made.get("id") in (None, "") else made["id"]), "id", place)
-        identity = name
-        repeated += name in seen
+        if _SURROGATE.search(json.dumps(made, ensure_ascii=False, default=str)):
+            raise UserError(
+                f"{place}: half a character (a lone surrogate), which no file can hold; fix the row"
+            )
+        identity = name = str(total if made.get("id") in (None, "") else made["id"])
         while identity in seen:
             seen[name] += 1
             identity = f"{name}#{seen[name]}"
         seen[identity] = 1
         kept.append({**made, "id": identity})
     log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), dict(dropped) or "none")
-    if first:
-        log.info(
-            "%s: first dropped: %s", benchmark, "; ".join(f"{why}: {where}" for why, where in first.items())
-        )
-    if repeated:
-        log.info(
-            "%s: %d rows have an id that came before; they are told apart by #2, #3, ...", benchmark, repeated
-        )
-    if published_rows is not None and total != published_rows:
+    for reason, place in first.items():
+        log.info("%s: first dropped: %s: %s", benchmark, reason, place)
+    if (published_rows := metadata.get("published_rows")) not in (None, total):
         log.warning("%s: %d rows read, but the published set has %d", benchmark, total, published_rows)
-    return kept
+    return as_splits(benchmark, kept, metadata, by)
+
+
+def generated(name: str, generate: Callable[[int], list[Row]], metadata: Mapping[str, Any]) -> Splits:
+    """The rows of a generator, with the seed `<name>_seed` of the metadata."""
+    rows = generate(whole_number(f"{name}_seed", metadata.get(f"{name}_seed", 0)))
+    return collect(name, (("", row) for row in rows), lambda row, _: row, metadata, by="family")
 
 
 def whole_number(key: str, value: Any, least: int | None = None) -> int:
-    """The value of a key of the metadata that must be a whole number, of at least `least`.
-
-    Raises:
-        UserError: it is something else; the message names the key.
-    """
+    """The value of a key of the metadata that must be a whole number, of at least `least`; else a UserError."""
     if isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least):
         return value
     bound = "" if least is None else f" of at least {least}"

@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from benchmarks import dateset as dateset_generator
+from benchmarks.dateset import generate
 from benchmarks.loaders.lama import NOT_LAST, until_mask
 from benchmarks.loaders.sources import (
     Row,
     Splits,
-    as_splits,
     collect,
-    data_folder,
     distinct,
-    from_hub,
+    generated,
     objects_of,
-    read_lines,
+    published,
     text_of,
     value_of,
-    whole_number,
 )
 from toolformer.errors import UserError
 
@@ -27,30 +24,23 @@ MIDDLE_OF_THE_YEAR = "07-01"
 """Month and day of a query of which only the year is known."""
 
 
-def dateset(dateset_seed: int = 0, published_rows: int | None = None, **metadata: Any) -> Splits:
-    """Dateset, generated: `id, family, question, answers, current_date` (see benchmarks/dateset.py)."""
-    generated = dateset_generator.generate(whole_number("dateset_seed", dateset_seed))
-    rows = collect("dateset", [("", row) for row in generated], lambda row, _: row, published_rows)
-    return as_splits("dateset", rows, metadata, by="family")
+def dateset(**metadata: Any) -> Splits:
+    """Dateset, generated: `id, family, question, answers, current_date`."""
+    return generated("dateset", generate, metadata)
 
 
-def templama(hub: Row | None = None, published_rows: int | None = None, **metadata: Any) -> Splits:
+def templama(**metadata: Any) -> Splits:
     """TempLAMA's test part: `id, family, text, answers, current_date`.
 
     As in LAMA, `family` is the relation, and queries whose slot `_X_` is last are kept. The year of a query is not in
     its text: it is what the calendar tells.
     """
-    folder = data_folder(metadata)
-    if folder:
-        endings = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
-        rows = read_lines(folder, "templama", "templama/test", endings)
-    else:
-        rows = from_hub("templama", hub)
+    _, rows = published("templama", metadata)
 
     def make(row: Row, place: str) -> Row | str:
         year = str(value_of(row, "date", place))
         if not re.fullmatch(r"\d{4}", year):
-            raise UserError(f"{place}: field `date` is {year!r}, not a year; mend the row")
+            raise UserError(f"{place}: field `date` is {year!r}, not a year; fix the row")
         answers = [text_of(answer, "name", place) for answer in objects_of(row, "answer", place)]
         text = until_mask(text_of(row, "query", place), "_X_")
         if not text:
@@ -65,5 +55,4 @@ def templama(hub: Row | None = None, published_rows: int | None = None, **metada
             "current_date": f"{year}-{MIDDLE_OF_THE_YEAR}",
         }
 
-    documents = collect("templama", rows, make, published_rows)
-    return as_splits("templama", documents, metadata, by="family")
+    return collect("templama", rows, make, metadata, by="family")

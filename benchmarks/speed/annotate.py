@@ -1,7 +1,7 @@
 """How much faster than the textbook the annotation is, in one run on the same documents and the same model.
 
     python -m benchmarks.speed.annotate [documents=4] [model=smollm2] [tools=calculator,calendar,search] [k=10] [m=5]
-        [dtype=auto] [batch_tokens=2048]
+        [dtype=auto] [batch_tokens=2048] [bound=on]
 
 The textbook reads the method literally with stock Transformers: one forward pass for the start probabilities of a
 document, `generate` at each position, every call executed as it comes, three losses of each call one at a time. Both
@@ -9,36 +9,35 @@ sides use the demo's settings. `batch_tokens=2048,16384` measures the product on
 GPU is filled by more than the default. Prints a table, and its ratios as one JSON object on the last line:
 `speedup_vs_textbook` (documents a second), `score_share_of_matmul_peak` (model FLOPs of the tokens that have to be
 scored, over the time of scoring, as a share of the matrix-multiply rate measured in the same run), both at the first
-`batch_tokens`, `peak_memory_gib` (the product's, beyond the loaded model, tools and libraries) and, of several
-`batch_tokens`, `filled_vs_first` (documents a second, the best against the first).
+`batch_tokens`, `scoring_passes_share` (sequences scored, of those that all three losses take; `bound=off` scores all),
+`peak_memory_gib` (the product's, beyond the loaded model, tools and libraries) and, of several `batch_tokens`,
+`filled_vs_first` (documents a second, the best against the first).
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from tqdm import tqdm
 
 from benchmarks.speed.arguments import given, run
-from benchmarks.speed.machine import machine, peak_memory
-from benchmarks.speed.stock import stock
-from toolformer import build
+from benchmarks.speed.machine import peak_memory, show
 from toolformer.annotation import pipeline
-from toolformer.annotation.candidates import Candidate, ToolSettings
+from toolformer.annotation.candidates import Candidate, ToolSettings, lowest_thresholds
 from toolformer.annotation.propose import choose_positions, read_sample
 from toolformer.annotation.score import WEIGHTS
-from toolformer.batching import TOKENS_PER_BATCH
 from toolformer.calls import ApiCall, linearise
-from toolformer.config import compose, validate
-from toolformer.documents import Document
-from toolformer.language_model import LanguageModel, TokenScores
+from toolformer.data import Document
+from toolformer.lm.batching import TOKENS_PER_BATCH
+from toolformer.lm.fast_linear import as_it_was
+from toolformer.lm.language_model import LanguageModel, TokenScores
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config, compose, validate
 from toolformer.tools.base import Tool
 
 SHARD = 8
@@ -55,6 +54,10 @@ class Timing:
     scored: int = 0
     flops: float = 0.0
     """Model FLOPs of the tokens that have to be scored: padding and repetitions not counted."""
+    passes: int = 0
+    """Sequences that were scored."""
+    skipped: int = 0
+    """Sequences that the bound on the gain spared."""
 
 
 def matmul_peak(dtype: torch.dtype, device: torch.device, size: int = 2048, repeats: int = 5) -> float:
@@ -157,6 +160,7 @@ def product(
     tools: dict[str, Tool],
     documents: Sequence[Document],
     batch_tokens: int = TOKENS_PER_BATCH,
+    bound: bool = True,
 ) -> Timing:
     """The harness, a shard at a time as the generate stage calls it; larger batches have larger shards."""
     timing = Timing()
@@ -164,28 +168,30 @@ def product(
     size = max(1, SHARD * batch_tokens // TOKENS_PER_BATCH)
     real, real_scores = pipeline.score, language_model.score
 
-    def timed(
-        language_model: LanguageModel, candidates: Sequence[Candidate], dtype: str = "auto"
-    ) -> list[Candidate]:
+    def timed(*arguments: Any, **options: Any) -> list[Candidate]:
         started = time.perf_counter()
-        scored = real(language_model, candidates, dtype)
+        scored = real(*arguments, **options)
         timing.scoring += time.perf_counter() - started
         timing.candidates += len(scored)
-        timing.scored += sum(c.gain is not None for c in scored)
+        timing.scored += sum(c.gain_at_most is not None for c in scored)
+        without = {
+            (c.window.document.doc_id, c.window.start, c.call.with_result("")): c.loss_no_result is not None
+            for c in sorted(scored, key=lambda c: c.loss_no_result is not None)
+            if c.call and c.gain_at_most is not None
+        }
+        timing.skipped += sum(not computed for computed in without.values())
         return scored
 
-    def counted(
-        sequences: Sequence[Sequence[int]],
-        wanted: Sequence[Sequence[int]],
-        dtype: torch.dtype = torch.float32,
-    ) -> list[TokenScores]:
+    def counted(sequences: Any, wanted: Any, *arguments: Any, **options: Any) -> list[TokenScores]:
+        timing.passes += len(sequences)
         timing.flops += sum(model_flops(language_model, indices[-1], len(indices)) for indices in wanted)
-        return real_scores(sequences, wanted, dtype)
+        return real_scores(sequences, wanted, *arguments, **options)
 
     language_model.score = counted  # type: ignore[method-assign]
     pipeline.score = timed
     try:
-        annotator = pipeline.Annotator(language_model, settings, tools)
+        lowest = lowest_thresholds(settings) if bound else None
+        annotator = pipeline.Annotator(language_model, settings, tools, lowest=lowest)
         started = time.perf_counter()
         for shard in range(0, len(documents), size):
             annotator.annotate(documents[shard : shard + size])
@@ -196,74 +202,70 @@ def product(
     return timing
 
 
-def _overrides(options: dict[str, str]) -> list[str]:
+def configured(options: Mapping[str, str]) -> tuple[Config, list[ToolSettings], list[Document]]:
+    """The demo's configuration, its tools' settings, and texts that every tool has work in (the calculator's)."""
     tools = options["tools"].split(",")
-    return [
-        "experiment=demo",
+    words = [
         f"model={options['model']}",
         f"lm.dtype={options['dtype']}",
         f"tools=[{options['tools']}]",
         *(f"tool.{tool}.max_positions={options['k']}" for tool in tools),
         *(f"tool.{tool}.samples={options['m']}" for tool in tools),
     ]
+    config = validate(compose("generate", words))
+    instantiate.apply_paths(config)
+    settings = [instantiate.tool_settings(config, key) for key in config.tools]
+    documents = [d for d in instantiate.Corpus(config.corpus) if pipeline.select.calculator(d)]
+    return config, settings, documents[: int(options["documents"])]
 
 
 def main(arguments: Sequence[str]) -> None:
     options = given(
-        arguments,
-        {
-            "documents": "4",
-            "model": "smollm2",
-            "tools": "calculator,calendar,search",
-            "k": "10",
-            "m": "5",
-            "dtype": "auto",
-            "batch_tokens": str(TOKENS_PER_BATCH),
+        arguments, {
+            "documents": "4", "model": "smollm2", "tools": "calculator,calendar,search", "k": "10", "m": "5",
+            "dtype": "auto", "batch_tokens": str(TOKENS_PER_BATCH), "bound": "on",
         },
         lists=["batch_tokens"],
-    )
-    budgets = [int(one) for one in options["batch_tokens"].split(",")]
-    config = validate(compose("generate", _overrides(options)))
-    build.apply_paths(config)
+    )  # fmt: skip
+    budgets = [int(budget) for budget in options["batch_tokens"].split(",")]
+    config, settings, documents = configured(options)
     language_model = LanguageModel.from_pretrained(config.model, config.lm.dtype, config.lm.device)
-    tools = build.tools(config)
-    settings = [build.tool_settings(config, key) for key in config.tools]
-    # Texts that the calculator is tried on, so that every tool has work.
-    documents = [d for d in build.documents(config.corpus) if pipeline.select.calculator(d)][
-        : int(options["documents"])
-    ]
+    tools = instantiate.tools(config)
     peak = matmul_peak(language_model.dtype, language_model.device)
     for tool in tools.values():
         tool.run(["1 + 1"], documents[:1])  # a tool's index is loaded before the clock starts
     with peak_memory() as peak_gib:
         product(language_model, settings, tools, documents[:1])
-        timings = [product(language_model, settings, tools, documents, budget) for budget in budgets]
-    fast, best = timings[0], min(timings, key=lambda one: one.seconds)
-    with stock(language_model):
+        bound = options["bound"] != "off"
+        timings = [product(language_model, settings, tools, documents, budget, bound) for budget in budgets]
+    fast, best = timings[0], min(timings, key=lambda timing: timing.seconds)
+    with as_it_was(language_model.model):
         slow = textbook(language_model, settings, tools, documents)
 
     ratios = {
         "speedup_vs_textbook": round(slow.seconds / fast.seconds, 2),
         "score_share_of_matmul_peak": round(fast.flops / fast.scoring / peak, 3) if fast.scoring else 0.0,
+        "scoring_passes_share": round(fast.passes / (fast.passes + fast.skipped), 3) if fast.passes else 1.0,
         "peak_memory_gib": round(peak_gib.gib, 2),
         **({"filled_vs_first": round(fast.seconds / best.seconds, 2)} if len(timings) > 1 else {}),
     }
-    table = Table(
-        title=f"{len(documents)} documents, {options['tools']}, {config.model}, {language_model.dtype}"
-    )
-    for column in ("", "seconds", "of it scoring", "candidates", "scored", "documents/s"):
-        table.add_column(column, justify="right" if column else "left")
     names = [f"toolformer{f', batches of {budget}' if len(budgets) > 1 else ''}" for budget in budgets]
-    for name, one in zip(["textbook", *names], [slow, *timings], strict=True):
-        table.add_row(
-            name, f"{one.seconds:.1f}", f"{one.scoring:.1f}", str(one.candidates), str(one.scored),
-            f"{len(documents) / one.seconds:.3f}",
-        )  # fmt: skip
-    console = Console()
-    console.print(table)
-    console.print(f"matmul peak {peak / 1e9:.0f} GFLOP/s; {machine()}")
-    console.print(shlex.join(["python", "-m", "benchmarks.speed.annotate", *arguments]), soft_wrap=True)
-    print(json.dumps(ratios))
+    show(
+        f"{len(documents)} documents, {options['tools']}, {config.model}, {language_model.dtype}",
+        ("", "seconds", "of it scoring", "candidates", "scored", "documents/s"),
+        [
+            (
+                name, f"{side.seconds:.1f}", f"{side.scoring:.1f}", str(side.candidates), str(side.scored),
+                f"{len(documents) / side.seconds:.3f}",
+            )
+            for name, side in zip(["textbook", *names], [slow, *timings], strict=True)
+        ],
+        ratios,
+        [
+            f"matmul peak {peak / 1e9:.0f} GFLOP/s",
+            shlex.join(["python", "-m", "benchmarks.speed.annotate", *arguments]),
+        ],
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -5,34 +5,31 @@
 Three decoders continue the same prompts: the product with its tools; stock batched `generate` without tools, at the
 same batch size; and one prompt at a time, read literally from the paper with a stock cache. No text may end before
 `new_tokens`, so that all write as much. Tokens are those that the model wrote and that stayed: of executed calls too, of
-results and of calls that were taken back not. Prints a table, and its ratios as one JSON object on the last line: `share_of_plain_generate` and `speedup_vs_one_at_a_time`
-(tokens a second).
+results and of calls that were taken back not. Prints a table, and its ratios as one JSON object on the last line:
+`share_of_plain_generate` and `speedup_vs_one_at_a_time` (tokens a second).
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from tqdm import tqdm
 from transformers import DynamicCache
 
 from benchmarks import dateset
 from benchmarks.speed.arguments import given, run
-from benchmarks.speed.machine import machine
-from benchmarks.speed.stock import stock
+from benchmarks.speed.machine import show
 from benchmarks.tasks import question_prompt
-from toolformer import build
 from toolformer.calls import ARROW, END, START, CallSyntaxError, call_end, parse
-from toolformer.config import compose, validate
+from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
-from toolformer.documents import Document
-from toolformer.language_model import LanguageModel
+from toolformer.lm.fast_linear import as_it_was
+from toolformer.lm.language_model import LanguageModel
+from toolformer.stages import instantiate
+from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Tool
 
 
@@ -204,12 +201,10 @@ def main(arguments: Sequence[str]) -> None:
         "model": "smollm2", "tools": "calculator,calendar",
     },
     )  # fmt: skip
-    config = validate(
-        compose("evaluate", ["experiment=demo", f"model={options['model']}", f"tools=[{options['tools']}]"])
-    )
-    build.apply_paths(config)
+    config = validate(compose("evaluate", [f"model={options['model']}", f"tools=[{options['tools']}]"]))
+    instantiate.apply_paths(config)
     language_model = LanguageModel.from_pretrained(config.model, config.lm.dtype, config.lm.device)
-    tools = build.tools(config, inference=True)
+    tools = instantiate.tools(config, inference=True)
     rows = dateset.subset(dateset.generate(0), int(options["prompts"]), 0, "family")
     prompts = [question_prompt(row) for row in rows]
     documents = [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
@@ -225,27 +220,30 @@ def main(arguments: Sequence[str]) -> None:
     }
     product(language_model, tools, prompts[:2], documents[:2], Settings(2, settings.batch, settings.k))
     timings = {"toolformer": sides.pop("toolformer")(settings)}
-    with stock(language_model):
+    with as_it_was(language_model.model):
         plain_generate(language_model, prompts[:2], Settings(2, settings.batch, settings.k))
         timings |= {name: side(settings) for name, side in sides.items()}
-    ratios = {
-        "share_of_plain_generate": round(timings["toolformer"].rate / timings["generate, no tools"].rate, 3),
-        "speedup_vs_one_at_a_time": round(timings["toolformer"].rate / timings["one at a time"].rate, 2),
-    }
-    table = Table(
-        title=f"batch {settings.batch}, {settings.new_tokens} new tokens, k={settings.k}, {config.model}, "
-        f"{language_model.dtype}, {language_model.device}"
+    rates = [timing.rate for timing in timings.values()]
+    show(
+        f"batch {settings.batch}, {settings.new_tokens} new tokens, k={settings.k}, {config.model}, "
+        f"{language_model.dtype}, {language_model.device}",
+        ("", "prompts", "seconds", "tokens", "calls", "tokens/s"),
+        [
+            (
+                name,
+                str(side.prompts),
+                f"{side.seconds:.1f}",
+                str(side.tokens),
+                str(side.calls),
+                f"{side.rate:.1f}",
+            )
+            for name, side in timings.items()
+        ],
+        {
+            "share_of_plain_generate": round(rates[0] / rates[1], 3),
+            "speedup_vs_one_at_a_time": round(rates[0] / rates[2], 2),
+        },
     )
-    for column in ("", "prompts", "seconds", "tokens", "calls", "tokens/s"):
-        table.add_column(column, justify="right" if column else "left")
-    for name, one in timings.items():
-        table.add_row(
-            name, str(one.prompts), f"{one.seconds:.1f}", str(one.tokens), str(one.calls), f"{one.rate:.1f}"
-        )
-    console = Console()
-    console.print(table)
-    console.print(machine())
-    print(json.dumps(ratios))
 
 
 if __name__ == "__main__":

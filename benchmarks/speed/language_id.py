@@ -10,19 +10,16 @@ on the machine do meanwhile counts as little as can be. Prints a table, and on t
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 
 import fasttext
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.speed.arguments import given, run
-from benchmarks.speed.machine import machine
-from toolformer.annotation.numbers import TOKEN
+from benchmarks.speed.machine import show
 from toolformer.annotation.select import CHUNK
-from toolformer.language_id import LanguageIdentifier
+from toolformer.data.numbers import TOKEN
+from toolformer.lm.language_id import LanguageIdentifier
 from toolformer.tools.retrieval.passages import wikipedia_documents
 
 BLOCK = 500
@@ -63,17 +60,16 @@ def main(arguments: Sequence[str]) -> None:
         for name in sides:
             seconds[name] += best[name]
 
-    table = Table(title=f"{len(chunks)} chunks of {CHUNK} tokens, {identifier.path.name}")
-    for column in ("", "chunks/s", "microseconds a chunk"):
-        table.add_column(column, justify="right" if column else "left")
-    for name, one in seconds.items():
-        table.add_row(name, f"{len(chunks) / one:,.0f}", f"{one / len(chunks) * 1e6:.1f}")
-    console = Console()
-    console.print(table)
-    console.print(machine())
     slow, fast = seconds["identify"], seconds["fastText's predict"]
-    figures = {"chunks_per_second": round(len(chunks) / slow), "ratio_to_bare_predict": round(fast / slow, 3)}
-    print(json.dumps(figures))
+    show(
+        f"{len(chunks)} chunks of {CHUNK} tokens, {identifier.path.name}",
+        ("", "chunks/s", "microseconds a chunk"),
+        [
+            (name, f"{len(chunks) / taken:,.0f}", f"{taken / len(chunks) * 1e6:.1f}")
+            for name, taken in seconds.items()
+        ],
+        {"chunks_per_second": round(len(chunks) / slow), "ratio_to_bare_predict": round(fast / slow, 3)},
+    )
 
 
 if __name__ == "__main__":

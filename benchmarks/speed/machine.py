@@ -1,16 +1,19 @@
-"""What a speed figure was measured on."""
+"""What a speed figure was measured on, and how the figures are printed."""
 
 from __future__ import annotations
 
+import json
 import platform
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import torch
 import transformers
+from rich.console import Console
+from rich.table import Table
 
 
 def machine() -> str:
@@ -24,6 +27,26 @@ def machine() -> str:
         f"transformers {transformers.__version__}",
     ]
     return ", ".join(parts)
+
+
+def show(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    figures: Mapping[str, object],
+    notes: Sequence[str] = (),
+) -> None:
+    """Prints a table, what the machine is, and the figures as one JSON object on the last line."""
+    table = Table(title=title)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    console.print(table)
+    for note in (*notes, machine()):
+        console.print(note, soft_wrap=True)
+    print(json.dumps(figures))
 
 
 class Peak:

@@ -17,51 +17,29 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.speed.annotate import configured
 from benchmarks.speed.arguments import given, run
 from benchmarks.speed.machine import machine
-from toolformer import build
 from toolformer.annotation import pipeline
-from toolformer.config import compose, validate
-from toolformer.documents import Document
-from toolformer.language_model import LanguageModel
+from toolformer.data import Document
+from toolformer.lm.language_model import LanguageModel
+from toolformer.stages import instantiate
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 def main(arguments: Sequence[str]) -> None:
     options = given(
-        arguments,
-        {
-            "documents": "8",
-            "model": "smollm2",
-            "dtype": "bfloat16",
-            "tools": "calculator,calendar",
-            "k": "5",
-            "m": "5",
+        arguments, {
+            "documents": "8", "model": "smollm2", "dtype": "bfloat16", "tools": "calculator,calendar",
+            "k": "5", "m": "5",
         },
-    )
-    tools = options["tools"].split(",")
-    config = validate(
-        compose(
-            "generate",
-            [
-                "experiment=demo",
-                f"model={options['model']}",
-                f"lm.dtype={options['dtype']}",
-                f"tools=[{options['tools']}]",
-                *(f"tool.{tool}.max_positions={options['k']}" for tool in tools),
-                *(f"tool.{tool}.samples={options['m']}" for tool in tools),
-            ],
-        )
-    )
-    build.apply_paths(config)
-    settings = [build.tool_settings(config, key) for key in config.tools]
-    documents = [d for d in build.documents(config.corpus) if pipeline.select.calculator(d)]
-    documents = documents[: int(options["documents"])]
+    )  # fmt: skip
+    config, settings, documents = configured(options)
 
     def annotated(dtype: str, batches: Iterable[Sequence[Document]]) -> list[dict[str, object]]:
         model = LanguageModel.from_pretrained(config.model, dtype, config.lm.device)
-        annotator = pipeline.Annotator(model, settings, build.tools(config))
+        annotator = pipeline.Annotator(model, settings, instantiate.tools(config))
         return [row for batch in batches for row in annotator.annotate(batch).rows]
 
     together = annotated(config.lm.dtype, [documents])
@@ -69,16 +47,13 @@ def main(arguments: Sequence[str]) -> None:
     exact = annotated("float32", [documents])
     thresholds = {one.key: one.filter_threshold for one in settings}
     print(f"{len(documents)} documents, {len(together)} samples, {config.model}; {machine()}")
-    print(
-        json.dumps(
-            {
-                "samples_that_differ": _differ(_texts(together), _texts(alone)),
-                "calls_that_differ": _differ(_kept(together, thresholds), _kept(alone, thresholds)),
-                **_distances("start_probability", _starts(together), _starts(exact)),
-                **_distances("gain", _gains(together), _gains(exact)),
-            }
-        )
-    )
+    figures = {
+        "samples_that_differ": _differ(_texts(together), _texts(alone)),
+        "calls_that_differ": _differ(_kept(together, thresholds), _kept(alone, thresholds)),
+        **_distances("start_probability", _starts(together), _starts(exact)),
+        **_distances("gain", _gains(together), _gains(exact)),
+    }
+    print(json.dumps(figures))
 
 
 def _texts(rows: Rows) -> dict[object, object]:

@@ -11,20 +11,16 @@ expressions.
 from __future__ import annotations
 
 import datetime
-import json
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.speed.arguments import given, run
-from benchmarks.speed.machine import machine
-from toolformer import build
-from toolformer.config import compose, validate
-from toolformer.documents import Document
+from benchmarks.speed.machine import show
+from toolformer.data import Document
+from toolformer.stages import instantiate
+from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Tool
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.calculator import Calculator
@@ -88,25 +84,23 @@ def main(arguments: Sequence[str]) -> None:
     options = given(arguments, {"calls": "2000", "batch": "100", "tools": "calculator,calendar,search"})
     count, batch, keys = int(options["calls"]), int(options["batch"]), options["tools"].split(",")
     config = validate(compose("generate", [f"tools=[{','.join(keys)}]"]))
-    console, ratios = Console(), dict[str, float]()
-    table = Table("tool", "bare", "runtime", "empty cache", "warm cache", title=f"µs a call ({machine()})")
+    ratios: dict[str, float] = {}
+    rows: list[list[str]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for key, inside in build.tools(config).items():
+        for key, inside in instantiate.tools(config).items():
             assert isinstance(inside, ToolRuntime)
             inputs, documents = calls(key, count)
             cached = ToolRuntime(inside.tool, cache=ResultCache(Path(folder) / f"{key}.sqlite"))
             microseconds(inside.tool, inputs[:batch], documents[:batch], batch)  # what it loads at first
             ways = (inside.tool, ToolRuntime(inside.tool), cached, cached)
             taken = [microseconds(way, inputs, documents, batch) for way in ways]
-            table.add_row(key, *(f"{one:,.1f}" for one in taken))
+            rows.append([key, *(f"{value:,.1f}" for value in taken)])
             ratios[f"{key}/warm_cache_vs_bare"] = round(taken[3] / taken[0], 3)
-    console.print(table)
     hostile = hostile_milliseconds()
-    table = Table("hostile expression", "ms")
-    for name, one in hostile.items():
-        table.add_row(name, f"{one:.3f}")
-    console.print(table)
-    print(json.dumps({**ratios, "hostile_ms": round(max(hostile.values()), 3)}))
+    notes = [f"{name}: {milliseconds:.3f} ms" for name, milliseconds in hostile.items()]
+    figures = {**ratios, "hostile_ms": round(max(hostile.values()), 3)}
+    columns = ("tool", "bare", "runtime", "empty cache", "warm cache")
+    show("µs a call", columns, rows, figures, ["Hostile expressions:", *notes])
 
 
 if __name__ == "__main__":

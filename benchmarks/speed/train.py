@@ -12,7 +12,6 @@ and its ratios as one JSON object on the last line: `speedup_vs_padded` (text to
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import Sequence
@@ -21,23 +20,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from rich.console import Console
-from rich.table import Table
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    DataCollatorForLanguageModeling,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallback, TrainingArguments
 
 from benchmarks.speed.annotate import matmul_peak, model_flops
 from benchmarks.speed.arguments import given, run
-from benchmarks.speed.machine import machine
-from toolformer.documents import demo_corpus
-from toolformer.language_model import LanguageModel
-from toolformer.loading import choose_device, choose_dtype, locate
+from benchmarks.speed.machine import show
+from toolformer.data import demo_corpus
+from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.loading import choose_device, choose_dtype, load_causal
 from toolformer.training.settings import TrainingSettings
 from toolformer.training.trainer import train
 
@@ -64,6 +54,8 @@ class _Clock(TrainerCallback):
         self.began = time.perf_counter()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         self.seconds += time.perf_counter() - self.began
 
 
@@ -79,7 +71,7 @@ def packed(model: str, texts: Sequence[str], length: int, micro_batch: int) -> T
             model, texts, texts[:1], settings, Path(folder), lambda m, _: rates.append(m), progress=False
         )
     # Each log holds the speed of its step, and all steps but the last are equally long.
-    speeds = [one["tokens_per_second"] for one in rates if "tokens_per_second" in one]
+    speeds = [metrics["tokens_per_second"] for metrics in rates if "tokens_per_second" in metrics]
     full = 4 * micro_batch * length
     steps = [full] * (len(speeds) - 1) + [result.tokens - full * (len(speeds) - 1)]
     return Timing(sum(tokens / speed for tokens, speed in zip(steps, speeds, strict=True)), result.tokens)
@@ -87,10 +79,8 @@ def packed(model: str, texts: Sequence[str], length: int, micro_batch: int) -> T
 
 def padded(model: str, texts: Sequence[str], micro_batch: int) -> Timing:
     """The stock Trainer on one document a row, padded to the longest of the micro batch."""
-    location = locate(model)
-    tokenizer = AutoTokenizer.from_pretrained(location)
+    network, tokenizer = load_causal(model, torch.float32)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    network = cast(Any, AutoModelForCausalLM.from_pretrained(location, dtype=torch.float32))
     rows = [{"input_ids": tokenizer(text).input_ids + [tokenizer.eos_token_id]} for text in texts]
     device = choose_device()
     clock = _Clock()
@@ -112,35 +102,28 @@ def main(arguments: Sequence[str]) -> None:
         {"documents": "96", "model": "smollm2", "sequence_length": "1024", "micro_batch": "2"},
     )
     texts = [document.text for document in demo_corpus("train")][: int(options["documents"])]
-    model, length, micro_batch = (
-        options["model"],
-        int(options["sequence_length"]),
-        int(options["micro_batch"]),
-    )
+    model, length = options["model"], int(options["sequence_length"])
+    micro_batch = int(options["micro_batch"])
     language_model = LanguageModel.from_pretrained(model)
     mean = sum(len(language_model.encode(text)) for text in texts) / len(texts)
     rows = max(1, round(length * micro_batch / mean))
     per_token = model_flops(language_model, round(mean), round(mean)) / round(mean)
     peak = matmul_peak(language_model.dtype, language_model.device)
     del language_model
-    timings = {
-        "packed": packed(model, texts, length, micro_batch),
-        "padded": padded(model, texts, rows),
-    }
-    fast = timings["packed"]
-    ratios = {
-        "speedup_vs_padded": round(fast.rate / timings["padded"].rate, 2),
-        "train_share_of_matmul_peak": round(3 * per_token * fast.tokens / fast.seconds / peak, 3),
-    }
-    table = Table(title=f"{len(texts)} documents of {mean:.0f} tokens, {model}, sequences of {length}")
-    for column in ("", "rows a micro batch", "seconds", "tokens", "tokens/s"):
-        table.add_column(column, justify="right" if column else "left")
-    for (name, one), size in zip(timings.items(), (micro_batch, rows), strict=True):
-        table.add_row(name, str(size), f"{one.seconds:.1f}", str(one.tokens), f"{one.rate:.1f}")
-    console = Console()
-    console.print(table)
-    console.print(f"matmul peak {peak / 1e9:.0f} GFLOP/s; {machine()}")
-    print(json.dumps(ratios))
+    fast, slow = packed(model, texts, length, micro_batch), padded(model, texts, rows)
+    show(
+        f"{len(texts)} documents of {mean:.0f} tokens, {model}, sequences of {length}",
+        ("", "rows a micro batch", "seconds", "tokens", "tokens/s"),
+        [
+            (name, str(size), f"{timing.seconds:.1f}", str(timing.tokens), f"{timing.rate:.1f}")
+            for name, timing, size in (("packed", fast, micro_batch), ("padded", slow, rows))
+        ],
+        {
+            "speedup_vs_padded": round(fast.rate / slow.rate, 2),
+            "train_share_of_matmul_peak": round(3 * per_token * fast.tokens / fast.seconds / peak, 3),
+        },
+        [f"matmul peak {peak / 1e9:.0f} GFLOP/s"],
+    )
 
 
 if __name__ == "__main__":

@@ -15,17 +15,17 @@ from toolformer.annotation.execute import LOOK_AHEAD, execute
 from toolformer.annotation.merge import keep, merge, row
 from toolformer.annotation.propose import choose_positions, propose, read_sample
 from toolformer.annotation.score import WEIGHTS, score
-from toolformer.batching import Branches, cached_per_batch
 from toolformer.calls import ApiCall, strip
-from toolformer.documents import Document
+from toolformer.data import Document
 from toolformer.errors import UserError
-from toolformer.language_model import LanguageModel
+from toolformer.lm.batching import Branches, cached_per_batch
+from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 from toolformer.tools.prompts import Prompt
 
 PROMPT = Prompt(
-    instruction='Add calls. You can call the API by writing "[QA(question)]". Here are some examples of API calls:',
-    examples=(
+    'Add calls. You can call the API by writing "[QA(question)]". Here are some examples of API calls:',
+    (
         (
             "Joe Biden was born in Scranton.",
             'Joe Biden was born in [QA("Where was Joe Biden born?")] Scranton.',
@@ -41,12 +41,13 @@ TEXTS = [
 DOCUMENTS = [Document(f"d{n}", text, date=datetime.date(2020, 5, n + 1)) for n, text in enumerate(TEXTS)]
 
 
+def whole_window(language_model: LanguageModel, document: Document) -> Window:
+    encoding = language_model.encode_text(document.text)
+    return Window(document, encoding, 0, len(encoding.ids))
+
+
 def whole_windows(language_model: LanguageModel, documents: list[Document] = DOCUMENTS) -> list[Window]:
-    encodings = [language_model.encode_text(document.text) for document in documents]
-    return [
-        Window(document, encoding, 0, len(encoding.ids))
-        for document, encoding in zip(documents, encodings, strict=True)
-    ]
+    return [whole_window(language_model, document) for document in documents]
 
 
 def test_the_weights_are_those_of_the_paper_and_sum_to_one() -> None:
@@ -54,44 +55,8 @@ def test_the_weights_are_those_of_the_paper_and_sum_to_one() -> None:
     assert sum(WEIGHTS) == pytest.approx(1.0)
 
 
-def test_start_probabilities_are_those_of_the_textbook(language_model: LanguageModel) -> None:
-    settings = replace(QA, max_positions=1000, samples=1, max_call_tokens=1)
-    proposals = propose(language_model, settings, whole_windows(language_model))
-    for proposal, text in zip(proposals, TEXTS, strict=True):
-        expected = textbook.start_probabilities(language_model, settings, text)
-        assert proposal.candidates
-        for candidate in proposal.candidates:
-            assert candidate.start_probability == pytest.approx(expected[candidate.token_position], abs=1e-5)
-        positions = proposal.window.encoding.positions
-        allowed = {i for i, position in enumerate(positions) if position is not None}
-        assert {candidate.token_position for candidate in proposal.candidates} == allowed
-
-
-def test_sampled_calls_are_those_of_the_textbook(language_model: LanguageModel) -> None:
-    for proposal in propose(language_model, QA, whole_windows(language_model), seed=3):
-        document = proposal.window.document
-        expected = textbook.start_probabilities(language_model, QA, document.text)
-        allowed = [
-            p if proposal.window.encoding.positions[i] is not None else None for i, p in enumerate(expected)
-        ]
-        assert sorted({c.token_position for c in proposal.candidates}) == choose_positions(allowed, 0.0, 4)
-        for candidate in proposal.candidates:
-            text = textbook.sample_call(
-                language_model,
-                QA,
-                document.text,
-                document.doc_id,
-                candidate.token_position,
-                candidate.position,
-                candidate.sample,
-                seed=3,
-            )
-            assert candidate.text == text
-
-
-@pytest.mark.parametrize("tokens", [256, 512])
 def test_the_cache_of_a_batch_stays_within_its_budget(
-    tiny_gpt2: LanguageModel, monkeypatch: pytest.MonkeyPatch, tokens: int
+    tiny_gpt2: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A random model hardly ever ends a call: many samples of many texts grow to their limit."""
     texts = [Document(f"d{n}", f"On day {n} " + "we met again " * 3) for n in range(8)]
@@ -105,50 +70,15 @@ def test_the_cache_of_a_batch_stays_within_its_budget(
         return logits
 
     monkeypatch.setattr(Branches, "step", measured)
-    monkeypatch.setattr(tiny_gpt2, "batch_tokens", tokens)
+    monkeypatch.setattr(tiny_gpt2, "batch_tokens", 256)
     proposals = propose(tiny_gpt2, settings, whole_windows(tiny_gpt2, texts))
     assert [len(proposal.candidates) for proposal in proposals] == [60] * 8
-    assert max(held) <= cached_per_batch(tokens)
+    assert max(held) <= cached_per_batch(256)
     found = [[candidate.text for candidate in proposal.candidates] for proposal in proposals]
     monkeypatch.setattr(tiny_gpt2, "batch_tokens", 10**6)
     together = propose(tiny_gpt2, settings, whole_windows(tiny_gpt2, texts))
     assert [[candidate.text for candidate in proposal.candidates] for proposal in together] == found
-    assert max(held) > cached_per_batch(512)
-
-
-def test_samples_do_not_depend_on_what_else_is_in_the_batch(tiny_gpt2: LanguageModel) -> None:
-    together = propose(tiny_gpt2, QA, whole_windows(tiny_gpt2))
-    alone = [propose(tiny_gpt2, QA, [window])[0] for window in reversed(whole_windows(tiny_gpt2))]
-    for one, other in zip(together, reversed(alone), strict=True):
-        assert [(c.token_position, c.sample, c.text) for c in one.candidates] == [
-            (c.token_position, c.sample, c.text) for c in other.candidates
-        ]
-
-
-def test_the_prompt_is_kept_while_sampling(tiny_gpt2: LanguageModel) -> None:
-    """Earlier implementations sampled from the bare text."""
-    other = replace(QA, prompt=Prompt("Today is the first Monday of the year:", PROMPT.examples))
-    window = whole_windows(tiny_gpt2)[1:2]
-    texts = [[c.text for c in propose(tiny_gpt2, settings, window)[0].candidates] for settings in (QA, other)]
-    assert texts[0] != texts[1]
-
-
-def test_a_forced_name_stands_in_every_sample(language_model: LanguageModel) -> None:
-    settings = replace(QA, force_name=True)
-    for proposal in propose(language_model, settings, whole_windows(language_model), seed=3):
-        document = proposal.window.document
-        for c in proposal.candidates:
-            text = textbook.sample_call(
-                language_model,
-                settings,
-                document.text,
-                document.doc_id,
-                c.token_position,
-                c.position,
-                c.sample,
-                seed=3,
-            )
-            assert c.text == text and text.startswith("QA")
+    assert max(held) > cached_per_batch(256)
 
 
 def test_positions_above_the_threshold_the_likeliest_first() -> None:
@@ -172,16 +102,19 @@ def test_a_sample_is_a_call_or_has_a_reason(text: str, reason: str | None) -> No
     assert read_sample(text, QA)[2] == reason
 
 
-def candidate(window: Window, i: int, call: ApiCall | None, **fields: object) -> Candidate:
-    values = {
-        "tool": "qa",
-        "token_position": i,
-        "start_probability": 0.5,
-        "sample": 0,
-        "text": "",
-        "call": call,
-    }
-    return Candidate(window=window, **{**values, **fields})  # type: ignore[arg-type]
+def test_every_position_has_the_textbooks_start_probability(language_model: LanguageModel) -> None:
+    settings = replace(QA, max_positions=1000, samples=1, max_call_tokens=1)
+    for proposal in propose(language_model, settings, whole_windows(language_model)):
+        expected = textbook.start_probabilities(language_model, settings, proposal.window.document.text)
+        places = [i for i, place in enumerate(proposal.window.encoding.positions) if place is not None]
+        assert sorted(c.token_position for c in proposal.candidates) == places
+        for c in proposal.candidates:
+            assert c.start_probability == pytest.approx(expected[c.token_position], abs=1e-5)
+
+
+def candidate(window: Window, i: int, call: ApiCall | None, **fields: Any) -> Candidate:
+    values = {"tool": "qa", "token_position": i, "start_probability": 0.5, "sample": 0, "text": "", **fields}
+    return Candidate(window=window, call=call, **values)
 
 
 def test_losses_and_gains_are_those_of_the_textbook(language_model: LanguageModel) -> None:
@@ -200,51 +133,18 @@ def test_losses_and_gains_are_those_of_the_textbook(language_model: LanguageMode
     for one in score(language_model, candidates):
         text, i, call = one.window.document.text, one.token_position, one.call
         assert call is not None
-        assert one.loss_result == pytest.approx(textbook.loss(language_model, text, i, call), abs=1e-4)
-        assert one.loss_no_result == pytest.approx(
-            textbook.loss(language_model, text, i, call.with_result("")), abs=1e-4
-        )
-        assert one.loss_none == pytest.approx(textbook.loss(language_model, text, i, None), abs=1e-4)
+        losses = [textbook.loss(language_model, text, i, each) for each in (call, call.with_result(""), None)]
+        assert [one.loss_result, one.loss_no_result, one.loss_none] == pytest.approx(losses, abs=1e-4)
         assert one.gain == pytest.approx(min(one.loss_none, one.loss_no_result) - one.loss_result)
-
-
-def test_losses_do_not_depend_on_the_other_candidates(tiny_gpt2: LanguageModel) -> None:
-    window = whole_windows(tiny_gpt2)[0]
-    call = ApiCall("QA", "Who?", "Joe")
-    together = score(tiny_gpt2, [candidate(window, i, call) for i in range(len(window.ids))])
-    for one in together:
-        assert score(tiny_gpt2, [candidate(window, one.token_position, call)])[0].gain == pytest.approx(
-            one.gain, abs=1e-5
-        )
 
 
 def test_the_call_survives_in_the_loss_of_a_long_text(tiny_gpt2: LanguageModel) -> None:
     """Earlier implementations cut the call off when the text filled the context."""
-    document = Document("long", "The population is 658,893 people. " * 60)
-    encoding = tiny_gpt2.encode_text(document.text)
-    assert len(encoding.ids) > tiny_gpt2.context_length
-    window = Window(document, encoding, 0, len(encoding.ids))
-    first, second = score(
-        tiny_gpt2,
-        [
-            candidate(window, len(encoding.ids) - 5, ApiCall("QA", "Who?", result))
-            for result in ("people", "Monday Scranton")
-        ],
-    )
+    window = whole_window(tiny_gpt2, Document("long", "The population is 658,893 people. " * 60))
+    assert len(window.ids) > tiny_gpt2.context_length
+    calls = [ApiCall("QA", "Who?", result) for result in ("people", "Monday Scranton")]
+    first, second = score(tiny_gpt2, [candidate(window, len(window.ids) - 5, call) for call in calls])
     assert first.loss_result != second.loss_result
-
-
-def test_a_text_longer_than_the_context_is_windowed_not_lost(tiny_gpt2: LanguageModel) -> None:
-    document = Document("long", "The population of 北京 is 658,893 people. " * 40)
-    encoding = tiny_gpt2.encode_text(document.text)
-    found = windows(tiny_gpt2, document, encoding, QA, [(0, len(document.text))])
-    assert len(found) > 1
-    assert [token for window in found for token in window.ids] == encoding.ids
-    assert "".join(window.text for window in found) == document.text
-    candidates = [c for proposal in propose(tiny_gpt2, QA, found) for c in proposal.candidates]
-    assert {c.window.start for c in candidates} == {window.start for window in found}
-    for c in candidates:
-        assert document.text[: c.position] == tiny_gpt2.tokenizer.decode(encoding.ids[: c.token_position])
 
 
 def test_spans_limit_the_annotation(tiny_gpt2: LanguageModel) -> None:
@@ -288,28 +188,12 @@ def test_every_distinct_call_is_executed_once_and_drops_have_reasons(tiny_gpt2: 
     assert [c.call.result for c in done if c.status == SCORED and c.call] == ["WHO"] * 4
 
 
-def test_a_tool_that_raises_costs_results_not_the_run(tiny_gpt2: LanguageModel) -> None:
-    class Broken(Recording):
-        def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
-            raise RuntimeError("boom")
-
-    done = execute([candidate(whole_windows(tiny_gpt2)[0], 1, ApiCall("QA", "x"))], {"qa": Broken()})
-    assert done[0].status == "tool failed (RuntimeError)"
-
-
 def test_a_translation_of_what_comes_later_is_dropped(tiny_gpt2: LanguageModel) -> None:
-    document = Document("t", "He wrote O homem in 1967.")
-    encoding = tiny_gpt2.encode_text(document.text)
-    window = Window(document, encoding, 0, len(encoding.ids))
-    places = {"before": 1, "after": len(encoding.ids) - 1}
-    done = {
-        name: execute(
-            [candidate(window, i, ApiCall("MT", "O homem"), tool="translation")], {"translation": Recording()}
-        )[0]
-        for name, i in places.items()
-    }
-    assert done["before"].status == LOOK_AHEAD
-    assert done["after"].status == SCORED
+    window = whole_window(tiny_gpt2, Document("t", "He wrote O homem in 1967."))
+    call = ApiCall("MT", "O homem")
+    asked = [candidate(window, i, call, tool="translation") for i in (1, len(window.ids) - 1)]
+    done = [execute([one], {"translation": Recording()})[0].status for one in asked]
+    assert done == [LOOK_AHEAD, SCORED]
 
 
 def test_thresholds_are_applied_afterwards_and_texts_stay_unchanged(tiny_gpt2: LanguageModel) -> None:
@@ -322,13 +206,12 @@ def test_thresholds_are_applied_afterwards_and_texts_stay_unchanged(tiny_gpt2: L
         candidate(window, 4, ApiCall("QA", "dropped"), status="no date"),
     ]
     rows = [row(one) for one in candidates]
-    assert [kept.call.input for kept in keep(rows, {"qa": 0.5})["d0"]] == ["zero", 'better \\ "q"']
-    assert [kept.call.input for kept in keep(rows, {"qa": 1.0})["d0"]] == [
-        "zero",
-        'better \\ "q"',
-    ]  # gain exactly 1.0 is kept
-    assert [kept.call.input for kept in keep(rows, {"qa": 1.5})["d0"]] == ["zero"]
-    assert keep(rows, {"qa": 2.5}) == {}
+
+    def inputs(threshold: float) -> list[str]:
+        return [kept.call.input for kept in keep(rows, {"qa": threshold}).get("d0", [])]
+
+    assert inputs(0.5) == inputs(1.0) == ["zero", 'better \\ "q"'], "a gain of exactly 1.0 is kept"
+    assert inputs(1.5) == ["zero"] and inputs(2.5) == []
     merged = merge(window.document, keep(rows, {"qa": 0.5})["d0"])
     text = merged["text"]
     assert isinstance(text, str) and text.startswith(" [QA(zero) -> 0]The")
@@ -346,13 +229,3 @@ def test_two_tools_at_one_position_both_stand_in_the_text(tiny_gpt2: LanguageMod
     ]
     text = merge(window.document, keep(rows, {"qa": 1.0, "search": 1.0})["d0"])["text"]
     assert isinstance(text, str) and "[QA(a) -> b] [WikiSearch(a) -> b]" in text
-
-
-def test_bfloat16_stays_near_the_textbook(tiny_gpt2: LanguageModel) -> None:
-    """Stated tolerance in bf16: 0.1 nats on the tiny model."""
-    import copy
-
-    half = LanguageModel(copy.deepcopy(tiny_gpt2.model).to(torch.bfloat16), tiny_gpt2.tokenizer)
-    window = whole_windows(half)[0]
-    (one,) = score(half, [candidate(window, 2, ApiCall("QA", "Who?", "Joe"))])
-    assert one.loss_result == pytest.approx(textbook.loss(tiny_gpt2, TEXTS[0], 2, one.call), abs=0.1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 
 import pytest
@@ -10,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolformer.annotation import select
-from toolformer.annotation.numbers import TOKEN
-from toolformer.documents import Document
+from toolformer.data import Document
+from toolformer.data.numbers import TOKEN
 
 
 def document(text: str, **fields: object) -> Document:
@@ -22,38 +21,25 @@ def document(text: str, **fields: object) -> Document:
     ("text", "reason"),
     [
         ("723 goals in 252 matches, an average of 2.87 each", "numbers that compute"),
-        ("From 1994 to 2011, 17 years.", "numbers that compute"),
-        ("The sum is = 5", "a cue before a number"),
-        ("A total of 5 came", "a cue before a number"),
-        ("It equals -5 degrees", "a cue before a number"),
-        ("equal  to $1,000", "a cue before a number"),
-        ("an average\nof 3.5%", "a cue before a number"),
-        ("x=٥", "a cue before a number"),
-        ("a total of five came in 3 cars", "fewer than three numbers"),
+        ("From 1994 to 2011, 17 years.", "numbers that compute"), ("The sum is = 5", "a cue before a number"),
+        ("A total of 5 came", "a cue before a number"), ("It equals -5 degrees", "a cue before a number"),
+        ("equal  to $1,000", "a cue before a number"), ("an average\nof 3.5%", "a cue before a number"),
+        ("x=٥", "a cue before a number"), ("a total of five came in 3 cars", "fewer than three numbers"),
         ("a total of about 50 came", "fewer than three numbers"),
-        ("He equals 2020-08-14", "fewer than three numbers"),
-        ("a total of 5th graders", "fewer than three numbers"),
         ("see https://example.org/?page=5", "fewer than three numbers"),
         ("That makes 20% of 50 people, 10.", "numbers that compute"),
-        ("It was 1/2 of 1 234 567 or 617,283.5", "numbers that compute"),
+        ("It was 1/2 of 1,234,567 or 617,283.5", "numbers that compute"),
         ("10-12 of them, 22 in all", "numbers that compute"),
         ("It fell from 5 to -3, by 8", "numbers that compute"),
         ("10 by 3 is about 3", "three numbers, not drawn"),
         ("From 3 May 1994 to 2 May 2011 it was 17 years", "fewer than three numbers"),
         ("5 and 7", "fewer than three numbers"),
     ],
-)
+)  # fmt: skip
 def test_calculator(text: str, reason: str) -> None:
     decision = select.calculator(document(text), share=0.0)
     assert decision.reason == reason
     assert bool(decision) == (reason in ("numbers that compute", "a cue before a number"))
-
-
-def test_numbers_further_apart_than_the_window_do_not_compute() -> None:
-    near = "7 " + "word " * 50 + "9 " + "word " * 40 + "16"
-    far = "7 " + "word " * 50 + "9 " + "word " * 60 + "16"
-    assert select.calculator(document(near))
-    assert select.calculator(document(far), share=0.0).reason == "three numbers, not drawn"
 
 
 def test_one_in_a_hundred_of_the_other_texts_is_drawn() -> None:
@@ -61,11 +47,6 @@ def test_one_in_a_hundred_of_the_other_texts_is_drawn() -> None:
     drawn = [one for one in texts if select.calculator(one)]
     assert 15 <= len(drawn) <= 75
     assert [one.doc_id for one in texts if select.calculator(one)] == [one.doc_id for one in drawn]
-
-
-def test_calendar_needs_a_date() -> None:
-    assert select.calendar(document("x")).reason == "no date in the URL"
-    assert select.calendar(document("x", date=datetime.date(2020, 1, 1)))
 
 
 ENGLISH = "the people of the town came to the market to buy bread and to hear the news"
@@ -87,12 +68,9 @@ def identify(text: str) -> tuple[str, float]:
         (f"{ENGLISH} {SPANISH}", False),
         (f"{ENGLISH}\n\n{SPANISH}\n\n{ENGLISH}", False),
         (f"{ENGLISH} " + "1 2 3 4 5 6 7 8 9 10 11 12 " + ENGLISH, False),
-        (f"{ENGLISH} " + "* — ☀ % & § + = < > 😀 😀 " + ENGLISH, False),
         (f"{ENGLISH} " + "9 10 11 12 13 km 14 15 16 17 18 " + ENGLISH, False),
         (f"{ENGLISH}\n{SPANISH}\n{ENGLISH}", True),
-        (f"{ENGLISH}\r\n\r\n{SPANISH}\r\n\r\n{ENGLISH}", False),
         (f"{ENGLISH}\n \n{SPANISH}\n\t\n{ENGLISH}", False),
-        (ENGLISH, False),
         ("", False),
     ],
 )
@@ -156,10 +134,11 @@ def test_the_translations_paragraphs_are_those_of_the_definition(runs: list[tupl
     assert select.translation(document(text), majority).spans == expected
 
 
-@given(st.text(" \n\r\t\u2028a", max_size=30))
-def test_paragraphs_are_parted_by_lines_of_blanks(text: str) -> None:
-    found = [match.span() for match in select._PARAGRAPH.finditer(text)]
-    assert found == [match.span() for match in PARAGRAPHS.finditer(text)]
+def test_a_line_is_a_paragraph_where_the_corpus_says_so() -> None:
+    text = f"{ENGLISH}\n{SPANISH}\n{ENGLISH}\n{ENGLISH} {SPANISH} {ENGLISH}"
+    assert select.translation(document(text), identify).spans == ((0, len(text)),)
+    ((start, end),) = select.translation(document(text), identify, "line").spans
+    assert text[start:end] == f"{ENGLISH} {SPANISH} {ENGLISH}"
 
 
 @pytest.mark.parametrize("pieces", [["el"] * 20_000, [" \n"] * 20_000, ["the"] * 9 + ["el"] * 20_000])
@@ -174,35 +153,24 @@ def test_a_long_text_is_asked_about_once_a_chunk(pieces: list[str]) -> None:
     assert len(asked) <= len(pieces) + 2 * select.CHUNK
 
 
-def test_translation_takes_the_paragraph_only() -> None:
-    text = f"First.\n\n{ENGLISH} {SPANISH} {ENGLISH}\n\nLast."
-    ((start, end),) = select.translation(document(text), identify).spans
-    assert text[start:end] == f"{ENGLISH} {SPANISH} {ENGLISH}"
-
-
-def test_an_empty_text_is_refused() -> None:
-    assert select.whole(document(" \n")).reason == "empty text"
-
-
 def test_a_foreign_language_needs_confidence() -> None:
     text = f"{ENGLISH} {SPANISH} {ENGLISH}"
     for confidence, selected in ((0.8, False), (0.81, True)):
 
         def sure(chunk: str, confidence: float = confidence) -> tuple[str, float]:
             language, share = identify(chunk)
-            return (language, confidence) if language == "es" else (language, share)
+            return (language, confidence if language == "es" else share)
 
         assert bool(select.translation(document(text), sure)) == selected
 
 
 def test_a_chunk_has_ten_tokens() -> None:
     words = SPANISH.split()
+
+    def all_or_nothing(chunk: str) -> tuple[str, float]:
+        return ("es", 1.0) if set(chunk.split()) <= set(words) else ("en", 1.0)
+
     for count, selected in ((9, False), (10, True)):
-
-        def all_or_nothing(chunk: str) -> tuple[str, float]:
-            found = chunk.split()
-            return ("es", 1.0) if all(word in words for word in found) else ("en", 1.0)
-
         text = f"{ENGLISH} {' '.join(words[:count])} {ENGLISH}"
         assert bool(select.translation(document(text), all_or_nothing)) == selected
 
@@ -223,9 +191,6 @@ def test_characters_are_tokens_where_words_have_no_blanks() -> None:
         ("He wrote | O homem in 1967.", "O homem", True),
         ("He wrote O homem | in 1967.", "O homem", False),
         ("O homem is what he wrote: | O homem.", "O homem", False),
-        ("He wrote | a book.", "O homem", False),
-        ("He wrote O | homem in 1967.", "O homem", False),
-        ("First O homem.\n\nSecond, | O homem.", "O homem", False),
         ("He wrote | O\nhomem in 1967.", "O homem", True),
         ("He wrote | o homem in 1967.", "O homem", False),
         ("He wrote | it.", "", False),
@@ -234,3 +199,13 @@ def test_characters_are_tokens_where_words_have_no_blanks() -> None:
 def test_the_look_ahead_rule(text: str, call_input: str, dropped: bool) -> None:
     before, after = text.split("| ")
     assert select.looks_ahead(before + after, len(before), call_input) == dropped
+
+
+@given(st.text("ab \n\t\u2028", max_size=30), st.text("ab \n", max_size=4), st.data())
+def test_the_look_ahead_rule_is_that_of_the_definition(
+    text: str, call_input: str, data: st.DataObject
+) -> None:
+    position = data.draw(st.integers(0, len(text)))
+    wanted = " ".join(call_input.split())
+    expected = wanted in " ".join(text[position:].split()) and wanted not in " ".join(text[:position].split())
+    assert select.looks_ahead(text, position, call_input) == expected

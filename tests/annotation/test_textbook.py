@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 
 from tests import textbook
+from tests.annotation.conftest import CALLING
 from tests.annotation.test_annotation import DOCUMENTS, QA
 from tests.conftest import ARCHITECTURES, taught_model
-from toolformer import build
 from toolformer.annotation.candidates import SCORED, ToolSettings
 from toolformer.annotation.merge import keep
 from toolformer.annotation.pipeline import Annotator
 from toolformer.calls import call_end, linearise
-from toolformer.config import compose, validate
-from toolformer.documents import Document, demo_corpus
-from toolformer.language_model import LanguageModel
+from toolformer.data import Document, demo_corpus
+from toolformer.lm.language_model import LanguageModel
+from toolformer.stages import instantiate
+from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Result, Tool
 
 
@@ -68,28 +69,33 @@ def compare(
 @pytest.fixture(scope="module", params=ARCHITECTURES)
 def calling_model(request: pytest.FixtureRequest) -> LanguageModel:
     """A tiny model of each architecture that writes calls."""
-    return taught_model(request.param, ["The", "is", "people", "red", "[QA(x)]", "[QA(Joe)]"])
+    return taught_model(request.param, *CALLING)
 
 
-def test_annotation_is_the_textbooks(calling_model: LanguageModel) -> None:
-    settings = replace(QA, force_name=True, max_call_tokens=30, samples=12, filter_threshold=-0.5)
+@pytest.mark.parametrize("force_name", [True, False])
+def test_annotation_is_the_textbooks(calling_model: LanguageModel, force_name: bool) -> None:
+    settings = replace(QA, force_name=force_name, max_call_tokens=30, samples=6, filter_threshold=-0.5)
     scored, stayed = compare(calling_model, settings, Echo(), DOCUMENTS)
     assert scored >= stayed > 0
 
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("key", "first", "last"), [("calendar", 0, 7), ("calculator", 7, 13), ("search", 13, 20)]
+    ("key", "first", "last"), [("calendar", 0, 2), ("calculator", 7, 9), ("search", 13, 15)]
 )
 def test_annotation_of_real_texts_by_the_embedded_model_is_the_textbooks(
     key: str, first: int, last: int
 ) -> None:
-    """Twenty documents, real tools."""
-    config = validate(compose("generate", ["experiment=demo", f"tools=[{key}]"]))
+    """Six documents, real tools."""
+    config = validate(compose("generate", [f"tools=[{key}]"]))
     language_model = LanguageModel.from_pretrained(config.model, "float32", "cpu")
     settings = replace(
-        build.tool_settings(config, key), max_positions=2, samples=2, selector="any", filter_threshold=0.0
+        instantiate.tool_settings(config, key),
+        max_positions=2,
+        samples=2,
+        selector="any",
+        filter_threshold=-1.0,
     )
     documents = list(demo_corpus("train"))[first:last]
-    scored, stayed = compare(language_model, settings, build.tools(config)[key], documents)
+    scored, stayed = compare(language_model, settings, instantiate.tools(config)[key], documents)
     assert scored > 0 and stayed > 0

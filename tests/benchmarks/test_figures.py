@@ -15,7 +15,7 @@ def sample(score: float, tool: str | None = None, failed: str | None = None, **m
     tools = [tool] if tool else []
     return {
         "score": score, "tool": tool, "tools": tools, "failed": failed, "fault": False, "tokens": 10,
-        "seconds": 0.5, "prompt_cut": 0, **more
+        "seconds": 0.5, "prompt_cut": 0, "family": None, **more
     }  # fmt: skip
 
 
@@ -42,16 +42,15 @@ def test_scores_with_and_without_a_call() -> None:
     }  # fmt: skip
 
 
-def test_faults_are_counted_apart() -> None:
-    samples = [sample(0, failed="no answer"), sample(0, failed="no answer", fault=True), sample(100)]
+def test_faults_and_cut_prompts_are_counted_apart() -> None:
+    samples = [
+        sample(0, failed="no answer", prompt_cut=3),
+        sample(0, failed="no answer", fault=True),
+        sample(100, prompt_cut=40),
+    ]
     found = figures(result(samples))
-    assert (found["n_failed"], found["n_faults"]) == (1, 1)
+    assert (found["n_failed"], found["n_faults"], found["n_cut"]) == (1, 1, 2)
     assert found["n_failed/no answer"] == found["n_faults/no answer"] == 1
-
-
-def test_prompts_that_lost_their_beginning_are_counted() -> None:
-    samples = [sample(0, prompt_cut=3), sample(0), sample(100, prompt_cut=40)]
-    assert figures(result(samples))["n_cut"] == 2
     # A model that does not tell, as lm-eval's own.
     assert "n_cut" not in figures(result([*samples, sample(0, prompt_cut=None)]))
 

@@ -7,15 +7,13 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.loaders import lama
 from benchmarks.loaders.lama import until_mask
-from tests.benchmarks.by_name import documents, task
-from tests.benchmarks.conftest import Hub
+from tests.benchmarks.conftest import Hub, documents, task
 from tests.benchmarks.test_loaders import write
 from toolformer.errors import UserError
 
@@ -25,40 +23,23 @@ SQUAD = [
     {"id": "c", "sub_label": "Squad", "obj_label": "ships", "masked_sentences": ["On [MASK] sail [MASK]."]},
 ]
 PERSON = {
-    "relation": "place_of_birth",
-    "pred": "/people/person/place_of_birth",
-    "sub": "/m/1",
-    "obj": "/m/2",
-    "evidences": [
-        {"url": "u", "snippet": "s", "considered_sentences": ["Ada Bell was born in Ulm, a town."]}
-    ],
-    "judgments": [{"rater": "1", "judgment": "yes"}],
-    "sub_w": None,
-    "sub_label": "Ada Bell",
-    "sub_aliases": [],
-    "obj_w": "Q1",
-    "obj_label": "Ulm",
-    "obj_aliases": [],
-    "uuid": "u1",
+    "relation": "place_of_birth", "pred": "/people/person/place_of_birth", "evidences": [{"url": "u", "snippet": "s"}],
+    "sub_label": "Ada Bell", "obj_label": "Ulm", "uuid": "u1",
     "masked_sentences": ["Ada Bell was born in [MASK], a town.", "She grew up in [MASK]."],
-}
+}  # fmt: skip
 GOOGLE_RE = [
     PERSON,
     {**PERSON, "pred": "/people/person/date_of_birth", "obj_label": "1815", "uuid": "u2"},
     {**PERSON, "pred": "/people/deceased_person/place_of_death", "obj_label": "Bonn", "uuid": "u3"},
 ]
 FACT: dict[str, Any] = {
-    "relation": "P36",
-    "template": "The capital of [X] is [Y] .",
-    "uuid": "t1",
-    "sub_label": "Utopia",
-    "obj_label": "Amaurot",
-    "complete": True,
-}
+    "relation": "P36", "template": "The capital of [X] is [Y] .", "uuid": "t1", "sub_label": "Utopia",
+    "obj_label": "Amaurot", "complete": True,
+}  # fmt: skip
 TREX = [
     FACT,
     {**FACT, "relation": "P190", "template": "[X] and [Y] are twin cities .", "uuid": "t2"},
-    {**FACT, "uuid": None, "sub_label": "Lilliput", "obj_label": "Mildendo", "complete": False},
+    {**FACT, "uuid": None, "sub_label": "[Y] land", "obj_label": "Mildendo", "complete": False},
     {**FACT, "relation": "P1923", "template": "[Y] participated in the [X] .", "uuid": "t4"},
 ]
 
@@ -78,19 +59,11 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 @pytest.mark.parametrize(
     ("statement", "text"),
     [
-        ("A is [MASK].", "A is"),
-        ("A is [MASK]", "A is"),
-        ("A is [MASK] .", "A is"),
         ('He said "A is [MASK]."', 'He said "A is'),
-        ("A (born [MASK]).", "A (born"),
-        ("Is A [MASK]?", "Is A"),
-        ("A is [MASK] indeed.", None),
+        ("A is [MASK] .", "A is"),
         ("A is [MASK]s.", None),
-        ("A is [MASK], 5.", None),
         ("[MASK] is what [MASK].", "[MASK] is what"),
         ("[MASK].", ""),
-        ("no mask.", None),
-        ("", None),
     ],
 )
 def test_a_mask_is_last_but_for_closing_punctuation(statement: str, text: str | None) -> None:
@@ -104,7 +77,7 @@ def test_what_stands_before_a_last_mask_is_kept(before: str, after: str) -> None
 
 
 def test_squad(data_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "benchmarks"):
         found = documents("lama_squad", data_dir=str(data_dir))
     assert found == [
         {"id": "a", "family": "squad", "text": "The sea is", "answers": ["blue"]},
@@ -114,17 +87,7 @@ def test_squad(data_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert "lama_squad: 3 rows read, but the published set has 305" in caplog.messages
 
 
-def test_the_published_number_of_rows_is_no_cause_for_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write(tmp_path, "lama/squad", [{**SQUAD[0], "id": n} for n in range(305)])
-    assert len(documents("lama_squad", data_dir=str(tmp_path))) == 305
-    assert not [
-        record for record in caplog.records if record.levelname == "WARNING" and "rows" in record.message
-    ]
-
-
-def test_google_re_facts_are_put_into_lamas_templates(data_dir: Path) -> None:
+def test_google_re_facts_are_put_into_lamas_templates(data_dir: Path, tmp_path: Path) -> None:
     found = documents("lama_google_re", data_dir=str(data_dir))
     assert [(row["family"], row["text"], row["answers"]) for row in found] == [
         ("place_of_birth", "Ada Bell was born in", ["Ulm"]),
@@ -132,40 +95,28 @@ def test_google_re_facts_are_put_into_lamas_templates(data_dir: Path) -> None:
         ("place_of_death", "Ada Bell died in", ["Bonn"]),
     ]
     assert [row["id"] for row in found] == ["u1", "u2", "u3"]
+    write(tmp_path, "lama/google_re", [{**PERSON, "pred": "/x/y"}])
+    with pytest.raises(UserError, match="field `pred` is '/x/y', none of place_of_birth"):
+        documents("lama_google_re", data_dir=str(tmp_path))
 
 
 def test_a_fact_without_a_uuid_goes_by_its_relation_and_subject(tmp_path: Path, hub: Hub) -> None:
     bare = {name: value for name, value in PERSON.items() if name != "uuid"}
     facts = [{**PERSON, "uuid": None}, {**bare, "obj_label": "Bonn"}]
-    names = ["place_of_birth Ada Bell", "place_of_birth Ada Bell#2"]
     write(tmp_path, "lama/google_re", facts)
-    found = documents("lama_google_re", data_dir=str(tmp_path))
-    assert [(row["id"], row["answers"]) for row in found] == list(
-        zip(names, [["Ulm"], ["Bonn"]], strict=True)
-    )
     # The hub's rows are sentences: the first fact has two.
     hub.add("facebook/lama", "train", [{**fact, "evidences": ""} for fact in (facts[0], *facts)], "google_re")
-    assert [(row["id"], row["answers"]) for row in documents("lama_google_re")] == [
-        (row["id"], row["answers"]) for row in found
-    ]
+    for found in (documents("lama_google_re", data_dir=str(tmp_path)), documents("lama_google_re")):
+        assert [row["id"] for row in found] == ["place_of_birth Ada Bell", "place_of_birth Ada Bell#2"]
+        assert [row["answers"] for row in found] == [["Ulm"], ["Bonn"]]
 
 
 def test_trex_facts_are_put_into_their_templates(data_dir: Path) -> None:
     found = documents("lama_trex", data_dir=str(data_dir))
-    assert found == [
-        {"id": "t1", "family": "P36", "text": "The capital of Utopia is", "answers": ["Amaurot"]},
-        {
-            "id": "P36 Lilliput",
-            "family": "P36",
-            "text": "The capital of Lilliput is",
-            "answers": ["Mildendo"],
-        },
+    assert [(row["id"], row["family"], row["text"], row["answers"]) for row in found] == [
+        ("t1", "P36", "The capital of Utopia is", ["Amaurot"]),
+        ("P36 [Y] land", "P36", "The capital of [Y] land is", ["Mildendo"]),  # a subject is no slot
     ]
-
-
-def test_a_subject_is_never_taken_for_a_slot(tmp_path: Path) -> None:
-    write(tmp_path, "lama/trex", [{**FACT, "sub_label": "[Y] land"}])
-    assert documents("lama_trex", data_dir=str(tmp_path))[0]["text"] == "The capital of [Y] land is"
 
 
 def test_prompt_and_score(data_dir: Path) -> None:
@@ -174,33 +125,25 @@ def test_prompt_and_score(data_dir: Path) -> None:
     assert made.doc_to_text(document) == (
         "Please complete the following text so that it is factually correct: The capital of Utopia is"
     )
-    for completion, score in [
-        (" Amaurot.", 100.0),
-        (" a city that is AMAUROT", 100.0),
-        (" one two three four five Amaurot", 0.0),
-    ]:
-        assert made.process_results(document, [completion]) == {"score": score}
+    assert made.process_results(document, [" a city that is AMAUROT"]) == {"score": 100.0}
+    assert made.process_results(document, [" one two three four five Amaurot"]) == {"score": 0.0}
+
+
+SENTENCE = {"id": "a", "sub_label": "S", "obj_label": "blue", "masked_sentence": "It is [MASK]."}
 
 
 def test_the_hubs_sentences_become_statements_and_facts(hub: Hub) -> None:
-    squad = [
-        {"id": "a", "sub_label": "S", "obj_label": "blue", "negated": "", "masked_sentence": "It is [MASK]."}
-    ]
-    hub.add("facebook/lama", "train", squad, "squad")
-    sentence = {
-        "obj_label": "Amaurot",
-        "sub_label": "Utopia",
-        "predicate_id": "P36",
-        "template": FACT["template"],
-    }
+    hub.add("facebook/lama", "train", [SENTENCE], "squad")
+    names = ("uuid", "sub_label", "obj_label", "template")
+    fact = {**{name: FACT[name] for name in names}, "predicate_id": "P36"}
+    near = {"predicate_id": "P190", "template": "[X] is near [Y] ."}
     trex = [
-        {**sentence, "uuid": "t1", "masked_sentence": "[MASK] is the capital of Utopia.", "type": "1-1"},
-        {**sentence, "uuid": "t1", "masked_sentence": "Utopia's [MASK] is its capital.", "type": "1-1"},
-        {**sentence, "uuid": "t1", "predicate_id": "P190", "template": "[X] is near [Y] .", "masked_sentence": "", "type": ""},
-    ]  # fmt: skip
+        {**fact, "masked_sentence": "[MASK] is the capital of Utopia."},
+        {**fact, "masked_sentence": "Utopia's [MASK] is its capital."},
+        {**fact, **near, "masked_sentence": ""},
+    ]
     hub.add("facebook/lama", "train", trex, "trex")
-    columns = [name for name in PERSON if name not in ("relation", "masked_sentences")]
-    person = {name: str(PERSON[name]) for name in columns}
+    person = {name: str(PERSON[name]) for name in PERSON if name not in ("relation", "masked_sentences")}
     google_re = [{**person, "masked_sentence": text, "template": "t"} for text in PERSON["masked_sentences"]]
     hub.add("facebook/lama", "train", google_re, "google_re")
     assert [row["text"] for row in documents("lama_squad")] == ["It is"]
@@ -215,65 +158,15 @@ def test_the_hubs_sentences_become_statements_and_facts(hub: Hub) -> None:
 
 
 def test_a_branch_says_what_was_read(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
-    rows = [
-        {"id": "a", "sub_label": "S", "obj_label": "blue", "negated": "", "masked_sentence": "It is [MASK]."}
-    ] * 305
-    hub.add("facebook/lama", "train", rows, "squad")
+    hub.add("facebook/lama", "train", [SENTENCE] * 305, "squad")
     found = hub.sets["facebook/lama", "train", "squad"]
     commit = "0123456789abcdef0123456789abcdef01234567"
     found.info.download_checksums = {f"hf://datasets/facebook/lama@{commit}/squad/train/0000.parquet": {}}
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "benchmarks"):
         assert len(documents("lama_squad")) == 305
     assert f"lama_squad: facebook/lama is at commit {commit}" in caplog.messages
-    assert not [line for line in caplog.messages if "when the task was written" in line]
+    warning = "has 304 rows (refs/convert/parquet), but had 305 when the task was written"
+    assert warning.split("but")[1] not in caplog.text
     hub.sets["facebook/lama", "train", "squad"] = found.select(range(304))
     documents("lama_squad")
-    assert (
-        "lama_squad: facebook/lama has 304 rows (refs/convert/parquet), but had 305 when the task was written"
-        in caplog.messages
-    )
-
-
-def test_a_parquet_copy_is_read_by_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real `datasets.load_dataset` on a folder laid out as the hub's branch of Parquet copies is."""
-    monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
-    for config, answer in (("squad", "blue"), ("conceptnet", "red")):
-        path = tmp_path / "lama" / config / "train" / "0000.parquet"
-        path.parent.mkdir(parents=True)
-        row = {"id": "a", "sub_label": "S", "obj_label": answer, "masked_sentence": "It is [MASK]."}
-        datasets.Dataset.from_list([row]).to_parquet(path)
-    place = {"path": str(tmp_path / "lama"), "data_dir": "squad", "split": "train"}
-    load = datasets.load_dataset
-
-    def from_folder(path: str, revision: str, **options: Any) -> Any:
-        # A folder has no branches.
-        return load(path, cache_dir=str(tmp_path / "cache"), **options)
-
-    monkeypatch.setattr(datasets, "load_dataset", from_folder)
-    found = documents("lama_squad", hub={**place, "revision": "refs/convert/parquet"})
-    assert [row["answers"] for row in found] == [["blue"]]
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "rows", "message"),
-    [
-        ("lama_squad", "squad", [{"id": 1, "obj_label": "x"}], r"line 1: no list of texts in field `masked_sentences`"),
-        ("lama_squad", "squad", [{"masked_sentences": ["[MASK]"]}], r"no text in field `obj_label`"),
-        ("lama_trex", "trex", [FACT, {"relation": "P1"}], r"line 2: no text in field `template` \(the row has relation\)"),
-        ("lama_google_re", "google_re", [{**PERSON, "pred": "/x/y"}], r"field `pred` is '/x/y', none of place_of_birth"),
-        ("lama_google_re", "google_re", [FACT], r"no text in field `pred` \(the row has relation, template"),
-    ],
-)  # fmt: skip
-def test_rows_of_another_schema_are_named(
-    tmp_path: Path, name: str, file: str, rows: list[Any], message: str
-) -> None:
-    write(tmp_path, f"lama/{file}", rows)
-    with pytest.raises(UserError, match=message):
-        documents(name, data_dir=str(tmp_path))
-
-
-def test_a_subset_keeps_the_relations_in_proportion(tmp_path: Path) -> None:
-    rows = [{**FACT, "relation": f"P{n % 4}", "uuid": f"u{n}"} for n in range(40)]
-    write(tmp_path, "lama/trex", rows)
-    found = documents("lama_trex", data_dir=str(tmp_path), subset=8, seed=1)
-    assert sorted(row["family"] for row in found) == ["P0", "P0", "P1", "P1", "P2", "P2", "P3", "P3"]
+    assert f"lama_squad: facebook/lama {warning}" in caplog.messages

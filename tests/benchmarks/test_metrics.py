@@ -34,51 +34,14 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 @pytest.mark.parametrize(
     ("completion", "number"),
     [
-        (" 5.", "5"),
-        ("The answer is 5.", "5"),
-        ("The correct answer is 5+3=8", "8"),
-        (" 5 + 3 = 8 apples, not 9", "8"),
-        (" 5+3=8+2=10", "8"),
-        ("x = 1,234 apples", "1234"),
-        (" 1,234,567.50", "2469135/2"),
-        (" 1,2345", "1"),
-        (" 12,34", "12"),
-        (" $5 and 6", "5"),
-        (" $ 5", "5"),
-        (" -$5", "-5"),
-        (" $-5", "-5"),
-        (" €3.20", "16/5"),
-        (" 5%", "5"),
-        (" 3.50", "7/2"),
-        (" .5", "1/2"),
-        (" 14th", "14"),
-        (" 5kg", "5"),
-        (" -3", "-3"),
-        (" \u22123", "-3"),
-        (" (-3)", "-3"),
-        ("= - 3", "-3"),
-        ("2-3=-1", "-1"),
-        (" 5-3", "5"),
-        (" 5 - 3", "5"),
-        (" (2)-3", "2"),
-        (" 1/2 of it", "1/2"),
-        (" 2 1/2 cups", "5/2"),
-        (" 7/2", "7/2"),
-        (" 10/2", "10"),
-        (" 1/0", "1"),
-        (" 3/4/2020", "3"),
-        (" 5:30", "5"),
-        (" B12 has 4", "4"),
-        (" in No.5", "5"),
-        (" x <= 5 and 6", "5"),
-        (" 5 >= 3", "5"),
-        (" 5 != 3", "5"),
-        (" if a == 7", "7"),
-        ("\n\n7", "7"),
-        (" 08", "8"),
-        ("7" * 5000, None),
+        ("The answer is 5.", "5"), (" 5 + 3 = 8 apples, not 9", "8"), (" 1,2345", "1"), (" $ 5 and 6", "5"),
+        (" -$5", "-5"), (" $-5", "-5"), (" 5%", "5"), (" 14th", "14"), (" \u22123", "-3"), (" (-3)", "-3"),
+        ("= - 3", "-3"), (" 5-3", "5"), (" (2)-3", "2"), (" 1/2 of it", "1/2"), (" 2 1/2 cups", "5/2"),
+        (" 1/0", "1"), (" 3/4/2020", "3"), (" B12 has 4", "4"), (" in No.5", "5"), (" x <= 5 and 6", "5"),
+        (" if a == 7", "7"), (" 3 apples.\n 2 + 3 = 5", "5"), (" 2 + 3 = ?\n\n5", "5"),
+        (" 5\n\n== References ==", "5"), ("7" * 5000, None),
     ],
-)
+)  # fmt: skip
 def test_the_number_of_a_completion(completion: str, number: str | None) -> None:
     found = number_in(completion)
     assert found is not None
@@ -94,15 +57,6 @@ def test_no_number(completion: str) -> None:
     assert not score_math(completion, 5)
 
 
-@given(st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-(10**9), max_value=10**9))
-def test_numbers_are_read_as_they_are_written(number: object) -> None:
-    value = Fraction(str(number))
-    for written in (f"{number}", f"{number:,}", f"{number:f}00"):
-        assert number_in(f" {written}.") == value == as_number(written)
-        assert number_in(f" 1 + 1 = {written} apples") == value
-        assert score_math(f" {written}", float(value)) and not score_math(f" {written}", float(value) + 1)
-
-
 ZEROS = [char for char in map(chr, range(sys.maxunicode)) if unicodedata.decimal(char, -1) == 0]
 
 
@@ -110,17 +64,12 @@ ZEROS = [char for char in map(chr, range(sys.maxunicode)) if unicodedata.decimal
     st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-(10**9), max_value=10**9),
     st.sampled_from(ZEROS),
 )
-def test_digits_of_every_script_are_the_same_number(number: object, zero: str) -> None:
-    digits = {ord("0") + n: ord(zero) + n for n in range(10)}
-    for written in (f"{number}", f"{number:,}"):
+def test_numbers_are_read_as_they_are_written_in_any_script(number: object, zero: str) -> None:
+    value, digits = Fraction(str(number)), {ord("0") + n: ord(zero) + n for n in range(10)}
+    for written in (f"{number}", f"{number:,}", f"{number:f}00"):
         other = written.translate(digits)
-        assert other != written or zero == "0"
-        assert (
-            number_in(f" {other}.")
-            == number_in(f" 1 = {other} apples")
-            == as_number(other)
-            == as_number(written)
-        )
+        assert number_in(f" {other}.") == number_in(f" 1 + 1 = {other} apples") == as_number(other) == value
+        assert score_math(f" {other}", float(value)) and not score_math(f" {other}", float(value) + 1)
         assert words_of(f"the {other}.") == words_of(f"the {written}.")
         assert score_first_words(other, [written]) and score_first_words(written, [other])
 
@@ -135,34 +84,13 @@ def test_no_completion_breaks_a_score(completion: str) -> None:
 @pytest.mark.parametrize(
     ("completion", "answer", "right"),
     [
-        (" 1,000.0", 1000, True),
-        (" ४२ सेब", 42, True),
-        (" ٣ + ٤ = ٧", 7, True),
-        (" -١٬٢٣٤٫٥", "-1234.5", True),
-        (" ５", "۵", True),
-        (" 51", "51.0", True),
-        (" 51.", 51.0, True),
-        (" 5.67", 5.666666666666667, True),
-        (" 5.7", 5.666666666666667, False),
-        (" 5.66", 5.666666666666667, False),
-        (" 5.668", 5.666666666666667, False),
-        (" 5.667", 5.666666666666667, True),
-        (" 17/3", 5.666666666666667, True),
-        (" 2/3", 0.6667, True),
-        (" 0.67", "0.6667", True),
-        (" 5.70", 5.6957, True),
-        (" 5.254", 5.25, False),
-        (" 5.3", 5.25, False),
-        (" 5", 5.25, False),
-        (" 0", 0.001, False),
-        (" 0", 0.0, True),
-        (" -0.05", -0.04545, True),
-        (" 0.05", -0.04545, False),
-        (" 5", -5, False),
-        (" 1/2", 0.5, True),
-        (" 50%", 0.5, False),
+        (" 1,000.0", 1000, True), (" ٣ + ٤ = ٧", 7, True), (" -١٬٢٣٤٫٥", "-1234.5", True),
+        (" 51.", "51.0", True), (" 5.67", 5.666666666666667, True), (" 5.7", 5.666666666666667, False),
+        (" 5.668", 5.666666666666667, False), (" 17/3", 5.666666666666667, True), (" 0.67", "0.6667", True),
+        (" 5.3", 5.25, False), (" 0", 0.001, False), (" 0", 0.0, True), (" -0.05", -0.04545, True),
+        (" 0.05", -0.04545, False), (" 1/2", 0.5, True), (" 50%", 0.5, False),
     ],
-)
+)  # fmt: skip
 def test_math_is_right_when_the_number_equals_the_answer(
     completion: str, answer: str | float, right: bool
 ) -> None:
@@ -186,126 +114,29 @@ def test_an_answer_that_is_no_number_is_refused(answer: str | float) -> None:
 @pytest.mark.parametrize(
     ("completion", "answers", "right"),
     [
-        (" Monday.", ["Monday"], True),
-        (' "MONDAY"!', ["monday"], True),
-        (" **Monday**", ["Monday"], True),
-        ("\n\nIt was a Monday", ["Monday"], True),
-        (" one two three four Monday", ["Monday"], True),
-        (" one two three four five Monday", ["Monday"], False),
+        (' **"MONDAY"**!', ["monday"], True), ("\n\nIt was a Monday", ["Monday"], True),
         (" - one - two - three - four - Monday", ["Monday"], True),
-        (" the a the a the Monday", ["Monday"], False),
-        (" 14", ["1"], False),
-        (" 2011", ["1"], False),
-        (" 11", ["1", "1st"], False),
-        (" 1.", ["1"], True),
-        (" the 14th of May", ["14", "14th"], True),
-        (" August 14, 2020", ["14"], True),
-        (" 1,234 days", ["1234"], True),
-        (" 1234.0 days", ["1,234"], True),
-        (" 08", ["8"], True),
-        (" -5", ["5"], False),
-        ("-5°C", ["5"], False),
-        ("It was -5°C there", ["5"], False),
-        ("It was -5°C there", ["-5"], True),
-        ("-5。", ["5"], False),
-        ("答案是-5。", ["-5"], True),
-        ("答案是-5", ["-5"], True),
-        ("答案是５、不是６！", ["5"], True),
-        ("−5°", ["5"], False),
-        ("−5°", ["-5"], True),
-        ("$-5", ["5"], False),
-        ("-$5", ["-5"], True),
-        ("≈-5", ["5"], False),
-        ("=-5", ["-5"], True),
-        ("-5-year", ["5"], False),
-        ("-5-year", ["-5"], True),
-        ("-5kg", ["5kg"], False),
-        ("-1,000.5km", ["1000.5"], False),
-        ("-1,000.5km", ["-1000.5"], True),
-        ("-.5m", ["-0.5"], True),
-        ("14-15", ["15"], True),
-        ("A-5", ["5"], True),
-        ("अग्नि-5", ["5"], True),
-        ("(2)-3", ["3"], True),
-        ("30%-40%", ["40"], True),
-        ("5°-10°", ["10"], True),
-        ("$5-$10", ["10"], True),
-        ("5€-10€", ["10"], True),
-        ("5'-6'", ["6"], True),
-        ("Monday--5", ["5"], True),
-        ("1.5-2.5", ["2.5"], True),
-        ("2020-05-14", ["14"], True),
-        (" New York City", ["new york"], True),
-        (" New Jersey York", ["New York"], False),
-        (" a b c d New York", ["New York"], False),
-        (" Beatles", ["The Beatles"], True),
-        (" the Beatles", ["Beatles"], True),
-        (" Vitamin C", ["Vitamin A"], False),
-        (" The", ["The"], True),
-        (" Café", ["cafe"], True),
-        (" Łódź", ["Lodz"], True),
-        (" Tromsø and Straße", ["tromso"], True),
-        (" Œuvre", ["oeuvre"], True),
-        (" １,０００ ＡＢＣ", ["1000 abc"], True),
-        (" ｎｏ　way", ["no way"], True),
-        (" सन् १९४७ में", ["1947"], True),
-        (" ١٬٠٠٠٫٠", ["1000"], True),
-        (" २०११", ["1", "११"], False),
-        (" ५०٪", ["50"], True),
-        (" Lincoln's", ["Lincoln"], True),
-        (" U.S. law", ["US"], True),
-        (" in L.A.", ["L.A"], True),
-        (" L.A traffic", ["LA"], True),
-        (" the T. Rex", ["T Rex"], True),
-        (" 在北京。", ["北京"], True),
-        (" 北大", ["北京"], False),
-        ("我们去的是北京", ["北京"], False),
-        (" $1,000", ["1000.0"], True),
-        (" 1000%", ["1,000"], True),
-        (" 1.000", ["1"], True),
-        (" 1.5", ["15"], False),
-        (" one", ["1"], False),
-        (" São Paulo", ["Sao Paulo"], True),
-        (" STRASSE", ["Straße"], True),
-        (" Tree of the Life", ["Tree of Life"], False),
-        (" rock 'n' roll", ["rock n roll"], True),
-        (" O’Neill", ["O'Neill"], True),
-        (" Coca Cola", ["Coca-Cola"], True),
-        (" भारत की", ["भारत"], True),
-        (" किताब", ["कताब"], False),
-        (" 1,2,3,4,5,6,7,8,9,10,11,12", ["11"], False),
-        (" 1,2,3", ["3"], True),
-        (" 2010-2011-2012-2013-2014-2015-2016", ["2016"], False),
+        (" the a the a the Monday", ["Monday"], False), (" 2011", ["1", "1st"], False),
+        (" the 14th of May", ["14", "14th"], True), (" August 14, 2020", ["14"], True),
+        (" 1,234.0 days", ["1234"], True), ("It was -5°C there", ["5"], False),
+        ("It was -5°C there", ["-5"], True), ("答案是-5。", ["-5"], True), ("答案是５、不是６！", ["5"], True),
+        ("−5°", ["5"], False), ("-$5", ["-5"], True), ("-1,000.5km", ["-1000.5"], True),
+        ("-.5m", ["-0.5"], True), ("14-15", ["15"], True), ("(2)-3", ["3"], True), ("30%-40%", ["40"], True),
+        ("2020-05-14", ["14"], True), (" New Jersey York", ["New York"], False),
+        (" a b c d New York", ["New York"], False), (" Beatles", ["The Beatles"], True),
+        (" Vitamin C", ["Vitamin A"], False), (" São Łódź", ["Sao Lodz"], True), (" Œuvre", ["oeuvre"], True),
+        (" １,０００ ＡＢＣ", ["1000 abc"], True), (" ५०٪", ["50"], True), (" Lincoln's", ["Lincoln"], True),
+        (" U.S. law", ["US"], True), (" the T. Rex", ["T Rex"], True), (" 在北京。", ["北京"], True),
+        (" 北大", ["北京"], False), (" 1.5", ["15"], False), (" one", ["1"], False), (" STRASSE", ["Straße"], True),
+        (" Tree of the Life", ["Tree of Life"], False), (" O’Neill", ["O'Neill"], True),
+        (" किताब", ["कताब"], False), (" 1,2,3,4,5,6,7,8,9,10,11,12", ["11"], False),
         (" Monday/Tuesday/Wednesday/Thursday/Friday/Saturday", ["Saturday"], False),
-        (" red,blue,green,black,white,Paris", ["Paris"], False),
-        (" 10,000-year", ["10"], False),
-        (" 10,000-year", ["10,000"], True),
-        (" 1,000km", ["1"], False),
-        (" US$1,000", ["1000"], True),
-        (" US$1,000", ["1"], False),
-        (" ¥1,000", ["1000"], True),
-        (" about 1,500-2,000", ["1500"], True),
-        (" 1.5-hour", ["5"], False),
-        (" 1.5-hour", ["1.5"], True),
-        (" (1.5)x", ["5"], False),
-        (" 12.05.2020", ["2020"], True),
-        (" version 1.2.3", ["1.2"], False),
-        (" J. K. Rowling", ["J.K. Rowling"], True),
-        (" J.K. Rowling", ["J. K. Rowling"], True),
-        ("J.K.Rowling wrote", ["J. K. Rowling"], True),
-        (" J. K. Rowling", ["J.K.Rowling"], True),
-        ("J. K.Rowling", ["J.K. Rowling"], True),
-        (" J.R.R.Tolkien.", ["Tolkien"], True),
-        ("straw\u00adberry", ["strawberry"], True),
-        ("\u200bParis\ufeff", ["Paris"], True),
-        ("1\u2060,000", ["1000"], True),
-        (" the U. S. Senate", ["US"], True),
-        ("", ["Monday"], False),
-        (" Monday", [], False),
-        (" Monday", [""], False),
-        (" Monday", ["..."], False),
+        (" 10,000-year", ["10"], False), (" US$1,000", ["1"], False), (" (1.5)x", ["5"], False),
+        (" version 1.2.3", ["1.2"], False), (" J. K. Rowling", ["J.K. Rowling"], True),
+        ("straw\u00adberry", ["strawberry"], True), ("1\u2060,000", ["1000"], True), ("", ["Monday"], False),
+        (" Monday", [], False), (" Monday", ["..."], False),
     ],
-)
+)  # fmt: skip
 def test_the_first_words_contain_an_answer(completion: str, answers: list[str], right: bool) -> None:
     assert score_first_words(completion, answers) is right
 
@@ -320,10 +151,6 @@ def test_chinese_characters_are_words() -> None:
     text = "一二三四五六七八，九 Ada"
     assert score_first_words(text, ["Ada"], words=10) and not score_first_words(text, ["Ada"], words=9)
     assert words_of("नमस्ते दुनिया") == ["नमस्ते", "दुनिया"]
-
-
-def test_words_are_compared_by_value() -> None:
-    assert words_of("$1,000.00 (5) 3.50 0.50 007") == ["1000", "5", "3.5", "0.5", "7"]
 
 
 def test_percent_intervals_are_seeded_and_hold_the_value() -> None:
@@ -344,6 +171,7 @@ def test_documents_that_agree_still_leave_something_open() -> None:
     assert none.high == pytest.approx(100 * z**2 / (64 + z**2), rel=1e-4)
     assert (every.value, every.high) == (100.0, 100.0)
     assert every.low == pytest.approx(100 - none.high)
+    assert wilson(50, 100) == pytest.approx((0.404, 0.596), abs=5e-4)
 
 
 def test_no_documents_make_no_interval() -> None:
@@ -376,9 +204,3 @@ def test_perplexity_intervals_survive_extremes() -> None:
     assert perplexity_interval([-1e9, -1.0], [1, 1]).value == math.inf
     assert perplexity_interval([-10.0, 0.0], [3, 0]).high == math.inf
     assert perplexity_interval([-10.0], [5]).low == pytest.approx(math.exp(2))
-
-
-def test_wilsons_interval() -> None:
-    low, high = wilson(50, 100)
-    assert (round(low, 3), round(high, 3)) == (0.404, 0.596)
-    assert wilson(0, 10)[0] == 0.0 and wilson(10, 10)[1] == pytest.approx(1.0) and wilson(0, 10)[1] > 0.2

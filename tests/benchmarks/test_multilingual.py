@@ -7,12 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 
-from benchmarks import MLQA_LANGUAGES
-from tests.benchmarks.by_name import documents, task
-from tests.benchmarks.conftest import Hub
+from tests.benchmarks.conftest import Hub, documents, task
 from tests.benchmarks.test_loaders import write
 from toolformer.errors import UserError
 
@@ -27,18 +24,11 @@ ANSWERS = {"a": ["1815", "in 1815"], "b": ["two days"], "c": ["Ada Bell"]}
 
 def squad(language: str) -> dict[str, Any]:
     """A file of MLQA: an article, its paragraphs, their questions."""
-    questions = [
-        {
-            "question": question,
-            "answers": [{"text": text, "answer_start": CONTEXT.find(text)} for text in ANSWERS[key]],
-            "id": key,
-        }
-        for key, question in QUESTIONS[language].items()
-    ]
-    return {
-        "version": "1.0",
-        "data": [{"title": "Ada", "paragraphs": [{"context": CONTEXT, "qas": [one]} for one in questions]}],
-    }
+    answers = {key: [{"text": text, "answer_start": 0} for text in texts] for key, texts in ANSWERS.items()}
+    asked = QUESTIONS[language].items()
+    questions = [{"id": key, "question": question, "answers": answers[key]} for key, question in asked]
+    paragraphs = [{"context": CONTEXT, "qas": [question]} for question in questions]
+    return {"version": "1.0", "data": [{"title": "Ada", "paragraphs": paragraphs}]}
 
 
 def write_mlqa(folder: Path, language: str, content: Any = None, packed: bool = False) -> Path:
@@ -69,28 +59,12 @@ def test_mlqa_in_its_published_layout(tmp_path: Path, folder: str, packed: bool)
         assert made.process_results(found[0], ["w " * words + "two days"]) == {"score": score}
 
 
-def test_chinese_words_are_counted_by_character(tmp_path: Path) -> None:
-    write_mlqa(tmp_path / "mlqa", "zh")
-    made = task("mlqa_zh", data_dir=str(tmp_path))
-    [document] = made.test_docs()
-    assert made.doc_to_text(document).endswith("in English: 她什么时候过河？")
-    for completion, score in [
-        (" 她在1815年过河。", 100.0),
-        ("她什么时候过河，是的呢1815", 0.0),
-        ("她什么时候过河，是的1815", 100.0),
-    ]:
-        assert made.process_results(document, [completion]) == {"score": score}, completion
-
-
 def test_the_all_english_variant(tmp_path: Path) -> None:
     for language in ("en", "es"):
         write_mlqa(tmp_path / "mlqa", language)
     every = documents("mlqa_en", data_dir=str(tmp_path))
     assert [row["question"] for row in every] == list(QUESTIONS["en"].values())
     column = documents("mlqa_all_en_es", data_dir=str(tmp_path))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="has no mlqa_all_en_es; expected"):
-        documents("mlqa_all_en_es", data_dir=str(tmp_path / "empty"))
     spanish = documents("mlqa_es", data_dir=str(tmp_path))
     assert [row["id"] for row in column] == [row["id"] for row in spanish] == ["b", "a"]
     assert [row["question"] for row in column] == ["How long did it take?", "When did she cross?"]
@@ -109,19 +83,6 @@ def test_a_seeded_subset_takes_the_same_questions_in_both_languages(tmp_path: Pa
     assert [row["id"] for row in chosen[0]] == [row["id"] for row in chosen[1]]
 
 
-FEATURES = datasets.Features(
-    {
-        "context": datasets.Value("string"),
-        "question": datasets.Value("string"),
-        "answers": {
-            "answer_start": datasets.List(datasets.Value("int32")),
-            "text": datasets.List(datasets.Value("string")),
-        },
-        "id": datasets.Value("string"),
-    }
-)
-
-
 def hub_rows(language: str, context: str = CONTEXT) -> list[dict[str, Any]]:
     return [
         {"context": context, "question": question, "answers": {"answer_start": [0] * len(ANSWERS[key]), "text": ANSWERS[key]}, "id": key}
@@ -131,19 +92,16 @@ def hub_rows(language: str, context: str = CONTEXT) -> list[dict[str, Any]]:
 
 def test_mlqa_from_the_hub(hub: Hub) -> None:
     for language in QUESTIONS:
-        hub.add("google/xtreme", "test", hub_rows(language), f"MLQA.en.{language}", FEATURES)
+        hub.add("google/xtreme", "test", hub_rows(language), f"MLQA.en.{language}")
     assert [row["answers"] for row in documents("mlqa_es")] == [["two days"], ["1815", "in 1815"]]
     assert [row["question"] for row in documents("mlqa_all_en_zh")] == ["When did she cross?"]
-    assert {(asked["name"], len(asked["revision"])) for asked in hub.asked} == {
-        ("MLQA.en.es", 40),
-        ("MLQA.en.en", 40),
-        ("MLQA.en.zh", 40),
-    }
+    assert {asked["name"] for asked in hub.asked} == {"MLQA.en.es", "MLQA.en.en", "MLQA.en.zh"}
+    assert all(len(asked["revision"]) == 40 for asked in hub.asked)
 
 
 def test_xquad_has_the_english_context_and_answers(hub: Hub) -> None:
-    hub.add("google/xquad", "validation", hub_rows("en"), "xquad.en", FEATURES)
-    hub.add("google/xquad", "validation", hub_rows("es", "Ada cruzó el río."), "xquad.es", FEATURES)
+    hub.add("google/xquad", "validation", hub_rows("en"), "xquad.en")
+    hub.add("google/xquad", "validation", hub_rows("es", "Ada cruzó el río."), "xquad.es")
     found = documents("xquad_es")
     assert found[0] == {"id": "b", "context": CONTEXT, "question": "¿Cuánto tardó?", "answers": ["two days"]}
     assert [row["question"] for row in documents("xquad_en")] == list(QUESTIONS["en"].values())
@@ -152,31 +110,18 @@ def test_xquad_has_the_english_context_and_answers(hub: Hub) -> None:
 
 def test_xquad_of_a_data_folder_is_joined_by_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def rows(language: str) -> list[dict[str, Any]]:
-        return [
-            {
-                "id": key,
-                "title": "Ada",
-                "paragraph": 0,
-                "language": language,
-                "context": CONTEXT if language == "en" else "别的",
-                "question": question,
-                "answers": [{"text": text, "answer_start": 0} for text in ANSWERS[key]]
-                if language == "en"
-                else [{"text": "别的", "answer_start": 0}],
-            }
-            for key, question in QUESTIONS[language].items()
-        ]
+        english = language == "en"
+        context, answers = (CONTEXT, ANSWERS) if english else ("别的", dict.fromkeys(ANSWERS, ["别的"]))
+        found = {key: [{"text": text} for text in texts] for key, texts in answers.items()}
+        asked = QUESTIONS[language].items()
+        return [{"id": k, "context": context, "question": q, "answers": found[k]} for k, q in asked]
 
     write(tmp_path, "xquad/en", rows("en"))
     write(tmp_path, "xquad/zh", [*rows("zh"), {**rows("zh")[0], "id": "unknown"}])
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", "benchmarks"):
         [found] = documents("xquad_zh", data_dir=str(tmp_path))
-    assert found == {
-        "id": "a",
-        "context": CONTEXT,
-        "question": "她什么时候过河？",
-        "answers": ["1815", "in 1815"],
-    }
+    expected = {"id": "a", "context": CONTEXT, "question": "她什么时候过河？", "answers": ["1815", "in 1815"]}
+    assert found == expected
     assert "xquad_zh: 2 rows read, 1 kept, dropped: {'no English row of this id': 1}" in caplog.messages
 
 
@@ -185,27 +130,12 @@ def test_xquad_of_a_data_folder_is_joined_by_id(tmp_path: Path, caplog: pytest.L
     [
         ([1], "not a JSON object"),
         ({"rows": []}, r"\.json: no list of objects in field `data` \(the row has rows\)"),
-        ({"data": [{"title": "a"}]}, "article 1: no list of objects in field `paragraphs`"),
         ({"data": [{"paragraphs": [{"qas": []}]}]}, "article 1, paragraph 1: no text in field `context`"),
-        (
-            {"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "1", "question": "b"}]}]}]},
-            r"paragraph 1, question 1: no field `answers` \(the row has id, question, context\)",
-        ),
+        ({"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "1", "question": "b"}]}]}]},
+         r"paragraph 1, question 1: no field `answers` \(the row has id, question, context\)"),
     ],
-)
+)  # fmt: skip
 def test_files_of_another_layout_are_named(tmp_path: Path, content: Any, message: str) -> None:
     write_mlqa(tmp_path / "mlqa", "de", content)
     with pytest.raises(UserError, match=message):
         documents("mlqa_de", data_dir=str(tmp_path))
-
-
-@pytest.mark.parametrize("language", MLQA_LANGUAGES)
-def test_a_missing_file_is_named(tmp_path: Path, language: str) -> None:
-    with pytest.raises(
-        UserError,
-        match=f"has no mlqa_{language}; expected the file .*mlqa/test-context-en-question-{language}",
-    ):
-        documents(f"mlqa_{language}", data_dir=str(tmp_path))
-    write(tmp_path, f"xquad/{language}", [])
-    with pytest.raises(UserError, match=r"expected the file .*xquad/en\.jsonl\.gz"):
-        documents(f"xquad_{language}", data_dir=str(tmp_path))

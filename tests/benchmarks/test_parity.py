@@ -20,7 +20,7 @@ from tokenizers import processors
 from tests.conftest import tiny_model, tiny_tokenizer
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
-from toolformer.language_model import LanguageModel
+from toolformer.lm.language_model import LanguageModel
 
 PUBLISHED = Path(lm_eval.__file__).parent / "tasks"
 WIKITEXT = [

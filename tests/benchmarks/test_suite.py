@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,18 @@ import yaml
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
+from lm_eval.tasks._yaml_loader import load_yaml
 
-from benchmarks import GROUPS, TASKS, TASKS_DIR, suite, switches
+from benchmarks import DATA_FILES, GROUPS, MLQA_LANGUAGES, TASKS, TASKS_DIR, suite
 from benchmarks.metrics import percent_interval
-from benchmarks.tasks import detokenized, math_prompt, math_score, perplexity_results, question_prompt
+from benchmarks.tasks import detokenized, math_prompt, perplexity_results, question_prompt
+from tests.benchmarks.conftest import task
 from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
 from toolformer.errors import UserError
+from toolformer.stages.config import CONF
+
+GENERATED = {"arithmetic", "dateset", "heldout_perplexity"}
+"""Tasks that need neither a data folder nor the hub."""
 
 
 class Parrot(LM):
@@ -30,6 +36,7 @@ class Parrot(LM):
         super().__init__()
         self.answer = answer
         self.asked: list[Instance] = []
+        self.switched_off: Any
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         self.asked += requests
@@ -52,18 +59,33 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def config(name: str) -> dict[str, Any]:
+    [path] = TASKS_DIR.glob(f"*/{name}.yaml")
+    found: dict[str, Any] = load_yaml(path)
+    return found
+
+
 def test_every_task_file_loads_and_is_listed() -> None:
     found = TaskManager(include_path=TASKS_DIR, include_defaults=False)
     assert sorted(found.all_subtasks) == sorted(TASKS)
     assert sorted(found.all_groups) == sorted(GROUPS)
     for group, members in GROUPS.items():
         assert tuple(yaml.safe_load((TASKS_DIR / f"{group}.yaml").read_text())["task"]) == members
+    paper = set(GROUPS["paper"])
+    assert set(TASKS) - paper == {"arithmetic", *(f"xquad_{code}" for code in (*MLQA_LANGUAGES, "en"))}
+    assert len(GROUPS["paper"]) == len(paper) and len(TASKS) == len(set(TASKS))
+    options = {path.stem: yaml.safe_load(path.read_text()) for path in (CONF / "benchmark").glob("*.yaml")}
+    assert set(options) == {*GROUPS, "default", "all"}
+    assert set(options.pop("default")["benchmarks"]) == GENERATED - {"arithmetic"}
+    for option, content in options.items():
+        assert set(content["benchmarks"]) <= {*GROUPS, *TASKS}
+        assert option == "all" or option in content["benchmarks"]
 
 
 def test_the_prompts_are_the_papers() -> None:
     assert (
-        math_prompt({"context": "Tom has 2 pens.", "question": "How many?"})
-        == "Tom has 2 pens. How many? The answer is"
+        math_prompt({"context": "Tom has 2 pens.", "question": "How?"})
+        == "Tom has 2 pens. How? The answer is"
     )
     assert math_prompt({"context": "", "question": "How many?"}) == "How many? The answer is"
     assert question_prompt({"question": "Who?"}) == "Answer the following question: Who?"
@@ -76,12 +98,8 @@ def test_a_right_model_is_right(data_dir: Path) -> None:
     )
     found = suite.run(lm, ["dateset", "math"], {"data_dir": str(data_dir), "subset": 30}, bootstrap_iters=50)
     assert list(found) == ["dateset", "asdiv", "svamp", "mawps"]
-    assert {name: (result.interval.value, result.interval.n) for name, result in found.items()} == {
-        "dateset": (100.0, 30),
-        "asdiv": (100.0, 2),
-        "svamp": (100.0, 6),
-        "mawps": (100.0, 2),
-    }
+    assert {result.interval.value for result in found.values()} == {100.0}
+    assert [result.interval.n for result in found.values()] == [30, 2, 6, 2]
     prompts = {request.args[0] for request in lm.asked if request.task_name == "svamp"}
     assert prompts == {"Each pack costs 76 dollars. How much? The answer is"}
     assert all(request.args[1]["until"] == [] for request in lm.asked)
@@ -113,45 +131,22 @@ def test_perplexity_by_words_where_tokens_are_unknown(data_dir: Path, tmp_path: 
 def test_wikitext_is_detokenized_but_its_words_are_counted_as_published() -> None:
     document = {"page": " \n = Du Fu = \n \n A poet @-@ king , dead . \n", "text": " = Du Fu = "}
     assert detokenized(document) == "\n= Du Fu =\n\nA poet-king, dead.\n"
-    assert perplexity_results(document, [-3.0]) == {
-        "word_perplexity": (-3.0, 6),
-        "byte_perplexity": (-3.0, 11),
-    }
+    counted = {"word_perplexity": (-3.0, 6), "byte_perplexity": (-3.0, 11)}
+    assert perplexity_results(document, [-3.0]) == counted
 
 
-@pytest.mark.parametrize(
-    ("completion", "score"),
-    [
-        (" 5.", 100.0),
-        ("\n\n5", 100.0),
-        (" 2 + 3 = 5", 100.0),
-        ("\n\n6\n\n5", 0.0),
-        (" 3 apples.\n 2 + 3 = 5", 100.0),
-        (" 5.\n\nTom has 3. 3 + 4 = 7", 0.0),
-        (" 2 + 3 = ?\n\n5", 100.0),
-        (" 2 + 3\n= 5", 100.0),
-        (" 2 + 3 =", 0.0),
-        (" 5\n\n== References ==", 100.0),
-        (" 5\n=====\n3 and 4", 100.0),
-        (" B12 has\n\n5", 100.0),
-        ("", 0.0),
-    ],
-)
-def test_the_first_number_counts_or_that_behind_an_equation(completion: str, score: float) -> None:
-    """Anywhere in the answer, as the paper says it (section 4.2.2, note 7)."""
-    assert math_score({"answer": "5"}, [completion]) == {"score": score}
-
-
-def test_tools_that_a_task_may_not_use() -> None:
+def test_tools_that_a_task_may_not_use(data_dir: Path) -> None:
     """Section 4.2 of the paper; perplexity is scored, and so never meets a tool."""
-    off = {name: set(switches.of_task(name)) for name in TASKS if switches.of_task(name)}
-    assert off == {
+    off = {name: suite.switched_off(config(name).get("metadata"), name) for name in TASKS}
+    assert {name: tools for name, tools in off.items() if tools} == {
         **dict.fromkeys(GROUPS["lama"], {"search"}),
         **dict.fromkeys(GROUPS["qa"], {"qa"}),
     }
-    assert switches.of_task(None) == switches.of_task("nq_open") == frozenset()
-    loaded = suite.load(["dateset"], {"subset": 2})
-    assert loaded.switched_off == {"dateset": frozenset()}
+    write(data_dir, "nq_open/dev", [{"id": "1", "question": "Who?", "answers": ["Ada"]}])
+    lm = Parrot(lambda doc: " 1")
+    lm.switched_off = {}
+    suite.run(lm, ["nq", "svamp"], {"data_dir": str(data_dir)}, bootstrap_iters=5)
+    assert lm.switched_off == {"nq": {"qa"}, "svamp": frozenset()}
 
 
 def test_names_that_are_no_tasks() -> None:
@@ -164,17 +159,22 @@ def test_names_that_are_no_tasks() -> None:
     assert suite.task_names(["svamp", "math", "svamp"]) == ["svamp", "asdiv", "mawps"]
 
 
-def test_missing_data_passes_through_as_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="expected the file"):
-        suite.run(Parrot(str), ["asdiv"], {"data_dir": str(tmp_path)})
-
-
-def test_nothing_of_the_callers_is_changed(data_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    logger = logging.getLogger("lm_eval")
-    before = (logger.level, suite.lm_eval.api.task.tqdm, os.environ.get("DISABLE_MULTIPROC"))
-    suite.run(Parrot(lambda doc: " 1"), ["svamp"], {"data_dir": str(data_dir)})
-    assert before == (logger.level, suite.lm_eval.api.task.tqdm, os.environ.get("DISABLE_MULTIPROC"))
-    assert capfd.readouterr().out == ""
+@pytest.mark.parametrize("name", sorted(set(TASKS) - GENERATED))
+def test_missing_data_is_named_before_anything_is_read(name: str, tmp_path: Path) -> None:
+    """The check of all benchmarks at once knows every file that a loader reads, and no other."""
+    for names in DATA_FILES[name]:
+        with pytest.raises(UserError, match="expected the file") as checked:
+            suite.check_data([name], str(tmp_path))
+        with pytest.raises(UserError) as read:
+            suite.load([name], {"data_dir": str(tmp_path)})
+        assert str(checked.value) == str(read.value) or len(DATA_FILES[name]) > 1
+        (tmp_path / names[-1]).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / names[-1]).write_text("")
+    suite.check_data([name, "dateset", "heldout_perplexity"], str(tmp_path))
+    suite.check_data([name], None)  # the hub
+    with pytest.raises(UserError) as read:
+        suite.load([name], {"data_dir": str(tmp_path)})
+    assert "expected the file" not in str(read.value)
 
 
 def test_documents_by_id(data_dir: Path) -> None:
@@ -184,9 +184,56 @@ def test_documents_by_id(data_dir: Path) -> None:
     by_task = {"svamp": ["5"], "asdiv": ["nluds-0001"]}
     with pytest.raises(UserError, match="samples: 'asdiv' is not among the benchmarks svamp"):
         suite.load(["svamp"], {"data_dir": str(data_dir)}, by_task)
-    with pytest.raises(UserError, match="no ids are given for asdiv"):
-        suite.load(["svamp", "asdiv"], {"data_dir": str(data_dir)}, {"svamp": ["5"]})
     with pytest.raises(UserError, match="svamp has no document 'x'; its 6 ids are like 0, 1, 2"):
         suite.load(["svamp"], {"data_dir": str(data_dir)}, ["x"])
-    with pytest.raises(UserError, match="none of svamp has a document 'x'"):
-        suite.load(["svamp"], {"data_dir": str(data_dir)}, ["1", "x"])
+
+
+def test_a_task_pins_its_data_and_says_how_much_there_is() -> None:
+    for name in set(TASKS) - GENERATED:
+        metadata = config(name)["metadata"]
+        hub = metadata["hub"]
+        assert metadata["published_rows"] > 0 and hub["path"] and hub["split"]
+        # A commit, or the reason why there is none beside it in the file.
+        [path] = TASKS_DIR.glob(f"*/{name}.yaml")
+        pinned = re.fullmatch(r"[0-9a-f]{40}", str(hub.get("revision", "")))
+        assert pinned or "No commit" in path.read_text() or "no versions to pin" in path.read_text()
+
+
+def test_a_group_scores_its_number_of_words() -> None:
+    for group, words in {"lama": 5, "qa": 20, "mlqa": 10, "mlqa_all_en": 10, "xquad": 10}.items():
+        for score in (config(name)["process_results"] for name in GROUPS[group]):
+            for before in (words - 1, words):
+                assert score({"answers": ["x"]}, ["w " * before + "x"]) == {"score": 100.0 * (before < words)}
+
+
+def test_a_task_has_room_for_the_words_it_scores() -> None:
+    for found in map(config, TASKS):
+        if found["output_type"] == "generate_until":
+            settings = found["generation_kwargs"]
+            assert settings["until"] == [] and not settings["do_sample"] and settings["max_gen_toks"] >= 24
+
+
+@pytest.mark.real
+@pytest.mark.skipif(not os.environ.get("TOOLFORMER_DATA_DIR"), reason="TOOLFORMER_DATA_DIR is not set")
+@pytest.mark.parametrize(
+    ("name", "kept", "out_of_reach"),
+    [
+        ("lama_squad", 213, 0), ("lama_trex", 28764, 0), ("svamp", 1000, 0), ("mawps", 2373, 0), ("webqs", 2032, 10),
+        ("nq", 3610, 2), ("triviaqa", 11313, 7), ("xquad_es", 1190, 35), ("xquad_zh", 1190, 35), ("xquad_en", 1190, 35),
+        ("wikitext_perplexity", 60, None),
+    ],
+)  # fmt: skip
+def test_real_benchmarks_are_whole_and_their_answers_are_right(
+    name: str, kept: int, out_of_reach: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows left after the filters, and how many have no answer that the score can see (longer than it reads)."""
+    made = task(name)
+    rows = [dict(row) for row in made.test_docs()]
+    assert len(rows) == kept
+    assert not [record for record in caplog.records if "but the published set" in record.message]
+    if out_of_reach is not None:
+        scores = [
+            max(made.process_results(row, [f" {text}."])["score"] for text in row.get("answers", [row.get("answer")]))
+            for row in rows
+        ]  # fmt: skip
+        assert scores.count(0.0) == out_of_reach

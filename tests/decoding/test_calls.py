@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -10,20 +10,17 @@ import torch
 from benchmarks.speed import decode
 from tests.conftest import taught_model, tiny_model, tiny_tokenizer
 from tests.decoding.test_decoder import DOCUMENTS, PROMPTS, Shout, tools
+from tests.tools.recorders import Recorder
 from toolformer.calls import strip
+from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Completion, Decoder
-from toolformer.decoding.rows import Row
-from toolformer.documents import Document
 from toolformer.errors import UserError
-from toolformer.language_model import LanguageModel
+from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 
 
 def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt: str, wanted: str) -> None:
-    """Makes the model want to continue `prompt` with exactly `wanted`, whatever was fed in which batch.
-
-    An end of the text in `wanted` is the token.
-    """
+    """Makes the model want to continue `prompt` with exactly `wanted`, whatever was fed in which batch."""
     base = language_model.encode(prompt)
     target = language_model.tokenizer(prompt + wanted, add_special_tokens=False).input_ids
     assert target[: len(base)] == base
@@ -66,15 +63,6 @@ def test_a_call_is_run_and_its_result_inserted(
     assert completion.failed is None
 
 
-def test_calls_without_arguments_and_with_blanks_execute(
-    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
-) -> None:
-    assert complete_forced(monkeypatch, tiny_gpt2, " [Calendar() ->").call is not None
-    monkeypatch.undo()
-    with_blanks = complete_forced(monkeypatch, tiny_gpt2, " [Calculator( 18 + 120 ) ->")
-    assert with_blanks.call is not None and with_blanks.call.input == "18 + 120"
-
-
 def test_a_second_call_is_not_made_and_does_not_replay_the_first(
     monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
 ) -> None:
@@ -110,42 +98,28 @@ def test_a_call_that_fails_is_taken_back(
     assert " [" not in completion.text
 
 
-@pytest.mark.parametrize("text", ["odd", "even"])
-def test_tokens_of_a_call_that_is_taken_back_are_not_counted(
-    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel, text: str
-) -> None:
-    call = f' [QA("{text}") ->'
-    force(monkeypatch, tiny_gpt2, "Joe", call)
-    limits = {"max_call_tokens": 40, "max_result_tokens": 64}
-    decoder = Decoder(tiny_gpt2, {"qa": Shout("QA")}, k=1, min_new_tokens=6, **limits)  # type: ignore[arg-type]
-    completion = decoder.complete(["Joe"], DOCUMENTS[:1], max_new_tokens=6)[0]
-    stayed = len(tiny_gpt2.encode_behind(call)) if completion.call else 0
-    assert (completion.failed, bool(stayed)) == (("odd", False) if text == "odd" else (None, True))
-    assert completion.tokens == 6 + stayed
-
-
 def test_the_speed_figures_of_both_decoders_count_the_same_tokens() -> None:
-    model = taught_model("gpt2", ["The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abc) -> AB 2]"])
+    model = taught_model("gpt2", "The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abc) -> AB 2]")
     settings = decode.Settings(new_tokens=9, batch=3, k=20, max_call_tokens=20)
     prompts = [f"{prompt} people is" for prompt in PROMPTS]
-    ours, literal = (
-        timed(model, tools(), prompts, DOCUMENTS, settings)
-        for timed in (decode.product, decode.one_at_a_time)
-    )
+
+    def both(available: Any) -> list[decode.Timing]:
+        sides = (decode.product, decode.one_at_a_time)
+        return [side(model, available, prompts, DOCUMENTS, settings) for side in sides]
+
+    ours, literal = both(tools())
     assert 0 < ours.calls == literal.calls < len(prompts)
     assert ours.tokens == literal.tokens > 9 * len(prompts)
-    none = [
-        timed(model, {"qa": Refusing()}, prompts, DOCUMENTS, settings)
-        for timed in (decode.product, decode.one_at_a_time)
-    ]
-    assert [one.tokens for one in none] == [9 * len(prompts)] * 2
+    assert [timing.tokens for timing in both({"qa": talker(Result(reason="no answer"))})] == [
+        9 * len(prompts)
+    ] * 2
 
 
-class Refusing:
-    name = "QA"
-
-    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-        return [Result(reason="no answer") for _ in inputs]
+def talker(result: Result) -> Recorder:
+    """Answers everything alike."""
+    tool = Recorder(lambda text: result)
+    tool.name = "QA"
+    return tool
 
 
 def test_a_tool_that_is_switched_off_is_never_named(
@@ -166,44 +140,12 @@ def test_the_calls_of_a_batch_run_together(monkeypatch: pytest.MonkeyPatch, tiny
     assert available["qa"].batches == [["Where?"] * 4]
 
 
-def test_long_results_are_cut(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
-    completion = complete_forced(monkeypatch, tiny_gpt2, ' [QA("Where?") ->', max_result_tokens=2)
-    assert completion.call is not None and completion.call.result
-    assert len(tiny_gpt2.encode(f" {completion.call.result}")) <= 2
-
-
-def test_stop_texts_end_a_completion(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
-    force(monkeypatch, tiny_gpt2, "Joe", " was born.\n\nInput: x")
-    completion = Decoder(tiny_gpt2, {}, k=0).complete(["Joe"], max_new_tokens=30, stop=("\n\n",))[0]
-    assert completion.text == " was born."
-
-
-def test_a_stop_text_may_begin_before_a_call_and_end_behind_it(
+def test_a_long_result_is_cut_and_never_inside_a_character(
     monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
 ) -> None:
-    wanted = ' is [QA("Who?") ->'
-    force(monkeypatch, tiny_gpt2, "Joe", wanted)
-    decoder = Decoder(tiny_gpt2, {"qa": Shout("QA")}, k=1, min_new_tokens=8)
-    free = decoder.complete(["Joe"], max_new_tokens=8)[0]
-    assert free.call and len(free.plain) > 5
-    stop = free.plain[2:5]  # " is" ends with the "s" before the call
-    assert free.plain.startswith(" is") and free.plain.find(stop) == 2
-    stopped = decoder.complete(["Joe"], max_new_tokens=8, stop=(stop,))[0]
-    assert stopped.plain == free.plain[:2] and stopped.tokens < free.tokens
-
-
-def test_a_result_is_never_cut_inside_a_character(
-    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
-) -> None:
-    class Foreign:
-        name = "QA"
-
-        def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-            return [Result("東京都" * 5) for _ in inputs]
-
     force(monkeypatch, tiny_gpt2, "Joe", ' [QA("Where?") ->')
     for most in range(4, 12):
-        decoder = Decoder(tiny_gpt2, {"qa": Foreign()}, k=1, max_result_tokens=most)
+        decoder = Decoder(tiny_gpt2, {"qa": talker(Result("東京都" * 5))}, k=1, max_result_tokens=most)
         call = decoder.complete(["Joe"], max_new_tokens=2)[0].call
         assert call is not None and call.result is not None
         assert "\ufffd" not in call.result and ("東京都" * 5).startswith(call.result)
@@ -224,27 +166,13 @@ def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.Monk
                 logits[n, call[len(row.written)]] = 1e4
         return real(self, logits, rows, tries)
 
-    class Talker:
-        name = "QA"
-
-        def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-            return [Result("red is for the blood of martyrs and more and more and more") for _ in inputs]
-
     monkeypatch.setattr(Decoder, "_next", steered)
     limits = {"max_calls": calls, "max_call_tokens": len(call) - 1, "max_result_tokens": 5}
-    decoder = Decoder(model, {"qa": Talker()}, k=1, min_new_tokens=4, **limits)  # type: ignore[arg-type]
+    available = {"qa": talker(Result("red is for the blood of martyrs and more and more"))}
+    decoder = Decoder(model, available, k=1, min_new_tokens=4, **limits)  # type: ignore[arg-type]
     completion = decoder.complete(["red " * 300], max_new_tokens=4)[0]
     assert len(completion.calls) == calls
     assert all(len(model.encode_behind(f" {one.result}")) == 5 for one in completion.calls)
-
-
-def test_finished_batches_are_handed_over(tiny_gpt2: LanguageModel) -> None:
-    seen: dict[int, Completion] = {}
-    decoder = Decoder(tiny_gpt2, {}, k=0, batch_size=2)
-    found = decoder.complete(
-        PROMPTS, max_new_tokens=3, on_batch=lambda indices, done: seen.update(zip(indices, done, strict=True))
-    )
-    assert [seen[n] for n in range(len(PROMPTS))] == found
 
 
 def test_what_cannot_fit_is_refused(tiny_gpt2: LanguageModel) -> None:
@@ -254,18 +182,8 @@ def test_what_cannot_fit_is_refused(tiny_gpt2: LanguageModel) -> None:
         Decoder(tiny_gpt2, {}, mode="fast")
 
 
-def test_an_empty_prompt_is_continued(language_model: LanguageModel) -> None:
-    completion = Decoder(language_model, {}, k=0, min_new_tokens=3).complete([""], max_new_tokens=3)[0]
-    assert completion.tokens == 3 and completion.text
-
-
-def test_an_early_end_of_text_can_be_forbidden(
-    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
-) -> None:
-    force(monkeypatch, tiny_gpt2, "Joe", "<|endoftext|>")
-    assert Decoder(tiny_gpt2, {}, k=0).complete(["Joe"], max_new_tokens=6)[0].tokens == 0
-    written = Decoder(tiny_gpt2, {}, k=0, min_new_tokens=4).complete(["Joe"], max_new_tokens=6)[0]
-    assert written.tokens >= 4
+def test_an_empty_prompt_is_continued(tiny_gpt2: LanguageModel) -> None:
+    assert Decoder(tiny_gpt2, {}, k=0, min_new_tokens=4).complete([""], max_new_tokens=4)[0].text
 
 
 def test_a_prompt_that_does_not_fit_is_cut_with_a_word_or_refused(

@@ -10,11 +10,11 @@ import torch
 
 from tests import textbook
 from tests.conftest import ARCHITECTURES, taught_model, tiny_model, tiny_tokenizer
+from toolformer.data import Document
+from toolformer.decoding.batch import Row
+from toolformer.decoding.call_state import Writer
 from toolformer.decoding.decoder import Completion, Decoder
-from toolformer.decoding.rows import Row
-from toolformer.decoding.writing import Writer
-from toolformer.documents import Document
-from toolformer.language_model import LanguageModel
+from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 
 PROMPTS = [
@@ -77,67 +77,71 @@ def both(
     return [(one, ids[n]) for n, one in enumerate(found)], expected
 
 
-@pytest.mark.parametrize("k", [0, 1, 3, 10, 400])
+@pytest.mark.parametrize(("k", "constrain"), [(0, True), (1, True), (3, False), (400, True), (400, False)])
 def test_batches_decode_like_one_prompt_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, k: int
+    monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, k: int, constrain: bool
 ) -> None:
-    found, expected = both(monkeypatch, language_model, PROMPTS, 9, k=k, max_call_tokens=14)
+    settings = {"k": k, "max_call_tokens": 14, "constrain_tool_name": constrain}
+    found, expected = both(monkeypatch, language_model, PROMPTS, 9, **settings)
     assert found == expected
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
 def calling_model(request: pytest.FixtureRequest) -> LanguageModel:
     """A tiny model of each architecture that writes calls up to their arrow."""
-    return taught_model(request.param, ["The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abcd) -> AB 2]"])
+    return taught_model(request.param, "The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abcd) -> AB 2]")
 
 
 CALLING = [f"{prompt} people is" for prompt in PROMPTS]
 
 
-@pytest.mark.parametrize("k", [1, 3, 20])
+@pytest.mark.parametrize(
+    ("k", "max_calls", "constrain"),
+    [(1, 1, True), (3, 1, False), (20, 1, True), (20, 3, True), (20, 3, False)],
+)
 def test_executed_calls_are_the_textbooks(
-    monkeypatch: pytest.MonkeyPatch, calling_model: LanguageModel, k: int
+    monkeypatch: pytest.MonkeyPatch, calling_model: LanguageModel, k: int, max_calls: int, constrain: bool
 ) -> None:
-    found, expected = both(monkeypatch, calling_model, CALLING, 12, k=k, max_call_tokens=20)
+    settings = {"k": k, "max_call_tokens": 20, "max_calls": max_calls, "constrain_tool_name": constrain}
+    found, expected = both(monkeypatch, calling_model, CALLING, 12, **settings)
     assert found == expected
-    assert k < 20 or any(completion.call for completion, _ in found)
+    assert k < 20 or max(len(completion.calls) for completion, _ in found) == max_calls
 
 
-def test_several_calls_are_the_textbooks(
-    monkeypatch: pytest.MonkeyPatch, calling_model: LanguageModel
-) -> None:
-    found, expected = both(monkeypatch, calling_model, CALLING, 12, k=20, max_call_tokens=20, max_calls=3)
-    assert found == expected
-    assert max(len(completion.calls) for completion, _ in found) == 3
+def test_without_a_constraint_a_name_that_is_no_tools_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = taught_model("gpt2", "The", "is", "people", "[ZZ(ab) -> AB 1]")
+    free, expected = both(
+        monkeypatch, model, CALLING, 12, k=20, max_call_tokens=20, constrain_tool_name=False
+    )
+    assert free == expected
+    assert {completion.failed for completion, _ in free} == {"tool not allowed"}
+    forced, _ = both(monkeypatch, model, CALLING, 12, k=20, max_call_tokens=20)
+    assert forced != free
 
 
-@pytest.mark.parametrize("max_calls", [1, 3])
 @pytest.mark.parametrize(
     ("stop", "settings"),
     [
-        (["people", "The The"], {}),
+        (["people", "The The"], {"max_calls": 1}),
         (["e The", "le p", "s p", "e is"], {}),
         ([], {"min_new_tokens": 5}),
-        ([], {"min_new_tokens": 12}),
+        ([], {"min_new_tokens": 12, "max_calls": 1}),
         ([], {"max_result_tokens": 3}),
         (["is people", "le"], {"min_new_tokens": 4, "max_result_tokens": 2}),
     ],
 )
 def test_stop_texts_limits_of_results_and_the_least_tokens_are_the_textbooks(
-    monkeypatch: pytest.MonkeyPatch,
-    calling_model: LanguageModel,
-    stop: list[str],
-    settings: dict[str, int],
-    max_calls: int,
+    monkeypatch: pytest.MonkeyPatch, calling_model: LanguageModel, stop: list[str], settings: dict[str, int]
 ) -> None:
     # Where an end is to be forbidden, a word of what the model was taught ends its texts.
     ends = [0, calling_model.encode("a The")[-1]] if "min_new_tokens" in settings else [0]
     monkeypatch.setattr(calling_model.model.generation_config, "eos_token_id", ends)
     ending = LanguageModel(calling_model.model, calling_model.tokenizer)
-    usual = {"k": 20, "max_call_tokens": 20, "max_calls": max_calls}
-    found, expected = both(monkeypatch, ending, CALLING, 12, stop, **usual, **settings)
+    usual = {"k": 20, "max_call_tokens": 20, "max_calls": settings.get("max_calls", 3)}
+    found, expected = both(monkeypatch, ending, CALLING, 12, stop, **usual | settings)
     assert found == expected
-    assert found != both(monkeypatch, ending, CALLING, 12, **usual)[1]
+    plain = Decoder(ending, tools(), **usual)  # type: ignore[arg-type]
+    assert [one for one, _ in found] != plain.complete(CALLING, DOCUMENTS, max_new_tokens=12)
 
 
 def test_a_tie_at_the_top_does_not_let_a_forbidden_start_token_through(tiny_gpt2: LanguageModel) -> None:
@@ -154,34 +158,22 @@ def test_a_tie_at_the_top_does_not_let_a_forbidden_start_token_through(tiny_gpt2
 def test_plain_mode_is_stock_greedy_generation(language_model: LanguageModel) -> None:
     found = Decoder(language_model, tools(), mode="plain").complete(PROMPTS, max_new_tokens=8)
     for completion, prompt in zip(found, PROMPTS, strict=True):
-        ids = torch.tensor([language_model.encode(prompt)])
-        stock = language_model.model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, pad_token_id=0
-        )
-        assert completion.text == language_model.decode(stock[0, ids.shape[1] :].tolist())
+        assert completion.text == language_model.decode(textbook.stock(language_model, prompt, 8))
         assert completion.call is None
 
 
 def test_every_end_of_text_of_the_model_ends_it() -> None:
     tokenizer = tiny_tokenizer()
     model = tiny_model("llama", len(tokenizer))
-
-    def stock(prompt: str) -> list[int]:
-        ids = torch.tensor([tokenizer(prompt).input_ids])
-        written = model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, pad_token_id=0
-        )
-        return list(written[0, ids.shape[1] :].tolist())
-
-    prompts = PROMPTS[:3]
-    third = {stock(prompt)[2] for prompt in prompts}
-    assert LanguageModel(model, tokenizer).end_ids == {0}
+    single, prompts = LanguageModel(model, tokenizer), PROMPTS[:3]
+    third = {textbook.stock(single, prompt, 8)[2] for prompt in prompts}
+    assert single.end_ids == {0}
     model.generation_config.eos_token_id = [0, *sorted(third)]
     several = LanguageModel(model, tokenizer)
     assert several.end_ids == {0, *third}
     found = Decoder(several, mode="plain").complete(prompts, max_new_tokens=8)
     for prompt, completion, text in zip(prompts, found, several.generate(prompts, 8), strict=True):
-        expected = stock(prompt)
+        expected = textbook.stock(several, prompt, 8)
         assert len(expected) <= 3 and expected[-1] in third
         assert completion.text == text == several.decode(expected[:-1])
     for completion in Decoder(several, mode="plain", min_new_tokens=5).complete(prompts, max_new_tokens=8):

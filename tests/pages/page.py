@@ -23,9 +23,7 @@ _COMMAND = re.compile(
     r"(?:^|\s)((?:toolformer|lm_eval) .*)|-m ((?:toolformer\.cli|benchmarks\.speed\.\w+).*)|^((?:mlflow|ray|make|bash) .*)"
 )
 PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "benchmarks" / "README.md",
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 
@@ -130,7 +128,7 @@ def tiny(model: Path, tools: Sequence[str], heldout: str) -> list[str]:
         f"model={model}", "lm.dtype=float32", "engine.threads=1", "propose.force_name=true",
         *(
             f"tool.{tool}.{key}" for tool in tools
-            for key in ("filter_threshold=-100", "max_positions=5", "max_call_tokens=12")
+            for key in ("filter_threshold=-100", "max_positions=5", "samples=5", "max_call_tokens=12")
         ),
         "heldout=jsonl", f"heldout.path={heldout}", "trainer.learning_rate=3e-3", "trainer.batch_size=2",
         "trainer.micro_batch_size=2", "trainer.sequence_length=128", "trainer.eval_every=30",

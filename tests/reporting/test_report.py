@@ -1,206 +1,133 @@
-"""The report's tables, from real runs."""
+"""The report's tables, and the whole report pinned."""
 
 from __future__ import annotations
 
-import re
-import shlex
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.reporting.conftest import ROWS, log_run, write_annotation
+from tests.reporting.memory import NOTE, Memory
+from tests.reporting.test_figures import SCORE
+from toolformer.calls import ApiCall
 from toolformer.errors import UserError
-from toolformer.reporting import Report, annotation_tables, build
-from toolformer.reporting.evidence import Example
-from toolformer.reporting.layout import Cell, Table
-from toolformer.tracking import Tracker
+from toolformer.reporting import Report, build, candidate_stats, paper, reader, tables
+from toolformer.reporting.data import Counts, Evidence, Score
+from toolformer.reporting.table9 import table9
+
+PIN = Path(__file__).parents[1] / "golden" / "report.md"
 
 
-def table(report: Report, key: str) -> Table:
-    return next(one for one in (report.content.runs, *report.content.tables) if one.key == key)
+def test_the_same_runs_make_the_report_that_they_always_made(report: Report) -> None:
+    """`UPDATE_GOLDEN=1` writes the pin anew; a commit that does so says why."""
+    text = report.markdown.read_text(encoding="utf-8")
+    if os.environ.get("UPDATE_GOLDEN"):
+        PIN.write_text(text, encoding="utf-8")
+    assert text == PIN.read_text(encoding="utf-8")
 
 
-def row(report: Report, key: str, label: str) -> tuple[Cell, ...]:
-    return next(cells for cells in table(report, key).rows if cells[0].text == label)
+def test_the_same_runs_give_the_same_bytes(tracker: Memory, report: Report, tmp_path: Path) -> None:
+    build(tracker, "default", tmp_path)
+    names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert {"report.html", "report.md", "report.tex", "samples.html", "figures/gains.svg"} <= set(names)
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (report.html.parent / name).read_bytes(), name
 
 
-def test_ours_stand_beside_the_papers(report: Report) -> None:
-    cells = row(report, "table4", "Toolformer")
-    assert [cell.text for cell in cells] == ["Toolformer", "–", "40.4", "12.3", "29.4", "–", "44.0"]
-    assert cells[3].detail == "[10.3, 14.3]"
-    assert [column.paper for column in table(report, "table4").columns] == [False] + [False, True] * 3
-    assert [column.group for column in table(report, "table4").columns][1::2] == ["ASDiv", "SVAMP", "MAWPS"]
-    assert [cells[0].text for cells in table(report, "table4").rows] == [
-        "M",
-        "M + CC",
-        "Toolformer (disabled)",
-        "Toolformer",
-        "OPT (66B)",
-        "GPT-3 (175B)",
-    ]
-    assert row(report, "table4", "OPT (66B)")[1] == Cell()  # nothing of ours to be filled
-    assert row(report, "table7", "M")[0].detail == "(paper: GPT-J)"
+def test_what_was_not_measured_is_the_last_list(report: Report, bare: Report) -> None:
+    assert report.content.closing[-1].key == bare.content.closing[-1].key == "missing"
+    assert not bare.content.tables + bare.content.passages and not bare.content.figures
+    assert "## Table 10" not in bare.markdown.read_text(encoding="utf-8")
 
 
-def test_n_is_in_the_head_where_it_is_one_and_in_the_cells_where_it_is_not(report: Report) -> None:
-    assert table(report, "table4").columns[3].detail == "n = 1,000"
-    dateset = table(report, "table7").columns[3]
-    assert dateset.group == "Dateset" and dateset.detail == ""
-    assert row(report, "table7", "M")[3].detail == "[1.0, 5.0] n = 9,400"
+def test_the_whole_of_the_paper_can_be_printed() -> None:
+    evidence = Evidence(scores={("toolformer", "mlqa_all_en_es"): Score(1.0, None, None, 9, None, {}, NOTE)})
+    shown = {table.key: table for table in tables.content(evidence, full=True).tables}
+    assert [key for key in shown if key.startswith("table")] == [f"table{n}" for n in range(2, 10)]
+    assert [cell.text for cell in shown["table4"].rows[0]] == ["M", "–", "7.5", "–", "5.2", "–", "9.9"]
+    assert [cells[0].text for cells in shown["table4"].rows][-2:] == list(paper.LARGER)
+    assert [cells[0].text for cells in shown["table6"].rows][-2:] == ["M (All En)", "GPT-3 (175B) (All En)"]
+    assert [cell.text for cell in shown["table2"].rows[0][1:]] == ["–"] * 4 + ["51,987", "18,526", "5,135"]
 
 
-def test_the_best_of_ours_is_bold_ties_too(report: Report) -> None:
-    def bold(key: str, column: int) -> list[str]:
-        return [cells[0].text for cells in table(report, key).rows if cells[column].bold]
-
-    assert bold("table4", 3) == ["Toolformer"]
-    assert bold("table4", 1) == []
-    assert bold("table8", 1) == ["M", "Toolformer (disabled)"]  # lower is better, 20.50 twice
-    assert not any(cell.bold for cells in table(report, "table4").rows for cell in cells[2::2])
+def test_english_rows_stand_in_table_6_where_they_were_measured() -> None:
+    score = Score(9.0, None, None, 9, None, {}, NOTE)
+    evidence = Evidence(scores={("model", "mlqa_es"): score, ("model", "mlqa_all_en_es"): score})
+    (found,) = (table for table in tables.content(evidence).tables if table.key == "table6")
+    rows = [[cell.text for cell in cells] for cells in found.rows]
+    assert rows == [["M", "9.0", "15.2"], ["M (All En)", "9.0", "24.3"]]
 
 
-def test_a_missing_figure_names_the_command_that_fills_it(report: Report) -> None:
-    cell = row(report, "table4", "M + CC")[3]
-    notes = {note.mark: note for note in table(report, "table4").footnotes}
-    assert cell.text == "–"
-    assert notes[cell.mark].command == (
-        "toolformer evaluate name=default system=model_cc 'benchmarks=[asdiv,svamp,mawps]'"
-    )
-    assert row(report, "table4", "M + CC")[1].mark == cell.mark
-    missing = row(report, "table2", "Machine Translation")[2]
-    (note,) = table(report, "table2").footnotes
-    assert (
-        missing.text == "–"
-        and note.command.startswith("toolformer generate ")
-        and "translation" in note.command
-    )
-    # The annotation shown is the one behind the scores: they have to follow it.
-    steps = [shlex.split(step)[1:] for step in note.command.split(" && ")]
-    generate, *made = steps
-    with_tools = "tools=[qa,search,calculator,calendar,translation]"
-    assert generate[0] == "generate" and {step[0] for step in made} == {"train", "evaluate"}
-    trained = [step for step in made if step[0] == "train"]
-    assert [step[-2:] for step in trained] == [
-        [f"data={data}", with_tools] for data in ("augmented", "plain")
-    ]
-    assert all(with_tools in step for step in steps)
-    assert not any(word.startswith(("dataset=", "checkpoint=")) for step in steps for word in step)
-    absent = row(report, "table7", "M")[1]
-    (note, *_) = table(report, "table7").footnotes
-    assert absent.text == "–" and note.command.endswith("system=model 'benchmarks=[templama]'")
+def test_table_2_is_counted_from_the_candidates(tracker: Memory) -> None:
+    annotation = reader.read(tracker, "default").annotation
+    assert annotation is not None
+    # Two samples at one place are one call; a text with two calls is one example; the threshold itself is kept.
+    assert annotation.counts["calculator", 0.5] == Counts(examples=1, calls=2)
+    assert annotation.counts["calculator", 1.0] == Counts(examples=1, calls=1)
+    assert annotation.counts["calendar", 2.0] == Counts(examples=1, calls=1)
+    assert annotation.counts["search", 0.5] == Counts(0, 0)  # tried, nothing found
 
 
-def test_without_runs_every_figure_of_ours_is_a_dash_and_the_commands_start_at_the_beginning(
-    bare: Report,
-) -> None:
-    for key in ("table4", "table8"):
-        for cells in table(bare, key).rows[:3]:
-            assert {cell.text for cell in cells[1::2]} == {"–"}
-    commands = [note.command for note in table(bare, "table4").footnotes]
-    assert commands[0] == "toolformer evaluate system=model 'benchmarks=[asdiv,svamp,mawps]'"
-    assert commands[1] == (
-        "toolformer generate && toolformer train data=plain && "
-        "toolformer evaluate system=model_cc 'benchmarks=[asdiv,svamp,mawps]'"
-    )
-    assert "data=augmented" in commands[3]
-    assert bare.content.passages == () and bare.content.passages_footnote is not None
-    assert bare.content.runs.rows == ()
-
-
-def test_table_2_has_the_papers_rows_and_ours(report: Report) -> None:
-    cells = row(report, "table2", "Calculator")
-    assert [cell.text for cell in cells[1:]] == ["9", "1", "1", "1", "3,680", "994", "138"]
-    assert cells[2].detail == "(2 calls)" and cells[3].detail == "(1 call)"
-    assert [cells[0].text for cells in table(report, "table2").rows] == [
-        "Question Answering",
-        "Wikipedia Search",
-        "Calculator",
-        "Calendar",
-        "Machine Translation",
-    ]
-
-
-def test_the_funnel_shows_every_step_with_its_reasons(report: Report) -> None:
-    steps = [
-        "documents",
-        "selected",
-        "windows",
-        "positions",
-        "sampled",
-        "well-formed",
-        "executed",
-        "scored",
-        "kept",
-    ]
-    assert [column.label for column in table(report, "funnel").columns] == ["Tool", *steps]
-    counts = [cell.text for cell in row(report, "funnel", "Calculator")[1:]]
-    assert counts == ["40", "9", "11", "50", "120", "95", "80", "60", "1"]
-    _, texts, dropped, kept = (cell.text for cell in row(report, "reasons", "Calculator"))
-    assert texts == "fewer than three numbers 31; numbers that compute 9"
-    assert dropped == "invalid expression 40; no start probability above the threshold 2"
-    assert kept == "gain below the threshold 59"
-    assert table(report, "funnel").caption.endswith(
-        "Rows skipped while reading the corpus: malformed JSON 3; empty text 1."
-    )
-
-
-def test_the_held_out_text_is_not_passed_off_as_ccnet(report: Report) -> None:
-    ours, papers = table(report, "table8").columns[3:5]
-    assert ours.group == "Held-out text" and papers.label == "paper (CCNet)"
-    assert "stands in for the paper's CCNet" in table(report, "table8").caption
-
-
-def test_tool_use_has_intervals(report: Report) -> None:
-    cells = row(report, "tool_use", "SVAMP")
-    assert cells[1].text == "75.0" and cells[1].detail == "[72.2, 77.6]"
-    assert row(report, "tool_use", "Dateset")[-1].text == "54.8"
-    assert row(report, "tool_use", "ASDiv")[1].text == "–"
-
-
-def test_the_runs_of_every_column_are_named(report: Report) -> None:
-    rows = {cells[2].text: cells for cells in table(report, "runs").rows if cells[1].text == "evaluate"}
-    assert rows["M"][3].text == "SVAMP, Dateset, WikiText" and rows["Toolformer"][3].text == "SVAMP, Dateset"
-    for cells in table(report, "runs").rows:
-        assert re.fullmatch(r"[0-9a-f]{8}", cells[0].text)
-        assert re.fullmatch(r"\d{4}-\d\d-\d\d", cells[5].text) and cells[4].text
-    assert {cells[1].text for cells in table(report, "runs").rows} == {"generate", "train", "evaluate"}
-
-
-def test_passages_show_the_call_in_its_place(report: Report) -> None:
-    nile = next(one for one in report.content.passages if one.tool == "qa" and one.gain > 2)
-    assert nile.before == "The Nile has an approximate length of"
-    assert nile.call == '[QA("What is the length of the Nile?") -> 6,853 km]'
-    assert nile.after == " 6,853 kilometers, the White Nile being its main source."
+def test_an_annotation_that_found_nothing_is_read(tmp_path: Path) -> None:
+    store = Memory()
+    nothing = [(*row[:6], "no result", None) for row in ROWS]
+    log_run(store, "generate", files=write_annotation(tmp_path, nothing))
+    annotation = reader.read(store).annotation
+    assert annotation is not None and annotation.examples == ()
+    assert set(annotation.counts.values()) == {Counts(0, 0)}
 
 
 def test_long_texts_and_calls_are_cut() -> None:
-    from toolformer.calls import ApiCall
-
-    text = "word " * 300
-    call = ApiCall("QA", "why", result="because " * 100)
-    call = call.with_result(call.result or "")
-    found = annotation_tables.passage(Example("qa", "d", 500, call, 1.0, True, text))
+    call = ApiCall("QA", "why").with_result("because " * 100)
+    found = candidate_stats.passage("qa", "word " * 300, 500, call, 1.0, True)
     assert found.before.startswith("… word") and found.after.endswith("word …")
-    assert max(len(found.before), len(found.after)) <= annotation_tables.CONTEXT + 2
-    assert len(found.call) <= annotation_tables.LONGEST_CALL and found.call.endswith("…]")
+    assert max(len(found.before), len(found.after)) <= candidate_stats.CONTEXT + 2
+    assert len(found.call) <= candidate_stats.LONGEST_CALL and found.call.endswith("…]")
 
 
-def test_the_same_runs_give_the_same_bytes(tracker: Tracker, report: Report, tmp_path: Path) -> None:
-    again = build(tracker, "default", tmp_path)
-    for old, new in (
-        (report.markdown, again.markdown),
-        (report.latex, again.latex),
-        (report.html, again.html),
-    ):
-        assert old.read_bytes() == new.read_bytes()
-    drawn = sorted(path.name for path in (tmp_path / "figures").iterdir())
-    assert "gains.svg" in drawn and "gains.pdf" in drawn and "starts.svg" in drawn
-    for name in ["samples.html", *(f"figures/{name}" for name in drawn)]:
-        assert (tmp_path / name).read_bytes() == (report.html.parent / name).read_bytes()
-    names = ["figures", "report.html", "report.md", "report.tex", "samples.html"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
-
-
-def test_a_folder_that_cannot_be_written_ends_in_one_line(empty: Tracker, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_ends_in_one_line(empty: Memory, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="report cannot be written"):
+    with pytest.raises(UserError, match="cannot write"):
         build(empty, None, tmp_path / "file")
+
+
+def score(value: float, n: int, ac: float | None, calls: int, nc: float | None, *ends: float) -> Score:
+    low, high = ends or (None, None)
+    return replace(SCORE, value=value, n=n, with_call=ac, calls=calls, without_call=nc, low=low, high=high)
+
+
+SVAMP = {
+    (0, "svamp"): score(4.0, 100, None, 0, 4.0, 2.0, 6.0),
+    (1, "svamp"): score(7.0, 100, 12.0, 30, 4.0, 5.0, 9.0),
+    (10, "svamp"): score(9.5, 100, 12.0, 100, None, 7.5, 11.5),
+}
+LABELS = ("All", "AC", "NC", "%")
+
+
+def test_a_row_for_every_k_that_was_measured() -> None:
+    table = table9(Evidence(by_k=SVAMP))
+    assert [(column.group, column.label) for column in table.columns] == [
+        ("", "k"),
+        *(("SVAMP", label) for label in LABELS),
+    ]
+    assert table.columns[1].detail == "n = 100"
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["0", "4.0", "–", "4.0", "0.0"],
+        ["1", "7.0", "12.0", "4.0", "30.0"],
+        ["10", "9.5", "12.0", "–", "100.0"],
+    ]
+    _, k1, k10 = table.rows
+    assert k1[1].detail == "[5.0, 9.0]"  # the evaluation's own
+    assert k1[2].detail == "[5.3, 29.7] (30)"  # Wilson: 4 of 30
+    assert k1[3].detail == "[1.5, 11.9] (70)" and k1[4].detail == "[21.9, 39.6]"
+    assert [cell.bold for cell in k10[1:]] == [True, False, False, False]
+
+
+def test_the_whole_table_of_the_paper_has_its_own_figures() -> None:
+    table = table9(Evidence(by_k=SVAMP), full=True)
+    groups = dict.fromkeys(column.group for column in table.columns[1:])
+    assert list(groups) == ["T-REx", "T-REx, paper", "WebQS", "WebQS, paper", "SVAMP"]
+    assert [row[0].text for row in table.rows] == ["0", "1", "3", "10"]
+    assert table.rows[0][5].text == "34.9" and table.rows[2][17].text == "–"

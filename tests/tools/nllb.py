@@ -34,31 +34,15 @@ def tiny_tokenizer() -> Any:
     return NllbTokenizer(vocab=learnt["vocab"], merges=[tuple(pair) for pair in learnt["merges"]])
 
 
-def tiny_model(vocabulary: int, spread: float = 0.02) -> Any:
-    """`spread`: standard deviation of the random weights."""
+def tiny_model(vocabulary: int) -> Any:
     torch.manual_seed(0)
-    return M2M100ForConditionalGeneration(
-        M2M100Config(
-            vocab_size=vocabulary,
-            max_position_embeddings=128,
-            d_model=32,
-            encoder_layers=1,
-            decoder_layers=1,
-            encoder_ffn_dim=64,
-            decoder_ffn_dim=64,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            dropout=0.0,
-            attention_dropout=0.0,
-            encoder_layerdrop=0.0,
-            decoder_layerdrop=0.0,
-            init_std=spread,
-            bos_token_id=0,
-            pad_token_id=1,
-            eos_token_id=2,
-            decoder_start_token_id=2,
-        )
-    ).eval()
+    config = M2M100Config(
+        vocab_size=vocabulary, max_position_embeddings=128, d_model=32, encoder_layers=1, decoder_layers=1,
+        encoder_ffn_dim=64, decoder_ffn_dim=64, encoder_attention_heads=4, decoder_attention_heads=4,
+        dropout=0.0, attention_dropout=0.0, encoder_layerdrop=0.0, decoder_layerdrop=0.0,
+        bos_token_id=0, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2,
+    )  # fmt: skip
+    return M2M100ForConditionalGeneration(config).eval()
 
 
 def learn(model: Any, tokenizer: Any, steps: int = 150) -> None:
@@ -87,14 +71,11 @@ def learn(model: Any, tokenizer: Any, steps: int = 150) -> None:
     model.eval()
 
 
-def tiny_folder(folder: Path, spread: float | None = None) -> Path:
-    """Saved as NLLB's are: one that has learnt the dictionary, or with `spread` a random one."""
+def tiny_folder(folder: Path) -> Path:
+    """A model that has learnt the dictionary, saved as NLLB's are."""
     tokenizer = tiny_tokenizer()
-    if spread is None:
-        model = tiny_model(len(tokenizer) + 2)  # NLLB's vocabulary is larger than its tokenizer's
-        learn(model, tokenizer)
-    else:
-        model = tiny_model(len(tokenizer), spread)  # every token that it may write has a spelling
+    model = tiny_model(len(tokenizer) + 2)  # NLLB's vocabulary is larger than its tokenizer's
+    learn(model, tokenizer)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

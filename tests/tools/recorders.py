@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from toolformer.documents import Document
+from toolformer.data import Document
 from toolformer.tools.base import Result
 
 ELSEWHERE = Document("d", "An unrelated text.")

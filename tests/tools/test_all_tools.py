@@ -11,13 +11,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.tools.test_prompts import PROMPTS
 from toolformer.calls import ApiCall, linearise, parse
-from toolformer.documents import Document
-from toolformer.errors import UserError
+from toolformer.data import Document
 from toolformer.tools.base import Result, Tool, run_safely
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar
-from toolformer.tools.prompts import PROMPTS
 from toolformer.tools.question_answering import QuestionAnswering
 from toolformer.tools.search import BM25, WikiSearch
 from toolformer.tools.translation import FewShotTranslator, Translation
@@ -56,14 +55,14 @@ MAKERS: dict[str, Callable[[BM25], Tool]] = {
 def test_hostile_inputs_get_results_that_fit_into_a_text(key: str, retriever: BM25) -> None:
     tool = MAKERS[key](retriever)
     results = tool.run(HOSTILE, [Document(f"d{n}", text) for n, text in enumerate(HOSTILE)])
-    assert len(results) == len(HOSTILE)
+    assert len(results) == len(HOSTILE) and tool.run([], []) == []
     for result in results:
-        if result.text is not None:
-            result.text.encode("utf-8")
-            call = ApiCall(tool.name, "x").with_result(result.text)
-            assert parse(linearise(call)) == call
-        else:
+        if result.text is None:
             assert result.reason and "\n" not in result.reason
+            continue
+        result.text.encode("utf-8")
+        call = ApiCall(tool.name, "x").with_result(result.text)
+        assert parse(linearise(call)) == call
 
 
 @pytest.mark.parametrize("key", MAKERS)
@@ -82,11 +81,6 @@ def test_any_inputs(key: str, retriever: BM25, inputs: list[str]) -> None:
     assert together == alone, "a result does not depend on its batch"
 
 
-@pytest.mark.parametrize("key", MAKERS)
-def test_no_inputs_no_results(key: str, retriever: BM25) -> None:
-    assert MAKERS[key](retriever).run([], []) == []
-
-
 def test_configuration_names_each_tool_as_it_names_itself(retriever: BM25) -> None:
     keys = set(MAKERS)
     assert keys == set(PROMPTS) and keys <= {path.stem for path in CONF.glob("*.yaml")}
@@ -97,48 +91,9 @@ def test_configuration_names_each_tool_as_it_names_itself(retriever: BM25) -> No
         assert isinstance(tool, getattr(import_module(module), name)) and isinstance(tool, Tool)
         assert config["name"] == tool.name and config["prompt"] == key
         assert f"[{tool.name}(" in PROMPTS[key].instruction
-
-
-def test_a_result_has_a_text_or_a_reason() -> None:
-    for fields in ({}, {"text": "a", "reason": "b"}):
-        with pytest.raises(ValueError):
-            Result(**fields)
-    assert Result("").text == ""
-
-
-class Broken:
-    """A user's tool that raises, or answers too little."""
-
-    name = "Broken"
-
-    def __init__(self, error: Exception | None) -> None:
-        self.error = error
-
-    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-        if self.error:
-            raise self.error
-        return []
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [(RuntimeError("no"), "tool failed (RuntimeError)"), (None, "tool failed (ValueError)")],
-)
-def test_a_tool_that_breaks_its_promise_costs_its_batch_only(error: Exception | None, reason: str) -> None:
-    results = run_safely(Broken(error), ["a", "b"], [Document("d", "")] * 2)
-    assert [one.reason for one in results] == [reason, reason]
-
-
-def test_retriever_settings_are_checked_when_made(tmp_path: Path) -> None:
-    with pytest.raises(UserError):
-        WikiSearch(BM25(str(tmp_path)))
-
-
-@pytest.mark.parametrize("name", [*MAKERS, "translation_nllb", "qa_atlas"])
-def test_what_loads_a_model_or_an_index_has_no_time_limit(name: str) -> None:
-    """A first call may fetch, convert and load it."""
-    config = yaml.safe_load((CONF / f"{name}.yaml").read_text(encoding="utf-8"))
-    assert "timeout" in config and config["timeout"] is None
+    for name in (*keys, "translation_nllb", "qa_atlas"):  # a first call may fetch, convert and load a model
+        config = yaml.safe_load((CONF / f"{name}.yaml").read_text(encoding="utf-8"))
+        assert "timeout" in config and config["timeout"] is None
 
 
 def test_a_result_that_no_file_can_hold_is_mended() -> None:

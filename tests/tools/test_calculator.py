@@ -8,11 +8,10 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from toolformer.documents import Document
-from toolformer.tools import calculator
+from toolformer.data import Document
 from toolformer.tools.calculator import MOST_CHARACTERS, Calculator, calculate
 
 
@@ -26,46 +25,21 @@ def reason(expression: str) -> str:
     ("expression", "value"),
     [
         # the paper's own: table 1, figure 1, appendix A.2, table 10
-        ("27 + 4 * 2", "35"),
-        ("400 / 1400", "0.29"),
-        ("18 + 12 * 3", "54"),
-        ("658,893 / 11.4%", "5779763.16"),
-        ("723 / 252", "2.87"),
-        ("723 - 20", "703"),
-        ("2011 - 1994", "17"),
-        ("4 * 30", "120"),
-        ("85 / 23", "3.70"),
+        ("27 + 4 * 2", "35"), ("400 / 1400", "0.29"), ("18 + 12 * 3", "54"), ("658,893 / 11.4%", "5779763.16"),
+        ("723 / 252", "2.87"), ("723 - 20", "703"), ("2011 - 1994", "17"), ("4 * 30", "120"), ("85 / 23", "3.70"),
         # from left to right
-        ("10-5-2", "3"),
-        ("8/2/2", "2"),
-        ("8/2*4", "16"),
-        ("10-5+2", "7"),
-        ("2+3*4-6/2", "11"),
-        ("(2+3)*4", "20"),
+        ("10-5-2", "3"), ("8/2/2", "2"), ("8/2*4", "16"), ("10-5+2", "7"), ("2+3*4-6/2", "11"), ("(2+3)*4", "20"),
         ("8/(2/2)", "8"),
         # signs, percent, separators
-        ("-3 + 5", "2"),
-        ("2 * -3", "-6"),
-        ("5--3", "8"),
-        ("-(2 + 3)", "-5"),
-        ("200%", "2"),
-        ("(20 + 5)%", "0.25"),
-        ("-50% * 4", "-2"),
-        ("1,234.56", "1234.56"),
-        ("12,345,678 * 2", "24691356"),
-        (".5 + .5", "1"),
-        ("\t 7 ", "7"),
+        ("-3 + 5", "2"), ("2 * -3", "-6"), ("5--3", "8"), ("-(2 + 3)", "-5"), ("200%", "2"), ("(20 + 5)%", "0.25"),
+        ("-50% * 4", "-2"), ("1,234.56", "1234.56"), ("12,345,678 * 2", "24691356"), (".5 + .5", "1"), ("\t 7 ", "7"),
         # halves go away from zero, and there is no minus before a zero
-        ("0.005", "0.01"),
-        ("-0.005", "-0.01"),
-        ("1.005 * 1", "1.01"),
-        ("-0.001", "0.00"),
-        ("0 * -1", "0"),
-        ("2.50", "2.50"),
-        ("1/3*3", "1"),
-        ("0.1 + 0.2", "0.30"),
+        ("0.005", "0.01"), ("-0.005", "-0.01"), ("1.005 * 1", "1.01"), ("-0.001", "0.00"), ("0 * -1", "0"),
+        ("2.50", "2.50"), ("1/3*3", "1"), ("0.1 + 0.2", "0.30"),
+        # within the bounds
+        ("1" + "+1" * 99, "100"), ("(" * 19 + "1" + ")" * 19, "1"),
     ],
-)
+)  # fmt: skip
 def test_values(expression: str, value: str) -> None:
     assert calculate(expression) == value
 
@@ -84,90 +58,22 @@ def test_anything_else_has_no_result(expression: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["1/0", "1 / (2 - 2)", "0/0", "1/0%", "5 + 3/(1-1) * 0", "1 / 0.00", "1/-0"]
-)
-def test_division_by_zero(expression: str) -> None:
-    assert reason(expression) == "division by zero"
-
-
-@pytest.mark.parametrize("expression", ["", " ", "\t  "])
-def test_an_empty_input(expression: str) -> None:
-    assert reason(expression) == "empty expression"
-
-
-def test_bounds() -> None:
-    assert calculate("1" + "+1" * 99) == "100"
-    assert reason("1" + "+1" * 100) == "expression too long"
-    assert reason(" " * (MOST_CHARACTERS + 1)) == "expression too long"
-    assert calculate("(" * 19 + "1" + ")" * 19) == "1"
-    assert reason("(" * 60 + "1" + ")" * 60) == "expression too deep"
-    assert reason("-" * 60 + "1") == "expression too deep"
-    assert reason("9" * 31) == "number too long"
-
-
-def test_hostile_inputs_are_refused_by_their_size() -> None:
-    """Length, digits and depth are bounded before anything is computed."""
-    hostile = [
-        "(" * 200,
-        "9" * 10**6,
-        "1" + "*9999999999" * 18,
-        "1,111" * 40,
-        "-" * 10**5,
-        "1/3" * 60,
-        "1" * 29 + "." + "1",
-    ]
-    results = Calculator().run(hostile, [Document("d", "")] * len(hostile))
-    bounded = {"expression too long", "expression too deep", "number too long", "invalid expression"}
-    assert all(result.reason in bounded or len(result.text or "") < 300 for result in results)
-    assert [result.reason for result in results[:2]] == ["expression too deep", "expression too long"]
-
-
-@pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        ("9**9**9", "invalid expression"),
-        ("9" * 10**6, "expression too long"),
-        ("9" * 199, "number too long"),
-        ("1 + " + "9" * 10**6, "expression too long"),
-        ("(" * 10**6 + "1" + ")" * 10**6, "expression too long"),
-        ("(" * 99 + "1" + ")" * 99, "expression too deep"),
-        ("-" * 199 + "1", "expression too deep"),
-        ("os", "invalid expression"),
-        ("__import__('os').system('id')", "invalid expression"),
-        ("(1).__class__.__bases__[0]", "invalid expression"),
-        ("x.y", "invalid expression"),
-        ("1 if 1 else 2", "invalid expression"),
-        ("١٢٣ + ٤", "invalid expression"),
-        ("１２ * ３", "invalid expression"),
-        ("𝟗 * 𝟗", "invalid expression"),
-        ("9" * 29 + "*" + "9" * 29, None),
-        ("*".join(["99999"] * 33), None),
-        ("/".join(["99999"] * 33), None),
+        *((text, "division by zero") for text in ("1/0", "1 / (2 - 2)", "0/0", "1/0%", "5 + 3/(1-1) * 0")),
+        *((text, "empty expression") for text in ("", " ", "\t  ")),
+        *((text, "expression too long") for text in ("1" + "+1" * 100, " " * 201, "9" * 10**6, "(" * 10**6, "-" * 10**5)),
+        *((text, "expression too deep") for text in ("(" * 99 + "1" + ")" * 99, "-" * 199 + "1", "(" * 200)),
+        *((text, "number too long") for text in ("9" * 31, "9" * 199)),
+        *((text, "invalid expression")
+          for text in ("9**9**9", "os", "__import__('os').system('id')", "(1).__class__.__bases__[0]", "1 if 1 else 2",
+                       "١٢٣ + ٤", "１２ * ３", "𝟗 * 𝟗")),
+        *((text, None) for text in ("9" * 29 + "*" + "9" * 29, "*".join(["99999"] * 33), "/".join(["99999"] * 33))),
     ],
-)
-def test_hostile_expressions_take_few_and_small_steps(
-    expression: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """How long they take is measured by benchmarks/speed/tools.py; here the work itself is counted."""
-    steps, largest = 0, 0
-
-    def counted(parser: calculator._Parser, *signs: str) -> str | None:
-        nonlocal steps
-        steps += 1
-        return take(parser, *signs)
-
-    def shown(value: Fraction) -> str:
-        nonlocal largest
-        largest = max(value.numerator.bit_length(), value.denominator.bit_length())
-        return show(value)
-
-    take, show = calculator._Parser._take, calculator.show
-    monkeypatch.setattr(calculator._Parser, "_take", counted)
-    monkeypatch.setattr(calculator, "show", shown)
+)  # fmt: skip
+def test_reasons(expression: str, expected: str | None) -> None:
     (result,) = Calculator().run([expression], [Document("d", "")])
     assert result.reason == expected
-    # Each token is looked at a few times, and a product has no more digits than the expression.
-    assert steps <= 6 * MOST_CHARACTERS and largest <= 4 * MOST_CHARACTERS
 
 
 @dataclass(frozen=True)
@@ -230,25 +136,17 @@ def two_decimals(value: Fraction) -> str:
     return shown.removeprefix("-") if set(shown) <= set("-0.") else shown
 
 
+@settings(max_examples=300)
 @given(TREES)
-@example(
-    joined(
-        number("10", False, False),
-        "-",
-        joined(number("5", False, False), "-", number("2", False, False), ""),
-        "",
-    )
-)
 def test_random_expressions_agree_with_fractions(tree: Tree) -> None:
     assume(len(tree.text) <= MOST_CHARACTERS)
     try:
-        found = calculate(tree.text)
+        value = calculate(tree.text)
     except ValueError as error:
-        if str(error) == "expression too deep":
-            assume(False)
+        assume(str(error) != "expression too deep")
         assert str(error) == "division by zero" and tree.value is None
     else:
-        assert tree.value is not None and found == two_decimals(tree.value)
+        assert tree.value is not None and value == two_decimals(tree.value)
 
 
 @given(st.text(alphabet="0123456789.,+-*/()% x\n", max_size=30) | st.text(max_size=300))
@@ -257,12 +155,3 @@ def test_any_text_gets_a_value_or_a_reason(text: str) -> None:
     assert (result.text is None) != (result.reason is None)
     if result.text is not None:
         assert calculate(result.text) == result.text or "." in result.text
-
-
-def test_the_tool_answers_in_order() -> None:
-    results = Calculator().run(["1 + 1", "nonsense", "3 / 4"], [Document("d", "")] * 3)
-    assert [(one.text, one.reason) for one in results] == [
-        ("2", None),
-        (None, "invalid expression"),
-        ("0.75", None),
-    ]

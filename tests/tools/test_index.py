@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import Refused
 from toolformer.cli import main
-from toolformer.documents import Document
+from toolformer.data import Document
 from toolformer.errors import UserError
-from toolformer.tools.retrieval import bm25, index
+from toolformer.tools.retrieval import bm25
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.retrieval.passages import Passage, best_piece, cut, passages_of
 
@@ -33,13 +34,8 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def command(corpus: Path, folder: Path, *more: str) -> list[str]:
-    words = [
-        "corpus=jsonl",
-        f"corpus.path={corpus}",
-        f"index.path={folder}",
-        f"paths.root={folder.parent}/runs",
-    ]
-    return ["index", *words, *more]
+    words = ["corpus=jsonl", f"corpus.path={corpus}", f"index.path={folder}"]
+    return ["index", *words, f"paths.root={folder.parent}/runs", *more]
 
 
 def test_a_corpus_is_indexed_and_searched(
@@ -62,49 +58,23 @@ def test_a_corpus_is_indexed_and_searched(
     assert capsys.readouterr().out == "Bees > Bees Bees make honey & wax.\n"
 
 
-def test_the_same_command_again_does_nothing_and_another_is_refused(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_is_made_once_and_of_other_texts_refused(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:  # fmt: skip
     folder = tmp_path / "index"
     assert main(command(corpus, folder)) == 0
     monkeypatch.setattr(bm25, "build", lambda *args: pytest.fail("built again"))
-    assert main(command(corpus, folder)) == 0
-    assert capsys.readouterr().out.count("passages, bm25") == 2
-    assert main(command(corpus, folder, "index.passage_words=5")) == 2
-    assert "is there and is another thing" in capsys.readouterr().err
-
-
-def test_an_index_of_texts_that_have_changed_is_refused(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "index"
-    assert main(command(corpus, folder)) == 0
     os.utime(corpus, ns=(1, 1))
     assert main(command(corpus, folder)) == 0, "the content counts, not the time"
+    assert capsys.readouterr().out.count("passages, bm25") == 2
+    assert "holds something else" in refused(*command(corpus, folder, "index.passage_words=5"))
     corpus.write_text(corpus.read_text() + json.dumps({"id": "10", "text": "A windmill turns."}) + "\n")
-    assert main(command(corpus, folder)) == 2
-    assert "was built of other texts" in capsys.readouterr().err
-    assert main(command(corpus, tmp_path / "other")) == 0
-    (found,) = BM25(index_path=str(tmp_path / "other")).retrieve(["windmill"], 1, [ELSEWHERE])
-    assert found[0].passage_id == "10"
+    assert "or an index of other texts" in refused(*command(corpus, folder))
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ("index.path=null", "index.path is missing"),
-        ("index.backend=luceen", "did you mean lucene"),
-        ("index.passage_words=0", "index.passage_words is 0"),
-        ("corpus.text_field=body", "holds no text; nothing was written"),
-        ("corpus.path=/no/such/file", "there is no file /no/such/file"),
-    ],
-)
-def test_bad_input_is_one_line(
-    corpus: Path, tmp_path: Path, more: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command(corpus, tmp_path / "index", more)) == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toolformer: ")]
-    assert len(lines) == 1 and said in lines[0]
+def test_a_corpus_without_text_makes_no_index(corpus: Path, tmp_path: Path, refused: Refused) -> None:
+    unread = command(corpus, tmp_path / "index", "corpus.text_field=body")
+    assert "holds no text; nothing was written" in refused(*unread)
     assert not (tmp_path / "index").exists() and not list(tmp_path.glob(".index*")), "nothing half made"
 
 
@@ -115,21 +85,6 @@ def test_a_damaged_index_is_one_line(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read") as caught:
         BM25(index_path=str(folder)).retrieve(["honey"], 1, [ELSEWHERE])
     assert "\n" not in str(caught.value)
-    manifest = json.loads((folder / index.MANIFEST).read_text())
-    (folder / index.MANIFEST).write_text(json.dumps({**manifest, "version": 99}))
-    with pytest.raises(UserError, match="another version"):
-        BM25(index_path=str(folder))
-
-
-def test_the_index_decides_what_a_tool_is(corpus: Path, tmp_path: Path) -> None:
-    from toolformer import build
-    from toolformer.config import ToolConfig
-
-    tool = ToolConfig(implementation={"retriever": {"index_path": str(tmp_path / "index")}})
-    assert main(command(corpus, tmp_path / "index")) == 0
-    before = build.tool_identity(tool)
-    (tmp_path / "index" / index.MANIFEST).write_text("{}")
-    assert build.tool_identity(tool) != before
 
 
 @given(st.text(max_size=300), st.integers(1, 9))
@@ -146,16 +101,12 @@ def test_documents_as_passages() -> None:
         Document("b", "The first line of nine words is far too long\nand so on", source_id="B"),
         Document("c", "<br>"),
     ]
-    assert list(passages_of(documents, 3)) == [
-        Passage("a#1", "T", "one two three", article="a"),
-        Passage("a#2", "T", "four five", article="a"),
-        *(
-            Passage(f"B#{n}", "The first line of nine words is far", text, article="B")
-            for n, text in enumerate(
-                ["The first line", "of nine words", "is far too", "long and so", "on"], start=1
-            )
-        ),
-    ]
+    found = list(passages_of(documents, 5))
+    assert found[0] == Passage("a", "T", "one two three four five")
+    assert found[2] == Passage(
+        "B#2", "The first line of nine words is far", "words is far too long", article="B"
+    )
+    assert [passage.passage_id for passage in found] == ["a", "B#1", "B#2", "B#3"]
 
 
 def test_the_best_piece_has_most_of_the_query() -> None:

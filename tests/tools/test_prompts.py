@@ -1,17 +1,23 @@
-"""The paper's prompts, to the letter."""
+"""The prompts of the paper and of the Vietnamese appendix, to the letter; folders in their layout, and what is refused."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer.calls import END, START, parse
-from toolformer.tools.calculator import Calculator
-from toolformer.tools.prompts import CALCULATOR, PROMPTS, Prompt
+from toolformer.errors import UserError
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config, compose, validate
+from toolformer.stages.config.schema import DemonstrationConfig
+from toolformer.tools.prompt_sets import OURS, PLACE, check, find, read
+from toolformer.tools.prompts import Prompt
 
 NAMES = {
     "calculator": "Calculator",
@@ -20,92 +26,121 @@ NAMES = {
     "qa": "QA",
     "translation": "MT",
 }
-CALL = re.compile(r"\[(?:QA|Calculator|WikiSearch|MT|Calendar)\([^\[\]]*\)\]")
-
-CALENDAR_PROMPT = """\
-Your task is to add calls to a Calendar API to a piece of text. The API calls should help you get information required to complete the text. You can call the API by writing "[Calendar()]" Here are some examples of API calls:
-
-Input: Today is the first Friday of the year.
-Output: Today is the first [Calendar()] Friday of the year.
-
-Input: The president of the United States is Joe Biden.
-Output: The president of the United States is [Calendar()] Joe Biden.
-
-Input: The current day of the week is Wednesday.
-Output: The current day of the week is [Calendar()] Wednesday.
-
-Input: The number of days from now until Christmas is 30.
-Output: The number of days from now until Christmas is [Calendar()] 30.
-
-Input: The store is never open on the weekend, so today it is closed.
-Output: The store is never open on the weekend, so today [Calendar()] it is closed.
-
-Input: x
-Output:"""
-
-# Of fill("x"); each prompt was compared word for word with appendix A.2 when its hash was taken.
+PROMPTS = {key: read(OURS / "paper" / f"{key}.txt") for key in NAMES}
+# Of fill("x"); each prompt was compared word for word with an appendix when its hash was taken: A.2 of the paper, and
+# the Vietnamese one.
 SHA256 = {
-    "qa": "849cbf42662f7948ebc9ab6bd40ba580b4a57da2dccf78014fda5cc125805f92",
-    "calculator": "11ad778cb9b12bd45e75f432e35d4151f3210398bbebe53ce68dfcbda242ac40",
-    "search": "ec153a944a13ae0a49420100aea8459cee8951aa537fd3d6ea559041a10dd8eb",
-    "translation": "c4a804e7384db19ba9966b68f040f14ca9455382d6a8a43fee4082ff73166b12",
-    "calendar": "b6e2ff150e36dc983e60e18db9492bb776b2959e214b220a322c71467068827c",
+    "paper/qa": "849cbf42662f7948ebc9ab6bd40ba580b4a57da2dccf78014fda5cc125805f92",
+    "paper/calculator": "11ad778cb9b12bd45e75f432e35d4151f3210398bbebe53ce68dfcbda242ac40",
+    "paper/search": "ec153a944a13ae0a49420100aea8459cee8951aa537fd3d6ea559041a10dd8eb",
+    "paper/translation": "c4a804e7384db19ba9966b68f040f14ca9455382d6a8a43fee4082ff73166b12",
+    "paper/calendar": "b6e2ff150e36dc983e60e18db9492bb776b2959e214b220a322c71467068827c",
+    "paper-vi/search": "fea22c8433dd301cfe77ceb5243eb401c9d055f01f929bf3796f1bf337acfde4",
+    "paper-vi/translation": "03a66e2ed5174d43e0bf235c50ab3438064d0a11edd8ee31070f8e9f0aac1b2a",
+    "paper-vi/calendar": "78d4d17cd9b6adba07967b25b851877b626bf72300f4be9b44daf1e2ff128f7e",
 }
 
 
-def test_the_calendar_prompt_in_full() -> None:
-    assert PROMPTS["calendar"].fill("x") == CALENDAR_PROMPT
+@pytest.mark.parametrize("name", SHA256)
+def test_no_character_changes(name: str) -> None:
+    prompt = read(OURS / f"{name}.txt")
+    assert hashlib.sha256(prompt.fill("x").encode()).hexdigest() == SHA256[name]
+    assert prompt.fill("x") == f"{prompt.prefix()}x\n{prompt.output_label}"
 
 
-@pytest.mark.parametrize("key", SHA256)
-def test_no_character_changes(key: str) -> None:
-    assert hashlib.sha256(PROMPTS[key].fill("x").encode()).hexdigest() == SHA256[key]
+@pytest.fixture
+def config() -> Config:
+    return validate(compose("generate", []))
 
 
-@pytest.mark.parametrize("key", NAMES)
-def test_the_form(key: str) -> None:
-    prompt = PROMPTS[key]
-    text = prompt.fill("some text")
-    blocks = text.split("\n\n")
-    assert blocks[0] == prompt.instruction and "\n" not in prompt.instruction
-    assert prompt.instruction.endswith(":") and f"[{NAMES[key]}(" in prompt.instruction
-    assert len(blocks) == len(prompt.examples) + 2
-    for block in blocks[1:-1]:
-        assert re.fullmatch(r"Input: [^\n]+\nOutput: [^\n]+", block)
-    assert blocks[-1] == "Input: some text\nOutput:"
-    assert not re.search("[“”„‘’«»]", text), "quotes and apostrophes are ASCII"
-    assert "  " not in text
+GOOD = "Add calls:\n\nInput: 1 + 2 is 3.\nOutput: 1 + 2 is [Calculator(1 + 2)] 3.\n\nInput: {text}\nOutput:\n"
 
 
 @pytest.mark.parametrize("key", NAMES)
-def test_a_demonstration_is_its_text_with_calls_that_parse(key: str) -> None:
-    for text, annotated in PROMPTS[key].examples:
-        calls = CALL.findall(annotated)
-        assert calls and all(parse(f"{START[0]}{call}").tool == NAMES[key] for call in calls)
-        assert all(call.endswith(END) for call in calls)
-        plain = re.sub(rf" ?{CALL.pattern}", "", annotated).strip()
-        # The paper itself rewords the one, and leaves the foreign words out of the other.
-        if not text.startswith(("A total of 252", "南京")):
-            assert plain == text
+def test_the_vietnamese_prompts_show_as_much_as_the_papers(key: str) -> None:
+    assert check(PROMPTS[key], NAMES[key]) is None
+    prompt = find("paper-vi", key)
+    assert prompt is not None and check(prompt, NAMES[key]) is None
+    assert (prompt.input_label, prompt.output_label) == ("Đầu vào:", "Đầu ra:")
+    call = re.compile(rf"\[{NAMES[key]}\([^]]*\)\]")
+    for (text, annotated), (_, papers) in zip(prompt.examples, PROMPTS[key].examples, strict=True):
+        calls = call.findall(annotated)
+        assert calls[0] == call.findall(papers)[0] or "南京" in text
+        assert len(calls) == len(call.findall(papers))
+        assert key == "translation" or re.sub(rf"{call.pattern} ", "", annotated) == text
 
 
-def test_the_calculator_examples_compute() -> None:
-    """The percent sign that a conversion of the paper lost is there."""
-    inputs = [parse(call).input for _, annotated in CALCULATOR.examples for call in CALL.findall(annotated)]
-    assert "658,893 / 11.4%" in inputs
-    assert [one.text for one in Calculator().run(inputs, [])] == [
-        "54",
-        "5779763.16",
-        "2.87",
-        "703",
-        "17",
-        "120",
+lines = st.text(alphabet="ab c.,()ü北[]:\"'", min_size=1, max_size=20).map(str.strip).filter(bool)
+
+
+@given(lines.filter(lambda line: not line.startswith("Q:")), st.lists(st.tuples(lines, lines), max_size=3))
+def test_a_file_has_the_form_of_a_filled_prompt(instruction: str, pairs: list[tuple[str, str]]) -> None:
+    prompt = Prompt(instruction, tuple(pairs), "Q:", "A:")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "prompt.txt"
+        for text in (prompt.fill(PLACE), f"{prompt.fill(PLACE)}\n".replace("\n", "\r\n")):
+            path.write_bytes(text.encode())
+            assert read(path) == prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (GOOD.replace("{text}", "x"), "it has no place for the text"),
+        (GOOD.replace("Add", "Add {text}"), "with {text} nowhere else"),
+        ("", "it has no place for the text"),
+        ("Add calls:\n\nInput: {text}\nOutput:", "it has no example; show a text with a call, such as [Calculator(...)]"),
+        (GOOD.replace("Add calls:\n\n", ""), "its first part is no instruction"),
+        (GOOD.replace("\nOutput: 1", "\nAnswer: 1"), "example 1 is not a line `Input: ...` and a line `Output: ...`"),
+        (GOOD.replace("[Calculator(1 + 2)] ", ""), "example 1 has no call of Calculator"),
+        (GOOD.replace("[Calculator(1 + 2)]", "[Calc(1 + 2)]"), "example 1 calls 'Calc', but the tool is called Calculator"),
+        (GOOD.replace("1 + 2)]", "1 + 2]"), "which is no call"),
+        (GOOD.replace("1 + 2)]", "1 + 2) -> 3]"), "example 1 has a call with its result; leave the result out"),
+    ],
+)  # fmt: skip
+def test_a_file_that_teaches_nothing_is_refused(
+    text: str, reason: str, config: Config, tmp_path: Path
+) -> None:
+    file = tmp_path / "calculator.txt"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        instantiate.tool_settings(replace(config, prompts=str(tmp_path)), "calculator")
+    assert str(error.value).startswith(f"{file}: ") and reason in str(error.value)
+
+
+def test_a_file_that_is_no_text_or_not_there_is_refused(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "calculator.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match=r"calculator.txt: it cannot be read .* write it as UTF-8 text"):
+        find(str(tmp_path), "calculator")
+    with pytest.raises(UserError, match=r"tool.qa.prompt: there is no .*qa.txt; add it"):
+        instantiate.tool_settings(replace(config, prompts=str(tmp_path)), "qa")
+    with pytest.raises(UserError, match="prompts: there is no set and no folder 'papr'; use paper, paper-vi"):
+        validate(compose("generate", ["prompts=papr"]))
+
+
+def test_configuration_chooses_the_set(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "sums.txt").write_text(GOOD, encoding="utf-8")
+    assert instantiate.tool_settings(config, "calculator").prompt == PROMPTS["calculator"]
+    vietnamese = instantiate.tool_settings(replace(config, prompts="paper-vi"), "calculator")
+    assert vietnamese.prompt == find("paper-vi", "calculator")
+    own = validate(compose("generate", [f"prompts={tmp_path}", "tool.calculator.prompt=sums"]))
+    assert instantiate.tool_settings(own, "calculator").prompt.instruction == "Add calls:"
+
+
+def test_a_demonstration_in_configuration_goes_before_the_set(config: Config) -> None:
+    words = [
+        "tool.calculator.instruction='Add sums:'",
+        "tool.calculator.demonstrations=[{text: 'It is 3.', annotated: 'It is [Calculator(1 + 2)] 3.'}]",
     ]
-
-
-@given(st.text())
-def test_fill_is_prefix_text_and_output(text: str) -> None:
-    prompt = Prompt("Do it:", (("a", "b"), ("c", "d")))
-    assert prompt.prefix() == "Do it:\n\nInput: a\nOutput: b\n\nInput: c\nOutput: d\n\nInput: "
-    for one in (prompt, *PROMPTS.values()):
-        assert one.fill(text) == f"{one.prefix()}{text}\nOutput:"
+    settings = instantiate.tool_settings(validate(compose("generate", words)), "calculator")
+    assert settings.prompt == Prompt("Add sums:", (("It is 3.", "It is [Calculator(1 + 2)] 3."),))
+    shown = [DemonstrationConfig("It is 3.", "It is [Calculator(1 + 2)] 3.")]
+    for instruction, demonstrations, reason in (
+        ("Add sums:", [], "tool.calculator.example is missing"),
+        (None, shown, "tool.calculator.demonstrations: it has no instruction"),
+        ("Add sums:", [DemonstrationConfig("It is 3.", "It is [Sum(1 + 2)] 3.")], "example 1 calls 'Sum'"),
+    ):
+        config.tool["calculator"].instruction = instruction
+        config.tool["calculator"].demonstrations = demonstrations
+        with pytest.raises(UserError, match=reason):
+            instantiate.tool_settings(config, "calculator")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from toolformer.documents import Document
+from toolformer.data import Document
 from toolformer.tools.question_answering import QuestionAnswering, prompt, short_answer
 from toolformer.tools.search import BM25, Passage
 
@@ -32,22 +32,13 @@ def test_the_best_passage_stands_next_to_the_question() -> None:
     assert text.endswith("\n\nText: Second > five six Best > one two\nQuestion: Why?\nAnswer:")
 
 
-def test_it_reads_the_passages_found(retriever: BM25) -> None:
+def test_it_reads_the_passages_found_and_equal_questions_once(retriever: BM25) -> None:
     reader = Reader()
-    results = QuestionAnswering(retriever, reader).run(
-        ["Who takes wax from hives?", "What shows\nnorth?"], [ELSEWHERE] * 2
-    )
-    assert [one.text for one in results] == ["Beekeeping", "Compass"]
-    (batch,) = reader.batches
-    assert any("Question: What shows north?" in text for text in batch)
-
-
-def test_equal_questions_are_read_once(retriever: BM25) -> None:
-    reader = Reader()
-    questions = ["What shows north?", "What tells the hour?", "What  shows north?"]
+    questions = ["Who takes wax from hives?", "What shows\nnorth?", "What  shows north?"]
     results = QuestionAnswering(retriever, reader).run(questions, [ELSEWHERE] * 3)
-    assert [one.text for one in results] == ["Compass", "Sundial", "Compass"]
-    assert [len(batch) for batch in reader.batches] == [2]
+    assert [one.text for one in results] == ["Beekeeping", "Compass", "Compass"]
+    (batch,) = reader.batches
+    assert len(batch) == 2 and any("Question: What shows north?" in text for text in batch)
 
 
 def test_a_documents_own_article_is_not_read(retriever: BM25) -> None:
@@ -65,31 +56,17 @@ def test_reasons(retriever: BM25) -> None:
     assert reader.batches == [], "nothing to read, nothing asked of the model"
 
 
-@pytest.mark.parametrize(
-    ("written", "answer"),
-    [
-        (" Accra.", "Accra"),
-        ("Accra\nQuestion: x", "Accra"),
-        ("\n\n Accra . ", "Accra"),
-        ("the U.S.", "the U.S."),
-        ("3.5", "3.5"),
-        ("nobody knows.", "nobody knows"),
-    ],
-)
-def test_the_answer_is_one_line_without_its_full_stop(written: str, answer: str) -> None:
-    assert short_answer(written).text == answer
-
-
-@pytest.mark.parametrize(
-    "written", ["", " \n", ".", "unknown", "Unknown.", "I don't know.", "I don’t know", "None", "N/A"]
-)
-def test_no_answer(written: str) -> None:
-    assert short_answer(written).reason == "no answer"
+def test_the_answer_is_one_line_without_its_full_stop() -> None:
+    written = [" Accra.", "Accra\nQuestion: x", "\n\n Accra . ", "the U.S.", "3.5", "nobody knows."]
+    answers = ["Accra", "Accra", "Accra", "the U.S.", "3.5", "nobody knows"]
+    assert [short_answer(text).text for text in written] == answers
+    for text in ("", " \n", ".", "unknown", "Unknown.", "I don't know.", "I don’t know", "None", "N/A"):
+        assert short_answer(text).reason == "no answer"
 
 
 @pytest.mark.real
 def test_the_embedded_reader_knows_what_stands_in_its_passages() -> None:
-    from toolformer.text_generator import ModelGenerator
+    from toolformer.lm.text_generator import ModelGenerator
 
     asked = {
         "Who painted the Mona Lisa?": "Leonardo",

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
-import sqlite3
-from collections.abc import Sequence
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.tools.recorders import ELSEWHERE, Closed, Recorder
 from tests.tools.test_all_tools import HOSTILE, MAKERS
-from toolformer.documents import Document
+from toolformer.data import Document
 from toolformer.errors import UserError
-from toolformer.tools import cache as caching
 from toolformer.tools import runtime
-from toolformer.tools.base import Result
-from toolformer.tools.cache import ResultCache, call_key
+from toolformer.tools.base import Result, Tool
+from toolformer.tools.cache import ResultCache
 from toolformer.tools.calendar import Calendar
 from toolformer.tools.runtime import Limits, ToolRuntime, Usage
 from toolformer.tools.search import BM25, WikiSearch
@@ -59,28 +61,21 @@ def test_the_cache_changes_no_result(key: str, retriever: BM25, cache: ResultCac
 
 
 def test_what_a_tool_says_of_the_document_is_what_matters(retriever: BM25, cache: ResultCache) -> None:
-    days = [
-        Document("a", "x", date=datetime.date(2021, 5, 3)),
-        Document("b", "y", date=datetime.date(2021, 5, 3)),
-    ]
-    other = Document("a", "x", date=datetime.date(2021, 5, 4))
-    calendar = ToolRuntime(Calendar(), cache=cache)
-    first, second, third = calendar.run([""] * 3, [*days, other])
-    assert first == second != third and calendar.usage().executed == 2
-    search = ToolRuntime(WikiSearch(retriever), cache=cache)
-    lamps = search.run(["lamp"] * 2, [ELSEWHERE, Document("d", "An unrelated text.", source_id="Lighthouse")])
-    assert lamps[0] != lamps[1] and search.usage().executed == 2
+    def executed(tool: Tool, *documents: Document) -> int:
+        inside = ToolRuntime(tool, cache=ResultCache(cache.path.with_name(tool.name)))
+        inside.run(["lamp" if tool.name == "WikiSearch" else ""] * len(documents), documents)
+        return inside.usage().executed
+
+    first, second = datetime.date(2021, 5, 3), datetime.date(2021, 5, 4)
+    assert executed(Calendar(), Document("a", "x", date=first), Document("b", "y", date=first)) == 1
+    assert executed(Calendar(), Document("a", "x", date=second)) == 1
+    assert (
+        executed(WikiSearch(retriever), ELSEWHERE, Document("d", ELSEWHERE.text, source_id="Lighthouse")) == 2
+    )
     # A tool that says nothing may depend on anything.
-    for change in (
-        {"doc_id": "e"},
-        {"text": "t"},
-        {"url": "u"},
-        {"date": datetime.date.min},
-        {"source_id": "s"},
-    ):
-        one = ToolRuntime(Recorder(), cache=ResultCache(cache.path.with_name("-".join(change))))
-        one.run(["q"] * 2, [Document("d", "x"), Document(**{"doc_id": "d", "text": "x", **change})])  # type: ignore[arg-type]
-        assert one.usage().executed == 2
+    fields = {"doc_id": "e", "text": "t", "url": "u", "date": datetime.date.min, "source_id": "s"}
+    changed: list[Any] = [{"doc_id": "d", "text": "x", key: value} for key, value in fields.items()]
+    assert executed(Recorder(), Document("d", "x"), *(Document(**change) for change in changed)) == 6
 
 
 def test_the_clock_is_part_of_an_undated_calendars_call(
@@ -98,37 +93,6 @@ def test_the_clock_is_part_of_an_undated_calendars_call(
     assert calendar.run([""], [ELSEWHERE])[0].text == "Today is Thursday, February 29, 2024."
     Day.now = datetime.date(2024, 3, 1)
     assert calendar.run([""], [ELSEWHERE])[0].text == "Today is Friday, March 1, 2024."
-
-
-def test_an_answer_is_not_kept_for_a_context_that_changed_meanwhile(cache: ResultCache) -> None:
-    class Straddling(Recorder):
-        def depends_on(self, document: Document) -> str:
-            return f"day {len(self.batches)}"
-
-    tool = ToolRuntime(Straddling(), cache=cache)
-    assert tool.run(["x"], [ELSEWHERE]) == [Result("<x>")]
-    assert cache.read([call_key("x", "day 0"), call_key("x", "day 1")]) == {}
-
-
-@given(
-    st.tuples(st.text(max_size=6), st.text(max_size=6)), st.tuples(st.text(max_size=6), st.text(max_size=6))
-)
-def test_calls_have_names_of_their_own(one: tuple[str, str], other: tuple[str, str]) -> None:
-    assert (call_key(*one) == call_key(*other)) == (one == other)
-    assert call_key("ab", "c") != call_key("a", "bc")
-
-
-@pytest.mark.parametrize("text", ["", "\x00", "\ud800 \udfff", "x" * caching.MOST_BYTES, "é\u2028🙂"])
-def test_any_result_comes_back_as_it_was(cache: ResultCache, text: str) -> None:
-    kept = {b"t" * 32: Result(text), b"r" * 32: Result(reason=text)}
-    cache.write(kept)
-    assert ResultCache(cache.path).read([*kept, b"u" * 32]) == kept
-
-
-def test_what_is_too_long_is_answered_and_not_kept(cache: ResultCache) -> None:
-    tool = ToolRuntime(Closed(lambda text: Result("x" * (caching.MOST_BYTES + 1))), cache=cache)
-    assert len(tool.run(["a"], [ELSEWHERE])[0].text or "") == caching.MOST_BYTES + 1
-    assert cache.read([call_key("a", "")]) == {}
 
 
 def test_equal_calls_are_executed_once_and_the_next_time_not_at_all(cache: ResultCache) -> None:
@@ -152,63 +116,37 @@ def test_a_refusal_is_an_answer_and_a_fault_is_not(cache: ResultCache) -> None:
     for _ in range(2):
         assert inside.run(list(answers), [ELSEWHERE] * 2) == list(answers.values())
     assert tool.batches == [["refused", "down"], ["down"]]
-    used = inside.usage()
-    assert used.faults == {"server is away": 2} and used.figures()["faults"] == 2
+    assert inside.usage().faults == {"server is away": 2}
 
 
 # ------------------------------------------------------------- a cache that is no good
 
 
 def test_a_file_that_is_no_database_costs_time_only(
-    cache: ResultCache, caplog: pytest.LogCaptureFixture
+    cache: ResultCache, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache.path.parent.mkdir()
     cache.path.write_bytes(b"not a database " * 1000)
-    tool = ToolRuntime(Closed(), cache=cache)
-    for _ in range(2):
-        assert tool.run(["a"], [ELSEWHERE]) == [Result("<a>")]
-    assert tool.usage().executed == 2
-    assert [one.getMessage().count("file is not a database") for one in caplog.records] == [1]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "text = 'other'",
-        "text = NULL",
-        "reason = x'00'",
-        "digest = NULL",
-        "text = 5",
-        "text = NULL, reason = NULL",
-    ],
-)
-def test_a_damaged_row_is_answered_anew(cache: ResultCache, damage: str) -> None:
-    tool = Closed()
-    ToolRuntime(tool, cache=cache).run(["a"], [ELSEWHERE])
-    with sqlite3.connect(cache.path) as connection:
-        connection.execute(f"UPDATE results SET {damage}")
-    for _ in range(2):
-        assert ToolRuntime(tool, cache=cache).run(["a"], [ELSEWHERE]) == [Result("<a>")]
-    assert tool.batches == [["a"], ["a"]]
-
-
-def test_a_folder_that_cannot_be_made_costs_time_only(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    tool = ToolRuntime(Closed(), cache=ResultCache(tmp_path / "file" / "x.sqlite"))
-    assert tool.run(["a", "a"], [ELSEWHERE] * 2) == [Result("<a>")] * 2
+    for path in (cache.path, cache.path / "x.sqlite"):
+        tool = ToolRuntime(Closed(), cache=ResultCache(path))
+        for _ in range(2):
+            assert tool.run(["a", "a"], [ELSEWHERE] * 2) == [Result("<a>")] * 2
+        assert tool.usage().executed == 2
+    assert sum("file is not a database" in record.getMessage() for record in caplog.records) == 1
 
 
 # --------------------------------------------------------------------------- faults
 
 
-@pytest.mark.parametrize("limits", [Limits(), Limits(timeout=60), Limits(workers=2)])
-@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(3), RecursionError()])
-def test_an_exception_is_a_result(limits: Limits, error: BaseException, cache: ResultCache) -> None:
-    def answer(text: str) -> Result:
-        raise error
+@pytest.mark.parametrize("limits", [Limits(), Limits(timeout=60, workers=2)])
+def test_an_exception_is_a_result(limits: Limits, cache: ResultCache) -> None:
+    kinds = (RuntimeError, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
 
-    (result,) = ToolRuntime(Closed(answer), limits, cache).run(["a"], [ELSEWHERE])
-    assert result == Result(reason=f"tool failed ({type(error).__name__})", fault=True)
+    def answer(text: str) -> Result:
+        raise kinds[int(text)]
+
+    results = ToolRuntime(Closed(answer), limits, cache).run(list("01234"), [ELSEWHERE] * 5)
+    assert results == [Result(reason=f"tool failed ({kind.__name__})", fault=True) for kind in kinds]
 
 
 @pytest.mark.parametrize("answers", [["text"], [None], [Result(5)], []])  # type: ignore[arg-type]
@@ -222,16 +160,15 @@ def test_an_answer_of_another_type_is_a_fault(answers: list[Result]) -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(timeout=60, workers=2)])
-def test_what_is_the_users_to_mend_is_said(limits: Limits, cache: ResultCache) -> None:
+def test_a_user_error_is_raised(limits: Limits, cache: ResultCache) -> None:
     def answer(text: str) -> Result:
         raise UserError("search: there is no file x")
 
     recorder = Closed(answer)
     tool = ToolRuntime(recorder, limits, cache)
-    for _ in range(2):  # and no claim is left behind
-        with pytest.raises(UserError, match="there is no file x"):
-            tool.run(list("abcdefgh"), [ELSEWHERE] * 8)
-    assert len(recorder.batches) <= 2 * limits.workers, "what cannot work is not asked for the others"
+    with pytest.raises(UserError, match="there is no file x"):
+        tool.run(list("abcdefgh"), [ELSEWHERE] * 8)
+    assert len(recorder.batches) <= limits.workers, "what cannot work is not asked for the others"
 
 
 def test_a_fault_is_tried_again_alone_and_the_others_not(no_waiting: None, cache: ResultCache) -> None:
@@ -251,14 +188,122 @@ def test_a_fault_is_tried_again_alone_and_the_others_not(no_waiting: None, cache
     assert (used.executed, used.retries, used.faults) == (3, 4, {"away": 1})
 
 
-@pytest.mark.parametrize("tries", [1, 2])
-def test_one_call_that_breaks_the_tool_takes_no_other_with_it(no_waiting: None, tries: int) -> None:
+def test_one_call_that_breaks_the_tool_takes_no_other_with_it(no_waiting: None) -> None:
     def answer(text: str) -> Result:
         if text == "bad":
             raise RuntimeError
         return Result(text)
 
     recorder = Recorder(answer)
-    results = ToolRuntime(recorder, Limits(tries=tries)).run(["a", "bad", "b"], [ELSEWHERE] * 3)
-    assert [one.text for one in results] == ["a", None, "b"]
-    assert recorder.batches == [["a", "bad", "b"], ["a"], ["bad"], ["b"], *[["bad"]] * (tries - 1)]
+    results = ToolRuntime(recorder, Limits(tries=2)).run(["a", "bad", "b"], [ELSEWHERE] * 3)
+    assert [result.text for result in results] == ["a", None, "b"]
+    assert recorder.batches == [["a", "bad", "b"], ["a"], ["bad"], ["b"], ["bad"]]
+
+
+# ------------------------------------------------------------------ time and threads
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def hanging(gate: threading.Event) -> Callable[[str], Result]:
+    """An answer that waits at the gate for every call named so."""
+
+    def answer(text: str) -> Result:
+        if text.startswith("hang"):
+            gate.wait()
+        return Result(text)
+
+    return answer
+
+
+def late(seconds: str) -> Result:
+    return Result(reason=f"no answer within {seconds} s a call", fault=True, final=True)
+
+
+NOT_ASKED = Result(reason="tool hangs (not asked)", fault=True)
+
+
+def test_a_call_that_never_ends_costs_only_itself(gate: threading.Event, cache: ResultCache) -> None:
+    """Neither those beside it in its batch nor those of later batches; it is not tried again."""
+    tool = ToolRuntime(Closed(hanging(gate)), Limits(timeout=1.0, tries=3, workers=2), cache)
+    assert tool.run(["a", "hang", "b"], [ELSEWHERE] * 3) == [Result("a"), late("1"), Result("b")]
+    assert tool.run(["c", "d"], [ELSEWHERE] * 2) == [Result("c"), Result("d")]
+    used = tool.usage()
+    assert (used.executed, used.faults, used.retries) == (5, {late("1").reason: 1}, 0)
+    parts = ToolRuntime(Closed(hanging(gate)), Limits(timeout=1.0, batch_size=2))
+    assert parts.run(["a", "b", "c", "hang", "d"], [ELSEWHERE] * 5) == [
+        Result("a"), Result("b"), late("1"), late("1"), Result("d"),
+    ]  # fmt: skip
+
+
+def test_a_tool_that_always_hangs_is_asked_a_bounded_number_of_times(gate: threading.Event) -> None:
+    """Then its calls are faults after the time of one, until a thread that was left behind ends."""
+    recorder = Recorder(hanging(gate))
+    tool = ToolRuntime(recorder, Limits(timeout=0.05))
+    results = tool.run([f"hang {n}" for n in range(200)], [ELSEWHERE] * 200)
+    asked = len(recorder.batches)
+    assert asked < 20 and results == [late("0.05")] * asked + [NOT_ASKED] * (200 - asked)
+    assert tool.run(["a"], [ELSEWHERE]) == [NOT_ASKED]
+    gate.set()
+    assert any(tool.run(["a"], [ELSEWHERE]) == [Result("a")] for _ in range(100))
+
+
+def test_ctrl_c_ends_the_wait_and_the_tool_can_be_used_again(gate: threading.Event) -> None:
+    main = threading.get_ident()
+
+    def answer(text: str) -> Result:
+        if text == "hang":
+            signal.pthread_kill(main, signal.SIGINT)
+            gate.wait()
+        return Result(text)
+
+    tool = ToolRuntime(Closed(answer))
+    # A shell's background job starts with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tool.run(["hang"], [ELSEWHERE])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert tool.run(["a"], [ELSEWHERE]) == [Result("a")]
+
+
+def test_workers_call_the_tool_side_by_side_and_in_parts() -> None:
+    """Each waits for the others: with fewer threads the barrier would break."""
+    barrier = threading.Barrier(3, timeout=60)
+
+    def answer(text: str) -> Result:
+        barrier.wait()
+        return Result(text)
+
+    together = ToolRuntime(Closed(answer), Limits(workers=3))
+    assert together.run(list("abc"), [ELSEWHERE] * 3) == list(map(Result, "abc"))
+    for limits, sizes in ((Limits(batch_size=2), [1, 2, 2]), (Limits(workers=2), [2, 3])):
+        tool = Closed()
+        results = ToolRuntime(tool, limits).run(list("abcde"), [ELSEWHERE] * 5)
+        assert [result.text for result in results] == [f"<{text}>" for text in "abcde"]
+        assert sorted(map(len, tool.batches)) == sizes
+
+
+HANGS = """
+import threading, time
+from toolformer.tools.base import Result
+from toolformer.tools.runtime import Limits, ToolRuntime
+
+class Hangs:
+    name = "Hangs"
+    def run(self, inputs, documents):
+        time.sleep(10_000)
+
+print(ToolRuntime(Hangs(), Limits(timeout=0.2)).run(["x"], [None])[0].reason)
+"""
+
+
+def test_a_process_ends_though_its_tool_hangs() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("no answer within 0.2 s a call\n", 0)

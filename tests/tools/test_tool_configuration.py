@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.completions_server import Completions, served
-from tests.tools.test_endpoint import ELSEWHERE, German
-from toolformer import build
-from toolformer.cli import main
-from toolformer.config import Config, compose, validate
+from tests.completions_server import Completions
+from tests.tools.user.test_endpoint import ELSEWHERE, German
 from toolformer.errors import UserError
-from toolformer.language_model import LanguageModel
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config, compose, validate
 from toolformer.tools.base import works_elsewhere
 from toolformer.tools.runtime import ToolRuntime
 
 CONFIGURED = {"qa": "generate", "translation": "translator.generate"}
-
-
-@pytest.fixture
-def server(tiny_gpt2: LanguageModel) -> Iterator[Completions]:
-    with served(tiny_gpt2) as running:
-        yield running
 
 
 @pytest.mark.parametrize("key", CONFIGURED)
@@ -37,12 +28,9 @@ def test_a_tool_points_to_an_endpoint_by_configuration(
     if key == "qa":
         named.append(f"tool.qa.implementation.retriever.articles_path={articles_file}")
     with pytest.raises(UserError, match=f"^{place}: url and model are missing"):
-        build.tools(validate(compose("generate", words)))
-    tool = build.tools(validate(compose("generate", [*words, *named])))[key]
+        instantiate.tools(validate(compose("generate", words)))
+    tool = instantiate.tools(validate(compose("generate", [*words, *named])))[key]
     assert isinstance(tool, ToolRuntime) and works_elsewhere(tool)
-    assert not works_elsewhere(
-        build.tools(validate(compose("generate", [f"tools=[{key}]", words[-1], *named[3:]])))[key]
-    )
     if key == "translation":
         tool.tool.identifier = German()  # type: ignore[attr-defined]
     server.answer = {"choices": [{"text": " wax. \nnext"}]}
@@ -51,8 +39,8 @@ def test_a_tool_points_to_an_endpoint_by_configuration(
     assert len(server.payloads) == 1 and server.payloads[0]["seed"] == 3
     assert json.dumps(server.payloads[0]["prompt"]).count("Who takes wax") == 1
     # Another process, or the same command again, asks nobody; another model is another tool.
-    again = build.tools(validate(compose("generate", [*words, *named, f"{place}.concurrency=9"])))[key]
-    other = build.tools(validate(compose("generate", [*words, *named, f"{place}.model=larger"])))[key]
+    again = instantiate.tools(validate(compose("generate", [*words, *named, f"{place}.concurrency=9"])))[key]
+    other = instantiate.tools(validate(compose("generate", [*words, *named, f"{place}.model=larger"])))[key]
     for one, requests in ((again, 1), (other, 2)):
         assert isinstance(one, ToolRuntime)
         if key == "translation":
@@ -68,22 +56,21 @@ def config() -> Config:
 
 def cache_name(config: Config, key: str, folder: Path) -> str | None:
     config.paths.root = str(folder)
-    tool = build.tools(config, [key])[key]
+    tool = instantiate.tools(config, [key])[key]
     assert isinstance(tool, ToolRuntime)
     return tool.cache.path.name if tool.cache else None
 
 
 def test_cheap_tools_are_not_cached_and_the_others_are(config: Config, tmp_path: Path) -> None:
-    assert [cache_name(config, key, tmp_path) for key in ("calculator", "calendar")] == [None, None]
-    names = [cache_name(config, key, tmp_path) for key in ("search", "qa")]
-    assert all(names) and len(set(names)) == 2
+    names = [cache_name(config, key, tmp_path) for key in ("calculator", "calendar", "search", "qa")]
+    assert names[:2] == [None, None] and all(names[2:]) and names[2] != names[3]
     assert not list(tmp_path.iterdir()), "nothing is written before there is a result"
 
 
 def test_what_cached_results_depend_on(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arguments, files, model folders, source and library versions; not how calls are proposed or handed over."""
+    """Arguments, files, model folders and its version; not how calls are proposed or handed over."""
     monkeypatch.chdir(tmp_path)
     module = tmp_path / "my_lookup.py"
     module.write_text(LOOKUP)
@@ -93,40 +80,29 @@ def test_what_cached_results_depend_on(
     (model / "config.json").write_text("{}")
     articles.write_text("[]")
     tool = config.tool["qa"]
-    arguments = {
-        "_target_": "my_lookup.Lookup",
-        "model": str(model),
-        "articles_path": str(articles),
-        "words": 3,
-    }
+    arguments = {"_target_": "my_lookup.Lookup", "model": str(model), "articles_path": str(articles)}
+    arguments |= {"words": "3", "version": "1"}
     monkeypatch.setattr(tool, "implementation", arguments)
 
     def name() -> str | None:
         return cache_name(config, "qa", tmp_path / "runs")
 
     seen = [name()]
-    for setting, value in (
-        ("samples", 9),
-        ("filter_threshold", 0.1),
-        ("workers", 2),
-        ("timeout", 5.0),
-        ("tries", 2),
-    ):
+    others = {"samples": 9, "filter_threshold": 0.1, "workers": 2, "timeout": 5.0, "tries": 2}
+    for setting, value in others.items():
         monkeypatch.setattr(tool, setting, value)
         assert name() == seen[0]
-    arguments["words"] = 4
+    arguments["words"] = "4"
     seen.append(name())
     articles.write_text('[{"title": "A", "extract": "B"}]')
     seen.append(name())
     (model / "config.json").write_text('{"layers": 2}')
     seen.append(name())
-    module.write_text(LOOKUP + "# another way to answer\n")
+    arguments["version"] = "2"
     seen.append(name())
-    monkeypatch.setattr(build, "_version", lambda library: "0.0")
-    seen.append(name())
-    arguments["version"] = "of the database behind it"
-    seen.append(name())
-    assert len(set(seen)) == 7
+    assert None not in seen and len(set(seen)) == 5
+    arguments["version"] = ""
+    assert name() is None, "a tool of the user's is cached only under a version"
 
 
 LOOKUP = """
@@ -139,22 +115,3 @@ class Lookup:
     def run(self, inputs, documents):
         return [Result("yes") for _ in inputs]
 """
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("tool.qa.timeout=0", "tool.qa.timeout is 0.0; it must be a number of seconds above 0, or null"),
-        ("tool.qa.timeout=inf", "tool.qa.timeout is inf"),
-        ("tool.qa.tries=0", "tool.qa.tries is 0; it must be at least 1"),
-        ("tool.qa.workers=0", "tool.qa.workers is 0; it must be at least 1"),
-        ("tool.qa.batch_size=0", "tool.qa.batch_size is 0; it must be at least 1"),
-        ("tool.qa.cache=perhaps", "tool.qa.cache"),
-        ("tool.qa.workers=x", "tool.qa.workers"),
-        ("tool.qa.retries=3", "there is no key 'tool.qa.retries' (did you mean tool.qa.tries?)"),
-    ],
-)
-def test_impossible_limits_are_one_line(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tool", "qa", "x", words]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1

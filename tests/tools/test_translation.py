@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from toolformer.documents import Document
-from toolformer.language_id import LanguageIdentifier
+from toolformer.data import Document
+from toolformer.lm.language_id import LanguageIdentifier
 from toolformer.tools.translation import LONGEST_INPUT, FewShotTranslator, Translation
 
 HERE = Document("d", "")
@@ -48,15 +48,10 @@ def translation(dictionary: Dictionary) -> Translation:
 
 def test_texts_are_translated_in_order_and_once() -> None:
     dictionary = Dictionary()
-    inputs = ["guten Morgen", "buenas noches", "guten  Morgen\n", "hello"]
+    inputs = ["guten Morgen", "nuqneH", "guten  Morgen\n", "hello"]
     results = translation(dictionary).run(inputs, [HERE] * 4)
-    assert [one.text for one in results] == ["good morning", "good night", "good morning", None]
+    assert [one.text for one in results] == ["good morning", "something", "good morning", None]
     assert len(dictionary.prompts) == 2
-
-
-def test_the_model_is_told_the_language_and_stops_at_the_line() -> None:
-    dictionary = Dictionary()
-    translation(dictionary).run(["guten Morgen", "nuqneH"], [HERE] * 2)
     assert dictionary.prompts[0].endswith("\n\nGerman: guten Morgen\nEnglish:")
     assert dictionary.prompts[1].endswith("\n\ntlh: nuqneH\nEnglish:")
     assert dictionary.prompts[0].count("\nEnglish: ") >= 3
@@ -74,18 +69,13 @@ def test_reasons() -> None:
 
 
 def test_an_echo_and_a_silence_are_no_translation() -> None:
-    results = translation(Dictionary()).run(["Oslo", "mudo"], [HERE] * 2)
-    assert [one.reason for one in results] == ["left untranslated", "no translation"]
-
-
-def test_a_lone_surrogate_does_not_cost_the_batch() -> None:
-    results = translation(Dictionary()).run(["x\ud800 y", "guten Morgen"], [HERE] * 2)
-    assert [one.text for one in results] == ["something", "good morning"]
+    results = translation(Dictionary()).run(["Oslo", "mudo", "x\ud800 y"], [HERE] * 3)
+    assert [one.reason for one in results] == ["left untranslated", "no translation", None]
 
 
 @pytest.mark.real
 def test_the_embedded_translator() -> None:
-    from toolformer.text_generator import ModelGenerator
+    from toolformer.lm.text_generator import ModelGenerator
 
     expected = {
         "sûreté nucléaire": "nuclear safety",

@@ -96,9 +96,9 @@ class Server:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all tests of a module: to start it takes many seconds."""
-    one = Server(tmp_path_factory.mktemp("server"), free_port())
+    server = Server(tmp_path_factory.mktemp("server"), free_port())
     try:
-        one.start()
-        yield one
+        server.start()
+        yield server
     finally:
-        one.kill()
+        server.kill()

@@ -1,7 +1,9 @@
-"""MLflow's interface and server on the runs."""
+"""MLflow's interface on the runs."""
 
 from __future__ import annotations
 
+import http.client
+import json
 import signal
 import socket
 import urllib.request
@@ -9,55 +11,64 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracking.conftest import run, start, wait_for
+from tests.tracking.conftest import free_port, run, start, wait_for
 from toolformer.errors import UserError
 from toolformer.tracking import Tracker
-from toolformer.ui import serve
+from toolformer.tracking.ui import serve
+
+UI = """
+    import os, sys
+    from pathlib import Path
+    from toolformer.tracking.ui import serve
+    os.chdir(sys.argv[3])
+    sys.path.remove("")  # as a console script has it
+    serve(Path(sys.argv[1]), port=int(sys.argv[2]))
+"""
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-UI = "import sys; from pathlib import Path; from toolformer.ui import serve; serve(Path(sys.argv[1]), port=int(sys.argv[2]))"
-
-
-@pytest.mark.parametrize("sign", [signal.SIGINT])
-def test_the_interface_serves_the_runs_and_ends_cleanly(
-    store: Tracker, port: int, sign: signal.Signals
+@pytest.mark.chaos
+def test_the_interface_serves_the_runs_of_a_moved_root_to_this_machine_alone(
+    store: Tracker, tmp_path: Path
 ) -> None:
-    with run(store, "shown") as active:
+    port = free_port()
+    with run(store, "shown", config={"a": 1}) as active:
         pass
-    process = start(UI, str(store.root), str(port))
-    address = f"http://127.0.0.1:{port}"
+    for module in ("mlflow", "uvicorn", "sqlite3"):  # a folder with code of somebody else's
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')")
+    process = start(UI, str(store.root), str(port), str(tmp_path))
+
+    def get(path: str, host: str = f"127.0.0.1:{port}") -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", path, headers={"Host": host})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
 
     def answers() -> bool:
-        assert process.poll() is None
+        assert process.poll() is None, process.communicate()
         try:
-            return bool(urllib.request.urlopen(f"{address}/health", timeout=1).status == 200)
+            return get("/health")[0] == 200
         except OSError:
             return False
 
     try:
-        wait_for(answers, 90)
-        # The same server, as a tracking server.
-        served = Tracker(address, store.root / "elsewhere")
-        assert served.get(active.run_id).stage == "shown"
-        with run(served, "served", config={"a": ""}) as remote:
-            remote.metrics({"x": 1})
-        assert store.get(remote.run_id).metrics["x"] == 1
-        assert served.artifact_path(served.get(remote.run_id), "config.yaml").read_text() == "a: ''\n"
+        wait_for(answers, 300)
+        shown = f"/api/2.0/mlflow/runs/get?run_id={active.run_id}"
+        status, body = get(shown)
+        assert status == 200 and json.loads(body)["run"]["info"]["status"] == "FINISHED"
+        assert get(f"/get-artifact?path=config.yaml&run_id={active.run_id}") == (200, b"a: 1\n")
+        assert get(shown, f"localhost:{port}")[0] == 200
+        for host in ("10.evil.example", f"10.evil.example:{port}", f"evil.example:{port}"):
+            assert get(shown, host)[0] == 403
+        (server,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert b"mlflow.db" not in Path(f"/proc/{server}/cmdline").read_bytes()
     finally:
-        process.send_signal(sign)
+        process.send_signal(signal.SIGINT)
         output, error = process.communicate(timeout=30)
     assert process.returncode == 0
-    assert output.splitlines()[0].startswith(f"MLflow UI: {address} ") and "Traceback" not in error
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", port))  # nobody holds it any more
+    assert output.startswith(f"MLflow UI: http://127.0.0.1:{port} ") and "Traceback" not in error
+    assert not (tmp_path / "was_run").exists()
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
 
 
 def test_the_interface_names_a_taken_port(store: Tracker) -> None:
@@ -68,15 +79,22 @@ def test_the_interface_names_a_taken_port(store: Tracker) -> None:
             serve(store.root, port=taken.getsockname()[1])
 
 
-@pytest.mark.parametrize("uri", ["https://tracking.example.org", "databricks://mine"])
-def test_a_store_that_is_a_server_has_pages_of_its_own(
-    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    serve(tmp_path, uri)
-    assert capsys.readouterr().out == f"MLflow UI: {uri}\n"
+def test_a_port_that_is_none_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--port is 65536; it must be 0"):
+        serve(tmp_path, port=65536)
 
 
-@pytest.mark.parametrize("port", [-1, 65536])
-def test_a_port_that_is_none_is_one_line(port: int, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"--port is {port}; it must be 0"):
-        serve(tmp_path, port=port)
+def test_a_server_has_pages_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    serve(tmp_path, "databricks://mine")
+    assert capsys.readouterr().out == "MLflow UI: databricks://mine\n"
+
+
+@pytest.mark.chaos
+def test_that_there_is_no_login_is_said_where_others_can_come(store: Tracker) -> None:
+    port = free_port()
+    program = "import sys; from pathlib import Path; from toolformer.tracking.ui import serve; serve(Path(sys.argv[1]), host='0.0.0.0', port=int(sys.argv[2]))"
+    process = start(program, str(store.root), str(port))
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert "there is no login" in process.communicate(timeout=30)[1]

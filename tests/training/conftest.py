@@ -33,10 +33,9 @@ def build_tokenizer(adds_bos: bool = False, tokens: int = 300) -> PreTrainedToke
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=tokens,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        vocab_size=tokens, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet
     )
     raw.train_from_iterator(TEXTS + HELDOUT, trainer)
     if adds_bos:

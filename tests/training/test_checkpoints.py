@@ -1,138 +1,149 @@
+"""Checkpoints and models on disk: whole or absent, damaged ones named and passed over, one command at a time."""
+
 from __future__ import annotations
 
-import errno
-import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.training.test_trainer import interrupted, run
 from toolformer.errors import UserError
 from toolformer.training import checkpoints
-from toolformer.training.distributed import agreed_configuration
 from toolformer.training.settings import TrainingSettings
 
 
-def write(folder: Path, name: str, record: dict[str, object]) -> Path:
-    path = folder / name
-    path.mkdir(parents=True)
-    checkpoints.write_json(path / checkpoints.RECORD, record)
-    return path
+def cut_by_a_byte(checkpoint: Path) -> str:
+    file = checkpoint / "optimizer.pt"
+    file.write_bytes(file.read_bytes()[:-1])
+    return file.name
 
 
-def test_only_marked_checkpoints_count_and_the_latest_are_kept(tmp_path: Path) -> None:
-    for step in (9, 10, 100):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        checkpoints.mark_complete(tmp_path / f"checkpoint-{step}", {})
-    (tmp_path / "checkpoint-110").mkdir()
-    assert [path.name for path in checkpoints.complete_checkpoints(tmp_path)] == [
-        "checkpoint-9",
-        "checkpoint-10",
-        "checkpoint-100",
-    ]
-    checkpoints.remove_checkpoints(tmp_path, keep=2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-100"]
+def flip_a_bit(checkpoint: Path) -> str:
+    file = checkpoint / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-9] ^= 1
+    file.write_bytes(data)
+    return file.name
 
 
-def test_the_best_model_is_never_missing_while_it_is_replaced(tmp_path: Path) -> None:
-    write(tmp_path, "best-2", {"run": "a", "step": 2, "heldout_perplexity": 9.0})
-    partial = write(tmp_path, "best.partial", {"run": "a", "step": 4, "heldout_perplexity": 8.0})
-    # Killed before the new one has its name: the old one counts.
-    assert checkpoints.best_record(tmp_path, "a")["step"] == 2
-    checkpoints.replace_best(tmp_path, partial, 4)
-    assert [path.name for path in tmp_path.iterdir()] == ["best-4"]
-    assert checkpoints.best_record(tmp_path, "a")["step"] == 4
-    assert checkpoints.best_record(tmp_path, "another run") == {}
+def add_a_pickle(checkpoint: Path) -> str:
+    """As somebody would who wants DeepSpeed to load it."""
+    (checkpoint / "global_step6").mkdir()
+    (checkpoint / "global_step6" / "mp_rank_00_model_states.pt").write_bytes(b"not listed")
+    return "global_step6/mp_rank_00_model_states.pt"
 
 
-def test_what_decides_a_run_is_in_its_fingerprint() -> None:
-    first = checkpoints.fingerprint({"learning_rate": 1e-5}, ["a", "b"], ["c"])
-    assert first == checkpoints.fingerprint({"learning_rate": 1e-5}, ["a", "b"], ["c"])
-    others = [
-        checkpoints.fingerprint({"learning_rate": 2e-5}, ["a", "b"], ["c"]),
-        checkpoints.fingerprint({"learning_rate": 1e-5}, ["b", "a"], ["c"]),
-        checkpoints.fingerprint({"learning_rate": 1e-5}, ["a"], ["b", "c"]),
-        checkpoints.fingerprint({"learning_rate": 1e-5}, ["ab"], ["c"]),
-    ]
-    assert len({first, *others}) == 5
+def drop_the_hashes(checkpoint: Path) -> str:
+    checkpoints.write_json(checkpoint / checkpoints.MANIFEST, {"seconds": 1.0})
+    return "config.json"
 
 
-def test_a_run_is_told_by_what_its_deepspeed_file_says_not_by_its_name(tmp_path: Path) -> None:
-    def run(name: str, text: str) -> str:
-        (tmp_path / name).write_text(text)
-        settings = TrainingSettings(deepspeed=str(tmp_path / name))
-        return checkpoints.fingerprint(settings.deciding(), ["a"], ["b"])
-
-    first = run("zero.json", '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}')
-    assert run("zero.json", '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}') != first
-    assert run("moved.json", '{"bf16": {"enabled": "auto"},\n "zero_optimization": {"stage": 2}}') == first
-    assert TrainingSettings(deepspeed="zero3").deciding()["deepspeed"] == "zero3"
-    assert TrainingSettings().deciding()["deepspeed"] is None
-
-
-def test_only_failed_writes_are_called_failed_writes(tmp_path: Path) -> None:
-    partial = tmp_path / "partial"
-    partial.mkdir()
-    full = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(UserError, match="No space left on device"), checkpoints.saving(tmp_path, partial):
-        raise full
-    assert not partial.exists()
-    with pytest.raises(RuntimeError, match="shapes"), checkpoints.saving(tmp_path, partial):
-        raise RuntimeError("shapes do not match")
-
-
-def test_a_broken_deepspeed_file_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "zero3.json"
-    for text, message in (("{", "is no JSON file"), ("[]", "holds no JSON object")):
-        path.write_text(text)
-        with pytest.raises(UserError, match=message) as caught:
-            agreed_configuration(TrainingSettings(deepspeed=str(path)))
-        assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("attempt", range(10))
-def test_processes_that_claim_a_folder_at_once_do_not_trip_over_each_other(
-    tmp_path: Path, attempt: int
+@pytest.mark.parametrize("damage", [cut_by_a_byte, flip_a_bit, add_a_pickle, drop_the_hashes])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(
+    damage: Callable[[Path], str], gpt2_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    together = threading.Barrier(6)
-
-    def claim() -> None:
-        together.wait()
-        checkpoints.claim(tmp_path / "checkpoints", "run", 1, "float32")
-
-    with ThreadPoolExecutor(6) as pool:
-        for one in [pool.submit(claim) for _ in range(6)]:
-            one.result()
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [checkpoints.RUN]
+    interrupted(gpt2_folder, tmp_path, at=7)
+    checkpoint = tmp_path / "checkpoints" / "checkpoint-6"
+    name = damage(checkpoint)
+    result, logs = run(gpt2_folder, tmp_path)
+    assert (next(iter(logs.of("loss"))), result.steps) == (4, 8)
+    (warning,) = [message for message in caplog.messages if "is damaged" in message]
+    assert str(checkpoint) in warning and name in warning
 
 
-def test_a_folder_of_an_earlier_version_is_gone_on_with(tmp_path: Path) -> None:
-    """It does not tell processes and number format."""
-    checkpoints.write_json(tmp_path / checkpoints.RUN, {"run": "a"})
-    checkpoints.claim(tmp_path, "a", 2, "float32")
-    with pytest.raises(UserError, match="belongs to a run with other settings"):
-        checkpoints.claim(tmp_path, "b", 2, "float32")
+def test_with_every_checkpoint_damaged_training_begins_anew(gpt2_folder: Path, tmp_path: Path) -> None:
+    interrupted(gpt2_folder, tmp_path, at=7)
+    for checkpoint in (tmp_path / "checkpoints").glob("checkpoint-*"):
+        flip_a_bit(checkpoint)
+    result, logs = run(gpt2_folder, tmp_path)
+    straight, _ = run(gpt2_folder, tmp_path / "straight")
+    assert list(logs.of("loss")) == list(range(1, 9))
+    assert result.heldout_perplexity == straight.heldout_perplexity
 
 
-def test_a_folder_is_held_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with checkpoints.alone(tmp_path):
-        with (
-            pytest.raises(UserError, match="another command is at work in"),
-            checkpoints.alone(tmp_path),
-        ):
+def test_the_best_model_is_never_missing_while_it_is_replaced(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the new best model is whole, the old one counts; it goes when the new one has its record."""
+    kept: list[list[str]] = []
+    real = checkpoints.write_last
+
+    def write_last(folder: Path, name: str, record: dict[str, Any]) -> None:
+        if name == checkpoints.RECORD:
+            best = checkpoints.best_record(tmp_path, record["run"])
+            kept.append([f"best-{best['step']}" if best else "", folder.name])
+            assert checkpoints.best_record(tmp_path, "another run") == {}
+        real(folder, name, record)
+
+    monkeypatch.setattr(checkpoints, "write_last", write_last)
+    interrupted(gpt2_folder, tmp_path, at=8)
+    assert kept == [["", "best-4"]]
+    run(gpt2_folder, tmp_path)
+    assert kept == [["", "best-4"], ["best-4", "best-8"]]
+
+
+def test_what_decides_a_run_is_in_its_fingerprint(tmp_path: Path) -> None:
+    def of_file(name: str, text: str) -> str:
+        (tmp_path / name).write_text(text)
+        return print_of({"deepspeed": str(tmp_path / name)})
+
+    def print_of(changes: dict[str, Any], *texts: list[str]) -> str:
+        groups = texts or (["a", "b"], ["c"])
+        return checkpoints.fingerprint(TrainingSettings(**changes).deciding(), *groups)
+
+    assert print_of({}) == print_of({"micro_batch_size": 4, "keep_checkpoints": 1})
+    others = [
+        print_of({"learning_rate": 2e-5}),
+        print_of({}, ["b", "a"], ["c"]),
+        print_of({}, ["a"], ["b", "c"]),
+        print_of({}, ["ab"], ["c"]),
+        print_of({"deepspeed": "zero3"}),
+        # A DeepSpeed file counts by what it says, not by its name.
+        first := of_file("zero.json", '{"zero_optimization": {"stage": 2}, "x": 1}'),
+        of_file("zero.json", '{"zero_optimization": {"stage": 3}, "x": 1}'),
+    ]
+    assert len({print_of({}), *others}) == 8
+    assert of_file("moved.json", '{"x": 1,\n "zero_optimization": {"stage": 2}}') == first
+
+
+def test_a_folder_is_held_by_one_command_and_belongs_to_one_run(
+    tmp_path: Path, gpt2_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = {"run": "a", "processes": 1, "dtype": "float32"}
+
+    def refused(message: str, **changes: Any) -> None:
+        with pytest.raises(UserError, match=message), checkpoints.held(tmp_path, owner | changes):
             pass
+
+    with checkpoints.held(tmp_path, owner):
+        refused("another command is at work in")
         monkeypatch.setenv("RANK", "1")
-        with checkpoints.alone(tmp_path):  # of the same command
+        with checkpoints.held(tmp_path, owner):  # of the same command
             pass
     monkeypatch.delenv("RANK")
-    with checkpoints.alone(tmp_path):
-        pass
+    refused("was begun with other settings, texts or model; continue as it was begun, or remove", run="b")
+    refused("was begun with processes=1 and dtype=float32; continue", processes=2, dtype="bfloat16")
+    interrupted(gpt2_folder, tmp_path / "run", at=2)
+    with pytest.raises(UserError, match="was begun with other settings, texts or model"):
+        run(gpt2_folder, tmp_path / "run", texts=["Another text."])
 
 
-def test_adapters_and_zero_3_are_refused_whatever_the_file_is_called(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "must be one of zero2, zero3, zero3_offload, or a JSON file"),
+        ('{"zero_optimization": 2}', "has no zero_optimization, such as"),
+        ('{"zero_optimization": {}, "scheduler": {"type": "WarmupLR"}}', "trainer.schedule; leave scheduler out$"),
+        ('{"zero_optimization": {"stage": 3}}', "trainer.lora_rank and ZeRO-3"),
+    ],
+)  # fmt: skip
+def test_a_deepspeed_file_that_cannot_be_is_one_line(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "ds.json"
-    path.write_text('{"zero_optimization": {"stage": 3}}')
-    with pytest.raises(UserError, match=r"trainer.lora_rank and ZeRO-3"):
+    path.write_text(text)
+    with pytest.raises(UserError, match=message) as caught:
         TrainingSettings(lora_rank=4, deepspeed=str(path))
+    assert "\n" not in str(caught.value)
     path.write_text('{"zero_optimization": {"stage": 2}}')
     assert TrainingSettings(lora_rank=4, deepspeed=str(path)).lora_rank == 4

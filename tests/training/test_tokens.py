@@ -13,18 +13,9 @@ from transformers import PreTrainedTokenizerFast
 from tests.conftest import TRAINING_TEXT, tiny_model, tiny_tokenizer
 from toolformer.calls import ApiCall, insert
 from toolformer.errors import UserError
-from toolformer.language_model import LanguageModel
-from toolformer.loading import tokens_of
-from toolformer.training.tokens import (
-    CALL,
-    RESULT,
-    TEXT,
-    AnnotatedText,
-    annotated,
-    call_tokens,
-    cut_alike,
-    tokenize,
-)
+from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.loading import tokens_of
+from toolformer.training.tokens import CALL, RESULT, TEXT, AnnotatedText, annotated, cut_alike, tokenize
 
 CALC = ApiCall("Calculator", "400 / 1400", "0.29")
 QA = ApiCall("QA", 'Who said "so"?', "he did", quoted=True)
@@ -39,54 +30,40 @@ def sentencepiece_like(metaspace: bool = False) -> PreTrainedTokenizerFast:
         tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
     else:
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-        tokenizer.decoder = decoders.Sequence(
-            [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-        )
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<unk>", "<s>", "</s>"],
-        show_progress=False,
-        max_token_length=12,
-        initial_alphabet=["]"],
-    )
+        back = [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        tokenizer.decoder = decoders.Sequence(back)
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    shape = {"vocab_size": 300, "special_tokens": [*special.values()], "max_token_length": 12}
+    trainer = trainers.BpeTrainer(**shape, show_progress=False, initial_alphabet=["]"])
     # Without a pre-tokenizer a text is one word: words are given one by one, and "▁[" often enough to be a token.
     words = [word.strip("[]") for text in TRAINING_TEXT for word in text.split()]
     tokenizer.train_from_iterator([*words, *["["] * 5000], trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+MODELS = {
+    name: LanguageModel(tiny_model(name.partition(",")[0], len(tokenizer)), tokenizer, name)
+    for name, tokenizer in (
+        ("gpt2", tiny_tokenizer()),
+        ("gptj", tiny_tokenizer()),
+        ("llama", tiny_tokenizer()),
+        ("llama, sentencepiece", sentencepiece_like()),
     )
-
-
-def language_models() -> dict[str, LanguageModel]:
-    found: dict[str, LanguageModel] = {}
-    for name in ("gpt2", "gptj", "llama"):
-        tokenizer = tiny_tokenizer()
-        found[name] = LanguageModel(tiny_model(name, len(tokenizer)), tokenizer, name)
-    llama = sentencepiece_like()
-    found["llama, sentencepiece"] = LanguageModel(tiny_model("llama", len(llama)), llama, "llama")
-    return found
-
-
-MODELS = language_models()
-
-
-def special(model: LanguageModel) -> str:
-    """A text that reads like the end of one."""
-    return str(model.tokenizer.eos_token)
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_text_that_reads_like_a_special_token_is_plain_text(name: str) -> None:
     model = MODELS[name]
     known = set(model.tokenizer.all_special_ids) - {model.tokenizer.unk_token_id}
-    text = f" red {special(model)} is{special(model)}"
+    end = model.tokenizer.eos_token_id
+    text = f" red {model.tokenizer.eos_token} is{model.tokenizer.eos_token}"
     assert known & set(model.tokenizer(text, add_special_tokens=False).input_ids)  # what it was before
     for ids in (model.encode(text), model.encode_behind(text), model.encode_text(text).ids):
         assert not known & set(ids)
     assert model.encode_text(text).ids == model.encode(text)
     if model.tokenizer.unk_token is None:  # the other one has no token for the signs
         assert model.decode(model.encode_behind(text)) == text
-    end = model.tokenizer.eos_token_id
     ids = tokenize([AnnotatedText(text, ((4, CALC),))], model.tokenizer).ids.tolist()
     assert ids.count(end) == 1 and ids[-1] == end  # the document's own
 
@@ -144,39 +121,17 @@ def test_the_start_token_that_is_trained_is_the_one_decoding_watches(
     assert [token for token, kind in zip(ids, kinds, strict=True) if kind == TEXT] == alone
 
 
-def test_written_tokens_are_the_written_text() -> None:
-    tokenizer = tiny_tokenizer()
-    text = AnnotatedText(
-        "Out of 1400 people, 400 passed today.", ((0, QA), (23, CALC), (23, CALENDAR), (30, CALENDAR))
-    )
-    ids = tokenize([text], tokenizer).ids.tolist()
-    assert tokenizer.decode(ids[:-1]) == text.written
-    assert ids[-1] == tokenizer.eos_token_id
-
-
-def test_what_decoding_inserts_begins_behind_the_arrow() -> None:
-    tokenizer = tiny_tokenizer()
-    pairs = call_tokens(tokenizer, CALC)
-    written = tokenizer.decode([token for token, kind in pairs if kind == CALL])
-    inserted = tokenizer.decode([token for token, kind in pairs if kind == RESULT])
-    assert (written, inserted) == (" [Calculator(400 / 1400) ->", " 0.29]")
-
-
 @pytest.mark.parametrize(
     "tokenizer",
     [tiny_tokenizer(), sentencepiece_like(), sentencepiece_like(metaspace=True)],
     ids=["byte level", "prepend", "metaspace"],
 )
 def test_a_call_inside_a_token_splits_the_text_there(tokenizer: Any) -> None:
-    sure = ApiCall("Calendar", "", "a")
-    calls = (
-        [()] + [((place, sure),) for place in range(1, 18)] + [((2, sure), (6, sure), (6, sure), (9, sure))]
-    )
-    for of_text in calls:
-        text = AnnotatedText("The population is", of_text)
+    call = ApiCall("Calendar", "", "a")
+    for places in [(), *((place,) for place in range(1, 18)), (2, 6, 6, 9)]:
+        text = AnnotatedText("The population is", tuple((place, call) for place in places))
         ids = tokenize([text], tokenizer).ids.tolist()[:-1]
-        written = tokenizer.decode(ids, skip_special_tokens=True)
-        assert written == text.written
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text.written
 
 
 words = st.text(alphabet="ab 1.,\n[]", max_size=30)
@@ -190,13 +145,13 @@ def test_rows_of_c_star_are_taken_apart_as_they_were_put_together(plain: str, pl
     text = annotated(plain, insert(plain, calls), positions)
     assert text.calls == tuple(calls)
     if plain:
-        tokenizer: Any = tiny_tokenizer()
+        tokenizer: Any = MODELS["gpt2"].tokenizer
         ids = tokenize([text], tokenizer).ids.tolist()
         assert tokenizer.decode(ids[:-1]) == text.written
 
 
 def test_a_row_that_is_not_its_plain_text_with_calls_is_one_line() -> None:
-    for written in ("The end", "The [Calendar()] end", "Another [Calendar() -> x] end"):
+    for written in ("The end", "The [Calendar()] end", "The [Calendar( end", "Another [Calendar() -> x] end"):
         with pytest.raises(UserError, match="^dataset: .*generate it again"):
             annotated("The end", written, [3])
 

@@ -2,44 +2,77 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from toolformer.calls import ApiCall
-from toolformer.documents import Document
+from toolformer.data import Document
+from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share
 from toolformer.errors import UserError
-from toolformer.language_model import Encoding, LanguageModel
 from toolformer.tools.prompts import Prompt
 
+if TYPE_CHECKING:
+    from toolformer.lm.language_model import Encoding, LanguageModel
+
 SCORED = "scored"
+LOWEST_SHOWN = 0.5
+"""The least threshold of the paper's Table 2, in nats: gains from here on are always known."""
 
 
-@dataclass(frozen=True)
-class ToolSettings:
-    """How calls of one tool are proposed and kept (paper, section 2 and appendix A)."""
+@dataclass(kw_only=True)
+class Sampling:
+    """How many calls of a tool are tried, and which are kept (paper, section 2 and appendix A)."""
+
+    start_threshold: Share = 0.05
+    """τ_s: a position is tried where the call token's probability exceeds it."""
+    max_positions: Count = 5
+    """k: positions tried per text."""
+    places: Annotated[str, OneOf("any", "number", "equals")] = "any"
+    """Which positions may be tried: any, as in the paper; number, those where a number begins within three tokens; or
+    equals, those between an equals sign and the number behind it."""
+    samples: Count = 5
+    """m: calls sampled per position."""
+    filter_threshold: Finite = 1.0
+    """τ_f in nats, applied after scoring: a call is kept where its gain reaches it."""
+    selector: Annotated[str, OneOf("any", "calculator", "calendar", "translation")] = "any"
+    """Which texts are tried: any, calculator, calendar or translation (appendix A.1)."""
+
+
+@dataclass(kw_only=True)
+class Proposing:
+    """How calls of all tools are proposed."""
+
+    rank: Annotated[str, OneOf("probability", "lift")] = "probability"
+    """By what the k positions are chosen: probability, that of the call token, as in the paper; or lift, its ratio to
+    the call token's probability without the prompt, which costs one more pass over the text."""
+    force_name: bool = False
+    """Write the tool's name after the call token, for models too small to write it; not the paper's."""
+    max_call_tokens: Count = 40
+    """A sampled call that has not ended by then is discarded; a tool's own max_call_tokens overrides it."""
+    window_tokens: Annotated[int, Field(ge=16)] | None = None
+    """Tokens of a text that are annotated as one; null is as many as the model's context holds."""
+    window_overlap: CountOrNone = 0
+    """Tokens that a later window of a text begins with as context only: no call is tried there a second time."""
+
+
+@dataclass
+class ToolSettings(Sampling, Proposing):
+    """How calls of one tool are proposed and kept."""
 
     key: str
     """Its name in configuration and tables: `calculator`."""
     name: str
     """Its name in a call: `Calculator`."""
     prompt: Prompt
-    start_threshold: float = 0.05
-    """τ_s: a position is tried when p(<API>) exceeds it."""
-    max_positions: int = 5
-    """k: positions tried a text."""
-    samples: int = 5
-    """m: calls sampled a position."""
-    filter_threshold: float = 1.0
-    """τ_f in nats: a call is kept when its gain reaches it."""
-    selector: str = "any"
-    """Which texts are tried (appendix A.1): any, calculator, calendar or translation."""
-    max_call_tokens: int = 40
-    """A sampled call that has not ended by then is discarded."""
-    force_name: bool = False
-    """Whether the tool's name is written after the call token, for models too small to write it; not the paper's."""
-    window_tokens: int | None = None
-    """Tokens of a text that are annotated as one; None is as many as the model's context holds."""
-    window_overlap: int = 0
-    """Tokens at the beginning of every window but a text's first that are context only."""
+
+
+def lowest_thresholds(settings: Iterable[ToolSettings]) -> dict[str, float]:
+    """From which gain on, in nats, each tool's calls are told apart: its threshold, or the least of Table 2."""
+    return {of_tool.key: min(of_tool.filter_threshold, LOWEST_SHOWN) for of_tool in settings}
 
 
 @dataclass(frozen=True)
@@ -48,23 +81,26 @@ class Window:
 
     document: Document
     encoding: Encoding
-    """The document's tokens. Where a call must not stand in this window there is no character position: inside of a
-    character, and in the tokens that an earlier window has tried."""
+    """The document's tokens."""
     start: int
     end: int
-    offset: int | None = None
-    """Character at which the window's text begins, where its first token has no position."""
+    first: int = 0
+    """The first token that a call may stand before: an earlier window has tried those of this one before it."""
 
     @property
     def ids(self) -> list[int]:
         return self.encoding.ids[self.start : self.end]
 
     @property
+    def positions(self) -> list[int | None]:
+        """For each token the character that a call would stand before, None where none may stand."""
+        context = max(self.first - self.start, 0)
+        return [None] * context + self.encoding.positions[self.start + context : self.end]
+
+    @property
     def text(self) -> str:
         positions = self.encoding.positions
         begin = positions[self.start] if self.start < len(positions) else len(self.document.text)
-        if self.offset is not None:
-            begin = self.offset
         stop = positions[self.end] if self.end < len(positions) else None
         return self.document.text[begin:stop]
 
@@ -89,6 +125,8 @@ class Candidate:
     loss_result: float | None = None
     loss_no_result: float | None = None
     loss_none: float | None = None
+    start_lift: float | None = None
+    """p(<API> | P_a(x), x_<i) / p(<API> | x_<i), where positions are ranked by it."""
 
     @property
     def position(self) -> int:
@@ -103,6 +141,13 @@ class Candidate:
         if self.loss_result is None or self.loss_no_result is None or self.loss_none is None:
             return None
         return min(self.loss_none, self.loss_no_result) - self.loss_result
+
+    @property
+    def gain_at_most(self) -> float | None:
+        """L(ε) − L⁺ in nats: the gain is never more, and needs no pass over e(c, ε)."""
+        if self.loss_result is None or self.loss_none is None:
+            return None
+        return self.loss_none - self.loss_result
 
 
 def windows(
@@ -121,26 +166,25 @@ def windows(
         UserError: the tool's prompt leaves no room for a text, or the overlap none for a position.
     """
     longest = _longest(language_model, settings)
-    found: list[Window] = []
+    # Tokens that begin between characters, and where; the latter never decrease.
+    tokens = [n for n, position in enumerate(encoding.positions) if position is not None]
+    positions = [position for position in encoding.positions if position is not None]
+    result: list[Window] = []
     for begin, stop in spans:
-        inside = [
-            n
-            for n, position in enumerate(encoding.positions)
-            if position is not None and begin <= position < stop
-        ]
-        if not inside:
+        low, high = bisect_left(positions, begin), bisect_left(positions, stop)
+        if low == high:
             continue
-        first, end = inside[0], _last_token(encoding, stop)
-        start = first
+        first = start = tokens[low]
+        end = tokens[high] if high < len(tokens) else len(encoding.ids)
         while first < end:
             cut = min(start + longest, end)
             while cut < end and encoding.positions[cut] is None and cut > first + 1:
                 cut -= 1
-            found.append(_window(document, encoding, start, first, cut))
-            start, first = max(cut - settings.window_overlap, inside[0]), cut
+            result.append(Window(document, encoding, start, cut, first))
+            start, first = max(cut - settings.window_overlap, tokens[low]), cut
             while start < end and encoding.positions[start] is None:
                 start -= 1
-    return found
+    return result
 
 
 def _longest(language_model: LanguageModel, settings: ToolSettings) -> int:
@@ -159,20 +203,3 @@ def _longest(language_model: LanguageModel, settings: ToolSettings) -> int:
             f"tokens; it must be at most {longest - 8}"
         )
     return longest
-
-
-def _window(document: Document, encoding: Encoding, start: int, first: int, end: int) -> Window:
-    """Tokens [start, end) with the positions from `first` on; those before it are context."""
-    if start == first:
-        return Window(document, encoding, start, end)
-    positions = list(encoding.positions)
-    positions[start:first] = [None] * (first - start)
-    return Window(document, replace(encoding, positions=positions), start, end, encoding.positions[start])
-
-
-def _last_token(encoding: Encoding, stop: int) -> int:
-    """The first token at or after character `stop`."""
-    for n, position in enumerate(encoding.positions):
-        if position is not None and position >= stop:
-            return n
-    return len(encoding.ids)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from toolformer.annotation.candidates import SCORED, Candidate
 from toolformer.annotation.select import looks_ahead
 from toolformer.calls import clean_result
-from toolformer.documents import Document
+from toolformer.data import Document
 from toolformer.tools.base import Result, Tool, run_safely
 
 LOOK_AHEAD = "input stands only after the call"

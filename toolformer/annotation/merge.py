@@ -13,7 +13,7 @@ from typing import cast
 
 from toolformer.annotation.candidates import SCORED, Candidate
 from toolformer.calls import ApiCall, CallSyntaxError, insert, linearise, parse
-from toolformer.documents import Document
+from toolformer.data import Document
 
 PAPER, PLAIN = "paper", "plain"
 BELOW = "gain below the threshold"
@@ -51,20 +51,25 @@ def row(candidate: Candidate) -> dict[str, object]:
         "loss_no_result": candidate.loss_no_result,
         "loss_none": candidate.loss_none,
         "gain": candidate.gain,
+        "gain_at_most": candidate.gain_at_most,
+        "start_lift": candidate.start_lift,
     }
 
 
 def gain(entry: Mapping[str, object], baseline: str = PAPER) -> float | None:
-    """L⁻ − L⁺ of a row in nats, None without losses.
+    """L⁻ − L⁺ of a row in nats, None without the losses it takes.
 
     L⁻ is min(L(ε), L(e(c, ε))) in the paper, and L(ε) alone with the baseline `plain`, which therefore also pays for
     what the call says without its result.
     """
-    losses = [entry[name] for name in ("loss_result", "loss_none", "loss_no_result")]
+    names = (
+        ("loss_result", "loss_none") if baseline == PLAIN else ("loss_result", "loss_none", "loss_no_result")
+    )
+    losses = [entry[name] for name in names]
     if entry["status"] != SCORED or not all(isinstance(loss, float) and loss == loss for loss in losses):
         return None
-    result, none, no_result = (cast(float, loss) for loss in losses)
-    return (none if baseline == PLAIN else min(none, no_result)) - result
+    result, *without = (cast(float, loss) for loss in losses)
+    return min(without) - result
 
 
 def keep(
@@ -89,7 +94,10 @@ def keep(
         if entry["status"] != SCORED or tool not in thresholds:
             continue
         counts = reasons.setdefault(tool, Counter())
-        worth = gain(entry, baseline)
+        worth, most = gain(entry, baseline), gain(entry, PLAIN)
+        if most is not None and most < thresholds[tool]:
+            counts[BELOW] += 1  # the gain is never above this bound, and may not have been scored for it
+            continue
         if worth is None:
             counts[NO_GAIN] += 1
             continue
@@ -99,7 +107,7 @@ def keep(
         known = best.get((doc_id, tool, position))
         counts[BEATEN] += known is not None
         if known is None or (worth, -sample) > (known[0], -known[1]):
-            kept = KeptCall(position, tool, _call(entry), worth)
+            kept = KeptCall(position, tool, executed_call(entry), worth)
             best[doc_id, tool, position] = (worth, sample, kept)
     documents: dict[str, list[KeptCall]] = {}
     for (doc_id, _, _), (_, _, kept) in sorted(
@@ -112,16 +120,16 @@ def keep(
 def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
     """The row of C* of a document: its text with the calls in place, everything else unchanged."""
     return {
-        "text": insert(document.text, [(one.position, one.call) for one in kept]),
+        "text": insert(document.text, [(call.position, call.call) for call in kept]),
         "calls": [
             {
-                "position": one.position,
-                "tool": one.tool,
-                "input": one.call.input,
-                "result": one.call.result,
-                "gain": one.gain,
+                "position": call.position,
+                "tool": call.tool,
+                "input": call.call.input,
+                "result": call.call.result,
+                "gain": call.gain,
             }
-            for one in kept
+            for call in kept
         ],
         "url": document.url,
         "date": document.date.isoformat() if document.date else None,
@@ -129,7 +137,7 @@ def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
     }
 
 
-def _call(entry: Mapping[str, object]) -> ApiCall:
+def executed_call(entry: Mapping[str, object]) -> ApiCall:
     """The executed call of a row, written as the model wrote it (quoted or not)."""
     written, result = entry["call"], entry["result"]
     if not isinstance(written, str) or not isinstance(result, str):

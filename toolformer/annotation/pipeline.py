@@ -14,16 +14,26 @@ from functools import partial
 from typing import Any
 
 from toolformer.annotation import select
-from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
+from toolformer.annotation.candidates import (
+    SCORED,
+    Candidate,
+    ToolSettings,
+    Window,
+    windows,
+)
 from toolformer.annotation.execute import execute
-from toolformer.annotation.merge import row
+from toolformer.annotation.merge import executed_call, row
 from toolformer.annotation.propose import propose
-from toolformer.annotation.score import score
-from toolformer.documents import Document
-from toolformer.language_model import Encoding, LanguageModel
+from toolformer.annotation.score import first_pass, score
+from toolformer.annotation.screen import Screen, screen
+from toolformer.data import Document
+from toolformer.lm.language_model import Encoding, LanguageModel
 from toolformer.tools.base import Tool, works_elsewhere
 
 NO_POSITION = "no start probability above the threshold"
+MOST_CHARACTERS = 5_000_000
+"""Of a text that is annotated; one of these takes as long as ten thousands of ordinary ones."""
+TOO_LONG = select.Decision(reason=f"longer than {MOST_CHARACTERS:,} characters")
 
 
 @dataclass(frozen=True)
@@ -48,40 +58,61 @@ class Annotator:
         tools: Mapping[str, Tool],
         seed: int = 0,
         score_dtype: str = "auto",
+        paragraphs: str = "blank_line",
+        lowest: Mapping[str, float] | None = None,
+        rules: Screen | None = None,
     ) -> None:
+        """
+        Args:
+            paragraphs: what parts those of the texts, `blank_line` or `line`.
+            lowest: the least threshold of each tool that will be asked: losses that none needs are not computed.
+            rules: tests that a call has to pass to be scored.
+        """
         self.language_model = language_model
         self.settings = list(settings)
         self.tools = tools
         self.seed = seed
         self.score_dtype = score_dtype
+        self.paragraphs = paragraphs
+        self.lowest = lowest
+        self.rules = rules or Screen()
         self._identify: select.Identify | None = None
 
     def annotate(
-        self, documents: Sequence[Document], tell: Callable[[str], object] = lambda step: None
+        self, documents: Sequence[Document], on_step: Callable[[str], object] = lambda step: None
     ) -> Annotation:
         """Every candidate call of every tool for each document, executed and scored.
 
         Args:
-            tell: hears which step has begun, for people who watch.
+            on_step: receives what is being done, for progress bars.
         """
         encodings = {
-            document.doc_id: self.language_model.encode_text(document.text) for document in documents
+            document.doc_id: self.language_model.encode_text(document.text)
+            if len(document.text) <= MOST_CHARACTERS
+            else Encoding([], [])
+            for document in documents
         }
-        funnel: dict[str, dict[str, Any]] = {one.key: {} for one in self.settings}
-        answers: dict[str, Callable[[], list[Candidate]]] = {one.key: list for one in self.settings}
+        funnel: dict[str, dict[str, Any]] = {settings.key: {} for settings in self.settings}
+        answers: dict[str, Callable[[], list[Candidate]]] = {settings.key: list for settings in self.settings}
         # What another machine answers is asked for first, and the language model goes on meanwhile.
-        waits = {one.key: works_elsewhere(self.tools[one.key]) for one in self.settings}
-        for settings in sorted(self.settings, key=lambda one: not waits[one.key]):
-            tell(f"proposing {settings.name}")
-            found, funnel[settings.key] = self._propose(settings, documents, encodings)
+        waits = {settings.key: works_elsewhere(self.tools[settings.key]) for settings in self.settings}
+        for settings in sorted(self.settings, key=lambda settings: not waits[settings.key]):
+            on_step(f"proposing {settings.name}")
+            proposed, funnel[settings.key] = self._propose(settings, documents, encodings, on_step)
             translating = (settings.key,) if settings.selector == "translation" else ()
-            ask = partial(execute, found, self.tools, translating)
-            answers[settings.key] = _begun(ask) if waits[settings.key] else ask
-        tell("executing calls")
-        candidates = [candidate for answered in answers.values() for candidate in answered()]
+            ask = partial(execute, proposed, self.tools, translating)
+            answers[settings.key] = _in_thread(ask) if waits[settings.key] else ask
+        on_step("executing calls")
+        candidates = [candidate for answer in answers.values() for candidate in answer()]
         executed = _scorable(candidates)
-        tell("scoring")
-        candidates = score(self.language_model, candidates, dtype=self.score_dtype)
+        on_step("scoring")
+        candidates = screen(candidates, self.rules)
+        if self.rules.context is not None:
+            candidates = first_pass(
+                *(self.language_model, candidates, self.rules.context, self.rules.context_gain),
+                self.score_dtype,
+            )
+        candidates = score(self.language_model, candidates, self.score_dtype, self.lowest)
         for key, counts in funnel.items():
             statuses = Counter(candidate.status for candidate in candidates if candidate.tool == key)
             counts["executed"] = executed[key]
@@ -92,8 +123,49 @@ class Annotator:
         tokens = sum(len(encoding.ids) for encoding in encodings.values())
         return Annotation([row(candidate) for candidate in candidates], funnel, tokens)
 
+    def deepen(
+        self,
+        documents: Sequence[Document],
+        rows: Sequence[Mapping[str, Any]],
+        funnel: dict[str, dict[str, Any]],
+    ) -> Annotation:
+        """An earlier annotation of the documents with the losses that lower thresholds need by now."""
+        by_id = {document.doc_id: document for document in documents}
+        settings = {of_tool.key: of_tool for of_tool in self.settings}
+        parts: dict[tuple[str, str], list[Window]] = {}
+        candidates: dict[int, Candidate] = {}
+        for n, known in enumerate(rows):
+            if known["status"] != SCORED or known["loss_no_result"] is not None:
+                continue
+            document, tool = by_id[known["doc_id"]], settings[known["tool"]]
+            if (document.doc_id, tool.key) not in parts:
+                spans = list(self._decide(tool.selector, document).spans)
+                encoding = self.language_model.encode_text(document.text)
+                parts[document.doc_id, tool.key] = windows(
+                    self.language_model, document, encoding, tool, spans
+                )
+            i = known["token_position"]
+            window = next(
+                part
+                for part in parts[document.doc_id, tool.key]
+                if part.start <= i < part.end and part.positions[i - part.start] is not None
+            )
+            candidates[n] = Candidate(
+                window, tool.key, i, known["start_probability"], known["sample"], known["call"], executed_call(known),
+                loss_result=known["loss_result"], loss_none=known["loss_none"], start_lift=known["start_lift"],
+            )  # fmt: skip
+        scored = score(self.language_model, list(candidates.values()), self.score_dtype, self.lowest)
+        deeper = [dict(known) for known in rows]
+        for n, candidate in zip(candidates, scored, strict=True):
+            deeper[n] |= {"loss_no_result": candidate.loss_no_result, "gain": candidate.gain}
+        return Annotation(deeper, funnel, tokens=0)
+
     def _propose(
-        self, settings: ToolSettings, documents: Sequence[Document], encodings: Mapping[str, Encoding]
+        self,
+        settings: ToolSettings,
+        documents: Sequence[Document],
+        encodings: Mapping[str, Encoding],
+        on_step: Callable[[str], object],
     ) -> tuple[list[Candidate], dict[str, Any]]:
         """Candidate calls of one tool, and the counts of the funnel up to them."""
         reasons: Counter[str] = Counter()
@@ -105,7 +177,13 @@ class Annotator:
             selected += bool(decision)
             encoding = encodings[document.doc_id]
             chosen += windows(self.language_model, document, encoding, settings, list(decision.spans))
-        proposals = propose(self.language_model, settings, chosen, self.seed)
+        proposals = propose(
+            self.language_model,
+            settings,
+            chosen,
+            self.seed,
+            lambda done: on_step(f"proposing {settings.name}, window {done} of {len(chosen)}"),
+        )
         candidates = [candidate for proposal in proposals for candidate in proposal.candidates]
         untried = sum(not proposal.positions for proposal in proposals)
         return candidates, {
@@ -120,30 +198,32 @@ class Annotator:
         }
 
     def _decide(self, selector: str, document: Document) -> select.Decision:
+        if len(document.text) > MOST_CHARACTERS:
+            return TOO_LONG
         if selector == "calculator":
             return select.calculator(document, self.seed)
         if selector == "calendar":
             return select.calendar(document)
         if selector == "translation":
-            return select.translation(document, self._language)
+            return select.translation(document, self._language, self.paragraphs)
         return select.whole(document)
 
     def _language(self, text: str) -> tuple[str, float]:
         if self._identify is None:
-            from toolformer.language_id import LanguageIdentifier
+            from toolformer.lm.language_id import LanguageIdentifier
 
             self._identify = LanguageIdentifier().identify
         return self._identify(text)
 
 
-def _begun(ask: Callable[[], list[Candidate]]) -> Callable[[], list[Candidate]]:
-    """Asks in a thread that ends with the program at the latest; returns what waits for the answers."""
+def _in_thread(ask: Callable[[], list[Candidate]]) -> Callable[[], list[Candidate]]:
+    """Starts `ask` in a daemon thread; returns a function that waits for its result."""
     answers: Future[list[Candidate]] = Future()
 
     def work() -> None:
         try:
             answers.set_result(ask())
-        except BaseException as error:  # told to who waits
+        except BaseException as error:  # raised where the result is awaited
             answers.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
@@ -151,5 +231,5 @@ def _begun(ask: Callable[[], list[Candidate]]) -> Callable[[], list[Candidate]]:
 
 
 def _scorable(candidates: Sequence[Candidate]) -> Counter[str]:
-    """How many candidates of each tool nothing has been found against so far."""
+    """How many candidates of each tool have not been dropped so far."""
     return Counter(candidate.tool for candidate in candidates if candidate.status == SCORED)

@@ -7,22 +7,29 @@ batch size, order and resumption do not change them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from toolformer.annotation.candidates import Candidate, ToolSettings, Window
-from toolformer.annotation.draws import draw, draw_keys
-from toolformer.batching import Branches, cached_per_batch, rows_per_batch
+from toolformer.annotation.gumbel_sampling import draw, draw_keys
 from toolformer.calls import START, ApiCall, CallSyntaxError, call_end, parse
-from toolformer.language_model import LanguageModel, Prefix
+from toolformer.data.numbers import UNSIGNED
+from toolformer.lm.batching import Branches, cached_per_batch, rows_per_batch
+from toolformer.lm.language_model import LanguageModel, Prefix
 
 NO_END = "call not ended"
 MALFORMED = "malformed call"
 OTHER_TOOL = "other tool"
 OWN_RESULT = "result written by the model"
+LIFT = "lift"
+NUMBER_AHEAD = 3
+"""Tokens within which a number is right ahead: a blank and a currency may be tokens of their own."""
+_EQUALS = re.compile(rf"=\s*[$€£]?\s*(?={UNSIGNED})")
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class _Branch:
     position: int
     """Token of the window that the call would stand before."""
     probability: float
+    lift: float | None
     sample: int
     draws: np.ndarray
     """A key for each of its draws."""
@@ -59,28 +67,90 @@ class _Branch:
 
 
 def propose(
-    language_model: LanguageModel, settings: ToolSettings, windows: Sequence[Window], seed: int = 0
+    language_model: LanguageModel,
+    settings: ToolSettings,
+    windows: Sequence[Window],
+    seed: int = 0,
+    on_progress: Callable[[int], object] = lambda done: None,
 ) -> list[Proposal]:
-    """Candidate calls of one tool for each window, in the windows' order."""
+    """Candidate calls of one tool for each window, in the windows' order.
+
+    Args:
+        on_progress: receives the number of windows that are done, before each batch but the first.
+    """
     if not windows:
         return []
     prefix = _shared_prefix(language_model, settings)
     proposals: dict[int, Proposal] = {}
     for batch in _batches(windows, settings, len(prefix.ids), language_model.batch_tokens):
-        found = _propose_batch(language_model, settings, [windows[n] for n in batch], prefix, seed)
-        proposals.update(zip(batch, found, strict=True))
+        if proposals:
+            on_progress(len(proposals))
+        of_batch = _propose_batch(language_model, settings, [windows[n] for n in batch], prefix, seed)
+        proposals.update(zip(batch, of_batch, strict=True))
     return [proposals[n] for n in range(len(windows))]
 
 
-def choose_positions(probabilities: Sequence[float | None], threshold: float, most: int) -> list[int]:
-    """I = {i : p_i > τ_s}, the `most` likeliest of them, in the text's order."""
+def choose_positions(
+    probabilities: Sequence[float | None],
+    threshold: float,
+    most: int,
+    rank: Sequence[float] | None = None,
+) -> list[int]:
+    """I = {i : p_i > τ_s}, the `most` of them that rank highest (by p_i unless given), in the text's order."""
     above = [
         i
         for i, probability in enumerate(probabilities)
         if probability is not None and probability > threshold
     ]
-    likeliest = sorted(above, key=lambda i: (-(probabilities[i] or 0.0), i))[:most]
-    return sorted(likeliest)
+    highest = sorted(above, key=lambda i: (-(rank[i] if rank else probabilities[i] or 0.0), i))[:most]
+    return sorted(highest)
+
+
+def before_numbers(window: Window) -> list[int | None]:
+    """The window's positions, None where no number begins within the next `NUMBER_AHEAD` tokens."""
+    starts = [match.start() for match in re.finditer(UNSIGNED, window.document.text)]
+    # Where each token of the document begins at the latest, from its end on.
+    begins = [len(window.document.text)]
+    for position in reversed(window.encoding.positions):
+        begins.append(begins[-1] if position is None else position)
+    begins = begins[:0:-1] + begins[:1] * NUMBER_AHEAD
+    return [
+        position
+        if position is not None
+        and bisect_left(starts, position) < bisect_left(starts, begins[i + NUMBER_AHEAD])
+        else None
+        for i, position in enumerate(window.positions, window.start)
+    ]
+
+
+def after_equals(window: Window) -> list[int | None]:
+    """The window's positions, None but for those between an equals sign and the number behind it."""
+    found = _EQUALS.finditer(window.document.text)
+    places = {place for match in found for place in range(match.start() + 1, match.end() + 1)}
+    return [position if position in places else None for position in window.positions]
+
+
+_PLACES: dict[str, Callable[[Window], Sequence[int | None]]] = {
+    "any": lambda window: window.positions,
+    "number": before_numbers,
+    "equals": after_equals,
+}
+
+
+def start_lifts(
+    language_model: LanguageModel, windows: Sequence[Window], probabilities: Sequence[Sequence[float]]
+) -> list[list[float]]:
+    """p(<API> | P_a(x), x_<i) / p(<API> | x_<i) for every i of each window."""
+    own = language_model.own_prefix
+    # Without a BOS nothing stands before x_1: the document start stands in for it, as it does for losses.
+    alone = [] if own else [language_model.document_start()]
+    behind = language_model.start_log_probs([*alone, *([*own, *window.ids[:-1]] for window in windows)])
+    first = behind[0][-1:] if alone else None
+    lifts: list[list[float]] = []
+    for p, log_probs in zip(probabilities, behind[len(alone) :], strict=True):
+        plain = torch.cat([first, log_probs]) if first is not None else log_probs[len(own) - 1 :]
+        lifts.append((torch.tensor(list(p)).clamp(min=1e-30).log() - plain).exp().tolist())
+    return lifts
 
 
 def read_sample(text: str, settings: ToolSettings) -> tuple[str, ApiCall | None, str | None]:
@@ -148,13 +218,15 @@ def _propose_batch(
     probabilities = (logits[:, language_model.start_id] - logits.logsumexp(-1)).exp().cpu()
     chosen: list[list[int]] = []
     rows: list[list[float | None]] = []
-    for window, of_window in zip(windows, probabilities.split([n + 1 for n in lengths]), strict=True):
-        of_text = of_window[:-1].tolist()
-        allowed = window.encoding.positions[window.start : window.end]
-        rows.append([p if place is not None else None for p, place in zip(of_text, allowed, strict=True)])
-        chosen.append(choose_positions(rows[-1], settings.start_threshold, settings.max_positions))
+    of_texts = [row[:-1].tolist() for row in probabilities.split([n + 1 for n in lengths])]
     del logits
-    sampled = _sample(language_model, settings, windows, branches, chosen, rows, seed)
+    lifts = start_lifts(language_model, windows, of_texts) if settings.rank == LIFT else None
+    for row, (window, of_text) in enumerate(zip(windows, of_texts, strict=True)):
+        allowed = _PLACES[settings.places](window)
+        rows.append([p if place is not None else None for p, place in zip(of_text, allowed, strict=True)])
+        by = lifts[row] if lifts else None
+        chosen.append(choose_positions(rows[-1], settings.start_threshold, settings.max_positions, by))
+    sampled = _sample(language_model, settings, windows, branches, chosen, rows, lifts, seed)
     return [Proposal(window, len(chosen[row]), sampled[row]) for row, window in enumerate(windows)]
 
 
@@ -165,6 +237,7 @@ def _sample(
     branches: Branches,
     chosen: list[list[int]],
     probabilities: list[list[float | None]],
+    lifts: list[list[float]] | None,
     seed: int,
 ) -> list[list[Candidate]]:
     rows = [row for row in range(len(windows)) if chosen[row]]
@@ -194,6 +267,7 @@ def _sample(
                 row,
                 i,
                 probabilities[row][i] or 0.0,
+                lifts[row][i] if lifts else None,
                 sample,
                 _draws(settings, windows[row], i, sample, seed),
                 [*name],
@@ -278,5 +352,6 @@ def _candidate(settings: ToolSettings, window: Window, branch: _Branch) -> Candi
         sample=branch.sample,
         text=text,
         call=call,
+        start_lift=branch.lift,
     )
     return candidate if reason is None else replace(candidate, status=reason)

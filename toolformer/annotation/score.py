@@ -11,14 +11,16 @@ the text L_i(ε) of all positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from toolformer.annotation.candidates import SCORED, Candidate, Window
+from toolformer.annotation.screen import NOT_NEARBY
 from toolformer.calls import ApiCall, linearise
-from toolformer.language_model import LanguageModel
+from toolformer.lm.language_model import LanguageModel
 
 HORIZON = 5
 _RAW = [max(0.0, 1.0 - 0.2 * t) for t in range(HORIZON)]
@@ -30,45 +32,88 @@ _Given = tuple[str, int, tuple[int, ...]]
 
 
 def score(
-    language_model: LanguageModel, candidates: Sequence[Candidate], dtype: str = "auto"
+    language_model: LanguageModel,
+    candidates: Sequence[Candidate],
+    dtype: str = "auto",
+    lowest: Mapping[str, float] | None = None,
 ) -> list[Candidate]:
-    """The candidates with their three losses in nats; those already dropped are passed through.
+    """The candidates with their losses in nats; those already dropped are passed through.
 
-    log p is taken from the logits in `dtype`: auto (float32), float32 or bfloat16. All three losses are kept, so that
-    the baseline, paper or plain, is a choice made when merging.
+    log p is taken from the logits in `dtype`: auto (float32), float32 or bfloat16. All losses are kept, so that
+    thresholds and the baseline, paper or plain, are choices made when merging.
+
+    Since gain ≤ L(ε) − L(e(c, r)), L(e(c, ε)) is not needed where that bound is below every threshold that will be
+    asked: `lowest` holds the least of them for each tool, and such candidates stay without it. None scores all.
+    Candidates that have the other two losses already only get this one.
     """
     precision = torch.bfloat16 if dtype == "bfloat16" else torch.float32
-    windows: dict[_Given, Window] = {}
-    places: dict[_Given, set[int]] = {}
-    heads: list[tuple[_Given, _Given, _Given] | None] = []
     encoded: dict[ApiCall, tuple[int, ...]] = {}
-    for candidate in candidates:
-        if candidate.status != SCORED or candidate.call is None:
-            heads.append(None)
-            continue
-        call, window, i = candidate.call, candidate.window, candidate.token_position
-        for one in (call, call.with_result("")):
-            if one not in encoded:
-                encoded[one] = (*language_model.own_prefix, *language_model.encode(linearise(one)))
-        # The first token of a text has no context: the document start stands in for it. Before other tokens it would
-        # be more than x_1..x_{i-1}.
-        nothing = language_model.document_start() if i == window.start else language_model.own_prefix
-        given = [
-            (window.document.doc_id, window.start, head)
-            for head in (encoded[call], encoded[call.with_result("")], tuple(nothing))
-        ]
-        for one_given in given:
-            windows[one_given] = window
-            places.setdefault(one_given, set()).add(i)
-        heads.append((given[0], given[1], given[2]))
-    losses = _losses(language_model, windows, places, precision)
-    scored: list[Candidate] = []
-    for candidate, given_of in zip(candidates, heads, strict=True):
-        if given_of:
-            result, no_result, none = (losses[given, candidate.token_position] for given in given_of)
-            candidate = replace(candidate, loss_result=result, loss_no_result=no_result, loss_none=none)
-        scored.append(candidate)
+
+    def given(candidate: Candidate, call: ApiCall | None) -> tuple[_Given, int]:
+        """What stands before the text, and the position that the loss is of."""
+        window, i = candidate.window, candidate.token_position
+        if call is None:
+            # The first token of a text has no context: the document start stands in for it. Before other tokens it
+            # would be more than x_1..x_{i-1}.
+            start = i == window.start
+            head = tuple(language_model.document_start() if start else language_model.own_prefix)
+        else:
+            if call not in encoded:
+                encoded[call] = (*language_model.own_prefix, *language_model.encode(linearise(call)))
+            head = encoded[call]
+        return (window.document.doc_id, window.start, head), i
+
+    def losses(asked: Sequence[tuple[Candidate, ApiCall | None]]) -> list[float]:
+        windows: dict[_Given, Window] = {}
+        places: dict[_Given, set[int]] = {}
+        keys = [given(candidate, call) for candidate, call in asked]
+        for (candidate, _), (head, i) in zip(asked, keys, strict=True):
+            windows[head] = candidate.window
+            places.setdefault(head, set()).add(i)
+        known = _losses(language_model, windows, places, precision)
+        return [known[key] for key in keys]
+
+    scored = list(candidates)
+    calls = {n: c.call for n, c in enumerate(candidates) if c.status == SCORED and c.call is not None}
+    new = {n: call for n, call in calls.items() if candidates[n].loss_result is None}
+    first = losses([(candidates[n], call) for n, given_call in new.items() for call in (given_call, None)])
+    for n, result, none in zip(new, first[::2], first[1::2], strict=True):
+        scored[n] = replace(candidates[n], loss_result=result, loss_none=none)
+    # Not below the bound, so that losses that are no numbers are seen as such.
+    open_calls = {
+        n: call
+        for n, call in calls.items()
+        if lowest is None or not (scored[n].gain_at_most or 0.0) < lowest[scored[n].tool]
+    }
+    third = losses([(candidates[n], call.with_result("")) for n, call in open_calls.items()])
+    for n, no_result in zip(open_calls, third, strict=True):
+        scored[n] = replace(scored[n], loss_no_result=no_result)
     return scored
+
+
+def first_pass(
+    language_model: LanguageModel,
+    candidates: Sequence[Candidate],
+    context: int,
+    least: float,
+    dtype: str = "auto",
+) -> list[Candidate]:
+    """The candidates; `NOT_NEARBY` where L(ε) − L(e(c, r)) is below `least` nats with only `context` tokens before the call.
+
+    Where no more stand before it, the pass would be that of `score`, and the candidate goes to that as it is.
+    """
+    result = list(candidates)
+    near = {
+        n: replace(c, window=replace(c.window, start=c.token_position - context))
+        for n, c in enumerate(candidates)
+        if c.status == SCORED and c.token_position - context > c.window.start
+    }
+    # Without L(e(c, ε)).
+    lowest = dict.fromkeys((candidate.tool for candidate in near.values()), math.inf)
+    for n, scored in zip(near, score(language_model, list(near.values()), dtype, lowest), strict=True):
+        if scored.gain_at_most is not None and scored.gain_at_most < least:
+            result[n] = replace(candidates[n], status=NOT_NEARBY)
+    return result
 
 
 def weighted_loss(log_probs: torch.Tensor) -> float:

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import re
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from toolformer.annotation.numbers import TOKEN, compute, numbers
-from toolformer.documents import Document
+from toolformer.data import Document
+from toolformer.data.numbers import TOKEN, compute, numbers
 
 Identify = Callable[[str], tuple[str, float]]
 
 _CUE = re.compile(r"(?:=|\bequals\b|\bequal\s+to\b|\btotal\s+of\b|\baverage\s+of\b)\s*", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
-# Blank lines part paragraphs; a single line break may stand inside of one.
-_PARAGRAPH = re.compile(r"[^\n]+(?:\n(?![^\S\n]*\n)[^\n]+)*")
+_PARAGRAPHS = {
+    # A single line break may stand inside of a paragraph.
+    "blank_line": re.compile(r"[^\n]+(?:\n(?![^\S\n]*\n)[^\n]+)*"),
+    "line": re.compile(r"[^\n]+"),
+}
+"""A paragraph, by what parts it from the next in the corpus."""
 
 CHUNK = 10
 CONFIDENCE = 0.8
@@ -46,13 +52,13 @@ def whole(document: Document) -> Decision:
 
 def calculator(document: Document, seed: int = 0, share: float = 0.01) -> Decision:
     """Texts with numbers that compute, with a cue for one, or a random 1 % of those with three numbers."""
-    found = numbers(document.text)
-    if len(found) >= 3 and compute(found):
+    written = numbers(document.text)
+    if len(written) >= 3 and compute(written):
         return Decision(((0, len(document.text)),), "numbers that compute")
-    places = {number.start for number in found}
-    if any(match.end() in places for match in _CUE.finditer(document.text)):
+    starts = {number.start for number in written}
+    if any(match.end() in starts for match in _CUE.finditer(document.text)):
         return Decision(((0, len(document.text)),), "a cue before a number")
-    if len(found) < 3:
+    if len(written) < 3:
         return Decision(reason="fewer than three numbers")
     digest = hashlib.sha256(f"{seed}|{document.doc_id}|three numbers".encode()).digest()
     if int.from_bytes(digest[:8], "big") / 2**64 < share:
@@ -65,11 +71,14 @@ def calendar(document: Document) -> Decision:
     return whole(document) if document.date else Decision(reason="no date in the URL")
 
 
-def translation(document: Document, identify: Identify) -> Decision:
-    """Paragraphs with a chunk of ten tokens in another language, English before and after it."""
+def translation(document: Document, identify: Identify, paragraphs: str = "blank_line") -> Decision:
+    """Paragraphs with a chunk of ten tokens in another language, English before and after it.
+
+    `paragraphs` are parted by a `blank_line`, or each is a `line` (cc_net).
+    """
     spans = [
         (match.start(), match.end())
-        for match in _PARAGRAPH.finditer(document.text)
+        for match in _PARAGRAPHS[paragraphs].finditer(document.text)
         if _has_foreign_middle(match.group(), identify)
     ]
     return Decision(tuple(spans)) if spans else Decision(reason="no foreign passage between English")
@@ -126,5 +135,20 @@ def looks_ahead(text: str, position: int, call_input: str) -> bool:
     Line breaks and runs of blanks count as one blank, since a call is written on one line. An input that begins before
     the call and ends after it stands on neither side.
     """
+    words, starts, plain_starts, plain = _words(text)
     wanted = " ".join(call_input.split())
-    return wanted in " ".join(text[position:].split()) and wanted not in " ".join(text[:position].split())
+    # Where the call stands in the text with single blanks: inside of a word, or before the next one.
+    n = max(bisect_right(starts, position) - 1, 0)
+    if words and position < words[n][1]:
+        place = plain_starts[n] + max(position - starts[n], 0)
+    else:
+        place = plain_starts[n + 1] if n + 1 < len(words) else len(plain)
+    return plain.find(wanted, place) >= 0 and plain.find(wanted, 0, place) < 0
+
+
+@functools.lru_cache(maxsize=1)
+def _words(text: str) -> tuple[list[tuple[int, int]], list[int], list[int], str]:
+    """(spans of the words, their starts, their starts in the text with single blanks, that text)."""
+    words = [match.span() for match in re.finditer(r"\S+", text)]
+    plain_starts = list(itertools.accumulate((end - start + 1 for start, end in words), initial=0))
+    return words, [start for start, _ in words], plain_starts, " ".join(text[a:b] for a, b in words)

@@ -1,25 +1,30 @@
-"""Finished shards on disk: a Parquet file with a SHA-256 beside it, and a claim on a shard for as long as it is done.
+"""Shards on disk: the documents that wait for annotation, and what became of them.
 
-A shard is whole or does not count: both files are written aside, synced and renamed, the checksum last. A claim is a
-lock of the kernel, which ends with its holder however that one ends. Knows nothing of models or configuration.
+A finished shard is a Parquet file with a SHA-256 beside it. It is whole or does not count: both files are written
+aside, synced and renamed, the checksum last. A claim on a shard is a lock of the kernel, which ends with its holder
+however that one ends. Knows nothing of models or configuration.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
+import io
 import json
-import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
+from toolformer.data import Document
 from toolformer.errors import UserError
+from toolformer.storage import acquired, lock_file, locked, write_whole, writing
 
 CANDIDATES = pa.schema(
     [
@@ -37,12 +42,46 @@ CANDIDATES = pa.schema(
         ("loss_no_result", pa.float64()),
         ("loss_none", pa.float64()),
         ("gain", pa.float64()),
+        ("gain_at_most", pa.float64()),
+        ("start_lift", pa.float64()),
     ]
 )
+_TEXT = {"text": pa.string(), "url": pa.string(), "date": pa.date32()}
+SHARD = pa.unify_schemas([CANDIDATES, pa.schema(_TEXT)])
+"""Rows of a shard: candidates, the first one of each document with its text, URL and date."""
+DOCUMENTS = pa.schema({"doc_id": pa.string(), **_TEXT, "source_id": pa.string(), "title": pa.string()})
 
 
 class BrokenShard(Exception):
-    """A shard that is not what was written: named, with what is wrong with it."""
+    """A shard that is not what was written."""
+
+
+@dataclass(frozen=True)
+class EarlierShard:
+    """Rows of `CANDIDATES` and the counts of the funnel."""
+
+    rows: list[dict[str, Any]]
+    funnel: dict[str, Any]
+
+
+def documents_of(shard: pa.Table) -> list[Document]:
+    """The documents of a shard that have candidates, in its order; without what only annotating needs."""
+    first_rows = shard.filter(pc.is_valid(shard["text"])).select(["doc_id", "text", "url", "date"])
+    return [Document(**row) for row in first_rows.to_pylist()]
+
+
+def store_for(work: Path, lowest: Mapping[str, float]) -> ShardStore:
+    """The store below `work` whose shards know the gains from these thresholds on, by tool; empty: all gains.
+
+    That is one that is there, if its own thresholds are as low, else a new one; its name says them.
+    """
+    for folder in sorted(work.glob("shards*")):
+        own = ShardStore(folder).lowest
+        if not own or (lowest and all(own.get(tool, math.inf) <= least for tool, least in lowest.items())):
+            return ShardStore(folder)
+    return ShardStore(
+        work / ",".join(["shards", *(f"{tool}={least!r}" for tool, least in sorted(lowest.items()))])
+    )
 
 
 class ShardStore:
@@ -51,87 +90,147 @@ class ShardStore:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
 
+    @property
+    def lowest(self) -> dict[str, float]:
+        """From which threshold on the gains of each tool are known; empty: all are."""
+        parts = (part.rpartition("=") for part in self.folder.name.split(",")[1:])
+        return {tool: float(least) for tool, _, least in parts}
+
     def path(self, name: str) -> Path:
         """The shard's Parquet file."""
         return self.folder / f"{name}.parquet"
+
+    # ------------------------------------------------------------- still to do
+
+    def add(self, name: str, documents: Sequence[Document]) -> bool:
+        """Hands the documents of a shard to whoever annotates it; returns whether it is still to be done.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        path = self._waiting_path(name)
+        while not self.is_there(name) and not path.is_file():
+            with self.claim(name) as ours:  # other processes may be reading the same corpus
+                if ours and not self.is_there(name):
+                    table = pa.Table.from_pylist(
+                        [asdict(document) for document in documents], schema=DOCUMENTS
+                    )
+                    buffer = io.BytesIO()
+                    pq.write_table(table, buffer, compression="zstd")
+                    with writing(path):
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                    # What a power cut breaks is removed when it is read, and written again by the same command.
+                    write_whole(path, buffer.getvalue(), durable=False)
+        return not self.is_there(name)
+
+    def documents(self, name: str) -> list[Document]:
+        """The documents of a shard that is to be done.
+
+        Raises:
+            UserError: they are gone.
+        """
+        path = self._waiting_path(name)
+        try:
+            return [Document(**row) for row in pq.read_table(path).to_pylist()]
+        except (OSError, pa.ArrowException) as error:
+            path.unlink(missing_ok=True)
+            line = str(error).partition("\n")[0]
+            raise UserError(f"{path} cannot be read ({line:.200}); give the same command again") from error
+
+    # ---------------------------------------------------------------- finished
 
     def is_there(self, name: str) -> bool:
         """Whether the shard was finished; does not read it."""
         return self._checksum_path(name).is_file() and self.path(name).is_file()
 
     def read(self, name: str) -> pa.Table:
-        """The shard's rows (`CANDIDATES`), with its counts as JSON under the metadata key `funnel`.
+        """The shard's rows (`SHARD`), with its counts as JSON under the metadata key `funnel` and its `seconds`.
 
         Raises:
-            BrokenShard: it is absent, cut short or altered.
+            BrokenShard: it is absent, cut short or altered, or an earlier version wrote it.
         """
-        return pq.read_table(pa.BufferReader(self._verified(name)))
-
-    def fault(self, name: str) -> str | None:
-        """What is wrong with a shard that was once finished; None if nothing is."""
-        try:
-            self._verified(name)
-        except BrokenShard as error:
-            return str(error)
-        return None
-
-    def _verified(self, name: str) -> bytes:
         try:
             data = self.path(name).read_bytes()
-            wanted = self._checksum_path(name).read_text(encoding="ascii").split(maxsplit=1)[:1]
+            checksum = self._checksum_path(name).read_text(encoding="ascii").split(maxsplit=1)[:1]
         except FileNotFoundError as error:
             raise BrokenShard(f"shard {name} is incomplete") from error
         except (OSError, ValueError) as error:
             raise BrokenShard(f"shard {name} cannot be read ({error})") from error
-        if [hashlib.sha256(data).hexdigest()] != wanted:
+        if [hashlib.sha256(data).hexdigest()] != checksum:
             raise BrokenShard(f"shard {name} does not have its checksum")
-        return data
+        table = pq.read_table(pa.BufferReader(data))
+        if table.schema != SHARD:
+            raise BrokenShard(f"shard {name} was written by another version")
+        return table
 
-    def write(self, name: str, rows: Sequence[Mapping[str, object]], funnel: Mapping[str, Any]) -> None:
+    def write(
+        self,
+        name: str,
+        rows: Sequence[Mapping[str, object]],
+        funnel: Mapping[str, Any],
+        documents: Sequence[Document],
+        seconds: float = 0.0,
+    ) -> None:
         """Writes a shard; the caller holds its claim.
+
+        Args:
+            rows: rows of `CANDIDATES`, those of a document side by side.
+            documents: at least those that have rows.
+            seconds: what the shard took.
 
         Raises:
             UserError: the folder cannot be written.
         """
-        metadata = {b"funnel": json.dumps(funnel, sort_keys=True).encode()}
-        table = pa.Table.from_pylist(list(rows), schema=CANDIDATES.with_metadata(metadata))
-        buffer = pa.BufferOutputStream()
-        pq.write_table(table, buffer)
-        data = buffer.getvalue().to_pybytes()
-        # Of an earlier, broken shard: without its checksum that one is not taken for whole in between.
-        with _writing(self._checksum_path(name)):
-            self._checksum_path(name).unlink(missing_ok=True)
+        texts = {d.doc_id: {"text": d.text, "url": d.url, "date": d.date} for d in documents}
+        # A text is popped with its first row: the others go without.
+        with_texts = [{**row, **texts.pop(str(row["doc_id"]), {})} for row in rows]
+        metadata = {"funnel": json.dumps(funnel, sort_keys=True), "seconds": f"{seconds:.3f}"}
+        buffer = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(with_texts, schema=SHARD.with_metadata(metadata)), buffer)
+        data = buffer.getvalue()
+        self.discard(name)  # a broken one must not pass for whole in between
         write_whole(self.path(name), data)
         # As sha256sum writes it, so that `sha256sum -c *.sha256` checks a folder by hand.
         checksum = f"{hashlib.sha256(data).hexdigest()}  {self.path(name).name}\n"
         write_whole(self._checksum_path(name), checksum.encode())
 
-    def took(self, name: str, seconds: float) -> None:
-        """Notes what a shard took; the caller holds its claim. A file of its own: the shard's bytes do not tell."""
-        write_whole(self._seconds_path(name), f"{seconds:.3f}\n".encode())
+    def discard(self, name: str) -> None:
+        """Makes a shard count as not done."""
+        with writing(self._checksum_path(name)):
+            self._checksum_path(name).unlink(missing_ok=True)
 
-    def seconds(self, names: Collection[str]) -> float | None:
-        """What these shards took together, whoever did them; None if that of one is not known."""
-        try:
-            return sum(float(self._seconds_path(name).read_text(encoding="ascii")) for name in names)
-        except (OSError, ValueError):
-            return None
+    def earlier(self, name: str) -> EarlierShard | None:
+        """The shard as another store of the same work has it, whose thresholds were others; the one with most losses."""
+        shards: list[EarlierShard] = []
+        for folder in sorted(self.folder.parent.glob("shards*")):
+            if folder == self.folder:
+                continue
+            try:
+                table = ShardStore(folder).read(name)
+            except BrokenShard:
+                continue
+            rows = table.select(CANDIDATES.names).to_pylist()
+            shards.append(EarlierShard(rows, json.loads((table.schema.metadata or {})[b"funnel"])))
+        return max(shards, key=lambda shard: sum(row["gain"] is not None for row in shard.rows), default=None)
 
-    def begun_with(self, setting: str, proposed: str | None) -> str | None:
-        """A setting that whoever works on these shards has alike: `proposed` by the first to ask, its word for all others.
+    # -------------------------------------------------------- how it was done
+    def begun_with(self, proposed: Mapping[str, str]) -> dict[str, str]:
+        """Settings that all who work on these shards share: those that the first to ask proposed.
 
-        `None` proposes nothing: what the first had, if there was one.
+        What is missing, or was damaged, is taken from `proposed`.
         """
-        path, lock = self.folder / setting, self.lock(setting)
-        while not acquired(lock, wait=True):
-            pass
-        try:
-            kept = path.read_text(encoding="ascii").strip() if path.exists() else ""
-            if not kept and proposed is not None:
-                write_whole(path, f"{proposed}\n".encode())
-            return kept or proposed
-        finally:
-            lock.release()
+        path = self.folder / "begun.json"
+        with locked(self._claim_path("begun")):
+            try:
+                kept = {key: str(value) for key, value in json.loads(path.read_bytes()).items()}
+            except (OSError, ValueError, AttributeError):
+                kept = {}
+            if missing := proposed.keys() - kept.keys():
+                kept |= {key: proposed[key] for key in missing}
+                write_whole(path, json.dumps(kept).encode())
+        return kept
+
+    # ------------------------------------------------------------------ claims
 
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
@@ -147,6 +246,7 @@ class ShardStore:
         try:
             yield True
             if self.is_there(name):
+                self._waiting_path(name).unlink(missing_ok=True)
                 self._claim_path(name).unlink(missing_ok=True)
         finally:
             lock.release()
@@ -162,84 +262,14 @@ class ShardStore:
         return False
 
     def lock(self, name: str) -> FileLock:
-        """A lock between processes, not yet taken. It never falls back to files that outlive a killed holder."""
-        with _writing(self._claim_path(name)):
-            self._claim_path(name).parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(self._claim_path(name), fallback_to_soft=False, thread_local=False, poll_interval=0.2)
+        """A lock between processes, not yet taken."""
+        return lock_file(self._claim_path(name))
 
-    def _seconds_path(self, name: str) -> Path:
-        return self.folder / f"{name}.seconds"
+    def _waiting_path(self, name: str) -> Path:
+        return self.folder / "waiting" / f"{name}.parquet"
 
     def _checksum_path(self, name: str) -> Path:
         return self.folder / f"{name}.sha256"
 
     def _claim_path(self, name: str) -> Path:
         return self.folder / "claims" / f"{name}.lock"
-
-
-def acquired(lock: FileLock, wait: bool = False) -> bool:
-    """Takes a lock, waiting for it or not; returns whether it is taken.
-
-    Raises:
-        UserError: the file system refuses.
-    """
-    try:
-        lock.acquire(timeout=-1 if wait else 0)
-    except Timeout:
-        return False
-    except OSError as error:
-        # Another machine removed the file between our opening and locking it: its shard is done.
-        if error.errno in (errno.ESTALE, errno.ENOENT):
-            return False
-        if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
-            raise UserError(
-                f"{lock.lock_file}: this file system has no locks (flock); mount it with them or name another paths.root"
-            ) from error
-        raise UserError(_cannot_write(Path(lock.lock_file), error)) from error
-    return True
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file aside and renames it: even after a power cut it is whole or absent.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}.part")
-    with _writing(path):
-        try:
-            temporary.write_bytes(data)
-            into_place(temporary, path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def into_place(temporary: Path, path: Path) -> None:
-    """Renames a finished file; its bytes are on disk before its name is, and the name before we go on."""
-    _sync(temporary)
-    temporary.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(_cannot_write(path, error)) from error
-
-
-def _cannot_write(path: Path, error: OSError) -> str:
-    return (
-        f"{path.parent}: cannot write {path.name} ({error.strerror or error}); finished shards are kept: make room "
-        "or name another paths.root, and give the same command again"
-    )

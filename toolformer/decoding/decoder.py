@@ -1,25 +1,27 @@
-"""Greedy decoding that starts a call whenever its token is among the k likeliest (paper, section 4.2).
+"""Greedy decoding that starts a call whenever its token is among the k most likely next ones (paper, section 4.2).
 
 A batch stays full: rows write side by side, a token a step, until a quarter of them has ended or waits for a result.
 Then the calls are run together, tool by tool, their results are read into the rows' caches, and the next prompts take
-the ended rows' places. What the model wrote is kept as tokens and never tokenised again, what it has read is never read
-again.
+the ended rows' places. Nothing that the model wrote is tokenised again, nothing that it has read is read again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 
-from toolformer.batching import Branches
 from toolformer.calls import END
-from toolformer.decoding.rows import Batch, Queue, Row
-from toolformer.decoding.writing import Completion, Writer
-from toolformer.documents import Document
+from toolformer.data import Document
+from toolformer.decoding.batch import Batch, Queue, Row
+from toolformer.decoding.call_state import Completion, Writer
+from toolformer.decoding.settings import Decoding
 from toolformer.errors import UserError
-from toolformer.language_model import LanguageModel
+from toolformer.lm.batching import Branches
+from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
@@ -28,39 +30,24 @@ STALLED_SHARE = 0.25
 """Share of a batch's rows that may have ended or wait for a result before their places are filled."""
 
 
-class Decoder:
-    """Continues prompts with a language model that may call tools.
+@dataclass(eq=False)
+class Decoder(Decoding):
+    """Continues prompts with a language model that may call tools."""
 
-    `tools` is keyed as in configuration. `k` is the paper's: 1 is plain greedy decoding with calls, 0 forbids the start
-    token. `min_new_tokens` forbids the end of the text before so many tokens: chat models end at once where a plain
-    language model would write on. With `mode="plain"` the model is left alone: no tool runs and no token is forbidden (the baselines).
-    """
+    language_model: LanguageModel
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """Keyed as in configuration."""
+    mode: str = "tools"
+    """With `plain` no tool runs and no token is forbidden (the baselines)."""
 
-    def __init__(
-        self,
-        language_model: LanguageModel,
-        tools: Mapping[str, Tool] | None = None,
-        k: int = 10,
-        max_calls: int = 1,
-        max_call_tokens: int = 40,
-        max_result_tokens: int = 64,
-        batch_size: int = 32,
-        mode: str = "tools",
-        min_new_tokens: int = 0,
-    ) -> None:
-        if k < 0 or max_calls < 0 or batch_size < 1:
-            raise UserError("decoding: k and max_calls must not be negative, batch_size must be at least 1")
-        if mode not in ("tools", "plain"):
-            raise UserError(f"decoding.mode is {mode!r}; it must be tools or plain")
-        self.language_model = language_model
-        self.tools = dict(tools or {})
-        self.k = k
-        self.max_calls = max_calls
-        self.max_call_tokens = max_call_tokens
-        self.max_result_tokens = max_result_tokens
-        self.batch_size = batch_size
-        self.mode = mode
-        self.min_new_tokens = min_new_tokens
+    def __post_init__(self) -> None:
+        if self.mode not in ("tools", "plain"):
+            raise UserError(f"decoding.mode is {self.mode!r}; it must be tools or plain")
+
+    def deciding(self) -> dict[str, Any]:
+        """The settings that decide a completion, by name."""
+        others = ("language_model", "tools", "batch_size")
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others}
 
     def complete(
         self,
@@ -75,12 +62,10 @@ class Decoder:
     ) -> list[Completion]:
         """Continues each prompt by at most `max_new_tokens` tokens outside of calls.
 
-        `documents[n]` is what the tools may know of prompt n (its date). `allowed` limits the tools by key. A batch's
-        completions go to `on_batch` as soon as they are there, with the prompts' indices; batches are made of prompts
-        of similar length.
+        `documents[n]` is what the tools may know of prompt n (its date). `allowed` limits the tools by key. Completions
+        go to `on_batch` as soon as they are there, with the prompts' indices.
 
-        A prompt that leaves no room for its continuation and a call loses its beginning, with a line in the log; with
-        `strict` it is refused.
+        A prompt that leaves no room for its continuation and a call loses its beginning, with a line in the log.
 
         Raises:
             UserError: the context has no room at all, or with `strict` too little for a prompt.
@@ -98,29 +83,20 @@ class Decoder:
             Row(n, documents[n], encoded[n], encoded[n], may_call=enabled, prompt_cut=cut[n]) for n in order
         ]
         queue = Queue(model, rows, self.batch_size)
-        writer = Writer(
-            model,
-            tools,
-            max_calls=self.max_calls,
-            max_call_tokens=self.max_call_tokens,
-            max_result_tokens=self.max_result_tokens,
-            max_new_tokens=max_new_tokens,
-            stop=stop,
-        )
-        tries = [model.encode_after_start(name) for name in sorted(tools)]
+        limits = (self.max_calls, self.max_call_tokens, self.max_result_tokens, max_new_tokens)
+        writer = Writer(model, tools, *limits, stop)
+        names = sorted(tools) if self.constrain_tool_name else []
+        tries = [model.encode_after_start(name) for name in names]
         completions: dict[int, Completion] = {}
         for ended in self._run(queue, writer, tries):
-            found = {row.index: writer.completion(row) for row in ended}
-            completions.update(found)
+            batch = {row.index: writer.completion(row) for row in ended}
+            completions.update(batch)
             if on_batch:
-                on_batch(list(found), list(found.values()))
+                on_batch(list(batch), list(batch.values()))
         return [completions[n] for n in range(len(prompts))]
 
     def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> list[int]:
-        """Cuts prompts that leave no room on their left, in place, or with `strict` refuses the first.
-
-        Returns how many tokens each has lost.
-        """
+        """Cuts prompts that leave no room on their left, in place; returns how many tokens each has lost."""
         model = self.language_model
         # A call's start and end, which stand around what its limits count.
         brackets = 1 + len(model.encode_behind(END))
@@ -139,12 +115,8 @@ class Decoder:
             )
         cut = [max(0, len(ids) - room) for ids in encoded]
         if long:
-            log.warning(
-                "decoding: %d of %d prompts are longer than %d tokens: cut on their left",
-                len(long),
-                len(encoded),
-                room,
-            )
+            longer = f"{len(long)} of {len(encoded)} prompts are longer than {room} tokens"
+            log.warning("decoding: %s: cut on their left", longer)
             head = model.own_prefix
             for n in long:
                 encoded[n] = head + encoded[n][cut[n] + len(head) :]
@@ -152,7 +124,7 @@ class Decoder:
 
     @torch.inference_mode()
     def _run(self, queue: Queue, writer: Writer, tries: list[list[int]]) -> Iterator[list[Row]]:
-        """Continues all rows of the queue; yields them as they end. `tries` are the names of the tools as tokens."""
+        """Continues all rows of the queue; yields them as they end. `tries` are the tool names a call may begin with, as tokens."""
         batch: Batch | None = None
         while batch or queue:
             batch = self._turn(batch, queue, writer)
@@ -243,12 +215,12 @@ class Decoder:
         if early and ends:
             logits = logits.clone()
             logits[torch.tensor(early, device=logits.device)[:, None], ends] = float("-inf")
+        likeliest: list[int] = logits.argmax(-1).tolist()
         if self.mode == "plain":
-            return [int(token) for token in logits.argmax(-1)]
+            return likeliest
         logits = logits.float()
-        # As many tokens are likelier than the start token; equal ones do not push it out.
+        # So many tokens are likelier than the start token; equal ones do not push it out.
         ahead = (logits > logits[:, start : start + 1]).sum(-1).tolist()
-        likeliest = logits.argmax(-1).tolist()
         chosen: list[int] = []
         for n, row in enumerate(rows):
             if row.call_start is not None:

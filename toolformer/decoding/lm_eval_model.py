@@ -1,25 +1,24 @@
-"""The decoder as a model of lm-evaluation-harness, resumable: answers are written down batch by batch.
+"""The decoder as a model of lm-evaluation-harness, resumable: answers are written to disk batch by batch.
 
-Knows tasks only by name (which tools they may not use) and by two fields of their
-documents that tools get to see, `current_date` and `source_id`. Scoring is the tasks' affair.
+Knows tasks only by name (which tools they may not use) and by two fields of their documents that tools get to see,
+`current_date` and `source_id`. Scoring is the tasks' affair.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lm_eval.api.instance import Instance
 
-from benchmarks import switches
 from toolformer.calls import ApiCall
-from toolformer.decoding.answers import AnswerFile
-from toolformer.decoding.decoder import Completion, Decoder
-from toolformer.decoding.recording import RecordingLM, stopwatch
-from toolformer.documents import Document
+from toolformer.data import Document
+from toolformer.decoding.call_state import Completion
+from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.recording import AnswerFile, RecordingLM, stopwatch
 from toolformer.errors import UserError
 
 PAIRS_AT_ONCE = 64
@@ -33,15 +32,10 @@ class ToolformerLM(RecordingLM):
 
     Args:
         decoder: what continues prompts; its language model scores texts.
-        answers: file for what has been answered (a path, or one that is open already), or None.
-        identity: what else decides an answer (checkpoint, tools and their data); answers in the file that
-            were given under another identity or other decoding settings are not used.
-        progress: show a progress bar.
+        answers, identity, progress: see `RecordingLM`; model, number format and decoding settings are part of the
+            identity anyway.
         clocks: the tools, by key, that answer with a day where a document has no date of its own.
         day: that day; today without one. It decides answers only where a task may use one of those tools.
-        switched_off: the tools, by key, that a task may not use; without it, what this project's tasks say.
-
-    `records` holds a `Record` for every request in the order of the requests.
     """
 
     def __init__(
@@ -52,46 +46,44 @@ class ToolformerLM(RecordingLM):
         progress: bool = True,
         clocks: Collection[str] = (),
         day: datetime.date | None = None,
-        switched_off: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self.decoder = decoder
-        self._switched_off = switched_off
-        self._clocks = frozenset(clocks)
-        self._day = (day or datetime.date.today()).isoformat()
         self.language_model = decoder.language_model
         own = {"model": self.language_model.name, "dtype": str(self.language_model.dtype)}
         super().__init__(answers, {**own, **(identity or {})}, progress)
-        self._decoding = {
-            "k": decoder.k,
-            "max_calls": decoder.max_calls,
-            "max_call_tokens": decoder.max_call_tokens,
-            "max_result_tokens": decoder.max_result_tokens,
-            "min_new_tokens": decoder.min_new_tokens,
-            "mode": decoder.mode,
-        }
+        self._clocks = frozenset(clocks)
+        self._day = (day or datetime.date.today()).isoformat()
         self._device = self.language_model.device
 
-    def generate_until(self, requests: list[Instance]) -> list[str]:
-        """Greedy continuations of (prompt, settings); the scored text is the one without calls."""
-        asked = [
-            _Question.of(request, self._clocks, self._day, self._off(request.task_name))
-            for request in requests
-        ]
-        keys = [self._key("completion", self._decoding, asdict(question)) for question in asked]
+    def answer(self, requests: Mapping[str, list[Instance]], rank: int, workers: int) -> None:
+        """Answers one worker's share of the requests, given by lm-eval's name of their kind."""
+        self.share = (rank, workers)
+        ask = {
+            "generate_until": self._complete,
+            "loglikelihood": self._score,
+            "loglikelihood_rolling": self._read,
+        }
+        for kind, of_kind in requests.items():
+            ask[kind](of_kind)
+
+    def _complete(self, requests: list[Instance]) -> list[str]:
+        """Has the requests answered; returns their keys, as `_score` and `_read` do."""
+        questions = [self._question(request) for request in requests]
+        keys = [self._key("completion", self.decoder.deciding(), asdict(question)) for question in questions]
         groups: dict[tuple[Any, ...], dict[str, _Question]] = {}
-        for key, question in zip(keys, asked, strict=True):
-            if key not in self.answers:
+        for key, question in zip(keys, questions, strict=True):
+            if self._is_ours(key):
                 settings = (question.max_new_tokens, question.stop, question.switched_off)
                 groups.setdefault(settings, {}).setdefault(key, question)
         with self._progress(len(set(keys)), sum(map(len, groups.values())), "completions") as bar:
-            for (max_new_tokens, stop, off), questions in groups.items():
-                missing, lap = list(questions), stopwatch()
+            for (max_new_tokens, stop, off), group in groups.items():
+                missing, lap = list(group), stopwatch()
 
                 def keep(
                     batch: list[int],
                     completions: list[Completion],
                     missing: list[str] = missing,
-                    lap: Callable[[], float] = lap,
+                    lap: Any = lap,
                 ) -> None:
                     each = lap() / len(batch)
                     # An answer without a tool that broke down counts, but must not be the last word.
@@ -105,33 +97,41 @@ class ToolformerLM(RecordingLM):
                     bar.update(len(batch))
 
                 self.decoder.complete(
-                    [question.prompt for question in questions.values()],
-                    [question.document() for question in questions.values()],
+                    [question.prompt for question in group.values()],
+                    [question.document() for question in group.values()],
                     max_new_tokens=max_new_tokens,
                     stop=stop,
                     allowed=sorted(set(self.decoder.tools) - set(off)),
                     on_batch=keep,
                 )
+        return keys
+
+    def _score(self, requests: list[Instance]) -> list[str]:
+        pairs: list[tuple[str, str]] = [request.args for request in requests]
+        keys = [self._key("pair", *pair) for pair in pairs]
+        self._answer_all(keys, pairs, self.language_model.log_likelihoods, PAIRS_AT_ONCE, "pairs")
+        return keys
+
+    def _read(self, requests: list[Instance]) -> list[str]:
+        texts: list[str] = [request.args[0] for request in requests]
+        keys = [self._key("text", text) for text in texts]
+        self._answer_all(keys, texts, self.language_model.rolling_log_likelihoods, TEXTS_AT_ONCE, "texts")
+        return keys
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """Greedy continuations of (prompt, settings); the scored text is the one without calls."""
         texts: list[str] = []
-        for request, key in zip(requests, keys, strict=True):
+        for request, key in zip(requests, self._complete(requests), strict=True):
             completion = _completion(self.answers[key])
             self._record(request, key, completion=completion, tokens=completion.tokens)
             texts.append(completion.plain)
             self.cache_hook.add_partial("generate_until", request.args, completion.plain)
         return texts
 
-    def _off(self, task: str | None) -> frozenset[str]:
-        if self._switched_off is None:
-            return switches.of_task(task)
-        return frozenset(self._switched_off.get(task or "", ()))
-
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """(log p(continuation | context) in nats, whether greedy decoding would write it) of each request."""
-        pairs: list[tuple[str, str]] = [request.args for request in requests]
-        keys = [self._key("pair", *pair) for pair in pairs]
-        self._answer_all(keys, pairs, self.language_model.log_likelihoods, PAIRS_AT_ONCE, "pairs")
         found: list[tuple[float, bool]] = []
-        for request, key in zip(requests, keys, strict=True):
+        for request, key in zip(requests, self._score(requests), strict=True):
             log_likelihood, greedy = self.answers[key]
             self._record(request, key, log_likelihood=log_likelihood)
             found.append((log_likelihood, bool(greedy)))
@@ -140,16 +140,31 @@ class ToolformerLM(RecordingLM):
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         """log p of each whole text in nats, without calls (paper, section 4.3); `records` has the tokens."""
-        texts: list[str] = [request.args[0] for request in requests]
-        keys = [self._key("text", text) for text in texts]
-        self._answer_all(keys, texts, self.language_model.rolling_log_likelihoods, TEXTS_AT_ONCE, "texts")
         found: list[float] = []
-        for request, key in zip(requests, keys, strict=True):
+        for request, key in zip(requests, self._read(requests), strict=True):
             log_likelihood, tokens = self.answers[key]
             self._record(request, key, log_likelihood=log_likelihood, tokens=int(tokens))
             found.append(log_likelihood)
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, log_likelihood)
         return found
+
+    def _question(self, request: Instance) -> _Question:
+        prompt, settings = request.args
+        if settings.get("do_sample") or settings.get("temperature") or settings.get("num_beams", 1) != 1:
+            raise UserError(
+                f"{request.task_name}: generation_kwargs ask for sampling or beams; decoding is greedy"
+            )
+        off = frozenset(self.switched_off.get(request.task_name or "", ()))
+        until: str | Sequence[str] = settings.get("until") or ()
+        document = request.doc if isinstance(request.doc, Mapping) else {}
+        return _Question(
+            prompt=prompt,
+            max_new_tokens=int(settings.get("max_gen_toks") or settings.get("max_new_tokens") or 256),
+            stop=(until,) if isinstance(until, str) else tuple(until),
+            switched_off=tuple(sorted(off)),
+            date=document.get("current_date") or (self._day if self._clocks - off else None),
+            source_id=document.get("source_id"),
+        )
 
 
 @dataclass(frozen=True)
@@ -162,24 +177,6 @@ class _Question:
     switched_off: tuple[str, ...]
     date: str | None
     source_id: str | None
-
-    @classmethod
-    def of(cls, request: Instance, clocks: Collection[str], day: str, off: frozenset[str]) -> _Question:
-        prompt, settings = request.args
-        if settings.get("do_sample") or settings.get("temperature") or settings.get("num_beams", 1) != 1:
-            raise UserError(
-                f"{request.task_name}: generation_kwargs ask for sampling or beams; decoding is greedy"
-            )
-        until = settings.get("until") or ()
-        document = request.doc if isinstance(request.doc, Mapping) else {}
-        return cls(
-            prompt=prompt,
-            max_new_tokens=int(settings.get("max_gen_toks") or settings.get("max_new_tokens") or 256),
-            stop=(until,) if isinstance(until, str) else tuple(until),
-            switched_off=tuple(sorted(off)),
-            date=document.get("current_date") or (day if set(clocks) - off else None),
-            source_id=document.get("source_id"),
-        )
 
     def document(self) -> Document:
         """What the tools may know: the date, and the article that the example is made of."""

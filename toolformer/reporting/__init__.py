@@ -1,70 +1,67 @@
 """The report: the paper's tables from the runs, as Markdown, LaTeX, one HTML page, and in the terminal.
 
-Reads only what runs have logged; no model, no configuration. `build` writes the files, `terminal` prints.
+Reads what runs have logged and nothing else. `build` writes the files, `terminal` prints.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolformer.errors import UserError
-from toolformer.reporting import layout, page, plots, reader, render, tables, viewer
-from toolformer.reporting.words import Conf
-from toolformer.tracking import Tracker
+from toolformer.reporting import plots, reader, render, samples_page, table, tables
+from toolformer.storage import write_whole, writing
 
 
 @dataclass(frozen=True)
 class Report:
-    """The written files and what stands in them."""
+    """The written pages and what stands in them."""
 
     markdown: Path
     latex: Path
     html: Path
     samples: Path | None
     """The page on which candidates and samples are read; None where there are none."""
-    content: layout.Content
+    content: table.Content
 
 
 def build(
-    tracker: Tracker,
+    store: reader.Store,
     experiment: str | None = None,
     out: Path = Path("report"),
     seed: int = 0,
-    conf: Conf | None = None,
+    full: bool = False,
 ) -> Report:
     """Write `report.md`, `report.tex`, `report.html`, `samples.html` and `figures/` into the folder `out`.
 
-    The same runs give the same bytes. With `experiment` only runs with this tag count; `seed` decides the resamples
-    behind paired intervals. With `conf` the commands of missing cells carry what the runs have otherwise than conf/.
+    The same runs give the same bytes.
+
+    Args:
+        experiment: only runs with this tag count.
+        seed: decides the resamples behind paired intervals.
+        full: also show what was not measured, with the paper's own figures.
 
     Raises:
         UserError: no run has this tag, a file cannot be read, or the folder cannot be written.
     """
-    evidence = reader.read(tracker, experiment, seed, conf)
-    data = viewer.data(evidence)  # first: samples that cannot be read are remarked in the content
-    content = tables.content(evidence)
-    out = Path(out)
-    made = {f"{render.FOLDER}/{name}": image for figure in content.figures if figure.panels
-            for name, image in plots.files(figure).items()}  # fmt: skip
+    evidence = reader.read(store, experiment, seed)
+    content = tables.content(evidence, full)
+    data = samples_page.data(evidence)
+    images = {name: image for figure in content.figures for name, image in plots.files(figure).items()}
     texts = {"report.md": render.markdown(content), "report.tex": render.latex(content)}
-    texts["report.html"] = page.html(content, "samples.html" if data else "")
+    texts["report.html"] = render.html(content, images, "samples.html" if data else "")
+    samples = Path(out) / "samples.html"
     if data:
-        texts["samples.html"] = page.samples_html(content.title, data)
-    made |= {name: text.encode() for name, text in texts.items()}
-    try:
-        (out / render.FOLDER).mkdir(parents=True, exist_ok=True)
-        for name, content_bytes in made.items():
-            partial = (out / name).with_name(f".{Path(name).name}.{os.getpid()}")
-            partial.write_bytes(content_bytes)
-            partial.replace(out / name)
-        if not data:
-            (out / "samples.html").unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"the report cannot be written to {out} ({error.strerror})") from error
-    samples = out / "samples.html" if data else None
-    return Report(out / "report.md", out / "report.tex", out / "report.html", samples, content)
+        texts[samples.name] = render.samples_html(content.title, data)
+    files = {f"{render.FOLDER}/{name}": image for name, image in images.items()}
+    files |= {name: text.encode() for name, text in texts.items()}
+    with writing(Path(out)):
+        (Path(out) / render.FOLDER).mkdir(parents=True, exist_ok=True)
+    for name, written in files.items():
+        write_whole(Path(out) / name, written)
+    if not data:
+        samples.unlink(missing_ok=True)
+    markdown, latex, html = (Path(out) / name for name in ("report.md", "report.tex", "report.html"))
+    return Report(markdown, latex, html, samples if data else None, content)
 
 
 def terminal(report: Report) -> None:

@@ -57,151 +57,37 @@ EXAMPLES_KEPT: Mapping[str, tuple[int, int, int]] = {
 }
 """Table 2: examples with calls in C*, by τ_f."""
 
-SCORES: Mapping[str, Mapping[str, float]] = {
+_FIGURES: Mapping[str, tuple[float, ...]] = {
     # Table 3
-    "lama_squad": {
-        "GPT-J": 17.8,
-        "GPT-J + CC": 19.2,
-        "Toolformer (disabled)": 22.1,
-        "Toolformer": 33.8,
-        "OPT (66B)": 21.6,
-        "GPT-3 (175B)": 26.8,
-    },
-    "lama_google_re": {
-        "GPT-J": 4.9,
-        "GPT-J + CC": 5.6,
-        "Toolformer (disabled)": 6.3,
-        "Toolformer": 11.5,
-        "OPT (66B)": 2.9,
-        "GPT-3 (175B)": 7.0,
-    },
-    "lama_trex": {
-        "GPT-J": 31.9,
-        "GPT-J + CC": 33.2,
-        "Toolformer (disabled)": 34.9,
-        "Toolformer": 53.5,
-        "OPT (66B)": 30.1,
-        "GPT-3 (175B)": 39.8,
-    },
+    "lama_squad": (17.8, 19.2, 22.1, 33.8, 21.6, 26.8),
+    "lama_google_re": (4.9, 5.6, 6.3, 11.5, 2.9, 7.0),
+    "lama_trex": (31.9, 33.2, 34.9, 53.5, 30.1, 39.8),
     # Table 4
-    "asdiv": {
-        "GPT-J": 7.5,
-        "GPT-J + CC": 9.6,
-        "Toolformer (disabled)": 14.8,
-        "Toolformer": 40.4,
-        "OPT (66B)": 6.0,
-        "GPT-3 (175B)": 14.0,
-    },
-    "svamp": {
-        "GPT-J": 5.2,
-        "GPT-J + CC": 5.0,
-        "Toolformer (disabled)": 6.3,
-        "Toolformer": 29.4,
-        "OPT (66B)": 4.9,
-        "GPT-3 (175B)": 10.0,
-    },
-    "mawps": {
-        "GPT-J": 9.9,
-        "GPT-J + CC": 9.3,
-        "Toolformer (disabled)": 15.0,
-        "Toolformer": 44.0,
-        "OPT (66B)": 7.9,
-        "GPT-3 (175B)": 19.8,
-    },
+    "asdiv": (7.5, 9.6, 14.8, 40.4, 6.0, 14.0),
+    "svamp": (5.2, 5.0, 6.3, 29.4, 4.9, 10.0),
+    "mawps": (9.9, 9.3, 15.0, 44.0, 7.9, 19.8),
     # Table 5
-    "webqs": {
-        "GPT-J": 18.5,
-        "GPT-J + CC": 18.4,
-        "Toolformer (disabled)": 18.9,
-        "Toolformer": 26.3,
-        "OPT (66B)": 18.6,
-        "GPT-3 (175B)": 29.0,
-    },
-    "nq": {
-        "GPT-J": 12.8,
-        "GPT-J + CC": 12.2,
-        "Toolformer (disabled)": 12.6,
-        "Toolformer": 17.7,
-        "OPT (66B)": 11.4,
-        "GPT-3 (175B)": 22.6,
-    },
-    "triviaqa": {
-        "GPT-J": 43.9,
-        "GPT-J + CC": 45.6,
-        "Toolformer (disabled)": 46.7,
-        "Toolformer": 48.8,
-        "OPT (66B)": 45.7,
-        "GPT-3 (175B)": 65.9,
-    },
+    "webqs": (18.5, 18.4, 18.9, 26.3, 18.6, 29.0),
+    "nq": (12.8, 12.2, 12.6, 17.7, 11.4, 22.6),
+    "triviaqa": (43.9, 45.6, 46.7, 48.8, 45.7, 65.9),
     # Table 6
-    "mlqa_es": {
-        "GPT-J": 15.2,
-        "GPT-J + CC": 15.7,
-        "Toolformer (disabled)": 19.8,
-        "Toolformer": 20.6,
-        "OPT (66B)": 0.3,
-        "GPT-3 (175B)": 3.4,
-    },
-    "mlqa_de": {
-        "GPT-J": 16.5,
-        "GPT-J + CC": 14.9,
-        "Toolformer (disabled)": 11.9,
-        "Toolformer": 13.5,
-        "OPT (66B)": 0.1,
-        "GPT-3 (175B)": 1.1,
-    },
-    "mlqa_hi": {
-        "GPT-J": 1.3,
-        "GPT-J + CC": 0.5,
-        "Toolformer (disabled)": 1.2,
-        "Toolformer": 1.4,
-        "OPT (66B)": 1.1,
-        "GPT-3 (175B)": 0.1,
-    },
-    "mlqa_vi": {
-        "GPT-J": 8.2,
-        "GPT-J + CC": 8.3,
-        "Toolformer (disabled)": 10.1,
-        "Toolformer": 10.6,
-        "OPT (66B)": 0.2,
-        "GPT-3 (175B)": 1.7,
-    },
-    "mlqa_zh": {
-        "GPT-J": 18.2,
-        "GPT-J + CC": 13.7,
-        "Toolformer (disabled)": 15.0,
-        "Toolformer": 16.8,
-        "OPT (66B)": 0.7,
-        "GPT-3 (175B)": 17.7,
-    },
-    "mlqa_ar": {
-        "GPT-J": 8.2,
-        "GPT-J + CC": 4.6,
-        "Toolformer (disabled)": 3.1,
-        "Toolformer": 3.7,
-        "OPT (66B)": 0.1,
-        "GPT-3 (175B)": 0.1,
-    },
+    "mlqa_es": (15.2, 15.7, 19.8, 20.6, 0.3, 3.4),
+    "mlqa_de": (16.5, 14.9, 11.9, 13.5, 0.1, 1.1),
+    "mlqa_hi": (1.3, 0.5, 1.2, 1.4, 1.1, 0.1),
+    "mlqa_vi": (8.2, 8.3, 10.1, 10.6, 0.2, 1.7),
+    "mlqa_zh": (18.2, 13.7, 15.0, 16.8, 0.7, 17.7),
+    "mlqa_ar": (8.2, 4.6, 3.1, 3.7, 0.1, 0.1),
     # Table 7
-    "templama": {
-        "GPT-J": 13.7,
-        "GPT-J + CC": 12.9,
-        "Toolformer (disabled)": 12.7,
-        "Toolformer": 16.3,
-        "OPT (66B)": 14.5,
-        "GPT-3 (175B)": 15.5,
-    },
-    "dateset": {
-        "GPT-J": 3.9,
-        "GPT-J + CC": 2.9,
-        "Toolformer (disabled)": 5.9,
-        "Toolformer": 27.3,
-        "OPT (66B)": 1.3,
-        "GPT-3 (175B)": 0.8,
-    },
-    # Table 8 (perplexity); the paper's second column is CCNet
-    "wikitext_perplexity": {"GPT-J": 9.9, "GPT-J + CC": 10.3, "Toolformer (disabled)": 10.3},
-    "heldout_perplexity": {"GPT-J": 10.6, "GPT-J + CC": 10.5, "Toolformer (disabled)": 10.5},
+    "templama": (13.7, 12.9, 12.7, 16.3, 14.5, 15.5),
+    "dateset": (3.9, 2.9, 5.9, 27.3, 1.3, 0.8),
+    # Table 8, perplexity; the paper's second column is CCNet
+    "wikitext_perplexity": (9.9, 10.3, 10.3),
+    "heldout_perplexity": (10.6, 10.5, 10.5),
+}
+"""Task -> figures of the four systems and of the larger models, in their order above."""
+
+SCORES: Mapping[str, Mapping[str, float]] = {
+    task: dict(zip((*SYSTEMS.values(), *LARGER), figures, strict=False)) for task, figures in _FIGURES.items()
 }
 """Task -> the paper's name of a system -> its score in percent, or its perplexity."""
 

@@ -1,222 +1,259 @@
-"""What a report needs, read from the runs into plain data; with `lineage` and `choice` the part of it that knows the tracker.
-
-`choice` decides which runs count; curves, cost and annotation are those of the runs behind the scores. Nothing is
-computed by a model here.
-"""
+"""What a report shows, read from the runs into plain data. Which runs count is decided in `selection`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
-from toolformer.reporting import chosen, likeness, lineage, remarks
-from toolformer.reporting.cells import SYSTEMS
-from toolformer.reporting.choice import Choice, Finished, choose, finished
-from toolformer.reporting.evidence import DATASET, Evidence, KScore, RunNote, Sampled, Score
-from toolformer.reporting.figures import drawn
-from toolformer.reporting.lineage import Lineage
-from toolformer.reporting.samples import Fetched, sampled
-from toolformer.reporting.significance import asked_otherwise, compare_systems
-from toolformer.reporting.stages import annotation_cost, curves_of, note, score_of, training_cost
-from toolformer.reporting.words import (
-    Conf,
-    as_annotated,
-    chosen_tools,
-    differing,
-    limits_by_task,
-    named,
-    overrides_like,
-    places_of_figure_4,
+import pyarrow.parquet as pq
+
+from toolformer.errors import UserError
+from toolformer.reporting import candidate_stats
+from toolformer.reporting.data import Annotation, Curve, Evidence, Sampled, Score, Training
+from toolformer.reporting.formatting import SYSTEMS, shown_count, title_of
+from toolformer.reporting.pairing import compare_systems
+from toolformer.reporting.selection import (
+    DEFAULT_K,
+    FIGURE4,
+    Selection,
+    baseline_names,
+    faults,
+    measured,
+    select,
 )
-from toolformer.tracking import Run, Tracker
+from toolformer.tracking import Run
+
+CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
+_POINTS = 400
+"""Points of a curve."""
+_SKIPPED = "rows_skipped/"
 
 
-def read(
-    tracker: Tracker,
-    experiment: str | None = None,
-    seed: int = 0,
-    conf: Conf | None = None,
-) -> Evidence:
-    """Everything in the store that a report shows, restricted to runs tagged `experiment` if given.
+class Store(Protocol):
+    """Where runs are read from; `toolformer.tracking.Tracker` is one, and says what each of these gives."""
 
-    `seed` decides the resamples behind paired intervals; with `conf` commands carry what the runs have otherwise than what
-    their words compose to.
+    def runs(self, stage: str, **tags: str) -> list[Run]: ...
+
+    def artifact_path(self, run: Run, name: str) -> Path: ...
+
+    def history(self, run: Run, key: str) -> Sequence[tuple[int, float]] | None: ...
+
+
+def read(store: Store, experiment: str | None = None, seed: int = 0) -> Evidence:
+    """Everything that a report shows, restricted to runs tagged `experiment` if given.
+
+    `seed` decides the resamples behind paired intervals.
 
     Raises:
-        UserError: no finished run has this tag, or a local store fails.
+        UserError: no finished run has this tag, or the store fails.
     """
-    runs = finished(tracker, experiment)
-    known = Lineage(tracker, [*runs.generated, *runs.trained])
-    choice = choose(runs, known)
-    evidence = _measured(Evidence(experiment, choice.annotated.shown, {}, {}), choice, tracker, runs, seed)
-    evidence = _made(evidence, choice, known)
-    evidence = _with_words(evidence, choice, conf)
-    in_figure = drawn(evidence)
-    return replace(
-        evidence,
-        lineage=tuple(_parents(evidence, runs, known, in_figure)),
-        remarks=tuple(_remarks(evidence, choice, known, in_figure)),
-    )
-
-
-def _measured(evidence: Evidence, choice: Choice, tracker: Tracker, runs: Finished, seed: int) -> Evidence:
-    """The evidence with what evaluations say: scores, and their samples compared."""
-    scores, baselines = (
-        {key: score_of(one.run, key[1], one.value) for key, one in found.items()}
-        for found in (choice.shown, choice.baselines)
-    )
-    fetched = Fetched(tracker)
-    answered = sampled(fetched, runs.evaluated, choice.models, choice.model, choice.behind)
-    files = _files({key: one.run for key, one in choice.shown.items()}, answered)
-    by_k = {(str(k), task): one.run for (k, task), one in choice.swept.items()}
-    of_baselines = {key: one.run for key, one in choice.baselines.items()}
-    return replace(
-        evidence,
-        scores=scores,
-        by_k=_by_k(choice.swept),
-        baselines=baselines,
-        model=choice.model,
-        paired=compare_systems(files, seed, baselines=_files(of_baselines, answered)),
-        sizes={key: score_of(one.run, key[2], one.value) for key, one in choice.sizes.figures.items()},
-        parameters=choice.sizes.parameters,
-        sampled=answered,
-        unread=fetched.unread,
-        asked_otherwise=asked_otherwise(files),
-        asked_otherwise_by_k=asked_otherwise(_files(by_k, answered)),
-    )
-
-
-def _files(runs: Mapping[tuple[str, str], Run], answered: Iterable[Sampled]) -> dict[tuple[str, str], Path]:
-    """The files of samples of runs, which stand by a name and a task, where they are to be had."""
-    by_run = {one.run_id: one.files for one in answered}
-    found = {key: by_run[run.run_id].get(key[1]) for key, run in runs.items()}
-    return {key: path for key, path in found.items() if path is not None}
-
-
-def _made(evidence: Evidence, choice: Choice, known: Lineage) -> Evidence:
-    """The evidence with what trainings and annotations say that are behind the scores."""
-    annotated = choice.annotated
-    away = {data: one for data, one in choice.behind.items() if one and known.is_away(one)}
-    away |= {DATASET: annotated.away} if annotated.away else {}
-    return replace(
-        evidence,
-        trained={data: note(run) for data, run in choice.trainings.items()},
-        curves=tuple(
-            curve for data, run in choice.trainings.items() for curve in curves_of(known.tracker, run, data)
-        ),
-        training={data: training_cost(run) for data, run in choice.trainings.items()},
-        annotating={
-            data: annotation_cost(known.get(one), annotated.shown)
-            for data, one in choice.datasets.items()
-            if one
+    tags = {"experiment": experiment} if experiment else {}
+    generated, trained, evaluated = (store.runs(stage, **tags) for stage in ("generate", "train", "evaluate"))
+    if experiment and not (generated or trained or evaluated):
+        raise UserError(
+            f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or name another"
+        )
+    further = store.runs("evaluate", experiment=FIGURE4) if experiment not in (None, FIGURE4) else []
+    trainings = {run.run_id: run for run in store.runs("train")}
+    annotations = {run.run_id: run for run in store.runs("generate")}
+    selection = select(evaluated, further, trainings)
+    behind = _trainings(selection, trained, trainings)
+    annotation, remarks = _annotation(store, behind, annotations, generated)
+    sampled, unread = _sampled(store, evaluated, selection)
+    known = {(sample.run_id, task): file for sample in sampled for task, file in sample.files.items()}
+    shown = {(row, task): (run.run_id, task) for (row, task), run in selection.shown.items()}
+    files = {cell: known[key] for cell, key in shown.items() if key in known}
+    return Evidence(
+        experiment,
+        annotation,
+        scores={key: _score(run, key[1]) for key, run in selection.shown.items()},
+        trained={data: _training(run, annotations.get(_dataset(run))) for data, run in behind.items()},
+        remarks=(*_remarks(selection), *remarks, *unread),
+        by_k={
+            key: _score(run, key[1]) for key, run in selection.by_k.items() if f"{key[1]}/n_ac" in run.metrics
         },
-        reads=lineage.reads(known, choice.trainings, annotated.run if annotated.shown else None, away),
-        away=frozenset(away),
+        model=selection.model,
+        paired=compare_systems(files, seed),
+        curves=tuple(curve for data, run in behind.items() for curve in curves_of(store, run, data)),
+        sizes={key: _score(run, key[2]) for key, run in selection.sizes.items()},
+        parameters=selection.parameters,
+        sampled=sampled,
     )
 
 
-def _patterns(choice: Choice) -> list[Run]:
-    """The shown runs, those first that say most of how commands are to do as they did."""
-    # Of the systems Toolformer's says the most: tools and decoding.
-    ordered = sorted(choice.shown, key=lambda key: key[0] != "toolformer")
-    annotated = choice.annotated.run
-    swept = (one.run for one in choice.swept.values())
-    runs = [*(choice.shown[key].run for key in ordered), *swept, *choice.trainings.values()]
-    return [*runs, *([annotated] if annotated else [])]
+def _remarks(selection: Selection) -> Iterator[str]:
+    if selection.k != DEFAULT_K:
+        yield f"Toolformer was decoded at k = {selection.k} (the paper's k is {DEFAULT_K})."
+    if selection.left_out:
+        yield (
+            f"Other finished evaluations left out: {shown_count(selection.left_out)}. A table shows one model, one "
+            "training and one group of equal settings, and the newest run in each cell; toolformer compare RUN RUN says "
+            "which keys differ."
+        )
+    for (name, task), run in selection.shown.items():
+        if faults(run, task):
+            yield (
+                f"{SYSTEMS.get(name, name)} on {title_of(task)}: a tool or server failed in {faults(run, task):,} of "
+                f"{round(run.metrics.get(f'{task}/n', 0)):,} answers of run {run.run_id[:8]}; they are scored as they are."
+            )
 
 
-def _in_columns(choice: Choice) -> dict[tuple[str, str], Run]:
-    """The runs by system and task; those of Table 9 where it alone has the task."""
-    shown = {key: one.run for key, one in choice.shown.items()}
-    tasks = {task for _, task in shown}
-    swept = {(str(k), task): one.run for (k, task), one in choice.swept.items() if task not in tasks}
-    return shown | swept
+def _trainings(selection: Selection, trained: Iterable[Run], known: Mapping[str, Run]) -> dict[str, Run]:
+    """By data, the training behind the figures, else the newest of the tables' model (or of any)."""
+    newest: dict[str, Run] = {}
+    for run in sorted(trained, key=lambda run: run.params.get("model", "") != selection.model):
+        newest.setdefault(run.tags.get("data", ""), run)
+    for data, train_id in selection.trainings.items():
+        if train_id:
+            newest.pop(data, None)
+            newest |= {data: known[train_id]} if train_id in known else {}
+    return newest
 
 
-def _with_words(evidence: Evidence, choice: Choice, conf: Conf | None) -> Evidence:
-    """The evidence with what commands are told, so that they do as the first of these runs that says how it was made.
+def _dataset(run: Run) -> str:
+    return run.tags.get("lineage.dataset_run_id", "")
 
-    Corpus and rules are those of the annotation.
+
+def _annotation(
+    store: Store, behind: Mapping[str, Run], annotations: Mapping[str, Run], generated: Sequence[Run]
+) -> tuple[Annotation | None, list[str]]:
+    """The annotation that the trainings read, else the newest; and what is to be said about it."""
+    sources = {data: source for data, run in behind.items() if (source := _dataset(run))}
+    named = next((sources[data] for data in ("augmented", "plain") if data in sources), "")
+    remarks = []
+    if len(set(sources.values())) > 1:
+        remarks.append("Toolformer and M + CC were trained on different annotations.")
+    run = annotations.get(named) or next(iter(generated), None)
+    if run is None:
+        return None, remarks
+    if named and run.run_id != named:
+        remarks.append(
+            f"The tables on annotation show generate run {run.run_id[:8]}; run {named[:8]}, on which the models were "
+            "trained, is gone."
+        )
+    try:
+        return annotation_of(store, run), remarks
+    except UserError as error:
+        return None, [*remarks, f"Generate run {run.run_id[:8]} cannot be read: {error}"]
+
+
+def _sampled(
+    store: Store, runs: Sequence[Run], selection: Selection
+) -> tuple[tuple[Sampled, ...], list[str]]:
+    """The evaluations whose samples can be read; and what cannot."""
+    sampled, unread = [], []
+    names = baseline_names(runs)
+    for run in runs:
+        files: dict[str, Path] = {}
+        for task, _ in measured(run):
+            with suppress(UserError):  # logged without samples, or they are gone: the figures still stand
+                path = store.artifact_path(run, f"samples/{task}.parquet")
+                try:
+                    pq.read_schema(path)
+                    files[task] = path
+                except (OSError, ValueError):
+                    unread.append(
+                        f"The samples of evaluate run {run.run_id[:8]} on {title_of(task)} cannot be read: significance "
+                        "and answers lack them."
+                    )
+        system = SYSTEMS.get(run.tags.get("system", ""), "")
+        if run.run_id in names:
+            system = f"{names[run.run_id]} (baseline)"
+        model, k = selection.models[run.run_id], run.tags.get("decoding.k", DEFAULT_K)
+        title = system if model == selection.model or not model else f"{system}, {model}"
+        if run.tags.get("system") == "toolformer" and k != DEFAULT_K:
+            title += f", k = {k}"
+        sampled.append(Sampled(run.run_id, title, system, files))
+    return tuple(sampled), unread
+
+
+def _score(run: Run, task: str) -> Score:
+    start = f"{task}/"
+    metric = {
+        name.removeprefix(start): value for name, value in run.metrics.items() if name.startswith(start)
+    }
+    seconds, speed = metric.get("seconds"), metric.get("tokens_per_second")
+    return Score(
+        value=dict(measured(run))[task],
+        low=metric.get("ci_low"),
+        high=metric.get("ci_high"),
+        n=_whole(metric.get("n")),
+        call_share=metric.get("call_share"),
+        tool_shares={
+            name.removeprefix("call_share/"): share
+            for name, share in metric.items()
+            if name.startswith("call_share/")
+        },
+        run=run,
+        seconds=seconds,
+        tokens=None if seconds is None or speed is None else round(speed * seconds),
+        calls=_whole(metric.get("n_ac")),
+        with_call=metric.get("score_ac"),
+        without_call=metric.get("score_nc"),
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def curves_of(store: Store, run: Run, data: str) -> Iterator[Curve]:
+    """A training's metrics over its steps, thinned."""
+    for metric in CURVES:
+        points = tuple(store.history(run, metric) or ())
+        if len(points) > 1:
+            yield Curve(data, metric, points[:: max(1, len(points) // _POINTS)] + points[-1:])
+
+
+def _training(run: Run, annotation: Run | None) -> Training:
+    metrics = annotation.metrics if annotation else {}
+    executed = [value for name, value in metrics.items() if name.endswith("/executed")]
+    return Training(
+        run,
+        # Of a training that was continued in another run, the whole.
+        run.metrics.get("training_seconds", run.metrics.get("duration_seconds")),
+        _whole(run.metrics.get("train_tokens")),
+        # What the shards took, those that the run took over with them.
+        metrics.get("annotation_seconds", metrics.get("duration_seconds")),
+        round(sum(executed)) if executed else None,
+    )
+
+
+def annotation_of(store: Store, run: Run) -> Annotation:
+    """What a generate run found.
+
+    Raises:
+        UserError: a file is gone or cannot be read.
     """
-    patterns, annotated = _patterns(choice), choice.annotated.run
-    like = next((run for run in patterns if run.params.get("model")), None)
-    params = as_annotated(like, annotated).params if like else {}
-    trained = next((run for run in choice.trainings.values() if run.params.get("model")), None)
-    words = [named(evidence.experiment, conf)] if evidence.experiment else []
-    words += chosen_tools(params, conf, *words) if conf else []
-    composed = conf.composed(*words) if conf else None
-    told = overrides_like(patterns, evidence.model, composed, annotated)
-    figure_4 = places_of_figure_4(params, conf.composed("experiment=figure4") if conf else None)
-    recipe = (
-        differing(trained.params, composed, run_of=lambda _: trained.run_id) if trained and composed else ()
-    )
-    where = conf.places if conf else ()
-    return replace(
-        evidence,
-        overrides=(*words, *told, *where),
-        limits=limits_by_task(_in_columns(choice), composed),
-        places=(*figure_4, *where),
-        recipe=tuple(recipe),
-    )
+    names = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet", "funnel.json")
+    files = {name: store.artifact_path(run, name) for name in names}
+    with suppress(UserError):
+        files[candidate_stats.WITHOUT_CALLS] = store.artifact_path(run, candidate_stats.WITHOUT_CALLS)
+    texts = [files[name] for name in candidate_stats.TEXTS if name in files]
+    candidates, augmented = files["candidates.parquet"], files["dataset_augmented.parquet"]
+    baseline = run.params.get("filter.baseline", "paper")
+    try:
+        funnel = candidate_stats.funnel(files["funnel.json"])
+        counts = candidate_stats.counts(candidates, baseline, set(funnel))
+        examples = candidate_stats.examples(candidates, baseline, augmented, texts)
+        edges, gains = candidate_stats.gains(candidates, baseline, _thresholds(run))
+    except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:  # pyarrow's are among them
+        raise UserError(str(error).splitlines()[0][:120]) from error
+    skipped = {
+        name.removeprefix(_SKIPPED): round(count)
+        for name, count in run.metrics.items()
+        if name.startswith(_SKIPPED)
+    }
+    return Annotation(run, counts, funnel, examples, skipped, gains, edges, files, baseline)
 
 
-def _parents(
-    evidence: Evidence, runs: Finished, known: Lineage, in_figure: Mapping[tuple[str, str, str], Score]
-) -> Iterator[RunNote]:
-    """The runs that the evaluations behind figures come from."""
-    behind = {score.run.run_id for score in (*evidence.scores.values(), *in_figure.values())}
-    own = evidence.annotation.run.run_id if evidence.annotation else None
-    every = [run for run in (*runs.evaluated, *runs.further) if run.run_id in behind]
-    return (note(run) for run in lineage.parents(known, every) if run.run_id != own)
-
-
-def _remarks(
-    evidence: Evidence, choice: Choice, known: Lineage, in_figure: Iterable[tuple[str, str, str]]
-) -> Iterator[str]:
-    """What is said of what is mixed or left out."""
-    lost = {one: known.fate(one) for one in choice.behind.values() if one and not known.get(one)}
-    yield from remarks.remarks(choice.asked, choice.shown, choice.behind, lost, choice.datasets)
-    beside = [
-        *((SYSTEMS[system], task, one) for (system, task), one in choice.shown.items()),
-        *((name, task, one) for (name, task), one in choice.baselines.items()),
-        *(
-            (f"{SYSTEMS['toolformer']} with k = {k}", task, one)
-            for (k, task), one in choice.swept.items()
-            if str(k) != chosen.DEFAULT_K
-        ),
-    ]
-    yield from remarks.passed_over(beside)
-    yield from likeness.within_rows(choice.shown)
-    yield from likeness.within_columns(choice.shown, choice.baselines)
-    yield from likeness.along_k(choice.swept)
-    uneven = remarks.uneven_tasks({key: score.n for key, score in evidence.scores.items()})
-    yield from remarks.other_questions(evidence.asked_otherwise, uneven)
-    uneven = remarks.uneven_tasks({(str(k), task): score.n for (k, task), score in evidence.by_k.items()})
-    yield from remarks.other_questions_by_k(evidence.asked_otherwise_by_k, uneven)
-    yield from choice.annotated.said
-    yield from remarks.broken((name, task, one.run) for name, task, one in beside)
-    in_tables = {one.run.run_id for one in choice.shown.values()}
-    of_figure = {key: choice.sizes.figures[key].run for key in in_figure}
-    if of_figure:
-        yield from remarks.tools_of_figure_4(choice.sizes)
-    yield from remarks.broken(
-        (f"{SYSTEMS[system]} of {one}", task, run)
-        for (one, system, task), run in of_figure.items()
-        if run.run_id not in in_tables
-    )
-    yield from remarks.other_models(choice.model, choice.evaluated, {one for one, _, _ in of_figure})
-    curves = {data: [one for one in evidence.curves if one.data == data] for data in choice.trainings}
-    yield from remarks.without_curves(choice.trainings, curves)
-
-
-def _by_k(swept: Mapping[tuple[int, str], chosen.Figure]) -> dict[tuple[int, str], KScore]:
-    found: dict[tuple[int, str], KScore] = {}
-    for (k, task), one in swept.items():
-        counts = [one.run.metrics.get(f"{task}/{key}") for key in ("n", "n_ac", "n_nc")]
-        if None not in counts:
-            n, n_ac, n_nc = (round(count or 0) for count in counts)
-            ac, nc = (one.run.metrics.get(f"{task}/score_{part}") for part in ("ac", "nc"))
-            low, high = (one.run.metrics.get(f"{task}/ci_{end}") for end in ("low", "high"))
-            found[k, task] = KScore(one.value, n, ac, n_ac, nc, n_nc, low, high, note(one.run))
-    return found
+def _thresholds(run: Run) -> dict[str, float]:
+    """τ_f by tool."""
+    thresholds: dict[str, float] = {}
+    for key, value in run.params.items():
+        if key.startswith("tool.") and key.endswith(".filter_threshold"):
+            with suppress(ValueError):
+                thresholds[key.split(".")[1]] = float(value)
+    return thresholds

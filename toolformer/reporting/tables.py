@@ -1,19 +1,20 @@
-"""The paper's tables as plain cells, our figures beside the paper's. Knows neither tracking nor any markup."""
+"""The report's tables as plain cells, our figures beside the paper's."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from benchmarks import GROUPS
 from toolformer.reporting import paper
-from toolformer.reporting.annotation_tables import examples_kept, funnel, passage, reasons
-from toolformer.reporting.cells import (
+from toolformer.reporting.annotation_tables import examples_kept, funnel, reasons
+from toolformer.reporting.data import GAIN, Evidence, Score
+from toolformer.reporting.figures import figures, scaling
+from toolformer.reporting.formatting import (
     DASH,
     SYSTEMS,
-    TASKS,
-    Notes,
+    in_table_order,
+    name_of,
     own_tasks,
     short_commit,
     shown_count,
@@ -21,56 +22,74 @@ from toolformer.reporting.cells import (
     shown_score,
     title_of,
 )
-from toolformer.reporting.commands import evaluation_command, no_annotation
-from toolformer.reporting.evidence import GAIN, Evidence, RunNote
-from toolformer.reporting.figures import drawn, figures
-from toolformer.reporting.layout import Cell, Column, Content, Table, footnote
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
-from toolformer.reporting.significance import baseline_key
-from toolformer.reporting.table9 import table9, tasks_of
+from toolformer.reporting.pairing import BASELINE
+from toolformer.reporting.table import Cell, Column, Content, Table
+from toolformer.reporting.table9 import table9
+from toolformer.tracking import Run
+
+_BEST = "95 % intervals in brackets, our best system in bold where all were asked as many examples."
+_NOT_THE_PAPERS = f"Not the paper's data, so no figure of the paper is beside. {_BEST}"
+_PAPERS = f"{_BEST} The paper's M is {paper.MODEL}; figures in the columns “paper” are from {paper.CITATION}."
+_PERPLEXITY = (
+    "Perplexity per token with calls disabled; lower is better; 95 % intervals in brackets, our best system "
+    "in bold where all were asked as many texts. Held-out text stands in for the paper's CCNet. A perplexity "
+    "depends on the tokenizer and the text: compare our rows with each other, not with the paper's."
+)
+_ARITHMETIC = "Plain arithmetic, the mean of ten families, percent correct"
+_XQUAD = "XQuAD in the setting of Table 6 (English paragraph, foreign question), percent correct"
+_PERPLEXITIES = ("wikitext_perplexity", "heldout_perplexity")
+_ENGLISH = {task: task.replace("mlqa_", "mlqa_all_en_") for task in GROUPS["mlqa"]}
+"""The columns of Table 6 and the same questions in English."""
+_SCORES = {
+    3: ("LAMA", GROUPS["lama"]),
+    4: ("Math benchmarks", GROUPS["math"]),
+    5: ("Question answering", GROUPS["qa"]),
+    6: ("MLQA", GROUPS["mlqa"]),
+    7: ("Temporal benchmarks", GROUPS["temporal"]),
+}
+_WITHOUT_CALLS = tuple(system for system in SYSTEMS if system != "toolformer")
+"""Perplexity with calls would need a sum over all calls, so Toolformer has no row in Table 8."""
 
 
-def content(evidence: Evidence) -> Content:
-    """The tables of a report in the paper's order."""
+def content(evidence: Evidence, full: bool = False) -> Content:
+    """A report's tables in the paper's order; with `full` also what was not measured, with the paper's own figures."""
+    annotation = evidence.annotation
+    own = own_tasks(task for _, task in evidence.scores)
+    numbered = {number: scores(evidence, number, full) for number in _SCORES}
     tables = (
-        examples_kept(evidence),
-        scores(evidence, "table3", "Table 3", "LAMA, percent correct", GROUPS["lama"]),
-        scores(evidence, "table4", "Table 4", "Math benchmarks, percent correct", GROUPS["math"]),
-        scores(evidence, "table5", "Table 5", "Question answering, percent correct", GROUPS["qa"]),
-        multilingual(evidence),
-        *xquad(evidence),
-        scores(
-            evidence, "table7", "Table 7", "Temporal benchmarks, percent correct", ("templama", "dateset")
+        examples_kept(evidence, full),
+        numbered[3],
+        numbered[4],
+        systems_by_tasks(evidence, "arithmetic", "Arithmetic", _ARITHMETIC, ["arithmetic"], _NOT_THE_PAPERS),
+        numbered[5],
+        numbered[6],
+        systems_by_tasks(evidence, "xquad", "XQuAD", _XQUAD, GROUPS["xquad"], _NOT_THE_PAPERS),
+        numbered[7],
+        systems_by_tasks(evidence, "own", "Own", "Benchmarks of one's own, in percent", own, _NOT_THE_PAPERS),
+        systems_by_tasks(
+            evidence, "table8", "Table 8", "Perplexity", _PERPLEXITIES, _PERPLEXITY, _WITHOUT_CALLS, full
         ),
-        *own(evidence),
-        perplexity(evidence),
         paired(evidence),
         tool_use(evidence),
-        table9(evidence),
+        table9(evidence, full),
         cost(evidence),
         funnel(evidence),
         reasons(evidence),
     )
-    examples = evidence.annotation.examples if evidence.annotation else ()
-    missing = None if evidence.annotation else footnote("a", *no_annotation(evidence))
-    gain = evidence.annotation.difference if evidence.annotation else GAIN
+    gain = annotation.difference if annotation else GAIN
     caption = (
         f"Calls that the filter kept, best first, and a few that it rejected, in their texts. The gain is {gain} in "
-        "nats: how much easier the following tokens become by the call's result. A call stands alone where the run does "
-        "not hold its text."
+        "nats: how much easier the following tokens become by the call's result."
     )
-    title = "Toolformer: measured beside the paper"
-    if evidence.experiment:
-        title += f" ({evidence.experiment})"
-    passages = tuple(passage(example) for example in examples)
     return Content(
-        title,
-        runs(evidence),
-        tables,
-        passages,
+        "Toolformer: measured beside the paper"
+        + (f" ({evidence.experiment})" if evidence.experiment else ""),
+        tuple(table for table in tables if table.rows),
+        annotation.examples if annotation else (),
         caption,
-        missing,
-        (*evidence.remarks, *evidence.unread),
+        tuple(table for table in (runs(evidence), missing(evidence)) if table.rows or table.caption),
+        evidence.remarks,
         figures(evidence),
         facts(evidence),
         gain,
@@ -79,223 +98,193 @@ def content(evidence: Evidence) -> Content:
 
 def facts(evidence: Evidence) -> tuple[tuple[str, str], ...]:
     """What the report rests on, in a few figures."""
-    found = []
-    if evidence.model:
-        found.append((evidence.model, "model M"))
+    rows = [(evidence.model, "model M")] if evidence.model else []
     if evidence.annotation:
         steps = [entry.steps for entry in evidence.annotation.funnel.values()]
-        documents = max((one.get("documents", 0) for one in steps), default=0)
-        found.append((shown_count(documents), "texts annotated"))
-        for step, label in (("sampled", "candidate calls"), ("kept", "calls kept")):
-            found.append((shown_count(sum(one.get(step, 0) for one in steps)), label))
+        documents = max((step.get("documents", 0) for step in steps), default=0)
+        rows.append((shown_count(documents), "texts annotated"))
+        for name, label in (("sampled", "candidate calls"), ("kept", "calls kept")):
+            rows.append((shown_count(sum(step.get(name, 0) for step in steps)), label))
     answered = {key: score for key, score in evidence.scores.items() if not key[1].endswith("perplexity")}
     if answered:
-        found.append((shown_count(len({task for _, task in answered})), "benchmarks"))
-        found.append((shown_count(sum(score.n or 0 for score in answered.values())), "answers scored"))
-    return tuple(found)
+        rows.append((shown_count(len({task for _, task in answered})), "benchmarks"))
+        rows.append((shown_count(sum(score.n or 0 for score in answered.values())), "answers scored"))
+    return tuple(rows)
 
 
 def runs(evidence: Evidence) -> Table:
     """Every run behind the report, with the figures that come from it."""
-    used: dict[RunNote, list[str]] = {}
+    uses: list[tuple[Run, str]] = []
     if evidence.annotation:
-        used[evidence.annotation.run] = ["Table 2", "Table 10", "Annotation"]
-    for note in evidence.lineage:
-        used.setdefault(note, [])
-    for note in evidence.trained.values():
-        used.setdefault(note, []).append("Training")
-    measured = dict.fromkeys(task for _, task in (*evidence.scores, *evidence.baselines))
-    for task in [task for task in TASKS if task in measured] + sorted(set(measured) - set(TASKS)):
-        for system in SYSTEMS:
-            if (system, task) in evidence.scores:
-                used.setdefault(evidence.scores[system, task].run, []).append(title_of(task))
-        for (_, name), score in evidence.baselines.items():
-            if name == task:
-                used.setdefault(score.run, []).append(title_of(task))
-    for note, name in _of_figures(evidence):
-        if name not in used.setdefault(note, []):
-            used[note].append(name)
-    rows = [
-        (
-            Cell(note.run_id[:8]),
-            Cell(note.stage),
-            Cell(SYSTEMS.get(note.system, note.system)),
-            Cell(", ".join(names) or "lineage"),
-            Cell(short_commit(note.commit)),
-            Cell(note.date),
-            Cell(note.device),
-        )
-        for note, names in used.items()
-    ]
+        uses += [(evidence.annotation.run, name) for name in ("Table 2", "Table 10", "Annotation")]
+    uses += [(training.run, "Training") for training in evidence.trained.values()]
+    for task in in_table_order(task for _, task in evidence.scores):
+        for row in (*SYSTEMS, *sorted({row for row, _ in evidence.scores} - set(SYSTEMS))):
+            if score := evidence.scores.get((row, task)):
+                uses.append((score.run, title_of(task)))
+    uses += [(score.run, "Table 9") for score in evidence.by_k.values()]
+    uses += [(score.run, "Figure 4") for score in evidence.sizes.values()]
+    rows = []
+    for run in {run.run_id: run for run, _ in uses}.values():
+        tags, names = run.tags, dict.fromkeys(name for other, name in uses if other.run_id == run.run_id)
+        cells = [
+            run.run_id[:8],
+            run.stage,
+            name_of(tags.get("system") or tags.get("data", "")),
+            ", ".join(names),
+        ]
+        cells += [short_commit(run.commit), run.started.date().isoformat()]
+        cells += [tags.get("device_name") or tags.get("device", "")]
+        rows.append(tuple(map(Cell, cells)))
     labels = ("Run", "Stage", "System or data", "Columns", "Commit", "Date", "Device")
-    columns = tuple(Column(label, numeric=False) for label in labels)
+    columns = tuple(Column(label, numeric=False, wide=label == "Columns") for label in labels)
     return Table("runs", "", "Runs", columns, tuple(rows), "" if rows else "There is no finished run yet.")
 
 
-def _of_figures(evidence: Evidence) -> Iterator[tuple[RunNote, str]]:
-    """The runs of Table 9 and of Figure 4, as far as these are drawn."""
-    swept = tasks_of(evidence)
-    for (_, task), at_k in evidence.by_k.items():
-        if at_k.run and task in swept:
-            yield at_k.run, "Table 9"
-    for score in drawn(evidence).values():
-        yield score.run, "Figure 4"
+def missing(evidence: Evidence) -> Table:
+    """What of the paper was not measured yet, a line an experiment, with the command that measures it."""
+    annotated = {tool for tool, _ in evidence.annotation.counts} if evidence.annotation else set()
+    lines = {"Table 2": [name for tool, name in paper.TOOLS.items() if tool not in annotated]}
+    for number, (_, tasks) in _SCORES.items():
+        lines[f"Table {number}"] = _absent(evidence, tasks)
+    if any(("model", task) not in evidence.scores for task in _ENGLISH.values()):
+        lines["Table 6"].append("All En")
+    lines["Table 8"] = _absent(evidence, _PERPLEXITIES, _WITHOUT_CALLS)
+    lines["Table 9"] = [
+        f"{title_of(task)} with k = {', '.join(absent)}"
+        for task in paper.BY_K
+        if (absent := [str(k) for k in paper.KS if (k, task) not in evidence.by_k])
+    ]
+    lines["Table 10"] = [] if annotated else ["calls"]
+    lines["Figure 4"] = [] if scaling(evidence) else ["two sizes of model"]
+    rows = [
+        (
+            Cell(name),
+            Cell("; ".join(parts)),
+            Cell(f"toolformer run experiment={name.lower().replace(' ', '')}"),
+        )
+        for name, parts in lines.items()
+        if parts
+    ]
+    columns = [Column(label, numeric=False, wide=label == "missing") for label in ("", "missing", "command")]
+    return Table("missing", "", "Not measured yet", tuple(columns), tuple(rows))
 
 
-def scores(
-    evidence: Evidence, key: str, number: str, title: str, tasks: Sequence[str], notes: Notes | None = None
-) -> Table:
-    """A table of systems by tasks, as Tables 4 and 7."""
-    caption = (
-        f"95 % intervals in brackets, our best system in bold where all were asked the same examples. The paper's M is {paper.MODEL}; figures in the "
-        f"columns “paper” are from {paper.CITATION}."
-    )
-    return _systems_by_tasks(evidence, key, number, title, tasks, tuple(SYSTEMS), caption, notes, larger=True)
+def _absent(evidence: Evidence, tasks: Sequence[str], systems: Sequence[str] = tuple(SYSTEMS)) -> list[str]:
+    """The tasks that lack a system, by name; with the systems where not all are lacking."""
+    parts: dict[str, list[str]] = {}
+    for task in tasks:
+        absent = [SYSTEMS[system] for system in systems if (system, task) not in evidence.scores]
+        if absent:
+            of = "" if len(absent) == len(systems) else f" ({', '.join(absent)})"
+            parts.setdefault(of, []).append(title_of(task))
+    return [", ".join(names) + of for of, names in parts.items()]
 
 
-def multilingual(evidence: Evidence) -> Table:
-    """Table 6, with its rows in English."""
-    notes = Notes()
-    found = scores(evidence, "table6", "Table 6", "MLQA, percent correct", GROUPS["mlqa"], notes)
-    english = [_all_english(evidence, theirs, notes) for theirs in ("GPT-J", paper.LARGER[1])]
-    caption = f"{found.caption} “All En”: the same questions in English."
-    return replace(
-        found,
-        rows=(*found.rows, *english),
-        caption=caption,
-        footnotes=notes.all,
-        rules=(*found.rules, len(found.rows)),
-    )
+def scores(evidence: Evidence, number: int, full: bool = False) -> Table:
+    """Table `number`, from 3 to 7."""
+    name, tasks = _SCORES[number]
+    title = f"{name}, percent correct"
+    return systems_by_tasks(evidence, f"table{number}", f"Table {number}", title, tasks, _PAPERS, full=full)
 
 
-def xquad(evidence: Evidence) -> tuple[Table, ...]:
-    """XQuAD, which is not the paper's, where it was measured."""
-    if not {task for _, task in evidence.scores} & set(GROUPS["xquad"]):
-        return ()
-    title = "XQuAD in the setting of Table 6 (English paragraph, foreign question), percent correct"
-    caption = "Not the paper's data, so no figure of the paper is beside. 95 % intervals in brackets, our best in bold."
-    return (_systems_by_tasks(evidence, "xquad", "XQuAD", title, GROUPS["xquad"], tuple(SYSTEMS), caption),)
-
-
-def own(evidence: Evidence) -> tuple[Table, ...]:
-    """Benchmarks of the user's own, where some were measured."""
-    tasks = own_tasks(task for _, task in evidence.scores)
-    if not tasks:
-        return ()
-    caption = (
-        "Not the paper's, so no figure of the paper is beside. 95 % intervals in brackets, our best in bold."
-    )
-    title = "Benchmarks of one's own, in percent"
-    return (_systems_by_tasks(evidence, "own", "Own", title, tasks, tuple(SYSTEMS), caption),)
-
-
-def _all_english(evidence: Evidence, theirs: str, notes: Notes) -> tuple[Cell, ...]:
-    """Table 6's row of a model that is asked in English; ours is M."""
-    ours = theirs == paper.SYSTEMS["model"]
-    absent = [task for task in GROUPS["mlqa_all_en"] if ("model", task) not in evidence.scores]
-    cells = [Cell(f"{SYSTEMS['model'] if ours else theirs} (All En)", f"(paper: {theirs})" if ours else "")]
-    for task in GROUPS["mlqa_all_en"]:
-        score = evidence.scores.get(("model", task)) if ours else None
-        if score:
-            cells.append(Cell(shown_score(score.value, False), shown_interval(score, False, True)))
-        elif ours:
-            mark = notes.mark("Not measured yet:", evaluation_command(evidence, "model", absent))
-            cells.append(Cell(DASH, mark=mark))
-        else:
-            cells.append(Cell())
-        cells.append(Cell(f"{paper.ALL_ENGLISH[task][theirs]:.1f}"))
-    return tuple(cells)
-
-
-def perplexity(evidence: Evidence) -> Table:
-    """Table 8; perplexity with calls would need a sum over all calls, so Toolformer itself has no row."""
-    caption = (
-        "Perplexity per token with calls disabled; lower is better; 95 % intervals in brackets, our best system "
-        "in bold where all were asked the same texts. Held-out text stands in for the paper's CCNet. A perplexity depends on the tokenizer and the "
-        "text: compare our rows with each other, not with the paper's."
-    )
-    systems = tuple(system for system in SYSTEMS if system != "toolformer")
-    tasks = ("wikitext_perplexity", "heldout_perplexity")
-    return _systems_by_tasks(evidence, "table8", "Table 8", "Perplexity", tasks, systems, caption, lower=True)
-
-
-def _systems_by_tasks(
+def systems_by_tasks(
     evidence: Evidence,
     key: str,
     number: str,
     title: str,
     tasks: Sequence[str],
-    systems: Sequence[str],
     caption: str,
-    notes: Notes | None = None,
-    *,
-    lower: bool = False,
-    larger: bool = False,
+    systems: Sequence[str] = tuple(SYSTEMS),
+    full: bool = False,
 ) -> Table:
-    notes = notes or Notes()
-    sizes = {
-        task: {score.n for (_, name), score in evidence.scores.items() if name == task} for task in tasks
+    """The systems and benchmarks that were measured; with `full` all, and where there are scores the paper's larger models.
+
+    Table 6 has rows in English below.
+    """
+    lower = key == "table8"
+    measured = {
+        (row, task): score
+        for (row, task), score in evidence.scores.items()
+        if task in tasks and (row in systems or row.startswith(BASELINE))
     }
+    english = {
+        task: score for task in tasks if (score := evidence.scores.get(("model", _ENGLISH.get(task, ""))))
+    }
+    if not full:
+        tasks = [task for task in tasks if task in english or any(task == other for _, other in measured)]
+        systems = [system for system in systems if any(system == row for row, _ in measured)]
+    sizes = {task: {score.n for (_, other), score in measured.items() if other == task} for task in tasks}
     columns = [Column("Model", numeric=False)]
     for task in tasks:
         common = next(iter(sizes[task])) if len(sizes[task]) == 1 else None
-        name = title_of(task)
-        columns.append(Column("this run", name, detail=f"n = {shown_count(common)}" if common else ""))
-        columns.append(Column("paper (CCNet)" if task == "heldout_perplexity" else "paper", name, paper=True))
-    best = {task: _best(evidence, task, systems, lower) for task in tasks}
+        columns.append(
+            Column("this run", title_of(task), detail=f"n = {shown_count(common)}" if common else "")
+        )
+        if task in paper.SCORES:
+            label = "paper (CCNet)" if task == "heldout_perplexity" else "paper"
+            columns.append(Column(label, title_of(task), paper=True))
+    best = {
+        task: _best([measured[row, task] for row in systems if (row, task) in measured], lower)
+        for task in tasks
+    }
+
+    def line(
+        name: str,
+        detail: str,
+        ours: Mapping[str, Score],
+        theirs: Mapping[str, float],
+        system: str = "",
+        blank: str = "",
+    ) -> tuple[Cell, ...]:
+        cells = [Cell(name, detail)]
+        for task in tasks:
+            if score := ours.get(task):
+                value = shown_score(score.value, lower)
+                interval = shown_interval(score, lower, with_n=len(sizes[task]) != 1)
+                bold = system in systems and value == best[task]
+                cells.append(Cell(value, interval, bold, signs(evidence, system, task)))
+            else:
+                cells.append(Cell(blank))
+            if task in paper.SCORES:
+                cells.append(Cell(f"{theirs[task]:.1f}" if task in theirs else ""))
+        return tuple(cells)
+
+    def of_paper(model: str) -> dict[str, float]:
+        return {task: paper.SCORES[task][model] for task in tasks if model in paper.SCORES.get(task, {})}
+
+    def of_row(row: str) -> dict[str, Score]:
+        return {task: score for (other, task), score in measured.items() if other == row}
+
     rows = []
     for system in systems:
-        theirs = paper.SYSTEMS[system]
-        cells = [Cell(SYSTEMS[system], "" if theirs == SYSTEMS[system] else f"(paper: {theirs})")]
-        absent = [task for task in tasks if (system, task) not in evidence.scores]
-        for task in tasks:
-            score = evidence.scores.get((system, task))
-            if score:
-                shown = shown_score(score.value, lower)
-                bold = shown == best[task]
-                interval = shown_interval(score, lower, with_n=len(sizes[task]) > 1)
-                cells.append(Cell(shown, interval, bold, signs=signs(evidence, system, task)))
-            else:
-                mark = notes.mark("Not measured yet:", evaluation_command(evidence, system, absent))
-                cells.append(Cell(DASH, mark=mark))
-            cells.append(_paper_cell(task, theirs))
-        rows.append(tuple(cells))
-    rules: tuple[int, ...] = ()
-    others = sorted({name for name, task in evidence.baselines if task in tasks})
-    if larger or others:
-        rules = (len(rows),)
-    for name in others:
-        cells = [Cell(name, "(baseline)")]
-        for task in tasks:
-            score = evidence.baselines.get((name, task))
-            cells.append(
-                Cell(
-                    shown_score(score.value, lower),
-                    shown_interval(score, lower, True),
-                    signs=signs(evidence, baseline_key(name), task),
-                )
-                if score
-                else Cell()
+        theirs, name = paper.SYSTEMS[system], SYSTEMS[system]
+        detail = "" if theirs == name else f"(paper: {theirs})"
+        rows.append(line(name, detail, of_row(system), of_paper(theirs), system, DASH))
+    rules = [len(rows)]
+    for row in sorted({row for row, _ in measured} - set(systems)):
+        rows.append(line(name_of(row), "(baseline)", of_row(row), {}, row))
+    larger = paper.LARGER if full and key != "table8" else ()
+    rows += [line(model, "", {}, of_paper(model)) for model in larger]
+    rules.append(len(rows))
+    if english or (full and key == "table6"):
+        caption += " “All En”: the same questions in English."
+        for model in ("GPT-J", *larger[1:]):
+            ours = model == "GPT-J"
+            theirs_english = {task: paper.ALL_ENGLISH[_ENGLISH[task]][model] for task in tasks}
+            name, detail = ("M (All En)", "(paper: GPT-J)") if ours else (f"{model} (All En)", "")
+            rows.append(
+                line(name, detail, english if ours else {}, theirs_english, blank=DASH if ours else "")
             )
-            cells.append(Cell())
-        rows.append(tuple(cells))
-    if larger:
-        for name in paper.LARGER:
-            rows.append((Cell(name), *(cell for task in tasks for cell in (Cell(), _paper_cell(task, name)))))
     if any(cell.signs for row in rows for cell in row):
-        caption = f"{caption} {SIGNS}"
-    return Table(key, number, title, tuple(columns), tuple(rows), caption, notes.all, rules)
+        caption += f" {SIGNS}"
+    rules = [index for index in dict.fromkeys(rules) if 0 < index < len(rows)]
+    return Table(key, number, title, tuple(columns), tuple(rows), caption, tuple(rules))
 
 
-def _paper_cell(task: str, name: str) -> Cell:
-    value = paper.SCORES.get(task, {}).get(name)
-    return Cell() if value is None else Cell(f"{value:.1f}")
-
-
-def _best(evidence: Evidence, task: str, systems: Iterable[str], lower: bool) -> str:
-    """The best of several values as it is shown, so that equal figures are equally bold; none where questions differ."""
-    found = [evidence.scores[system, task] for system in systems if (system, task) in evidence.scores]
-    if len({score.n for score in found}) > 1 or task in evidence.asked_otherwise:
+def _best(scores: Sequence[Score], lower: bool) -> str:
+    """The best of several values as it is shown, so that equal figures are equally bold; none where n differs."""
+    values = [score.value for score in scores if math.isfinite(score.value)]
+    if len({score.n for score in scores}) > 1 or len(values) < 2:
         return ""
-    values = [score.value for score in found if math.isfinite(score.value)]
-    return shown_score((min if lower else max)(values), lower) if len(values) > 1 else ""
+    return shown_score((min if lower else max)(values), lower)

@@ -10,27 +10,30 @@ import argparse
 import functools
 import hashlib
 import pathlib
-import pickle
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from toolformer import assets
-from toolformer.documents import Document
-from toolformer.errors import UserError
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import T5Config, T5ForConditionalGeneration
+from transformers import logging as transformers_logging
+from transformers.modeling_outputs import BaseModelOutput
+
+from toolformer.data import Document, assets
+from toolformer.errors import UserError, one_line
+from toolformer.lm.loading import choose_device, choose_dtype, load_tokenizer, load_weights
+from toolformer.lm.seq2seq import greedy, padded_batches
+from toolformer.storage import build_once
 from toolformer.tools.base import Result
-from toolformer.tools.made_once import made_once
 from toolformer.tools.question_answering import answered
 from toolformer.tools.retrieval.passages import Passage, Retriever, own_article
 
-if TYPE_CHECKING:
-    import torch
-
-    from toolformer.tools.fusion_in_decoder import FusionInDecoder
-
 CHECKPOINT = "model.pth.tar"
+QUESTIONS = 4
+"""Questions whose passages are in memory together: forty passages of 512 tokens are 84 MB of Atlas-large's states each."""
 _CONVERSION = "1"
 _KEY = "tool.qa.implementation.checkpoint_path"
 
@@ -51,8 +54,7 @@ class Atlas:
         dtype: str = "auto",
         device: str = "auto",
     ) -> None:
-        """The checkpoint is converted, if it is not yet, and loaded at the first question.
-
+        """
         Args:
             checkpoint_path: Atlas's `model.pth.tar`, or the folder that it is in.
             tokenizer: a hub name or folder with T5's tokenizer, which is the same for all sizes of T5.
@@ -65,8 +67,8 @@ class Atlas:
         """
         if checkpoint_path is None:
             raise UserError(f"{_KEY} is missing; name the {CHECKPOINT} of an Atlas model, or its folder")
-        place = Path(checkpoint_path).expanduser()
-        self.checkpoint = place / CHECKPOINT if place.is_dir() else place
+        path = Path(checkpoint_path).expanduser()
+        self.checkpoint = path / CHECKPOINT if path.is_dir() else path
         if not self.checkpoint.is_file():
             raise UserError(
                 f"{_KEY}: there is no file {self.checkpoint}; name the {CHECKPOINT} of an Atlas model"
@@ -85,51 +87,28 @@ class Atlas:
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """A short answer to each question; equal questions over equal passages are read once."""
-        return answered(inputs, documents, self.retriever, self.passages, self._read)
+        return answered(inputs, documents, self.retriever, self.passages, reader_inputs, self._read)
 
-    def _read(self, questions: Sequence[str], found: Sequence[Sequence[Passage]]) -> list[str | Result]:
-        texts = [
-            tuple(reader_input(question, passage) for passage in passages)
-            for question, passages in zip(questions, found, strict=True)
-        ]
-        distinct = sorted(set(texts))
+    def _read(self, texts: Sequence[tuple[str, ...]]) -> list[str]:
         reader = load_reader(self.checkpoint, self.tokenizer, self.dtype, self.device)
-        answers = dict(
-            zip(distinct, reader.read(distinct, self.max_tokens, self.max_new_tokens), strict=True)
-        )
-        return [answers[one] for one in texts]
+        return reader.read(texts, self.max_tokens, self.max_new_tokens)
 
 
-def reader_input(question: str, passage: Passage) -> str:
-    """What Atlas's encoder was trained to read: the question as its task `qa` writes it, then title and text."""
-    return f"question: {question} answer: <extra_id_0> title: {passage.title} context: {passage.text}"
+def reader_inputs(question: str, passages: Sequence[Passage]) -> tuple[str, ...]:
+    """What Atlas's encoder was trained to read: the question as its task `qa` writes it, with one passage each."""
+    return tuple(
+        f"question: {question} answer: <extra_id_0> title: {passage.title} context: {passage.text}"
+        for passage in passages
+    )
 
 
 @functools.lru_cache(maxsize=2)
 def load_reader(checkpoint: Path, tokenizer: str, dtype: str, device: str) -> FusionInDecoder:
-    """A loaded reader; tools with the same checkpoint share it.
-
-    Raises:
-        UserError: the file is no checkpoint of Atlas, or the tokenizer cannot be loaded.
-    """
-    from transformers import T5ForConditionalGeneration
-    from transformers import logging as transformers_logging
-
-    from toolformer.loading import choose_device, choose_dtype, load_tokenizer
-    from toolformer.tools.fusion_in_decoder import FusionInDecoder
-
+    """A loaded reader, which tools with the same arguments share; `UserError` if it is none."""
     loaded = load_tokenizer(tokenizer)
     place = choose_device(device)
-    folder = converted(checkpoint)
-    transformers_logging.disable_progress_bar()
-    before = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()  # that input and output embeddings differ, as T5 1.1 has it
-    try:
-        model: Any = T5ForConditionalGeneration.from_pretrained(
-            folder, dtype=choose_dtype(dtype, place), use_safetensors=True
-        )
-    finally:
-        transformers_logging.set_verbosity(before)
+    folder = str(converted(checkpoint))
+    model = load_weights(T5ForConditionalGeneration, "T5", folder, choose_dtype(dtype, place))
     if len(loaded) > model.config.vocab_size:
         raise UserError(
             f"qa: the tokenizer {tokenizer} has {len(loaded)} tokens and {checkpoint} knows {model.config.vocab_size}; "
@@ -138,27 +117,61 @@ def load_reader(checkpoint: Path, tokenizer: str, dtype: str, device: str) -> Fu
     return FusionInDecoder(model.to(place), loaded)
 
 
+class FusionInDecoder:
+    """A T5 whose encoder reads each text alone and whose decoder attends to the states of all (Izacard and Grave, 2021)."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+
+    @torch.inference_mode()
+    def read(self, texts: Sequence[Sequence[str]], max_tokens: int, max_new_tokens: int) -> list[str]:
+        """The greedy answer to each question; of each of its texts, `max_tokens` are read."""
+        answers: list[str] = []
+        for start in range(0, len(texts), QUESTIONS):
+            group = texts[start : start + QUESTIONS]
+            states = self.encode([text for question in group for text in question], max_tokens)
+            fused = [torch.cat([states.pop(0) for _ in question]) for question in group]
+            written = self.decode(fused, max_new_tokens)
+            answers += self.tokenizer.batch_decode(written, skip_special_tokens=True)
+        return answers
+
+    def encode(self, texts: Sequence[str], max_tokens: int) -> list[torch.Tensor]:
+        """The encoder's states of each text [its tokens, width], without padding."""
+        states = [torch.empty(0)] * len(texts)
+        for batch, padded in padded_batches(self.model, self.tokenizer, texts, max_tokens):
+            read = self.model.get_encoder()(**padded).last_hidden_state
+            for n, row, length in zip(batch, read, padded["attention_mask"].sum(1), strict=True):
+                states[n] = row[:length]
+        return states
+
+    def decode(self, fused: Sequence[torch.Tensor], max_new_tokens: int) -> torch.Tensor:
+        """Token ids [batch, length] written from the states of each question [tokens of all its texts, width]."""
+        states = pad_sequence(list(fused), batch_first=True)
+        lengths = torch.tensor([len(row) for row in fused])
+        # T5's attention to the encoder knows no positions: the order of the passages decides nothing.
+        seen = (torch.arange(states.shape[1])[None] < lengths[:, None]).long()
+        return greedy(
+            self.model,
+            max_new_tokens,
+            encoder_outputs=BaseModelOutput(last_hidden_state=states),
+            attention_mask=seen.to(states.device),
+        )
+
+
 # -------------------------------------------------------------------- conversion
 
 
 def converted(checkpoint: Path) -> Path:
-    """The folder with the reader of a checkpoint as a T5 in safetensors, made at the first call.
-
-    Raises:
-        UserError: the file is no checkpoint of Atlas.
-    """
+    """The folder with the reader of a checkpoint as a T5 in safetensors, made at the first call."""
     stat = checkpoint.stat()
-    told = f"{_CONVERSION} {checkpoint.resolve()} {stat.st_size} {stat.st_mtime_ns}"
-    folder = assets.cache_dir() / "atlas" / hashlib.sha256(told.encode()).hexdigest()[:16]
-    made_once(folder, lambda place: _convert(checkpoint, place), assets.cache_dir())
+    state = f"{_CONVERSION} {checkpoint.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+    folder = assets.cache_dir() / "atlas" / hashlib.sha256(state.encode()).hexdigest()[:16]
+    build_once(folder, lambda path: _convert(checkpoint, path), assets.cache_dir())
     return folder
 
 
 def _convert(checkpoint: Path, folder: Path) -> None:
-    import torch
-    from transformers import T5ForConditionalGeneration
-    from transformers import logging as transformers_logging
-
     weights = reader_weights(checkpoint)
     transformers_logging.disable_progress_bar()
     try:
@@ -166,22 +179,16 @@ def _convert(checkpoint: Path, folder: Path) -> None:
             model = T5ForConditionalGeneration(t5_config(weights))
         model.load_state_dict(weights, assign=True)
     except (RuntimeError, KeyError, IndexError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"qa: the reader in {checkpoint} is no T5 ({reason})") from error
+        raise UserError(f"qa: the reader in {checkpoint} is no T5 ({one_line(error, 200)})") from error
     model.save_pretrained(folder)
 
 
 def reader_weights(checkpoint: Path) -> dict[str, torch.Tensor]:
     """The weights of a checkpoint's reader under the names that Transformers gives them.
 
-    A checkpoint holds `model`, the weights of reader and retriever under `reader.` and `retriever.`, and the settings of
-    the training, `opt`. Older ones wrap the encoder, its blocks, or all of it.
-
     Raises:
         UserError: the file is no such checkpoint, or wants more than weights and settings to be made of it.
     """
-    import torch
-
     try:
         # Nothing is run that the file names: but tensors and plain values, it may make settings and paths.
         with torch.serialization.safe_globals([argparse.Namespace, pathlib.PosixPath]):
@@ -190,25 +197,16 @@ def reader_weights(checkpoint: Path) -> dict[str, torch.Tensor]:
             )
         state: Mapping[str, torch.Tensor] = loaded["model"]
         weights = {
-            _name(name): tensor for name, tensor in state.items() if re.match(r"(module\.)?reader\.", name)
+            # Some wrap the reader, its encoder, or the encoder's blocks.
+            re.sub(r"^encoder\.encoder\.", "encoder.", match[2].replace("module.", "")): weight
+            for name, weight in state.items()
+            # T5's first versions have one weight more, which no T5 uses.
+            if (match := re.match(r"(module\.)?reader\.(.*)", name))
+            and "EncDecAttention.relative_attention_bias" not in name
         }
-    except (
-        pickle.UnpicklingError,
-        RuntimeError,
-        OSError,
-        EOFError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    ) as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    except Exception as error:  # a file may hold anything
+        reason = f"{type(error).__name__}: {one_line(error, 200)}"
         raise UserError(f"qa: {checkpoint} is no checkpoint of Atlas ({reason})") from error
-    # A weight of T5's first versions that no T5 uses.
-    weights = {
-        name: tensor
-        for name, tensor in weights.items()
-        if "EncDecAttention.relative_attention_bias" not in name
-    }
     if "shared.weight" not in weights:
         raise UserError(f"qa: {checkpoint} holds no reader; name the {CHECKPOINT} of an Atlas model")
     for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"):
@@ -216,23 +214,12 @@ def reader_weights(checkpoint: Path) -> dict[str, torch.Tensor]:
     return weights
 
 
-def _name(name: str) -> str:
-    name = re.sub(r"^(module\.)?reader\.", "", name).replace("module.", "")
-    return re.sub(r"^encoder\.encoder\.", "encoder.", name)
-
-
 def t5_config(weights: Mapping[str, torch.Tensor]) -> Any:
-    """The T5 that weights are of, by their names and shapes alone: no hub is asked for a size's configuration.
-
-    Raises:
-        KeyError: a weight that every T5 has is missing.
-    """
-    import torch
-    from transformers import T5Config
+    """The T5 that weights are of, by their names and shapes alone; a KeyError where one is missing."""
 
     def layers(part: str) -> int:
-        found = (re.match(rf"{part}\.block\.(\d+)\.", name) for name in weights)
-        return 1 + max(int(match[1]) for match in found if match)
+        matches = (re.match(rf"{part}\.block\.(\d+)\.", name) for name in weights)
+        return 1 + max(int(match[1]) for match in matches if match)
 
     first = "encoder.block.0.layer"
     buckets, heads = weights[f"{first}.0.SelfAttention.relative_attention_bias.weight"].shape

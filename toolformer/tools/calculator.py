@@ -4,18 +4,21 @@
     factor = "-" factor | number ["%"] | "(" expression ")" ["%"]
     number = digits with "," between thousands, and a fraction behind "."
 
-Exact rational arithmetic; operators of one rank are applied from left to right; 11.4% is 0.114. Anything else gives no
-result. Length, digits and depth are bounded, so that a hostile input costs no time.
+Exact arithmetic on SymPy's rationals, from left to right; 11.4% is 0.114. Anything else gives no result. Length, digits and
+depth are bounded, so that a hostile input costs no time.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from toolformer.documents import Document
+from toolformer.data import Document
 from toolformer.tools.base import Result
+
+if TYPE_CHECKING:
+    from sympy import Rational
 
 MOST_CHARACTERS = 200
 MOST_DIGITS = 30
@@ -26,10 +29,6 @@ _TOKEN = re.compile(
 )
 
 
-class _NoResult(Exception):
-    """Why an expression has no value."""
-
-
 def calculate(expression: str) -> str:
     """The value as the paper writes it: 17, 2.87, 3.70.
 
@@ -38,18 +37,15 @@ def calculate(expression: str) -> str:
     """
     if len(expression) > MOST_CHARACTERS:
         raise ValueError("expression too long")
-    try:
-        return show(_Parser(_tokens(expression)).value())
-    except _NoResult as error:
-        raise ValueError(str(error)) from None
+    return show(_Parser(_tokens(expression)).value())
 
 
-def show(value: Fraction) -> str:
+def show(value: Rational) -> str:
     """A number with at most two decimals, halves rounded away from zero; whole numbers without a point."""
-    cents = (abs(value) * 200 + 1) // 2
-    sign = "-" if value < 0 and cents else ""
+    cents = (abs(value.p) * 200 // value.q + 1) // 2
+    sign = "-" if value.p < 0 and cents else ""
     whole, part = divmod(cents, 100)
-    return f"{sign}{whole}" if value.denominator == 1 else f"{sign}{whole}.{part:02d}"
+    return f"{sign}{whole}" if value.q == 1 else f"{sign}{whole}.{part:02d}"
 
 
 class Calculator:
@@ -73,74 +69,76 @@ class Calculator:
             return Result(reason=str(error))
 
 
-def _tokens(expression: str) -> list[str | Fraction]:
-    tokens: list[str | Fraction] = []
+def _tokens(expression: str) -> list[str | Rational]:
+    from sympy import Rational  # half a second, at the first call
+
+    tokens: list[str | Rational] = []
     text = expression.strip(" \t")
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if not match:
-            raise _NoResult("invalid expression")
+            raise ValueError("invalid expression")
         number, sign = match.groups()
         if number and len(number) > MOST_DIGITS:
-            raise _NoResult("number too long")
-        tokens.append(sign if sign else Fraction(number.replace(",", "")))
+            raise ValueError("number too long")
+        tokens.append(sign if sign else Rational(number.replace(",", "")))
         position = match.end()
     if not tokens:
-        raise _NoResult("empty expression")
+        raise ValueError("empty expression")
     return tokens
 
 
 class _Parser:
     """Recursive descent over tokens; its depth is bounded by `DEEPEST`."""
 
-    def __init__(self, tokens: Sequence[str | Fraction]) -> None:
+    def __init__(self, tokens: Sequence[str | Rational]) -> None:
         self.tokens = tokens
         self.position = 0
         self.depth = 0
 
-    def value(self) -> Fraction:
+    def value(self) -> Rational:
         value = self._expression()
         if self.position < len(self.tokens):
-            raise _NoResult("invalid expression")
+            raise ValueError("invalid expression")
         return value
 
-    def _expression(self) -> Fraction:
+    def _expression(self) -> Rational:
         value = self._term()
         while (sign := self._take("+", "-")) is not None:
             other = self._term()
             value = value + other if sign == "+" else value - other
         return value
 
-    def _term(self) -> Fraction:
+    def _term(self) -> Rational:
         value = self._factor()
         while (sign := self._take("*", "/")) is not None:
             other = self._factor()
             if sign == "/" and other == 0:
-                raise _NoResult("division by zero")
+                raise ValueError("division by zero")
             value = value * other if sign == "*" else value / other
         return value
 
-    def _factor(self) -> Fraction:
+    def _factor(self) -> Rational:
         self.depth += 1
         if self.depth > DEEPEST:
-            raise _NoResult("expression too deep")
+            raise ValueError("expression too deep")
         if self._take("-") is not None:
             value = -self._factor()
         elif self._take("(") is not None:
             value = self._expression()
             if self._take(")") is None:
-                raise _NoResult("invalid expression")
+                raise ValueError("invalid expression")
             value = self._percent(value)
-        elif self.position < len(self.tokens) and isinstance(number := self.tokens[self.position], Fraction):
+        elif self.position < len(self.tokens) and not isinstance(number := self.tokens[self.position], str):
             self.position += 1
             value = self._percent(number)
         else:
-            raise _NoResult("invalid expression")
+            raise ValueError("invalid expression")
         self.depth -= 1
         return value
 
-    def _percent(self, value: Fraction) -> Fraction:
+    def _percent(self, value: Rational) -> Rational:
         return value / 100 if self._take("%") is not None else value
 
     def _take(self, *signs: str) -> str | None:

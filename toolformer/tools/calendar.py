@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
-from toolformer.documents import Document
+from toolformer.data import Document
 from toolformer.tools.base import Result
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

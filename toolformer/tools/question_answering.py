@@ -5,11 +5,13 @@ The reader gets a few worked examples, the passages and the question, and its fi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from toolformer.documents import Document
+from toolformer.data import Document
 from toolformer.tools.base import Result, TextGenerator, at_least_one, check, works_elsewhere
-from toolformer.tools.retrieval.passages import Passage, Retriever, one_line, own_article
+from toolformer.tools.retrieval.passages import Passage, Retriever, own_article, plain_line
 
 EXAMPLES = (
     (
@@ -29,6 +31,7 @@ EXAMPLES = (
     ),
 )
 LONGEST_QUESTION = 300
+P = TypeVar("P", str, tuple[str, ...])
 _UNKNOWN = {"unknown", "none", "no answer", "i don't know", "i do not know", "not known", "n/a"}
 
 
@@ -58,15 +61,8 @@ class QuestionAnswering:
         self.passages = passages
         self.passage_words = passage_words
         self.max_new_tokens = max_new_tokens
-
-    @property
-    def elsewhere(self) -> bool:
-        """Where its language model is."""
-        return works_elsewhere(self.generate)
-
-    def check(self) -> None:
-        """Whether its language model is there."""
-        check(self.generate)
+        self.elsewhere = works_elsewhere(generate)
+        self.check = functools.partial(check, generate)
 
     def depends_on(self, document: Document) -> str:
         """What its own article is known by."""
@@ -74,16 +70,13 @@ class QuestionAnswering:
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """A short answer to each question; equal prompts are read once."""
-        return answered(inputs, documents, self.retriever, self.passages, self._read)
+        return answered(inputs, documents, self.retriever, self.passages, self._prompt, self._read)
 
-    def _read(self, questions: Sequence[str], found: Sequence[Sequence[Passage]]) -> list[str | Result]:
-        prompts = [
-            prompt(question, passages, self.passage_words)
-            for question, passages in zip(questions, found, strict=True)
-        ]
-        distinct = sorted(set(prompts))
-        answers = dict(zip(distinct, self.generate(distinct, self.max_new_tokens, ("\n",)), strict=True))
-        return [answers[text] for text in prompts]
+    def _prompt(self, question: str, passages: Sequence[Passage]) -> str:
+        return prompt(question, passages, self.passage_words)
+
+    def _read(self, prompts: Sequence[str]) -> Sequence[str | Result]:
+        return self.generate(prompts, self.max_new_tokens, ("\n",))
 
 
 def answered(
@@ -91,23 +84,26 @@ def answered(
     documents: Sequence[Document],
     retriever: Retriever,
     passages: int,
-    read: Callable[[Sequence[str], Sequence[Sequence[Passage]]], Sequence[str | Result]],
+    prompt: Callable[[str, Sequence[Passage]], P],
+    read: Callable[[Sequence[P]], Sequence[str | Result]],
 ) -> list[Result]:
-    """Questions, the passages found for them, and what a reader writes of both, as short answers or reasons.
+    """Short answers to questions, or reasons.
 
     Args:
         passages: at most so many for a question.
-        read: a text for each question and its passages, or a fault; called once, and not without a question.
+        prompt: what is read of a question and its passages.
+        read: a text, or a fault, for each of some prompts, all different; not called without one.
     """
-    questions = [one_line(text) for text in inputs]
+    questions = [plain_line(text) for text in inputs]
     results: list[Result | None] = [_refusal(question) for question in questions]
     asked = [n for n, result in enumerate(results) if result is None]
     found = retriever.retrieve([questions[n] for n in asked], passages, [documents[n] for n in asked])
-    known = {n: some for n, some in zip(asked, found, strict=True) if some}
-    if known:
-        written = read([questions[n] for n in known], list(known.values()))
-        for n, text in zip(known, written, strict=True):
-            results[n] = text if isinstance(text, Result) else short_answer(text)
+    prompts = {n: prompt(questions[n], best) for n, best in zip(asked, found, strict=True) if best}
+    distinct = sorted(set(prompts.values()))
+    answers = dict(zip(distinct, read(distinct), strict=True)) if distinct else {}
+    for n, text in prompts.items():
+        answer = answers[text]
+        results[n] = answer if isinstance(answer, Result) else short_answer(answer)
     return [result or Result(reason="no passage found") for result in results]
 
 

@@ -1,55 +1,59 @@
-"""What every tool runs in: its cache, its time limit, its tries and its threads, and the count of what became of calls.
-
-A tool in its runtime is a tool again, with the same answers. Knows no tool and no configuration.
-"""
+"""What every tool runs in: its cache, time limit, retries and threads, and the counts of its calls."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential, wait_random
+from pydantic import Field, PositiveInt
 
-from toolformer.documents import Document
-from toolformer.tools.base import Result, Tool, context_of, too_late, works_elsewhere
+from toolformer.data import Document
+from toolformer.tools.base import Result, Tool, context_of, run_safely, works_elsewhere
 from toolformer.tools.cache import ResultCache, call_key
-from toolformer.tools.threads import Part, Threads
+from toolformer.tools.threads import Late, Threads
 
 log = logging.getLogger(__name__)
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds before a second try (and up to as many more at random), doubled with each further one."""
 NOT_ASKED = "tool hangs (not asked)"
-"""Of a call for which no thread was left: too many are at work on calls that do not end."""
+"""The reason for a call for which no thread was left: too many are busy with calls that do not end."""
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Limits:
-    """How a tool is handed its calls; `toolformer.config.ToolConfig` says what each means."""
+    """How a tool is handed its calls."""
 
-    timeout: float | None = None
-    tries: int = 1
-    workers: int = 1
-    batch_size: int | None = None
+    timeout: Seconds | None = None
+    """Seconds a call may take, calls handed over together n times as long; null: no limit."""
+    tries: PositiveInt = 1
+    """How often a call that met a fault (an exception, a server that is away) is made, with growing pauses."""
+    workers: PositiveInt = 1
+    """Threads that call the tool side by side; above 1 only for a tool that may be called so."""
+    batch_size: PositiveInt | None = None
+    """Calls handed to the tool at once; null: all there are, shared among its workers, but under a timeout one."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What became of calls; usages of parts add up."""
+    """Counts of calls; usages add up."""
 
     calls: int = 0
     executed: int = 0
-    """Those that were handed to the tool; the others were answered from the cache or by an equal call beside them."""
+    """Calls handed to the tool; the others were answered from the cache, or by an equal call of the same batch."""
     faults: Mapping[str, int] = field(default_factory=dict)
     """Calls without a result because the tool broke down, by reason."""
     retries: int = 0
     """Calls handed to the tool again after a fault."""
     seconds: float = 0.0
-    """From question to answer, waiting for other processes included."""
+    """Wall-clock time of the batches."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -64,21 +68,21 @@ class Usage:
         """Counts, calls a second and the share that needed no execution, by name; empty where there was no call."""
         if not self.calls:
             return {}
-        found: dict[str, float] = {
+        figures: dict[str, float] = {
             "calls": self.calls,
             "executed": self.executed,
             "faults": sum(self.faults.values()),
             "retries": self.retries,
             "hit_rate": 1 - self.executed / self.calls,
         }
-        return found | ({"calls_per_second": self.calls / self.seconds} if self.seconds > 0 else {})
+        return figures | ({"calls_per_second": self.calls / self.seconds} if self.seconds > 0 else {})
 
 
 class ToolRuntime:
-    """A tool, run within limits; with a cache, an equal call is executed once.
+    """A tool, run within limits; a tool again, with the same answers.
 
-    Calls are equal if their inputs are, and what the tool says it depends on in their documents (`base.context_of`). A
-    result, or the reason of a tool that declined, is kept; a fault never is.
+    With a cache, calls whose inputs and contexts (`base.context_of`) are equal are executed once; faults are never cached.
+    The tool always runs on threads of its own: whatever it raises is a fault, and Ctrl-C ends the wait for it.
     """
 
     def __init__(self, tool: Tool, limits: Limits | None = None, cache: ResultCache | None = None) -> None:
@@ -86,21 +90,18 @@ class ToolRuntime:
         self.name = tool.name
         self.limits = limits or Limits()
         self.cache = cache
-        self._threads = Threads(self.limits.workers)
+        self.elsewhere = works_elsewhere(tool)
+        self._side_by_side = getattr(tool, "side_by_side", 1)
+        self._threads = Threads(max(self.limits.workers, self._side_by_side))
         self._usage = Usage()
         self._mutex = threading.Lock()
 
     def depends_on(self, document: Document) -> str:
-        """What the tool says."""
+        """See `Tool`."""
         return context_of(self.tool, document)
 
-    @property
-    def elsewhere(self) -> bool:
-        """What the tool says."""
-        return works_elsewhere(self.tool)
-
     def usage(self) -> Usage:
-        """What became of the calls since the last time this was asked."""
+        """The counts since the last time this was called."""
         with self._mutex:
             usage, self._usage = self._usage, Usage()
         return usage
@@ -119,38 +120,25 @@ class ToolRuntime:
     def _remembered(
         self, cache: ResultCache, inputs: Sequence[str], documents: Sequence[Document]
     ) -> list[Result]:
-        keys = self._keys(inputs, documents)
-        places: dict[bytes, int] = {}
-        for n, key in enumerate(keys):
-            places.setdefault(key, n)
-        known = cache.read(list(places))
-        while missing := [key for key in places if key not in known]:
-            with cache.claimed(missing) as ours:
-                # Another process may have answered between our look and our claim.
-                known.update(cache.read(ours))
-                left = [key for key in ours if key not in known]
-                asked = [inputs[places[key]] for key in left]
-                about = [documents[places[key]] for key in left]
-                answered = dict(zip(left, self._execute(asked, about), strict=True))
-                # What changed meanwhile (the calendar's day) is no longer the answer to this call.
-                same = {key for key, now in zip(left, self._keys(asked, about), strict=True) if key == now}
-                cache.write({key: result for key, result in answered.items() if key in same})
-                known.update(answered)
+        # The calls of a document share their context.
+        contexts = {key: self.depends_on(document) for key, document in {id(d): d for d in documents}.items()}
+        keys = [call_key(text, contexts[id(about)]) for text, about in zip(inputs, documents, strict=True)]
+        first = {key: n for n, key in reversed(list(enumerate(keys)))}
+        known = cache.read(list(first))
+        missing = [key for key in dict.fromkeys(keys) if key not in known]
+        asked = [inputs[first[key]] for key in missing]
+        about = [documents[first[key]] for key in missing]
+        answers = dict(zip(missing, self._execute(asked, about), strict=True))
+        cache.write(answers)
+        known |= answers
         return [known[key] for key in keys]
-
-    def _keys(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[bytes]:
-        contexts: dict[int, str] = {}
-        for document in documents:
-            if id(document) not in contexts:
-                contexts[id(document)] = self.depends_on(document)
-        return [
-            call_key(text, contexts[id(document)]) for text, document in zip(inputs, documents, strict=True)
-        ]
 
     def _execute(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """Hands calls to the tool, and those that met a fault again, as often as it may be tried."""
         if not inputs:
             return []
+        from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential, wait_random
+
         self._count(Usage(executed=len(inputs)))
         results: dict[int, Result] = {}
         pending = list(range(len(inputs)))
@@ -174,31 +162,36 @@ class ToolRuntime:
         return [results[n] for n in range(len(inputs))]
 
     def _size(self, calls: int) -> int:
-        """How many of so many calls are handed over together."""
+        """How many of so many calls are handed over together; a part that is late is lost as a whole."""
         if self.limits.batch_size:
             return self.limits.batch_size
-        # A part ends as a whole or not at all: only a tool that bounds each call itself may be given several.
-        if self.limits.timeout is not None and not getattr(self.tool, "bounds_calls", False):
+        if self.limits.timeout is not None or self._side_by_side > 1:
             return 1
         return -(-calls // self.limits.workers)
 
     def _in_parts(
         self, pending: Sequence[int], size: int, inputs: Sequence[str], documents: Sequence[Document]
-    ) -> Iterator[tuple[int, Result]]:
-        numbers = [pending[n : n + size] for n in range(0, len(pending), size)]
-        parts = [Part(self.tool, [inputs[n] for n in some], [documents[n] for n in some]) for some in numbers]
-        self._threads.run(parts, self.limits.timeout)
+    ) -> dict[int, Result]:
+        seconds = self.limits.timeout
+        parts = [pending[n : n + size] for n in range(0, len(pending), size)]
+
+        def job(part: Sequence[int]) -> list[Result]:
+            return run_safely(self.tool, [inputs[n] for n in part], [documents[n] for n in part])
+
+        jobs = [functools.partial(job, part) for part in parts]
+        answered = self._threads.run(jobs, seconds and seconds * min(size, len(pending)))
+        results: dict[int, Result] = {}
         lost = 0
-        for some, part in zip(numbers, parts, strict=True):
-            if part.results is None:
-                lost += len(some)
-                reason = too_late(self.limits.timeout) if part.begun else NOT_ASKED
-                # What was not asked may be by a further try, which waits for a thread once more.
-                yield from ((n, Result(reason=reason, fault=True, final=part.begun)) for n in some)
-            else:
-                yield from zip(some, part.results, strict=True)
+        for part, answers in zip(parts, answered, strict=True):
+            if isinstance(answers, Late):
+                # A call that was not begun may be tried again, which waits for a thread once more.
+                reason = f"no answer within {seconds:g} s a call" if answers.begun else NOT_ASKED
+                answers = [Result(reason=reason, fault=True, final=answers.begun)] * len(part)
+                lost += len(part)
+            results.update(zip(part, answers, strict=True))
         if lost:
             log.warning("%s: %d calls got no answer in time", self.name, lost)
+        return results
 
     def _count(self, usage: Usage) -> None:
         with self._mutex:
@@ -206,13 +199,13 @@ class ToolRuntime:
 
 
 def usages(tools: Mapping[str, Tool]) -> dict[str, Usage]:
-    """What became of the calls of each tool since the last time this was asked, by key."""
+    """The counts of each tool since the last time this was called, by key."""
     return {key: tool.usage() for key, tool in tools.items() if isinstance(tool, ToolRuntime)}
 
 
-def added(one: Mapping[str, Usage], other: Mapping[str, Usage]) -> dict[str, Usage]:
-    """Both together, tool by tool."""
-    return {key: one.get(key, Usage()) + other.get(key, Usage()) for key in {**one, **other}}
+def added(first: Mapping[str, Usage], second: Mapping[str, Usage]) -> dict[str, Usage]:
+    """The sum of both, tool by tool."""
+    return {key: first.get(key, Usage()) + second.get(key, Usage()) for key in {**first, **second}}
 
 
 def figures(used: Mapping[str, Usage]) -> dict[str, float]:
@@ -223,7 +216,7 @@ def figures(used: Mapping[str, Usage]) -> dict[str, float]:
 
 
 def log_faults(used: Mapping[str, Usage]) -> None:
-    """A line for each tool that broke down, with the reasons."""
+    """Logs a line for each tool that had faults, with the reasons."""
     for key, usage in used.items():
         if usage.faults:
             reasons = ", ".join(f"{count} {reason}" for reason, count in Counter(usage.faults).most_common(5))

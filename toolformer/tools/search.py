@@ -1,7 +1,4 @@
-"""Wikipedia search: the best passage for a term as a short snippet `Title > text` (paper, section 3).
-
-Knows no backend: any `Retriever` serves. How long a snippet is, is counted in tokens.
-"""
+"""Wikipedia search: the best passage for a term as a short snippet `Title > text` (paper, section 3)."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 
-from toolformer.documents import Document
+from toolformer.data import Document
 from toolformer.tools.base import Result, at_least_one
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.retrieval.passages import Passage, Retriever, own_article
@@ -51,11 +48,9 @@ class WikiSearch:
         ends = word_ends if self.tokenizer is None else model_ends(self.tokenizer)
         results = [Result(reason="empty search term") for _ in inputs]
         for n, passages in zip(asked, found, strict=True):
-            results[n] = (
-                Result(snippet(passages[0], self.max_tokens, ends))
-                if passages
-                else Result(reason="nothing found")
-            )
+            results[n] = Result(reason="nothing found")
+            if passages:
+                results[n] = Result(snippet(passages[0], self.max_tokens, ends))
         return results
 
 
@@ -66,12 +61,8 @@ def word_ends(text: str) -> list[int]:
 
 @functools.lru_cache(maxsize=4)
 def model_ends(tokenizer: str) -> TokenEnds:
-    """The tokens of a model: an embedded one, a folder or a hub name.
-
-    Raises:
-        UserError: there is no such model, or it has no tokenizer that tells where its tokens stand.
-    """
-    from toolformer.loading import load_tokenizer
+    """The tokens of a model: an embedded one, a folder or a hub name; `UserError` if there is none."""
+    from toolformer.lm.loading import load_tokenizer
 
     loaded = load_tokenizer(tokenizer)
 

@@ -6,13 +6,14 @@ English is not translated.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from toolformer.documents import Document
-from toolformer.language_id import LanguageIdentifier
-from toolformer.tools.base import Result, TextGenerator, at_least_one, check, works_elsewhere
+from toolformer.data import Document
+from toolformer.lm.language_id import LanguageIdentifier
+from toolformer.tools.base import Result, TextGenerator, at_least_one, check, encodable, works_elsewhere
 
 EXAMPLES = (
     ("Spanish", "La casa está cerca del río.", "The house is near the river."),
@@ -52,15 +53,8 @@ class FewShotTranslator:
         at_least_one("translation", max_new_tokens=max_new_tokens)
         self.generate = generate
         self.max_new_tokens = max_new_tokens
-
-    @property
-    def elsewhere(self) -> bool:
-        """Where its language model is."""
-        return works_elsewhere(self.generate)
-
-    def check(self) -> None:
-        """Whether its language model is there."""
-        check(self.generate)
+        self.elsewhere = works_elsewhere(generate)
+        self.check = functools.partial(check, generate)
 
     def translate(self, texts: Sequence[str], languages: Sequence[str]) -> Sequence[str | Result]:
         """See `Translator`."""
@@ -81,16 +75,9 @@ class Translation:
     def __init__(self, translator: Translator, identifier: LanguageIdentifier | None = None) -> None:
         self.translator = translator
         self.identifier = identifier
+        self.elsewhere = works_elsewhere(translator)
+        self.check = functools.partial(check, translator)
         self._loading = threading.Lock()
-
-    @property
-    def elsewhere(self) -> bool:
-        """Where its translator works."""
-        return works_elsewhere(self.translator)
-
-    def check(self) -> None:
-        """Whether its translator is there."""
-        check(self.translator)
 
     def depends_on(self, document: Document) -> str:
         """Nothing."""
@@ -112,8 +99,8 @@ class Translation:
                 languages[text] = language
         if languages:
             english = self.translator.translate(list(languages), list(languages.values()))
-            for text, one in zip(languages, english, strict=True):
-                answers[text] = one if isinstance(one, Result) else _result(text, one)
+            for text, answer in zip(languages, english, strict=True):
+                answers[text] = answer if isinstance(answer, Result) else _result(text, answer)
         return [answers[text] for text in texts]
 
     def _language(self, text: str) -> str:
@@ -125,7 +112,7 @@ class Translation:
 
 def _clean(text: str) -> str:
     """A line of what can be encoded: lone surrogates become question marks, NULs and runs of blanks a blank."""
-    return " ".join(text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8").split())
+    return " ".join(encodable(text.replace("\0", " ")).split())
 
 
 def _result(text: str, english: str) -> Result:

@@ -1,14 +1,12 @@
-"""Everything that knows MLflow: a tracked run for every stage, look-ups between stages.
+"""Everything that knows MLflow: a tracked run for every stage, look-ups between stages, provenance, registry, UI.
 
-A store is made ready under a lock between processes before anything is logged, and an interrupted stage goes on in its
-own run. A fault of a local store ends in one `UserError`; what a server does not take is kept in journals, and sent
-later. Importing this imports no MLflow.
+Importing this imports no MLflow.
 """
 
 from __future__ import annotations
 
-from toolformer.tracking.active import ActiveRun
 from toolformer.tracking.run import Run
+from toolformer.tracking.run_logger import ActiveRun
 from toolformer.tracking.store import NotFound, StoreFault
 from toolformer.tracking.tracker import EXPERIMENT, Tracker
 

@@ -1,29 +1,40 @@
-"""An MLflow tracking store: made ready once, written to and read, every fault of it a `StoreFault` of one line."""
+"""An MLflow store, the local one or a server: made ready once, written to and read; every fault is a one-line error.
+
+The local store is `<root>/mlflow.db`, with artifacts in `<root>/artifacts/<run id>/artifacts`. Its database holds no
+absolute path, so that a root can be moved or copied.
+"""
 
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import os
 import re
-import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from filelock import FileLock, Timeout
-
-from toolformer.credentials import without_credentials
+from toolformer.credentials import said, without_credentials
 from toolformer.errors import UserError
-from toolformer.tracking import journal
-from toolformer.tracking.moved import DATABASE, settle
-from toolformer.tracking.run import LOCAL_ID, NOTE, Run, moment
+from toolformer.storage import below, build_once, locked, whole_file, writing
+from toolformer.tracking.run import NOTE, Run, moment
 
+log = logging.getLogger(__name__)
+
+DATABASE = "mlflow.db"
+ARTIFACTS = "mlflow-artifacts:/"
+"""Where a database of ours says that artifacts are: MLflow's server resolves it to the folder it is started with."""
+LOCAL_ID = "local_id"
+"""The tag of a server's run that holds its id in the local store it was copied from."""
+_ACTIVE, _ANY = 1, 3  # MLflow's ViewType
 _BATCH = 100  # parameters or tags in one request
 _METRIC_BATCH = 1000
-_LOCK_SECONDS = 120.0
+_PAUSE = 60.0
+"""Seconds for which a server that did not answer is not read again."""
 # A user's own setting of any of these wins.
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -44,6 +55,10 @@ Runs of Toolformer's stages: `generate` annotates a corpus, `train` finetunes on
 - A run's description says its command and what it was made from; `toolformer runs` shows the same in a terminal.
 """
 _NO_SUCH_RUN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+_ASK_AGAIN = (401, 403, 407, 408, 429)
+"""HTTP statuses that are about who asks or how often, not about what is asked."""
+_SILENT_UNTIL: dict[str, float] = {}
+"""When a server that did not answer may be read again; every stage of a process has a tracker of its own."""
 
 
 class StoreFault(UserError):
@@ -59,22 +74,18 @@ class Refused(UserError):
 
 
 class Store:
-    """A tracking store, and the folder for what belongs to it (locks, local artifacts, downloads)."""
+    """A store of runs.
 
-    def __init__(self, uri: str | None, root: Path) -> None:
-        self.root = Path(root).expanduser().absolute()
-        self.uri = uri or f"sqlite:///{(self.root / DATABASE).as_posix()}"
-        self._experiments: dict[str, str] = {}
+    Args:
+        root: a folder of the user's; made when needed.
+        uri: any MLflow tracking URI; `None` is the local store.
+    """
 
-    @property
-    def shown_uri(self) -> str:
-        """The URI without user name and password."""
-        return without_credentials(self.uri)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a file on this machine, and no server."""
-        return not self.is_served and (self.uri.startswith(("sqlite:", "file:")) or "://" not in self.uri)
+    def __init__(self, root: Path, uri: str | None = None) -> None:
+        self.root = root
+        self.is_local = uri is None
+        self.uri = uri or f"sqlite:///{(root / DATABASE).as_posix()}"
+        self.shown_uri = without_credentials(self.uri)
 
     @property
     def is_served(self) -> bool:
@@ -82,13 +93,12 @@ class Store:
         return self.uri.startswith(("http://", "https://", "databricks"))
 
     @property
-    def is_own(self) -> bool:
-        """Whether it is the database that lies in the root."""
-        return self.uri == f"sqlite:///{(self.root / DATABASE).as_posix()}"
+    def _database(self) -> Path | None:
+        return Path(self.uri.removeprefix("sqlite:///")) if self.uri.startswith("sqlite:///") else None
 
     def is_absent(self) -> bool:
-        """Whether asking would make an empty database (seconds of migrations) only to find nothing."""
-        return self.uri.startswith("sqlite:///") and not Path(self.uri.removeprefix("sqlite:///")).exists()
+        """Whether it is a database that is not there yet; reading makes none."""
+        return self._database is not None and not self._database.exists()
 
     @functools.cached_property
     def _client(self) -> Any:
@@ -96,178 +106,111 @@ class Store:
             os.environ.setdefault(key, value)
         from mlflow.tracking import MlflowClient
 
-        with self._making():
-            if self.is_own and not self.is_absent():
-                settle(self.root)
-            return MlflowClient(tracking_uri=self.uri)
+        if self._database and not self._database.exists():
+            _make_database(self._database)
+        return MlflowClient(tracking_uri=self.uri)
 
     @contextmanager
     def faults(self) -> Iterator[Any]:
-        """The MLflow client; whatever goes wrong with it becomes a `StoreFault`, or `Refused`, of one line."""
+        """Yields the MLflow client; whatever goes wrong with it becomes a `StoreFault` or `Refused` of one line."""
         try:
             yield self._client
+            _SILENT_UNTIL.pop(self.uri, None)
         except Exception as error:
-            if not _is_store_fault(error):
-                raise
-            if _is_refusal(error):
-                raise Refused(
-                    f"the tracking store {self.shown_uri} refuses it ({_one_line(error)})"
-                ) from error
-            raise StoreFault(f"{self._blame(error)}; what is on disk is kept") from error
+            if fault := _as_fault(error, self.shown_uri):
+                raise fault from error
+            raise
 
-    def _blame(self, error: Exception) -> str:
-        if re.search(r"[Cc]onnect|timed out|Max retries|NameResolution", str(error)):
-            return f"the tracking server {self.shown_uri} does not answer: start it or change tracking.uri"
-        return (
-            f"the tracking store {self.shown_uri} fails ({_one_line(error)}): mend it or change tracking.uri"
-        )
+    @property
+    def is_silent(self) -> bool:
+        """Whether it did not answer in the last minute."""
+        return time.monotonic() < _SILENT_UNTIL.get(self.uri, 0.0)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Between the processes that share the root; re-entered freely within one `Store`."""
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            with self._file_lock.acquire(timeout=_LOCK_SECONDS):
-                yield
-        except Timeout as error:
-            held = self._file_lock.lock_file
-            raise UserError(f"{held} is held by another process: end it and try again") from error
-        except OSError as error:
-            raise UserError(f"{self.root} cannot be written ({error.strerror}): change paths.root") from error
-
-    @contextmanager
-    def _making(self) -> Iterator[None]:
-        """Held where a database may be made, which two processes must not do at once. A server makes its own, and may
-        hang: nobody waits for those who wait for it."""
-        with nullcontext() if self.is_served else self.lock():
-            yield
-
-    @functools.cached_property
-    def _file_lock(self) -> FileLock:
-        return FileLock(self.root / ".mlflow.lock", thread_local=False)
+    def silence(self, fault: object) -> None:
+        """Notes that the server did not answer; warns once, until it has answered again."""
+        if self.uri not in _SILENT_UNTIL:
+            log.warning(
+                "%s; runs are kept in %s, toolformer runs push copies them", without_credentials(str(fault)), self.root
+            )  # fmt: skip
+        _SILENT_UNTIL[self.uri] = time.monotonic() + _PAUSE
 
     def prepare(self, experiment: str) -> str:
-        """Makes the database and the experiment, if they are not there, and returns the experiment's id."""
-        if experiment in self._experiments:
-            return self._experiments[experiment]
-        with self._making(), self.faults() as client:
-            found = client.get_experiment_by_name(experiment)
-            if found is None:
-                found = self._create_experiment(client, experiment)
-            if found.lifecycle_stage != "active":
-                raise UserError(f"the MLflow experiment {experiment} is deleted: restore it in MLflow")
-            self._experiments[experiment] = found.experiment_id
-        return self._experiments[experiment]
-
-    def _create_experiment(self, client: Any, experiment: str) -> Any:
-        from mlflow.exceptions import MlflowException
-
-        location = None if self.is_served else (self.root / "artifacts").as_uri()
-        try:
-            client.create_experiment(experiment, artifact_location=location, tags={NOTE: _DESCRIPTION})
-        except MlflowException as error:
-            # The lock does not reach other machines: one of them may have been first.
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise
-        return client.get_experiment_by_name(experiment)
+        """Makes the database and the experiment if they are not there; returns the experiment's id."""
+        location = ARTIFACTS if self.is_local else None if self.is_served else self._copies.as_uri()
+        with self.faults() as client:
+            if client.get_experiment_by_name(experiment) is None:
+                with _perhaps_there():
+                    client.create_experiment(experiment, location, tags={NOTE: _DESCRIPTION})
+            return str(client.get_experiment_by_name(experiment).experiment_id)
 
     def create(self, experiment: str, name: str, tags: Mapping[str, str], started: int | None = None) -> str:
         """Begins a run (at `started`, in milliseconds) and returns its id."""
         experiment_id = self.prepare(experiment)
         with self.faults() as client:
-            made = client.create_run(experiment_id, start_time=started, run_name=name, tags=dict(tags))
-            return str(made.info.run_id)
+            row = client.create_run(experiment_id, start_time=started, run_name=name, tags=dict(tags))
+            return str(row.info.run_id)
 
-    def apply(self, run_id: str, kind: str, content: Any, artifacts: Path = Path()) -> None:
-        """Writes an event of a run (`toolformer.tracking.journal`); writing it twice changes nothing.
-
-        Args:
-            artifacts: the folder that files are named from.
-        """
+    def log(
+        self,
+        run_id: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+        metrics: Sequence[tuple[str, float, int, int]] = (),
+    ) -> None:
+        """Writes to a run, in batches; metrics are (key, value, milliseconds, step). Writing twice changes nothing."""
         from mlflow.entities import Metric, Param, RunTag
 
         with self.faults() as client:
-            if kind == journal.PARAMS:
-                for batch in _batches([Param(*item) for item in content.items()], _BATCH):
-                    client.log_batch(run_id, params=batch)
-            elif kind == journal.TAGS:
-                for batch in _batches([RunTag(*item) for item in content.items()], _BATCH):
-                    client.log_batch(run_id, tags=batch)
-            elif kind == journal.METRICS:
-                for batch in _batches([Metric(*row) for row in content], _METRIC_BATCH):
-                    client.log_batch(run_id, metrics=batch)
-            elif kind == journal.ARTIFACT:
-                if not (artifacts / content["path"]).is_file():
-                    raise Refused(f"{artifacts / content['path']} is gone")
-                self._keep(client, run_id, artifacts / content["path"], content["folder"])
-            elif kind == journal.MODEL:
-                self._register(client, run_id, **content)
-            elif content["status"] == "RUNNING":
-                client.update_run(run_id, status="RUNNING")
+            for batch in _batches([Param(*item) for item in (params or {}).items()], _BATCH):
+                client.log_batch(run_id, params=batch)
+            for batch in _batches([RunTag(*item) for item in (tags or {}).items()], _BATCH):
+                client.log_batch(run_id, tags=batch)
+            for batch in _batches([Metric(*row) for row in metrics], _METRIC_BATCH):
+                client.log_batch(run_id, metrics=batch)
+
+    def status(self, run_id: str, status: str, ended: int | None = None) -> None:
+        """Sets how a run ended (at `ended`, in milliseconds), or that it is RUNNING again."""
+        with self.faults() as client:
+            if status == "RUNNING":
+                client.update_run(run_id, status=status)
             else:
-                client.set_terminated(run_id, content["status"], content["time"])
+                client.set_terminated(run_id, status, ended)
 
-    def _keep(self, client: Any, run_id: str, file: Path, folder: str | None) -> None:
-        """A copy of a file among a run's artifacts; of a root's own database always below the root, where it is looked for,
-        whatever place the database has for it (another name of the root, or one that it had before)."""
-        if not self.is_own:
-            client.log_artifact(run_id, str(file), folder)
-            return
-        place = self.root / "artifacts" / run_id / "artifacts" / (folder or "")
-        place.mkdir(parents=True, exist_ok=True)
-        partial = place / f".{file.name}.partial"
-        shutil.copyfile(file, partial)
-        partial.replace(place / file.name)
-
-    def _register(self, client: Any, run_id: str, name: str, source: str, tags: dict[str, str]) -> None:
-        """A version of a registered model for this run, once.
-
-        A server takes no folder of ours as the place of a model, so that there the version points into its run, and its
-        tag `model_path` says where the model is.
-        """
-        from mlflow.exceptions import MlflowException
-
-        if self.is_served:
-            tags = tags | {"model_path": str(local_path(source))}
-            source = f"runs:/{run_id}/model"
-        if not client.search_registered_models(filter_string=f"name = '{name}'"):
-            try:
+    def register(self, run_id: str, name: str, tags: Mapping[str, str]) -> None:
+        """Makes a run's model a version of a registered model, once."""
+        with self.faults() as client:
+            with _perhaps_there():
                 client.create_registered_model(name)
-            except MlflowException as error:
-                if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another process was first
-                    raise
-        versions = [one for one in client.search_model_versions(f"name = '{name}'") if one.run_id == run_id]
-        if not versions:
-            versions = [
-                client.create_model_version(
-                    name, source=source, run_id=run_id, tags=tags, await_creation_for=0
-                )
-            ]
-        client.set_tag(run_id, "registered_model", f"models:/{name}/{versions[0].version}")
+            versions = client.search_model_versions(f"name = '{name}'")
+            version = next((version for version in versions if version.run_id == run_id), None)
+            version = version or client.create_model_version(
+                name, f"runs:/{run_id}/model", run_id, tags=dict(tags), await_creation_for=0
+            )
+            client.set_tag(run_id, "registered_model", f"models:/{name}/{version.version}")
+
+    def rows(self, condition: str = "", with_deleted: bool = False) -> Iterator[Any]:
+        """MLflow's runs of every experiment, the last to finish first."""
+        if self.is_absent():
+            return
+        order = ["attributes.end_time DESC", "attributes.start_time DESC"]
+        page = None
+        with self.faults() as client:
+            experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+            while page != "":
+                view = _ANY if with_deleted else _ACTIVE
+                rows = client.search_runs(experiments, condition, view, order_by=order, page_token=page)
+                yield from rows
+                page = rows.token or ""
 
     def search(self, tags: Mapping[str, str], condition: str | None = None) -> list[Run]:
         """The runs of every experiment with these tags, the last to finish first."""
-        if self.is_absent():
-            return []
         clauses = [f"tags.`{key}` = {_quoted(value)}" for key, value in tags.items()]
-        found: list[Run] = []
-        page = None
-        with self.faults() as client:
-            experiments = [one.experiment_id for one in client.search_experiments()]
-            while True:
-                rows = client.search_runs(
-                    experiments,
-                    " and ".join([*([condition] if condition else []), *clauses]),
-                    order_by=["attributes.end_time DESC", "attributes.start_time DESC"],
-                    page_token=page,
-                )
-                found += [_to_run(row) for row in rows]
-                page = rows.token
-                if not page:
-                    return found
+        filters = " and ".join([*([condition] if condition else []), *clauses])
+        return [self._to_run(row) for row in self.rows(filters)]
 
     def get(self, run_id: str) -> Run | None:
-        """A run by its id, the store's or the one that it began with; None also for one that was deleted in MLflow."""
+        """A run by its id here, or by the local id that it was copied from; None also for one deleted in MLflow."""
         from mlflow.exceptions import MlflowException
 
         if self.is_absent():
@@ -275,39 +218,106 @@ class Store:
         with self.faults() as client:
             try:
                 row = client.get_run(run_id)
-                return None if row.info.lifecycle_stage == "deleted" else _to_run(row)
             except MlflowException as error:
                 if error.error_code not in _NO_SUCH_RUN:
                     raise
-        return next(iter(self.search({LOCAL_ID: run_id})), None)
+            else:
+                return None if row.info.lifecycle_stage == "deleted" else self._to_run(row)
+        return None if self.is_local else next(iter(self.search({LOCAL_ID: run_id})), None)
 
-    def download(self, run: Run, name: str) -> Path | None:
-        """A copy of an artifact (file or folder) below the root; None if the run has none of this name."""
-        kept = self.root / "downloads" / run.run_id / name
-        if kept.exists():
-            return kept
-        run_id = run.stored_as or run.run_id
-        (self.root / "downloads").mkdir(parents=True, exist_ok=True)
-        # However long it takes: who wants another run does not wait for it.
-        with FileLock(self.root / "downloads" / f".{run.run_id}.lock"), self.faults() as client:
-            if kept.exists():
-                return kept
-            partial = self.root / "downloads" / f".{run.run_id}"
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            listed = client.list_artifacts(run_id, os.path.dirname(name) or None)
-            if name not in {item.path for item in listed}:
-                return None
-            fetched = client.download_artifacts(run_id, name, str(partial))
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            Path(fetched).rename(kept)
-            shutil.rmtree(partial, ignore_errors=True)
-        return kept
+    def history(self, run_id: str, key: str) -> list[tuple[int, float]]:
+        """A metric's (step, value) in order of step; of a step that was logged twice the last value."""
+        with self.faults() as client:
+            rows = client.get_metric_history(run_id, key)
+        return sorted({row.step: row.value for row in sorted(rows, key=lambda row: row.timestamp)}.items())
+
+    def artifact(self, run: Run, name: str) -> Path | None:
+        """An artifact (file or folder): of the local store where it lies, of a server a copy; None if there is none."""
+        parts = name.split("/")
+        if self.is_local:
+            path = below(self.root / "artifacts", run.run_id, "artifacts", *parts)
+            return path if path.exists() else None
+        scratch = below(self.root / "fetched", run.run_id)
+        folder = below(scratch, "+".join(parts))
+        try:
+            with writing(folder):
+                build_once(folder, functools.partial(self._fetch, run, name), scratch)
+        except NotFound:
+            return None
+        return below(folder, *parts)
+
+    def _fetch(self, run: Run, name: str, folder: Path) -> None:
+        """Downloads an artifact under its own name, file by file: no name of the store's leads out of the folder."""
+        self.check_artifacts(run.artifact_uri)
+        with self.faults() as client:
+            listed = client.list_artifacts(run.stored_as, name.rpartition("/")[0] or None)
+            items = [item for item in listed if item.path == name]
+            if not items:
+                raise NotFound(name)
+            while items:
+                item = items.pop()
+                path = below(folder, *item.path.split("/"))
+                (path if item.is_dir else path.parent).mkdir(parents=True, exist_ok=True)
+                if item.is_dir:
+                    items += client.list_artifacts(run.stored_as, item.path)
+                else:
+                    client.download_artifacts(run.stored_as, item.path, str(path.parent))
+
+    @property
+    def _copies(self) -> Path:
+        """Where artifacts go of a database that `tracking.uri` names and no server stands before."""
+        return self._database.parent / "artifacts" if self._database else self.root / "copies"
+
+    def check_artifacts(self, uri: str) -> None:
+        """Refuses a place for artifacts that a store chose among the folders of this machine."""
+        parts = urlsplit(uri)
+        path = Path(unquote(parts.path)).resolve()
+        if parts.scheme in ("", "file") and not path.is_relative_to(self._copies.resolve()):
+            raise Refused(
+                f"{self.shown_uri} keeps artifacts in a folder of its own ({uri}), not behind its address"
+            )
+
+    def _to_run(self, row: Any) -> Run:
+        tags = dict(row.data.tags)
+        local_id = tags.get(LOCAL_ID, "") if not self.is_local else ""
+        is_copy = bool(re.fullmatch(r"[0-9a-f]{32}", local_id))
+        return Run(
+            run_id=local_id if is_copy else row.info.run_id,
+            name=row.info.run_name or "",
+            status=row.info.status,
+            started=moment(row.info.start_time),
+            tags=tags,
+            params=dict(row.data.params),
+            metrics={key: value for key, value in row.data.metrics.items() if not math.isnan(value)},
+            artifact_uri=row.info.artifact_uri or "",
+            ended=moment(row.info.end_time) if row.info.end_time else None,
+            stored_as="" if self.is_local else row.info.run_id,
+        )
 
 
-def local_path(uri: str) -> Path:
-    """The path of a `file:` URI."""
-    return Path(unquote(urlsplit(uri).path))
+def _make_database(path: Path) -> None:
+    """Makes MLflow's database beside its place and renames it there whole: its migrations are not one transaction."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    with locked(path.with_name(".mlflow.lock"), f"{path}: another process makes it; waiting"):
+        if path.exists():
+            return
+        for leftover in path.parent.glob(f".{path.name}.part*"):  # of a killed process
+            leftover.unlink()
+        with whole_file(path) as temporary:
+            SqlAlchemyStore(f"sqlite:///{temporary.as_posix()}", ARTIFACTS)._dispose_engine()
+
+
+@contextmanager
+def _perhaps_there() -> Iterator[None]:
+    """Passes over that something is there already, say since another process was first."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
 
 
 def _quoted(value: str) -> str:
@@ -315,57 +325,29 @@ def _quoted(value: str) -> str:
 
 
 def _batches(rows: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]
+    return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def _to_run(row: Any) -> Run:
-    tags = dict(row.data.tags)
-    own = tags.get(LOCAL_ID)
-    return Run(
-        run_id=own or row.info.run_id,
-        name=row.info.run_name or "",
-        status=row.info.status,
-        started=moment(row.info.start_time),
-        tags=tags,
-        params=dict(row.data.params),
-        metrics={key: value for key, value in row.data.metrics.items() if not math.isnan(value)},
-        artifact_uri=row.info.artifact_uri or "",
-        ended=moment(row.info.end_time) if row.info.end_time else None,
-        stored_as=row.info.run_id if own else "",
-    )
-
-
-def _is_store_fault(error: Exception) -> bool:
+def _as_fault(error: Exception, uri: str) -> UserError | None:
+    """What an exception of MLflow, of a database or of the network says, in one line; None for any other."""
+    if isinstance(error, ImportError):
+        return UserError(f"tracking.uri: {uri} needs what is not installed ({error})")
     from mlflow.exceptions import MlflowException
-    from requests import RequestException
+    from requests import HTTPError, RequestException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return isinstance(error, MlflowException | RequestException | SQLAlchemyError | OSError)
-
-
-_MENDED_ELSEWHERE = (401, 403, 407, 408, 429)
-"""HTTP: who asks, or how often, is not what is asked."""
-
-
-def _is_refusal(error: Exception) -> bool:
-    from mlflow.exceptions import MlflowException, RestException
-    from requests import HTTPError
-
+    if not isinstance(error, MlflowException | RequestException | SQLAlchemyError | OSError):
+        return None
+    status = error.get_http_status_code() if isinstance(error, MlflowException) else 500
     if isinstance(error, HTTPError) and error.response is not None:
         status = error.response.status_code
-    elif isinstance(error, RestException):
-        status = error.get_http_status_code()
-    elif isinstance(error, MlflowException):
-        # Of MLflow on this machine; or an answer that is not MLflow's, say of a proxy, of which only one is about size.
-        foreign = re.search(r"failed with error code (\d+)", str(error))
-        status = int(foreign[1]) if foreign else error.get_http_status_code()
-        if foreign and status != 413:
-            return False
-    else:
-        return False
-    return 400 <= status < 500 and status not in _MENDED_ELSEWHERE
-
-
-def _one_line(error: Exception) -> str:
-    return without_credentials(" ".join(str(error).split()))[:300]
+    if foreign := re.search(r"failed with error code (\d+)", str(error)):
+        # An answer that is not MLflow's, say of a proxy, of which only one is about what was asked: its size.
+        status = 413 if foreign[1] == "413" else 500
+    if 400 <= status < 500 and status not in _ASK_AGAIN:
+        return Refused(f"the tracking store {uri} refuses it ({said(error, 300)})")
+    if re.search(r"[Cc]onnect|timed out|Max retries|NameResolution", str(error)):
+        return StoreFault(f"the tracking server {uri} does not answer: start it or change tracking.uri")
+    return StoreFault(
+        f"the tracking store {uri} fails ({said(error, 300)}): fix it or change tracking.uri; what is on disk is kept"
+    )

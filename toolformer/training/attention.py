@@ -33,8 +33,7 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """Causal attention within documents; queries [batch, heads, tokens, size], output [batch, tokens, heads, size].
 
-    Raises:
-        ValueError: the model asks for more than causal attention, or does not say where documents begin.
+    ValueError if the model asks for more, or does not say where documents begin.
     """
     asked = [name for name in _UNSUPPORTED if options.get(name) is not None]
     if attention_mask is not None or position_ids is None or query.shape[2] != key.shape[2] or asked:
@@ -48,7 +47,7 @@ def attend(
         starts = (position_ids[min(row, len(position_ids) - 1)] == 0).nonzero().flatten().tolist()
         bounds = [*dict.fromkeys([0, *starts]), query.shape[2]]
         lengths = [end - start for start, end in pairwise(bounds)]
-        by_document = (one.split(lengths, dim=2) for one in own)
+        by_document = (tensor.split(lengths, dim=2) for tensor in own)
         parts = [
             scaled_dot_product_attention(
                 q, k, v, dropout_p=dropout, scale=scaling, is_causal=True, enable_gqa=shared

@@ -1,33 +1,39 @@
-"""Folders on disk that are whole or do not count: checkpoints to resume from, and models.
+"""What a training leaves on disk: checkpoints to resume from, and models.
 
-A checkpoint counts once its mark is written, a model once it has its final name. Knows nothing of training.
+A checkpoint counts once its manifest is written, which holds the SHA-256 of its files; the best model so far once its
+record is; a finished model once it has its name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
+import logging
 import shutil
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
-from toolformer.errors import UserError
+from toolformer.errors import UserError, one_line
+from toolformer.storage import acquired, into_place, lock_file, sha256, sync, write_whole, writing
+from toolformer.training.distributed import rank
 
-MARK = "complete.json"
-"""Written last into a checkpoint; holds what the checkpoint itself does not know."""
+log = logging.getLogger(__name__)
+
+MANIFEST = "complete.json"
+"""Written last into a checkpoint: the hashes of its files, and the training's seconds so far."""
 RECORD = "training.json"
-"""Beside the weights of a model: how it was trained."""
+"""Beside the weights of a model, written last: how it was trained."""
 MODEL, CUT_SHORT = "model", "model-after-"
-"""The model of a whole training, and that of one which its time ended, by the steps that it made."""
-RUN = "run.json"
+"""The model of a whole training, and that of one ended by `max_hours`, by the steps that it made."""
+OWNER = "run.json"
 """In the checkpoints' folder: which run they belong to."""
+FOLDER = "checkpoints"
+"""The checkpoints' folder, beside the models."""
 
 # What torch says when a write fails while it saves; it raises RuntimeError then, not OSError.
 _TORCH_WRITE_FAILURES = ("PytorchStreamWriter", "unexpected pos", "No space left")
@@ -43,52 +49,79 @@ def fingerprint(deciding: dict[str, Any], *texts: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def mark_complete(checkpoint: Path, record: dict[str, Any]) -> None:
-    """Declares a checkpoint whole, once all of it has reached the disk."""
-    settle(checkpoint)
-    write_json(checkpoint / MARK, record)
+def mark_complete(checkpoint: Path, seconds: float) -> None:
+    """Declares a checkpoint whole; `seconds` is the training's time so far."""
+    write_last(checkpoint, MANIFEST, {"seconds": seconds, "sha256": _hashes(checkpoint)})
 
 
-def settle(folder: Path) -> None:
-    """Has the disk take everything below a folder, so that losing power after this loses nothing of it."""
-    for path in (*(file for file in folder.rglob("*") if file.is_file()), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def write_last(folder: Path, name: str, record: dict[str, Any]) -> None:
+    """Writes a JSON file into a folder once everything else in it has reached the disk."""
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+    write_json(folder / name, record)
+
+
+def _hashes(checkpoint: Path) -> dict[str, str]:
+    files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path != checkpoint / MANIFEST)
+    names = (str(path.relative_to(checkpoint)) for path in files)
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(names, pool.map(sha256, files), strict=True))
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints that are whole, earliest first."""
-    found = [path for path in folder.glob("checkpoint-*") if (path / MARK).is_file()]
-    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
+    """The checkpoints that have a manifest, earliest first."""
+    complete = [path for path in folder.glob("checkpoint-*") if (path / MANIFEST).is_file()]
+    return sorted(complete, key=lambda path: int(path.name.rpartition("-")[2]))
+
+
+def latest_intact(folder: Path) -> Path | None:
+    """The latest checkpoint whose files are those of its manifest; damaged ones are named and removed.
+
+    Loading others could run code: DeepSpeed unpickles its files.
+    """
+    for checkpoint in reversed(complete_checkpoints(folder)):
+        listed = (read_json(checkpoint / MANIFEST) or {}).get("sha256") or {}
+        actual = _hashes(checkpoint)
+        damaged = sorted(name for name in {*listed, *actual} if listed.get(name) != actual.get(name))
+        if listed and not damaged:
+            return checkpoint
+        log.warning(
+            "training: %s is damaged (%s is not what was saved); resuming from the checkpoint before it, or from the start",
+            checkpoint,
+            damaged[0] if damaged else MANIFEST,
+        )
+        _remove(checkpoint)
+    return None
 
 
 def remove_checkpoints(folder: Path, keep: int) -> None:
     """Removes checkpoints but for the latest `keep` whole ones."""
-    kept = complete_checkpoints(folder)[-keep:] if keep else []
+    kept = complete_checkpoints(folder)[-keep:]
     for path in folder.glob("checkpoint-*"):
         if path not in kept:
-            # Without its mark first: a checkpoint half removed must not count.
-            (path / MARK).unlink(missing_ok=True)
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
+
+
+def _remove(checkpoint: Path) -> None:
+    # Without its manifest first: a checkpoint half removed must not count.
+    (checkpoint / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def kept_models(folder: Path) -> list[Path]:
-    """The models of a training: the one of the whole training, or those that its time ended, earliest first."""
+    """The models of a training: that of the whole training, or those ended by `max_hours`, earliest first."""
     if (folder / MODEL).exists():
         return [folder / MODEL]
     return sorted(folder.glob(f"{CUT_SHORT}*[0-9]"), key=lambda path: int(path.name.removeprefix(CUT_SHORT)))
 
 
 def suffices(ended_by: float | None, max_hours: float | None) -> bool:
-    """Whether a training that a `max_hours` ended (None: that ended by itself) is what a command with another one asks for."""
+    """Whether a training that was ended by `ended_by` hours (None: by itself) is what `max_hours` asks for."""
     return ended_by is None or (max_hours is not None and max_hours <= ended_by)
 
 
 def best_record(folder: Path, run: str) -> dict[str, Any]:
-    """What is recorded of the best model of this run so far: `step`, `heldout_perplexity`; empty if there is none."""
+    """The record of the best model of this run so far: `step`, `heldout_perplexity`; empty if there is none."""
     records = [read_json(path / RECORD) or {} for path in folder.glob("best-*")]
     return min(
         (record for record in records if record.get("run") == run),
@@ -97,102 +130,67 @@ def best_record(folder: Path, run: str) -> dict[str, Any]:
     )
 
 
-def replace_best(folder: Path, partial: Path, step: int) -> None:
-    """Makes a model just written the best one: first it gets its name, then the others are removed."""
-    settle(partial)
-    best = folder / f"best-{step}"
-    shutil.rmtree(best, ignore_errors=True)
-    partial.rename(best)
-    for path in folder.glob("best-*"):
-        if path != best:
-            (path / RECORD).unlink(missing_ok=True)
-            shutil.rmtree(path, ignore_errors=True)
+def best_model(folder: Path, step: int) -> Path:
+    """Where the best model is that was reached at this step."""
+    return folder / f"best-{step}"
 
 
-def copy_best(best: Path, model: Path) -> None:
-    """Copies the best model so far under another name; the training itself stays as it is."""
-    partial = best.with_name("best.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(best, partial)
-    settle(partial)
+def keep_model(partial: Path, model: Path) -> None:
+    """Gives a model that is whole its name, in place of one there; its files may be read by all."""
+    for file in partial.iterdir():
+        file.chmod(0o644)  # safetensors writes files for its owner only
     shutil.rmtree(model, ignore_errors=True)
-    partial.rename(model)
-
-
-def claim(folder: Path, run: str, processes: int, dtype: str) -> None:
-    """Makes the checkpoints' folder that of one run, with a number of processes and a number format.
-
-    Raises:
-        UserError: it holds the checkpoints of a run with others of these, or with other settings, texts or model.
-    """
-    owner = read_json(folder / RUN)
-    if owner is None:
-        with saving(folder, partial=None):
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / RUN, {"run": run, "processes": processes, "dtype": dtype})
-    elif (begun := owner.get("processes", processes)) != processes:
-        raise UserError(
-            f"training: {folder} was begun with {begun} process{'es' if begun != 1 else ''}; start {begun} again, or remove"
-            " the folder to begin anew"
-        )
-    elif owner.get("run") != run:
-        raise UserError(
-            f"training: {folder} belongs to a run with other settings, texts or model;"
-            " remove it or name another folder"
-        )
-    elif (begun_in := owner.get("dtype", dtype)) != dtype:
-        raise UserError(
-            f"training: {folder} was begun in {begun_in}, and lm.dtype comes to {dtype} here; go on where it comes to"
-            f" {begun_in}, or remove the folder to begin anew"
-        )
+    into_place(partial, model)
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Holds the checkpoints' folder for one command (of several processes the first does); ends with its holder.
+def held(folder: Path, owner: dict[str, Any]) -> Iterator[None]:
+    """Holds the checkpoints' folder for one command, in its first process.
 
     Raises:
-        UserError: another command holds it.
+        UserError: another command holds it, or it has another owner (`run`, `processes` and `dtype`).
     """
-    if int(os.environ.get("RANK", "0")) > 0:
+    if rank() > 0:
         yield
         return
-    lock = FileLock(folder / "lock", thread_local=False)
+    lock = lock_file(folder / "lock")
+    if not acquired(lock):
+        raise UserError(f"training: another command is at work in {folder}; wait for it to use its model")
     try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise UserError(
-            f"training: another command is at work in {folder}; wait for it, its model will be taken as it is"
-        ) from error
-    try:
+        before = read_json(folder / OWNER)
+        if before is None:
+            write_json(folder / OWNER, owner)
+        elif before != owner:
+            other = [
+                f"{key}={before.get(key)}" for key in ("processes", "dtype") if before.get(key) != owner[key]
+            ]
+            raise UserError(
+                f"training: {folder} was begun with {' and '.join(other) or 'other settings, texts or model'}; continue "
+                "as it was begun, or remove the folder to begin anew"
+            )
         yield
     finally:
         lock.release()
 
 
 @contextmanager
-def saving(folder: Path, partial: Path | None) -> Iterator[None]:
-    """Turns a failed write into a UserError that names the folder; removes what was written of `partial`."""
-    try:
-        yield
-    except (OSError, SafetensorError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not any(text in str(error) for text in _TORCH_WRITE_FAILURES):
-            raise
-        if partial is not None:
+def saving(partial: Path) -> Iterator[None]:
+    """Turns a failed write into one line (UserError), and removes what was written of `partial`."""
+    with writing(partial):
+        try:
+            yield
+        except (OSError, SafetensorError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not any(
+                text in str(error) for text in _TORCH_WRITE_FAILURES
+            ):
+                raise
             shutil.rmtree(partial, ignore_errors=True)
-        reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"training: cannot write into {folder} ({reason}; {_free(folder)} free);"
-            " make room there and run again: it goes on from the last whole checkpoint"
-        ) from error
+            raise OSError(one_line(error, 120)) from error
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Writes a JSON object whole or not at all."""
-    # A name of its own: the processes of one training may all claim its folder at once.
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    partial.write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    """Writes a JSON object whole or not at all. UserError if it cannot be written."""
+    write_whole(path, json.dumps(record, indent=1, default=str).encode() + b"\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -202,9 +200,3 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) else None
-
-
-def _free(folder: Path) -> str:
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return f"{shutil.disk_usage(folder).free / 1e9:.1f} GB"

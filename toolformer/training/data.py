@@ -1,7 +1,7 @@
 """Tokenised texts to packed training sequences (paper, section 2, finetuning).
 
 Each token of a text but the first is a target, calls and results included. Documents packed into one sequence do not
-see each other: their position ids restart. Knows neither models nor tokenizers.
+see each other: their position ids restart.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,10 +30,9 @@ Row = TypeVar("Row", bound=Mapping[str, Any])
 
 
 def document_order(documents: int, seed: int, passes: int | None = 1) -> Iterator[int]:
-    """Indices of the documents in the order they are trained on, shuffled anew in every pass.
+    """Indices of the documents in the order they are trained on, shuffled anew in every pass; `None` never ends.
 
-    The order depends on the number of documents and on the seed alone, so C* and C come in the same order.
-    `passes=None` never ends.
+    It depends on the number of documents and on the seed alone, so C* and C come in the same order.
     """
     for number in count() if passes is None else range(passes):
         yield from np.random.default_rng([seed, number]).permutation(documents).tolist()
@@ -66,14 +65,9 @@ def stream(lengths: Sequence[int], order: Iterable[int], size: int, limit: int |
 
 
 def whole(lengths: Sequence[int], size: int) -> Layout:
-    """Every document in one piece if it fits at all, the sequences padded.
-
-    Longest first, each into the fullest sequence that has room. A document's loss does not depend on what it
-    is packed with.
-    """
-    pieces = sorted(
-        chain.from_iterable(_windows(n, length, size) for n, length in enumerate(lengths)), key=_longest_first
-    )
+    """Every document in one piece if it fits at all: longest first, each into the fullest sequence that has room."""
+    windows = chain.from_iterable(_windows(n, length, size) for n, length in enumerate(lengths))
+    pieces = sorted(windows, key=lambda piece: (piece[1] - piece[2], piece[0], piece[1]))
     layout: Layout = []
     rooms: dict[int, list[int]] = {}
     for piece in pieces:
@@ -91,13 +85,8 @@ def whole(lengths: Sequence[int], size: int) -> Layout:
 
 def single(lengths: Sequence[int], order: Iterable[int], size: int, limit: int | None = None) -> Layout:
     """One document, or window of a long one, a sequence: for models that cannot keep documents apart."""
-    layout: Layout = []
-    for document in order:
-        for piece in _windows(document, lengths[document], size):
-            layout.append([piece])
-            if len(layout) == limit:
-                return layout
-    return layout
+    pieces = chain.from_iterable(_windows(document, lengths[document], size) for document in order)
+    return [[piece] for piece in islice(pieces, limit)]
 
 
 def _windows(document: int, length: int, size: int) -> Iterator[Piece]:
@@ -108,10 +97,6 @@ def _windows(document: int, length: int, size: int) -> Iterator[Piece]:
         if end == length:
             return
         start = end - 1
-
-
-def _longest_first(piece: Piece) -> tuple[int, int, int]:
-    return piece[1] - piece[2], piece[0], piece[1]
 
 
 class PackedTexts(Dataset[dict[str, torch.Tensor]]):
@@ -151,51 +136,34 @@ class PackedTexts(Dataset[dict[str, torch.Tensor]]):
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         if index >= len(self.bounds) - 1:
-            nothing = torch.zeros(1, dtype=torch.int64)
-            labels_of_nothing = torch.full((1,), IGNORED, dtype=torch.int64)
-            return {
-                "input_ids": nothing,
-                "position_ids": nothing,
-                "labels": labels_of_nothing,
-                "kinds": nothing,
-            }
-        ids: list[np.ndarray] = []
-        positions: list[np.ndarray] = []
-        labels: list[np.ndarray] = []
-        kinds: list[np.ndarray] = []
-        for document, start, end in self.pieces[self.bounds[index] : self.bounds[index + 1]].tolist():
-            offset = int(self.documents.starts[document])
-            piece = self.documents.ids[offset + start : offset + end].astype(np.int64)
-            ids.append(piece)
-            positions.append(np.arange(len(piece)))
-            of_piece = self.documents.kinds[offset + start : offset + end].astype(np.int64)
-            kinds.append(of_piece)
-            wanted = piece.copy()
-            # Nothing of the document stands before its first token here: it is no target.
-            wanted[0] = IGNORED
-            if not self.train_on_results:
-                wanted[of_piece == RESULT] = IGNORED
-            labels.append(wanted)
-        return {
-            "input_ids": torch.from_numpy(np.concatenate(ids)),
-            "position_ids": torch.from_numpy(np.concatenate(positions)),
-            "labels": torch.from_numpy(np.concatenate(labels)),
-            "kinds": torch.from_numpy(np.concatenate(kinds)),
-        }
+            ids = positions = kinds = np.zeros(1, dtype=np.int64)
+        else:
+            pieces = self.pieces[self.bounds[index] : self.bounds[index + 1]]
+            offsets = self.documents.starts[pieces[:, 0]]
+            parts = [
+                np.arange(*bounds)
+                for bounds in zip(offsets + pieces[:, 1], offsets + pieces[:, 2], strict=True)
+            ]
+            tokens = np.concatenate(parts)
+            ids, kinds = (of[tokens].astype(np.int64) for of in (self.documents.ids, self.documents.kinds))
+            positions = np.concatenate([part - part[0] for part in parts])
+        # Nothing of the document stands before the first token of a piece: it is no target.
+        ignored = (positions == 0) | ((kinds == RESULT) & (not self.train_on_results))
+        labels = np.where(ignored, IGNORED, ids)
+        arrays = {"input_ids": ids, "position_ids": positions, "labels": labels, "kinds": kinds}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def examples_per_tool(rows: Sequence[Row]) -> Counter[str]:
-    """How many rows of C* have a call of each tool, by its key: of all tools that have one, and no others."""
+    """How many rows of C* have a call of each tool, by its key."""
     return Counter(chain.from_iterable(map(_tools, rows)))
 
 
 def limit_per_tool(rows: Sequence[Row], limit: int = 25_000, seed: int = 0) -> list[Row]:
     """The rows of C* to train on, in their order: no tool has more than `limit` examples (paper, appendix B).
 
-    A row counts once for every tool it has a call of, and is taken while all of them are below the limit.
-    Rows with rare tools choose first, so that a common tool does not crowd them out. Ties are settled by a
-    key of the seed and the row's `doc_id`, not by the order of the rows. The rows of C are those with the same
-    `doc_id`.
+    A row counts once for every tool it has a call of. Rows with rare tools choose first, so that a common tool does not
+    crowd them out; a key of the seed and the row's `doc_id` settles ties.
     """
     tools = [_tools(row) for row in rows]
     total = examples_per_tool(rows)

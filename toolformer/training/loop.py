@@ -1,7 +1,4 @@
-"""The loop itself: the Hugging Face Trainer with whole checkpoints, the best model kept apart, perplexity by token.
-
-Knows neither where texts come from nor how they are packed.
-"""
+"""The loop itself: the Hugging Face Trainer with whole checkpoints, the best model kept apart, perplexity by token."""
 
 from __future__ import annotations
 
@@ -20,7 +17,8 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from toolformer.errors import UserError
 from toolformer.training import checkpoints, lora
-from toolformer.training.data import IGNORED
+from toolformer.training.data import IGNORED, PackedTexts
+from toolformer.training.progress import OnLog, Progress
 from toolformer.training.settings import TrainingResult, TrainingSettings
 from toolformer.training.tokens import TEXT
 
@@ -30,32 +28,26 @@ class PackedTrainer(Trainer):
 
     Args:
         run: the run's fingerprint, which the kept model carries.
-        started: when the run began, in seconds of time.monotonic, interruptions not counted.
+        started: when the command began, in seconds of time.monotonic.
         output_dir: where the kept model goes.
         arguments: the Trainer's own.
     """
 
     def __init__(
-        self,
-        *,
-        run: str,
-        settings: TrainingSettings,
-        started: float,
-        output_dir: Path,
-        **arguments: Any,
+        self, *, run: str, settings: TrainingSettings, started: float, output_dir: Path, **arguments: Any
     ) -> None:
         self.model_config = arguments["model"].config
         self.model_use_cache = getattr(self.model_config, "use_cache", None)
-        super().__init__(**arguments, compute_loss_func=self._mean_loss)
+        super().__init__(**arguments, compute_loss_func=self._mean_loss, compute_metrics=perplexity_of)
         self.run = run
         self.settings = settings
         self.started = started
         self.folder = output_dir
-        self.checkpoints = output_dir / "checkpoints"
+        self.checkpoints = output_dir / checkpoints.FOLDER
         # Read once: every process must decide alike whether a model is better.
         self.best = checkpoints.best_record(output_dir, run)
         # Summed loss in nats and number of targets since the last log, [texts or calls, 2].
-        self.sums = torch.zeros(2, 2, dtype=torch.float64)
+        self.sums = torch.zeros(2, 2, dtype=torch.float64, device=self.args.device)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """Held-out perplexity; a model that is better than those before it is kept."""
@@ -70,45 +62,53 @@ class PackedTrainer(Trainer):
     def _is_enough(self, state: TrainerState) -> bool:
         """Whether as many evaluations as early stopping allows have gone by without a better model."""
         best = self.best.get("step", 0)
-        since = [one for one in state.log_history if "eval_perplexity" in one and one["step"] > best]
+        since = [entry for entry in state.log_history if "eval_perplexity" in entry and entry["step"] > best]
         return bool(self.settings.early_stopping) and len(since) >= (self.settings.early_stopping or 0)
 
-    def go_on(self, checkpoint: Path | None) -> None:
-        """Trains from the beginning, or from a checkpoint, which may be one where early stopping has ended the run."""
-        if checkpoint:
-            state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-            if self._is_enough(state):
+    def run_to_end(self, checkpoint: Path | None, on_log: OnLog | None, progress: bool) -> TrainingResult:
+        """Trains from the beginning or from a checkpoint, which may be one where early stopping ended the run."""
+        if checkpoint:  # the time before it counts
+            self.started -= float((checkpoints.read_json(checkpoint / checkpoints.MANIFEST) or {})["seconds"])
+        hours = self.settings.max_hours
+        recorder = Progress(
+            cast(PackedTexts, self.train_dataset),
+            self.settings,
+            on_log,
+            progress,
+            deadline=self.started + 3600 * hours if hours else math.inf,
+        )
+        self.add_callback(recorder)
+        state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)) if checkpoint else None
+        try:
+            if state and self._is_enough(state):
                 self.state = state
-                return
-        self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            else:
+                self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        finally:
+            recorder.close()
+        return self._finish(recorder.tokens_after(self.state.global_step))
 
-    def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> Any:
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
         """The mean loss of all targets."""
         self._kinds = inputs.pop("kinds")
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        return super().compute_loss(model, inputs, *arguments, **options)
 
     def _mean_loss(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
         """Every token's loss is computed once: its sum is trained on, and what texts and calls each gave is kept."""
         losses, targets = token_losses(outputs.logits, labels), labels[:, 1:] != IGNORED
-        kinds = self._kinds[:, 1:]
-        with torch.no_grad():
-            for row, of_row in enumerate((kinds == TEXT, kinds != TEXT)):
-                wanted = of_row & targets
-                self.sums[row] += torch.stack([losses[wanted].double().sum(), wanted.sum().double()]).cpu()
+        is_text = self._kinds[:, 1:] == TEXT
+        with torch.no_grad():  # on the device, which nothing waits for
+            for row, wanted in enumerate((is_text & targets, ~is_text & targets)):
+                self.sums[row, 0] += losses.where(wanted, 0).double().sum()
+                self.sums[row, 1] += wanted.sum()
         return losses.sum() / (targets.sum() if num_items_in_batch is None else num_items_in_batch)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds the perplexities of texts and of calls to the logs of a training step."""
         if "loss" in logs:
-            sums = self.accelerator.reduce(self.sums.to(self.args.device), reduction="sum").cpu()
+            sums = self.accelerator.reduce(self.sums.clone(), reduction="sum")
             self.sums.zero_()
             for name, (total, count) in zip(("texts", "calls"), sums.tolist(), strict=True):
                 if count:
@@ -125,11 +125,7 @@ class PackedTrainer(Trainer):
 
     @torch.no_grad()
     def prediction_step(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
+        self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
         """Per sequence: summed loss in nats and number of targets, [sequences, 2]."""
         inputs = self._prepare_inputs(inputs)
@@ -145,44 +141,44 @@ class PackedTrainer(Trainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         checkpoint = self.checkpoints / f"checkpoint-{self.state.global_step}"
-        with checkpoints.saving(self.checkpoints, partial=checkpoint):
+        with checkpoints.saving(checkpoint):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.is_world_process_zero():
-                checkpoints.mark_complete(checkpoint, {"seconds": time.monotonic() - self.started})
+                checkpoints.mark_complete(checkpoint, time.monotonic() - self.started)
                 checkpoints.remove_checkpoints(self.checkpoints, keep=self.settings.keep_checkpoints)
 
     def _keep_best(self) -> None:
-        partial = self.folder / "best.partial"
-        with checkpoints.saving(self.folder, partial):
+        """Saves the model as the best one; those before it go when it is whole."""
+        best = checkpoints.best_model(self.folder, self.best["step"])
+        with checkpoints.saving(best):
+            if self.is_world_process_zero():
+                (best / checkpoints.RECORD).unlink(missing_ok=True)  # it counts again when it is whole
             # The Trainer switched the cache off; a model that generates wants it.
             self.model_config.use_cache = self.model_use_cache
-            if lora.is_adapted(self.model):
+            if self.settings.lora_rank:
                 if self.is_world_process_zero():
                     inner, weights = lora.merged(self.model)
-                    inner.save_pretrained(str(partial), state_dict=weights)
-                    cast(Any, self.processing_class).save_pretrained(str(partial))
+                    inner.save_pretrained(str(best), state_dict=weights)
+                    cast(Any, self.processing_class).save_pretrained(str(best))
             else:
-                self.save_model(str(partial), _internal_call=True)
+                self.save_model(str(best), _internal_call=True)
             self.model_config.use_cache = False
             if self.is_world_process_zero():
-                (partial / "training_args.bin").unlink(missing_ok=True)
-                checkpoints.write_json(partial / checkpoints.RECORD, self.best)
-                checkpoints.replace_best(self.folder, partial, self.best["step"])
+                (best / "training_args.bin").unlink(missing_ok=True)
+                checkpoints.write_last(best, checkpoints.RECORD, self.best)
+                for path in self.folder.glob("best-*"):
+                    if path != best:
+                        shutil.rmtree(path, ignore_errors=True)
         self.accelerator.wait_for_everyone()
 
-    def finish(self, tokens: int) -> TrainingResult:
-        """Gives the best model its final name and removes what was only needed to get there.
-
-        Of a training that its time ended that stays, for a command that gives more time.
-        """
+    def _finish(self, tokens: int) -> TrainingResult:
+        """Gives the best model its final name; unless `max_hours` ended it, nothing else stays."""
         if not self.best:
-            raise UserError(
-                "training: the held-out perplexity is no finite number; lower trainer.learning_rate"
-            )
+            raise UserError("training: the held-out perplexity is not finite; lower trainer.learning_rate")
         if self.is_world_process_zero():
             initial = next(entry for entry in self.state.log_history if "eval_perplexity" in entry)
-            best = self.folder / f"best-{self.best['step']}"
+            best = checkpoints.best_model(self.folder, self.best["step"])
             # Steps and early stopping are the other ends.
             cut_short = self.state.global_step < self.state.max_steps and not self._is_enough(self.state)
             record = self.best | {
@@ -192,15 +188,17 @@ class PackedTrainer(Trainer):
                 "seconds": time.monotonic() - self.started,
                 "ended_by_max_hours": self.settings.max_hours if cut_short else None,
             }
-            with checkpoints.saving(self.folder, partial=self.folder / "best.partial"):
+            partial = self.folder / "copy.partial"
+            with checkpoints.saving(partial):
                 checkpoints.write_json(best / checkpoints.RECORD, record)
-                if cut_short:
+                if cut_short:  # copied: the training itself stays as it is
+                    shutil.copytree(best, partial, dirs_exist_ok=True)
                     name = f"{checkpoints.CUT_SHORT}{self.state.global_step}"
-                    checkpoints.copy_best(best, self.folder / name)
+                    checkpoints.keep_model(partial, self.folder / name)
                 else:
-                    best.rename(self.folder / checkpoints.MODEL)
+                    checkpoints.keep_model(best, self.folder / checkpoints.MODEL)
             if not cut_short:
-                for left_over in (self.checkpoints, *self.folder.glob("best*")):
+                for left_over in (self.checkpoints, *self.folder.glob("best*"), partial):
                     shutil.rmtree(left_over, ignore_errors=True)
         self.accelerator.wait_for_everyone()
         result = finished(self.folder, self.best["run"], self.settings.max_hours)

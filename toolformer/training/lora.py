@@ -10,11 +10,7 @@ from toolformer.errors import UserError
 
 
 def with_adapters(model: Any, rank: int, alpha: int | None) -> Any:
-    """The model with adapters on all its linear layers but the output head; only they learn.
-
-    Raises:
-        UserError: peft is not installed, or the model has no layer it knows.
-    """
+    """The model with adapters on all linear layers but the output head; UserError without peft, or such layers."""
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
@@ -36,11 +32,6 @@ def with_adapters(model: Any, rank: int, alpha: int | None) -> Any:
         ) from error
 
 
-def is_adapted(model: Any) -> bool:
-    """Whether a model has adapters."""
-    return hasattr(model, "peft_config")
-
-
 @torch.no_grad()
 def merged(model: Any) -> tuple[Any, dict[str, torch.Tensor]]:
     """The model beneath the adapters, and its weights with the adapters merged in; both models stay as they are."""
@@ -54,6 +45,6 @@ def merged(model: Any) -> tuple[Any, dict[str, torch.Tensor]]:
         if layer in adapted:
             delta = inner.get_submodule(layer).get_delta_weight("default") if rest == "weight" else 0
             weights[f"{layer}.{rest}"] = tensor + delta
-        elif not any(name.startswith(f"{one}.") for one in adapted):
+        elif not any(name.startswith(f"{module}.") for module in adapted):
             weights[name] = tensor
     return inner, weights

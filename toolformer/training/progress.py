@@ -13,30 +13,33 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
-from toolformer.bars import Bar
 from toolformer.errors import UserError
+from toolformer.progress import Bar
 from toolformer.training.data import PackedTexts
+from toolformer.training.distributed import processes
+from toolformer.training.settings import TrainingSettings
+
+OnLog = Callable[[dict[str, float], int], None]
+"""Is given metrics and the step they are of."""
+_OF_A_STEP = ("loss", "learning_rate", "grad_norm", "perplexity_texts", "perplexity_calls")
 
 
 class Progress(TrainerCallback):
-    """Follows a Trainer. `sequences` of a step are `batch_size`, those of a forward pass `together`."""
+    """Follows a Trainer, and ends it at the `deadline`, in seconds of time.monotonic."""
 
     def __init__(
         self,
         training: PackedTexts,
-        batch_size: int,
-        together: int,
-        on_log: Callable[[dict[str, float], int], None] | None,
+        settings: TrainingSettings,
+        on_log: OnLog | None,
         show: bool,
         deadline: float = math.inf,
     ) -> None:
         self.training = training
-        self.batch_size = batch_size
-        self.together = together
+        self.settings = settings
         self.report = on_log
         self.show = show
         self.deadline = deadline
-        """When training ends whatever is left, in seconds of time.monotonic."""
         self.bar: Bar | None = None
         self.evaluation_bar: Bar | None = None
         self.shown: dict[str, str] = {}
@@ -45,62 +48,62 @@ class Progress(TrainerCallback):
         self.seconds = 0.0
         self.tokens = 0
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def tokens_after(self, step: int) -> int:
+        """Tokens trained on in the first `step` steps."""
+        return self.training.tokens_before(step * self.settings.batch_size)
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         """Draws the bar where an interrupted run had got to; its intervals may have been changed since."""
         state.compute_steps(args, state.max_steps)
         if state.is_local_process_zero:
-            done = self.training.tokens_before(state.global_step * self.batch_size)
-            self.bar = Bar(
-                total=self.training.tokens,
-                initial=done,
-                desc="train",
-                unit="tok",
-                unit_scale=True,
-                disable=not self.show,
-                dynamic_ncols=True,
-            )
+            done = self.tokens_after(state.global_step)
+            self.bar = self._bar(self.training.tokens, "train", initial=done, unit="tok", unit_scale=True)
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def _bar(self, total: int, description: str, **options: Any) -> Bar:
+        return Bar(total=total, desc=description, disable=not self.show, dynamic_ncols=True, **options)
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Starts the clock: speed counts training steps only, no evaluation and no saving."""
         self.step_began = time.monotonic()
         self.forward_passes = 0
 
-    def on_substep_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def on_substep_end(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         """Moves the bar after each forward and backward pass."""
         self.forward_passes += 1
-        self._advance(state.global_step * self.batch_size + self.forward_passes * self.together)
+        sequences = state.global_step * self.settings.batch_size
+        self._advance(sequences + self.forward_passes * self.settings.micro_batch_size * processes())
+
+    def _advance(self, sequences: int) -> None:
+        if self.bar is not None:
+            self.bar.update(self.training.tokens_before(sequences) - self.bar.n)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Logs the last step whatever its number; it needs a checkpoint only where more time would let it go on."""
+        step = state.global_step
+        if args.device.type == "cuda":
+            torch.cuda.synchronize(
+                args.device
+            )  # the clock stops when the work is done, not when it is queued
+        self.seconds += time.monotonic() - self.step_began
+        self.tokens += self.tokens_after(step) - self.tokens_after(step - 1)
+        self._advance(step * self.settings.batch_size)
+        done = step >= state.max_steps
+        if done or self._is_over(args.device):
+            control.should_log = True
+            control.should_evaluate = True
+            control.should_save = not done and args.save_strategy != SaveStrategy.NO
+            control.should_training_stop = True
 
     def _is_over(self, device: torch.device) -> bool:
         """Whether the time is up in any process: all must end at the same step."""
         over = time.monotonic() > self.deadline
         if not math.isfinite(self.deadline) or not torch.distributed.is_initialized():
             return over
-        said = torch.tensor([int(over)], device=device)
-        torch.distributed.all_reduce(said, torch.distributed.ReduceOp.MAX)
-        return bool(said)
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        """Logs the last step whatever its number; it needs a checkpoint only where more time would let it go on."""
-        sequences = state.global_step * self.batch_size
-        self.seconds += time.monotonic() - self.step_began
-        self.tokens += self.training.tokens_before(sequences) - self.training.tokens_before(
-            sequences - self.batch_size
-        )
-        self._advance(sequences)
-        done = state.global_step >= state.max_steps
-        if done or self._is_over(args.device):
-            control.should_log = True
-            control.should_evaluate = True
-            control.should_save = not done and args.save_strategy != SaveStrategy.NO
-            control.should_training_stop = True
+        anywhere = torch.tensor([int(over)], device=device)
+        torch.distributed.all_reduce(anywhere, torch.distributed.ReduceOp.MAX)
+        return bool(anywhere)
 
     def on_log(
         self,
@@ -114,9 +117,8 @@ class Progress(TrainerCallback):
         logs = logs or {}
         metrics: dict[str, float] = {}
         if "loss" in logs:
-            names = ("loss", "learning_rate", "grad_norm", "perplexity_texts", "perplexity_calls")
-            metrics = {key: float(logs[key]) for key in names if key in logs}
-            metrics["memory_gib"] = _memory() / 2**30
+            metrics = {key: float(logs[key]) for key in _OF_A_STEP if key in logs}
+            metrics["memory_gib"] = _memory(args.device) / 2**30
             metrics["tokens_per_second"] = self.tokens / max(self.seconds, 1e-9)
             self.seconds, self.tokens = 0.0, 0
             if not math.isfinite(metrics["loss"]):
@@ -134,29 +136,16 @@ class Progress(TrainerCallback):
             self.report(metrics, state.global_step)
 
     def on_prediction_step(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        eval_dataloader: Any = None,
-        **_: Any,
+        self, args: Any, state: TrainerState, control: Any, eval_dataloader: Any = None, **_: Any
     ) -> None:
         """Moves the bar of an evaluation."""
         if state.is_local_process_zero:
             if self.evaluation_bar is None:
-                self.evaluation_bar = Bar(
-                    total=len(eval_dataloader),
-                    desc="held-out perplexity",
-                    unit="batch",
-                    leave=False,
-                    disable=not self.show,
-                    dynamic_ncols=True,
-                )
+                total = len(eval_dataloader)
+                self.evaluation_bar = self._bar(total, "held-out perplexity", unit="batch", leave=False)
             self.evaluation_bar.update(1)
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def on_evaluate(self, *_: Any, **__: Any) -> None:
         """Takes the bar of an evaluation away."""
         if self.evaluation_bar is not None:
             self.evaluation_bar.close()
@@ -168,16 +157,11 @@ class Progress(TrainerCallback):
             if bar is not None:
                 bar.close()
 
-    def _advance(self, sequences: int) -> None:
-        if self.bar is not None:
-            self.bar.update(self.training.tokens_before(sequences) - self.bar.n)
 
-
-def _memory() -> float:
-    """The most memory held so far, in bytes: of the GPU, or of the process."""
-    if torch.cuda.is_available():
-        return float(torch.cuda.max_memory_allocated())
+def _memory(device: torch.device) -> float:
+    """The most memory held so far, in bytes: of the GPU that trains, or of the process."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
     # Linux counts kilobytes, macOS bytes.
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (
-        1 if sys.platform == "darwin" else 1024
-    )
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)

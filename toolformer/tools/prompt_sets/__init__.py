@@ -20,51 +20,40 @@ from pathlib import Path
 
 from toolformer.calls import NAME, CallSyntaxError, call_end, parse
 from toolformer.errors import UserError
-from toolformer.tools.prompts import PROMPTS, Prompt
+from toolformer.tools.prompts import Prompt
 
-PAPER = "paper"
-FOLDERS = {"paper-vi": Path(__file__).parent / "paper-vi"}
-"""Sets that come with the package, besides the paper's."""
+OURS = Path(__file__).parent
+SETS = ("paper", "paper-vi")
+"""Sets that come with the package: the paper's (appendix A.2, word for word, with plain ASCII quotes), and in Vietnamese."""
 PLACE = "{text}"
 
 _OPENING = re.compile(rf"\[[ \t]*({NAME})[ \t]*\(")
 
 
 def find(prompts: str, key: str) -> Prompt | None:
-    """The prompt of a set for a tool, or None where the set has none.
-
-    Raises:
-        UserError: there is no such set, or the file is no prompt.
-    """
+    """The prompt of a set for a tool, or None where the set has none; `UserError` if there is no such set."""
     check_set(prompts)
-    if prompts == PAPER:
-        return PROMPTS.get(key)
-    path = Path(place(prompts, key))
+    path = place(prompts, key)
     return read(path) if path.is_file() else None
 
 
-def place(prompts: str, key: str) -> str:
-    """What a tool's prompt is known by: the file, or its name in the paper's set."""
-    if prompts == PAPER:
-        return f"prompt {key!r} in the set {PAPER}"
-    return str(FOLDERS.get(prompts, Path(prompts).expanduser()) / f"{key}.txt")
+def place(prompts: str, key: str) -> Path:
+    """The file of a tool's prompt."""
+    folder = OURS / prompts if prompts in SETS else Path(prompts).expanduser()
+    return folder / f"{key}.txt"
 
 
 def check_set(prompts: str) -> None:
     """Refuses a name that is neither a set nor a folder."""
-    if prompts != PAPER and prompts not in FOLDERS and not Path(prompts).expanduser().is_dir():
+    if prompts not in SETS and not Path(prompts).expanduser().is_dir():
         raise UserError(
-            f"prompts: there is no set and no folder {prompts!r}; use {', '.join([PAPER, *FOLDERS])}, or a folder with a "
-            "file for each tool, such as calculator.txt"
+            f"prompts: there is no set and no folder {prompts!r}; use {', '.join(SETS)}, or a folder with a file for each "
+            "tool, such as calculator.txt"
         )
 
 
 def read(path: Path) -> Prompt:
-    """The prompt in a file.
-
-    Raises:
-        UserError: its layout is another.
-    """
+    """The prompt in a file; `UserError` if its layout is another."""
     try:
         text = path.read_text(encoding="utf-8").replace("\r\n", "\n").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -88,13 +77,9 @@ def read(path: Path) -> Prompt:
                 f"{path}: example {number} is not a line `{labels[0]} ...` and a line `{labels[1]} ...`, parted from the "
                 "others by empty lines"
             )
-        examples.append((part[0][len(labels[0]) :].strip(), part[1][len(labels[1]) :].strip()))
+        text, annotated = (line[len(label) :].strip() for line, label in zip(part, labels, strict=True))
+        examples.append((text, annotated))
     return Prompt(parts[0][0].strip(), tuple(examples), *labels)
-
-
-def write(prompt: Prompt) -> str:
-    """A prompt as the text of a file."""
-    return f"{prompt.fill(PLACE)}\n"
 
 
 def check(prompt: Prompt, name: str) -> str | None:
@@ -104,10 +89,12 @@ def check(prompt: Prompt, name: str) -> str | None:
     if not prompt.examples:
         return f"it has no example; show a text with a call, such as [{name}(...)]"
     for number, (text, annotated) in enumerate(prompt.examples, start=1):
-        if not text or any("\n" in one for one in (text, annotated)):
+        if not text or "\n" in text + annotated:
             return f"example {number} is not one line of text and one with calls"
-        calls = 0
-        for opening in _OPENING.finditer(annotated):
+        openings = list(_OPENING.finditer(annotated))
+        if not openings:
+            return f"example {number} has no call of {name} in its second line; write [{name}(...)] where it helps"
+        for opening in openings:
             end = call_end(annotated[opening.start() + 1 :])
             written = annotated[opening.start() :][: 1 + end if end else None]
             try:
@@ -118,7 +105,4 @@ def check(prompt: Prompt, name: str) -> str | None:
                 return f"example {number} calls {call.tool!r}, but the tool is called {name}"
             if call.result is not None:
                 return f"example {number} has a call with its result; leave the result out"
-            calls += 1
-        if not calls:
-            return f"example {number} has no call of {name} in its second line; write [{name}(...)] where it helps"
     return None

@@ -1,8 +1,4 @@
-"""BM25 by bm25s: pure pip, no Java; stop words and stemming as in Lucene's English analyzer, nearly.
-
-Searches a folder made by `build`, or a JSON file of articles whose index is built at the first query, beside the assets,
-under the hash of the articles. Knows no configuration.
-"""
+"""BM25 by bm25s: pure pip, no Java; stop words and stemming as in Lucene's English analyzer, nearly."""
 
 from __future__ import annotations
 
@@ -17,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from toolformer import assets
-from toolformer.documents import Document
+from toolformer.data import Document, assets
 from toolformer.errors import UserError
 from toolformer.tools.retrieval import index
 from toolformer.tools.retrieval.passages import K1, LONGEST_QUERY, B, Passage, articles, others
@@ -28,7 +23,7 @@ _CACHED_VERSION = "2"
 
 
 class BM25:
-    """BM25 over a list of articles or an index on disk; safe to use from several threads."""
+    """BM25 over a list of articles, indexed once beside the assets, or an index on disk; safe to use from threads."""
 
     def __init__(self, articles_path: str | None = None, index_path: str | None = None) -> None:
         """The index is opened, or built, at the first query.
@@ -70,7 +65,7 @@ class BM25:
             digest.update(f"{passage.title}\0{passage.text}\0".encode("utf-8", "replace"))
         folder = assets.cache_dir() / "indexes" / f"bm25-{digest.hexdigest()[:16]}"
         if not folder.is_dir():
-            index.write(folder, BACKEND, lambda place: build(passages, place), workshop=assets.cache_dir())
+            index.write(folder, BACKEND, lambda path: build(passages, path), scratch=assets.cache_dir())
         return folder
 
     def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
@@ -119,11 +114,10 @@ def build(passages: Iterable[Passage], folder: Path) -> int:
     """Writes an index of the passages into a folder; returns how many there are. Holds their words in memory."""
     rows = [index.row(passage) for passage in passages]
     if rows:
-        made = _library().BM25(k1=K1, b=B)
-        made.index(
-            _tokenize([f"{row['title']} {row['text']}" for row in rows], ids=True), show_progress=False
-        )
-        made.save(str(folder), corpus=rows, show_progress=False, raise_on_serialization_error=True)
+        bm25 = _library().BM25(k1=K1, b=B)
+        tokens = _tokenize([f"{row['title']} {row['text']}" for row in rows], ids=True)
+        bm25.index(tokens, show_progress=False)
+        bm25.save(str(folder), corpus=rows, show_progress=False, raise_on_serialization_error=True)
     return len(rows)
 
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from toolformer.errors import UserError
-from toolformer.tools.made_once import made_once
+from toolformer.storage import build_once
 from toolformer.tools.retrieval.passages import Passage
 
 MANIFEST = "index.json"
-BACKENDS = ("bm25", "lucene")
 VERSION = 1
 
 
 def row(passage: Passage) -> dict[str, Any]:
     """A passage as an index stores it: the fields of `Passage` but the score."""
-    stored = {"passage_id": passage.passage_id, "title": passage.title, "text": passage.text}
-    return {**stored, "article": passage.article} if passage.article is not None else stored
+    return {key: value for key, value in asdict(passage).items() if key != "score" and value is not None}
 
 
 def write(
@@ -27,33 +26,29 @@ def write(
     backend: str,
     fill: Callable[[Path], int],
     about: Mapping[str, Any] | None = None,
-    workshop: Path | None = None,
+    scratch: Path | None = None,
 ) -> int:
-    """Builds an index beside its place and moves it there when it is whole; returns its number of passages.
+    """Builds an index, which is whole or not there; returns its number of passages.
 
     Args:
         fill: writes the index into the folder it is given and returns the number of its passages.
         about: what the manifest keeps beside that number: where the texts came from.
-        workshop: the folder for locks and scratch; beside the index if it is None.
+        scratch: the folder for locks and unfinished indexes; beside the index if it is None.
 
     Raises:
-        UserError: there is no passage, or the folder is another index already.
+        UserError: there is no passage.
         OSError: the folder cannot be written, or something else is in it.
     """
-    made: list[dict[str, Any]] = []
 
-    def build(place: Path) -> None:
-        count = fill(place)
+    def build(unfinished: Path) -> None:
+        count = fill(unfinished)
         if not count:
             raise UserError("index: the corpus holds no text; nothing was written")
-        made.append({"backend": backend, "version": VERSION, "passages": count, **(about or {})})
-        (place / MANIFEST).write_text(json.dumps(made[0], indent=1), encoding="utf-8")
+        manifest = {"backend": backend, "version": VERSION, "passages": count, **(about or {})}
+        (unfinished / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
-    made_once(folder, build, workshop or folder.parent, lambda place: manifest_of(place) is not None)
-    there = manifest_of(folder) or {}
-    if not made and not {"backend": backend, **(about or {})}.items() <= there.items():
-        raise UserError(f"index: another process has made {folder} of other texts; name another folder")
-    return int(there["passages"])
+    build_once(folder, build, scratch or folder.parent, lambda path: manifest_of(path) is not None)
+    return int((manifest_of(folder) or {})["passages"])
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:
@@ -73,19 +68,13 @@ def check(folder: Path, backend: str) -> None:
     """
     if not folder.is_dir():
         raise UserError(f"search: index_path: there is no folder {folder}; make one with toolformer index")
-    manifest = manifest_of(folder)
-    made = manifest.get("backend") if manifest else None
-    if made is not None and made != backend:
-        raise UserError(
-            f"search: index_path: {folder} is an index for {made}, not for {backend}; take that retriever or build "
-            f"it again with index.backend={backend}"
-        )
+    manifest = manifest_of(folder) or {}
+    built_for = manifest.get("backend")
     # Lucene's own folders have no manifest of ours.
-    whole = any(folder.glob("segments_*")) if backend == "lucene" else made == backend
-    if not whole:
+    is_lucenes = backend == "lucene" and built_for is None and any(folder.glob("segments_*"))
+    if not is_lucenes and built_for != backend:
+        what = f"an index for {built_for}, not for" if built_for else "no index for"
         raise UserError(
-            f"search: index_path: {folder} is no {backend} index; make one with toolformer index index.path={folder} "
-            f"index.backend={backend}"
+            f"search: index_path: {folder} is {what} {backend}; make one with toolformer index index.path=FOLDER "
+            f"index.backend={backend}, or take the other retriever"
         )
-    if manifest and manifest.get("version") != VERSION:
-        raise UserError(f"search: index_path: {folder} was built by another version; build it again")

@@ -1,13 +1,8 @@
-"""BM25 by Lucene, as in the paper: an index on disk of any size, a prebuilt one (KILT's Wikipedia) or one of one's own.
-
-Pyserini carries Lucene and the table of prebuilt indexes; `java` says how it is called. Java starts at the first query, for a
-prebuilt index when it is looked up.
-"""
+"""BM25 by Lucene, as in the paper: an index on disk of any size, a prebuilt one (KILT's Wikipedia) or one of one's own."""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import json
 import os
@@ -18,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from toolformer.documents import Document
-from toolformer.errors import UserError
-from toolformer.tools.made_once import lock
+from toolformer.data import Document
+from toolformer.errors import UserError, one_line
+from toolformer.storage import locked
 from toolformer.tools.retrieval import index, java
 from toolformer.tools.retrieval.passages import (
     K1,
@@ -29,8 +24,8 @@ from toolformer.tools.retrieval.passages import (
     Passage,
     best_piece,
     clean,
-    one_line,
     others,
+    plain_line,
 )
 
 BACKEND = "lucene"
@@ -41,7 +36,7 @@ BATCH = 1000
 
 
 _bridge = threading.Lock()
-"""Held by the thread that is in Java, whichever index it searches."""
+"""Held by the thread that is in Java: the bridge mixes up the objects of several. Java has threads of its own."""
 
 
 class Lucene:
@@ -54,11 +49,11 @@ class Lucene:
         passage_words: int | None = 100,
         threads: int | None = None,
     ) -> None:
-        """A prebuilt index that is not there is downloaded now; an index is opened at the first query.
+        """Java starts now, and a prebuilt index that is not there is downloaded; an index is opened at the first query.
 
         Args:
-            index_path: a folder made by `toolformer index index.backend=lucene`, or any Lucene index of Anserini's or
-                Pyserini's that stores the raw documents; goes before `prebuilt`.
+            index_path: a folder made by `toolformer index`, or any Lucene index of Anserini's or Pyserini's that stores
+                the raw documents; goes before `prebuilt`.
             prebuilt: one of Pyserini's indexes by name.
             passage_words: a longer text is narrowed to its best piece of so many words; None leaves it whole.
             threads: of Java that search a batch side by side; None is one for each core of this process.
@@ -66,7 +61,7 @@ class Lucene:
         Raises:
             UserError: Java or Pyserini is missing, there is no such index, the folder holds none, no network.
         """
-        java.check()
+        java.java_class("java.lang.Object")
         if index_path is not None:
             self.folder = Path(index_path).expanduser()
             index.check(self.folder, BACKEND)
@@ -86,15 +81,14 @@ class Lucene:
             searcher = java.java_class("io.anserini.search.SimpleSearcher")(str(self.folder))
         except Exception as error:  # jnius has one class for whatever Java throws
             raise UserError(
-                f"search: the Lucene index {self.folder} cannot be opened ({_reason(error)}); build it again"
+                f"search: the Lucene index {self.folder} cannot be opened ({one_line(error, 200)}); build it again"
             ) from error
         searcher.set_bm25(K1, B)
         return searcher
 
     def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
         """See `Retriever`."""
-        asked = {n: one_line(query[:LONGEST_QUERY]) for n, query in enumerate(queries) if query.strip()}
-        # One thread of Python at a time: the bridge to Java mixes up the objects of several. Java has threads of its own.
+        asked = {n: plain_line(query[:LONGEST_QUERY]) for n, query in enumerate(queries) if query.strip()}
         with _bridge:
             try:
                 return others(
@@ -113,23 +107,12 @@ class Lucene:
         for n, query in enumerate(queries):
             texts.add(query)
             numbers.add(str(n))
-        found = self._searcher.batch_search(texts, numbers, k, self.threads)
-        return [
-            [
-                best_piece(
-                    passage_of(hit.docid, hit.lucene_document.get("raw"), hit.score),
-                    query,
-                    self.passage_words,
-                )
-                for hit in found.get(str(n))
-            ]
-            for n, query in enumerate(queries)
-        ]
+        hits = self._searcher.batch_search(texts, numbers, k, self.threads)
+        return [[self._passage(hit, query) for hit in hits.get(str(n))] for n, query in enumerate(queries)]
 
-
-def check() -> None:
-    """Whether Lucene can be started, without starting it; see `java.check`."""
-    java.check()
+    def _passage(self, hit: Any, query: str) -> Passage:
+        passage = passage_of(hit.docid, hit.lucene_document.get("raw"), hit.score)
+        return best_piece(passage, query, self.passage_words)
 
 
 def passage_of(docid: str, raw: str | None, score: float) -> Passage:
@@ -144,22 +127,20 @@ def passage_of(docid: str, raw: str | None, score: float) -> Passage:
             raise ValueError
     except ValueError:
         raise UserError(
-            f"search: the index does not store its documents as JSON objects ({docid} has none); build it with -storeRaw, or "
-            "with toolformer index"
+            f"search: the index does not store its documents as JSON objects ({docid} has none); build it with -storeRaw"
         ) from None
     head, _, rest = str(row.get("contents", "")).partition("\n")
     title = row.get("title") or row.get("wikipedia_title") or head.strip('" ')
     text = row.get("text") or rest or head
-    return Passage(docid, one_line(str(title)), clean(str(text)), float(score), row.get("article"))
+    return Passage(docid, plain_line(str(title)), clean(str(text)), float(score), row.get("article"))
 
 
 def build(passages: Iterable[Passage], folder: Path, threads: int | None = None) -> int:
-    """Writes an index of the passages into a folder; returns how many there are. Holds a thousand of them at a time.
+    """Writes an index of the passages into a folder, a thousand at a time; returns how many there are.
 
     Raises:
         UserError: Java or Pyserini is missing, or Lucene refused a passage.
     """
-    java.check()
     arguments = ["-index", str(folder), "-collection", "JsonCollection", "-input", "", "-storeRaw"]
     arguments += ["-threads", str(threads or len(os.sched_getaffinity(0)))]
     indexer = java.java_class("io.anserini.index.SimpleIndexer")(arguments)
@@ -177,35 +158,27 @@ def build(passages: Iterable[Passage], folder: Path, threads: int | None = None)
 
 def _stored(passage: Passage) -> str:
     row = index.row(passage)
-    row["id"] = row.pop("passage_id")
-    # What Lucene searches; the text alone would be stored twice.
+    # `contents` is what Lucene searches; the text alone would be stored twice.
     row["contents"] = f"{passage.title}\n{row.pop('text')}"
-    return json.dumps(row)
+    return json.dumps({"id": row.pop("passage_id"), **row})
 
 
 def _prebuilt(name: str) -> Path:
     """The folder of a prebuilt index, fetched into Pyserini's own cache first if need be (PYSERINI_CACHE moves it)."""
-    # Pyserini's table starts a Java by itself, any that it finds: ours is to be there first.
-    java.java_class("java.lang.Object")
+    # Pyserini's table starts a Java by itself, any that it finds, unless one is there.
     from pyserini.prebuilt_index_info import TF_INDEX_INFO
     from pyserini.util import download_prebuilt_index, get_cache_home
 
     if name not in TF_INDEX_INFO:
-        near = difflib.get_close_matches(name, TF_INDEX_INFO, n=1)
-        meant = f" (did you mean {near[0]}?)" if near else ""
         raise UserError(
-            f"search: retriever.prebuilt: Pyserini has no BM25 index {name!r}{meant}; the paper's is {KILT}"
+            f"search: retriever.prebuilt: Pyserini has no BM25 index {name!r}; the paper's is {KILT}"
         )
     try:
         # Its words are no result: whoever reads our standard output waits for one.
-        with lock(Path(get_cache_home()) / f"{name}.lock"), contextlib.redirect_stdout(sys.stderr):
+        with locked(Path(get_cache_home()) / f"{name}.lock"), contextlib.redirect_stdout(sys.stderr):
             return Path(download_prebuilt_index(name, verbose=False))
     except (OSError, ValueError, AssertionError) as error:
         raise UserError(
-            f"search: the index {name} cannot be downloaded ({_reason(error)}); fetch it elsewhere and give "
+            f"search: the index {name} cannot be downloaded ({one_line(error, 200)}); fetch it elsewhere and give "
             "retriever.index_path=FOLDER"
         ) from error
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

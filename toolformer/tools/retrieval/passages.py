@@ -1,7 +1,7 @@
 """Passages and what finds them: the interface of all retrievers, the texts they search, a document's own article.
 
-Knows no backend. A document that is an article, or nearly the same text as one, is never shown that article: it would
-be handed its own continuation.
+A document that is an article, or nearly the same text as one, is never shown that article: it would be handed its own
+continuation.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from toolformer import assets
-from toolformer.documents import Document
+from toolformer.data import Document, assets
 from toolformer.errors import UserError
+from toolformer.tools.base import encodable
 
 K1, B = 0.9, 0.4
 """BM25's parameters in both backends: Anserini's defaults, with which the KILT baselines were made."""
@@ -54,31 +54,28 @@ class Retriever(Protocol):
         ...
 
 
-# ------------------------------------------------------------------------- texts
-
-
 def clean(text: str) -> str:
     """Plain text on one line: markup out (HTML, wiki, and KILT's marks of sections and lists), blanks collapsed."""
-    return one_line(_MARKUP.sub(" ", html.unescape(text)))
+    return plain_line(_MARKUP.sub(" ", html.unescape(text)))
 
 
-def one_line(text: str) -> str:
-    """Blanks collapsed, lone surrogates replaced: they cannot be encoded for a tokenizer or a terminal."""
-    return " ".join(text.encode("utf-8", "replace").decode("utf-8").split())
+def plain_line(text: str) -> str:
+    """Blanks collapsed, lone surrogates replaced."""
+    return " ".join(encodable(text).split())
 
 
 def articles(path: Path | str | None = None) -> list[Passage]:
     """The articles of a JSON file of summaries (`title`, `extract`); the embedded vital articles by default."""
-    place = Path(path).expanduser() if path else assets.ensure("wikipedia")
+    file = Path(path).expanduser() if path else assets.ensure("wikipedia")
     try:
-        rows = json.loads(place.read_text(encoding="utf-8"))
+        rows = json.loads(file.read_text(encoding="utf-8"))
         rows = list(rows.values()) if isinstance(rows, dict) else rows
-        found = [(one_line(str(row["title"])), clean(str(row["extract"] or ""))) for row in rows]
+        pairs = [(plain_line(str(row["title"])), clean(str(row["extract"] or ""))) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"search: {place} is no list of articles with title and extract ({error})") from error
-    passages = [Passage(title, title, text) for title, text in found if text]
+        raise UserError(f"search: {file} is no list of articles with title and extract ({error})") from error
+    passages = [Passage(title, title, text) for title, text in pairs if text]
     if not passages:
-        raise UserError(f"search: {place} holds no article with a text; give a list with title and extract")
+        raise UserError(f"search: {file} holds no article with a text; give a list with title and extract")
     return passages
 
 
@@ -99,11 +96,11 @@ def passages_of(documents: Iterable[Document], words: int | None) -> Iterator[Pa
         heading = document.title or document.text.strip().partition("\n")[0]
         title = clean(heading) if document.title else " ".join(clean(heading).split()[:TITLE_WORDS])
         pieces = list(cut(clean(document.text), words))
+        if len(pieces) == 1:
+            yield Passage(article, title, pieces[0])
+            continue
         for n, text in enumerate(pieces, start=1):
-            whole = len(pieces) == 1
-            yield Passage(
-                article if whole else f"{article}#{n}", title, text, article=None if whole else article
-            )
+            yield Passage(f"{article}#{n}", title, text, article=article)
 
 
 def cut(text: str, words: int | None) -> Iterator[str]:
@@ -115,16 +112,13 @@ def cut(text: str, words: int | None) -> Iterator[str]:
 
 
 def best_piece(passage: Passage, query: str, words: int | None) -> Passage:
-    """A passage narrowed to its piece with the most distinct words of the query; the earlier one of equals."""
+    """A passage narrowed to its piece with the most distinct words of the query; the first of equals."""
     pieces = list(cut(passage.text, words))
     if len(pieces) < 2:
         return passage
     wanted = set(_WORD.findall(query.lower()))
     shared = [len(wanted & set(_WORD.findall(piece.lower()))) for piece in pieces]
     return replace(passage, text=pieces[shared.index(max(shared))])
-
-
-# ------------------------------------------------------- a document's own article
 
 
 def others(
@@ -142,19 +136,21 @@ def others(
     """
     # By the document, not its id: the examples of a benchmark may share one.
     shingles = {documents[n]: _shingled(documents[n].text) for n in asked}
-    found: list[list[Passage]] = [[] for _ in documents]
+    best: list[list[Passage]] = [[] for _ in documents]
     wanted = k + SPARE
     while asked:
         wanted = min(wanted, total)
         left: list[int] = []
         for n, ranked in zip(asked, search(asked, wanted), strict=True):
-            kept = [one for one in ranked if not _is_from(documents[n], shingles[documents[n]], one)]
-            found[n] = kept[:k]
+            kept = [
+                passage for passage in ranked if not _is_from(documents[n], shingles[documents[n]], passage)
+            ]
+            best[n] = kept[:k]
             if len(kept) < k and len(ranked) == wanted < total:
                 left.append(n)
         asked = left
         wanted *= 4
-    return found
+    return best
 
 
 def own_article(document: Document) -> str:

@@ -1,0 +1,127 @@
+"""Cheap tests before the exact scoring: which calls they stop, and that they change nothing else."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate
+from tests.conftest import taught_model
+from toolformer.annotation.candidates import Window
+from toolformer.annotation.merge import executed_call
+from toolformer.annotation.pipeline import Annotator
+from toolformer.annotation.score import WEIGHTS
+from toolformer.annotation.screen import NOT_AHEAD, NOT_NEARBY, NOT_NEW, Screen, screen
+from toolformer.calls import ApiCall, linearise
+from toolformer.data import Document
+from toolformer.lm.language_model import LanguageModel
+
+TEXT = "Half of 1,536 is 768 ounces, of which 50 are poured in Zürich."
+
+
+def status(
+    language_model: LanguageModel, rules: Screen, before: str, call_input: str, result: str, text: str = TEXT
+) -> str:
+    """What becomes of a call that stands right before `before`."""
+    encoding = language_model.encode_text(text)
+    window = Window(Document("d", text), encoding, 0, len(encoding.ids))
+    i = encoding.positions.index(text.index(before))
+    (screened,) = screen([candidate(window, i, ApiCall("QA", call_input, result))], rules)
+    return screened.status
+
+
+@pytest.mark.parametrize(
+    ("before", "call_input", "result", "expected"),
+    [
+        (" 768", "1536 / 2", "768", "scored"),
+        (" 768", "1536 / 2", "768.0", "scored"),
+        (" 768", "1536 / 2", "76", NOT_AHEAD),  # part of a number
+        (" 768", "1536 - 768", "768", NOT_NEW),
+        (" 1,536", "3 * 512", "1536", "scored"),
+        (" ounces", "1536 / 2", "768", NOT_AHEAD),  # it stands before
+        ("Half", "50 * 1", "50.0", NOT_NEW),
+        ("Half", "100 / 2", "50", NOT_AHEAD),  # too far
+        (" poured", "Where?", "It was in ZÜRICH.", "scored"),
+        (" poured", "Where in Zürich?", "in Zürich", NOT_NEW),
+        (" poured", "Where?", "in", NOT_NEW),  # nothing that could be looked for
+    ],
+)
+def test_which_calls_are_stopped(
+    tiny_gpt2: LanguageModel, before: str, call_input: str, result: str, expected: str
+) -> None:
+    rules = Screen(result_ahead=8, new_result=True)
+    assert status(tiny_gpt2, rules, before, call_input, result) == expected
+    if expected == NOT_NEW:
+        assert status(tiny_gpt2, replace(rules, new_result=False), before, call_input, result) != NOT_NEW
+    if expected == NOT_AHEAD:
+        assert status(tiny_gpt2, replace(rules, result_ahead=None), before, call_input, result) == "scored"
+
+
+def test_the_end_of_a_text_is_looked_at_whole(tiny_gpt2: LanguageModel) -> None:
+    assert status(tiny_gpt2, Screen(1000), "Half", "Where?", "Zürich") == "scored"
+
+
+def test_what_passes_is_annotated_as_ever() -> None:
+    """The same rows, but that stopped calls have no losses; each rule has its count in the funnel."""
+    calling_model = taught_model("gpt2", "we met [QA(day)]", "on [QA(who met)]", "the day")
+    settings = [replace(QA, force_name=True, samples=4)]
+    tools = {"qa": Recording()}
+    every = Annotator(calling_model, settings, tools).annotate(DOCUMENTS)
+    some = Annotator(calling_model, settings, tools, rules=Screen(result_ahead=3)).annotate(DOCUMENTS)
+    assert len(every.rows) == len(some.rows)
+    stopped = 0
+    for all_scored, screened in zip(every.rows, some.rows, strict=True):
+        if screened["status"] == NOT_AHEAD:
+            stopped += 1
+            losses = ("loss_result", "loss_no_result", "loss_none", "gain", "gain_at_most")
+            assert screened == {**all_scored, "status": NOT_AHEAD, **dict.fromkeys(losses)}
+        else:
+            assert screened == all_scored
+    assert 0 < stopped == some.funnel["qa"]["drop_reasons"][NOT_AHEAD]
+    assert some.funnel["qa"]["executed"] == every.funnel["qa"]["executed"]
+
+
+@torch.no_grad()
+def near_gain(language_model: LanguageModel, row: Mapping[str, Any], context: int) -> float:
+    """L(ε) − L(e(c, r)) of a row with so many tokens before the call, computed plainly."""
+    ids = language_model.encode_text(next(d.text for d in DOCUMENTS if d.doc_id == row["doc_id"])).ids
+    i = row["token_position"]
+    text, own = ids[i - context : i + len(WEIGHTS)], list(language_model.own_prefix)
+    losses = []
+    for given in ([], language_model.encode(linearise(executed_call(row)))):
+        sequence = torch.tensor([[*own, *given, *text]])
+        log_probs = language_model.model(sequence).logits[0].log_softmax(-1)
+        targets = range(sequence.shape[1] - len(text) + context, sequence.shape[1])
+        losses.append(
+            -sum(w * float(log_probs[j - 1, sequence[0, j]]) for w, j in zip(WEIGHTS, targets, strict=False))
+        )
+    return losses[0] - losses[1]
+
+
+def test_what_gains_too_little_with_a_short_context_is_not_scored() -> None:
+    """The other rows are those of an annotation without the first pass, as are rows with no more context than that."""
+    calling_model = taught_model("gpt2", "we met [QA(day)]", "on [QA(who met)]", "the day")
+    settings, tools = [replace(QA, force_name=True, samples=4)], {"qa": Recording()}
+    every = Annotator(calling_model, settings, tools).annotate(DOCUMENTS)
+    near = {
+        n: near_gain(calling_model, row, 3)
+        for n, row in enumerate(every.rows)
+        if row["status"] == "scored" and row["token_position"] > 3
+    }
+    least = statistics.mean(near.values())
+    rules = Screen(context=3, context_gain=least)
+    some = Annotator(calling_model, settings, tools, rules=rules).annotate(DOCUMENTS)
+    stopped = {n for n, gain in near.items() if gain < least}
+    assert 0 < len(stopped) < len(near) < sum(row["status"] == "scored" for row in every.rows)
+    for n, (all_scored, screened) in enumerate(zip(every.rows, some.rows, strict=True)):
+        assert screened["status"] == (NOT_NEARBY if n in stopped else all_scored["status"])
+        if n not in stopped:
+            assert screened["gain"] == pytest.approx(all_scored["gain"], abs=1e-4)
+        else:
+            assert screened["gain"] is screened["gain_at_most"] is None
+    assert some.funnel["qa"]["drop_reasons"][NOT_NEARBY] == len(stopped)

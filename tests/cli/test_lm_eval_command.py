@@ -1,0 +1,171 @@
+"""lm-eval's own command line with the model `toolformer` and this project's tasks: arguments, runs, refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import lm_eval
+import pytest
+from lm_eval.api.instance import Instance
+from lm_eval.api.registry import get_model
+from lm_eval.tasks._index import TaskIndex
+
+from benchmarks import TASKS_DIR
+from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
+from tests.conftest import Refused
+from toolformer.cli import main
+from toolformer.cli.lm_eval import ConfiguredLM
+from toolformer.errors import UserError
+from toolformer.lm.language_model import LanguageModel
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    write(tmp_path, "svamp/svamp", [{**SVAMP, "id": str(n), "answer": float(n)} for n in range(6)])
+    write(tmp_path, "asdiv/asdiv", ASDIV)
+    write(tmp_path, "mawps/mawps_full", MAWPS)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where `benchmarks` is no folder
+    monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(ConfiguredLM, "folders", [str(TASKS_DIR)])
+    monkeypatch.setattr(ConfiguredLM, "loaded", False)
+
+
+@pytest.fixture
+def without_published_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """lm-eval reads its thousands of task files at every start, which takes many seconds."""
+    files = TaskIndex._iter_yaml_files
+    published = Path(lm_eval.__file__).parent
+    read = staticmethod(lambda root: () if Path(root).is_relative_to(published) else files(root))
+    monkeypatch.setattr(TaskIndex, "_iter_yaml_files", read)
+
+
+def answered(lm: ConfiguredLM, task: str, document: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the model asks of its decoder for a request of a task."""
+    asked: dict[str, Any] = {}
+    decoder = lm.lm.decoder
+    original = decoder.complete
+
+    def complete(prompts: Any, documents: Any, **options: Any) -> Any:
+        asked.update(options, date=documents[0].date)
+        return original(prompts, documents, **options)
+
+    decoder.complete = complete  # type: ignore[method-assign]
+    settings = {"until": [], "max_gen_toks": 2}
+    lm.generate_until([Instance("generate_until", document or {}, ("x", settings), 0, (task, 0, 1))])
+    return asked
+
+
+@pytest.mark.parametrize("folder", [[], ["--include_path", "benchmarks"]])
+def test_lm_evals_own_command_runs_a_group(
+    data_dir: Path, tiny_folder: Path, folder: list[str], request: pytest.FixtureRequest
+) -> None:
+    if folder:
+        request.getfixturevalue("without_published_tasks")
+    words = [
+        "lm_eval", "--model", "toolformer", "--model_args", f"pretrained={tiny_folder},k=3,tools=calculator",
+        "--tasks", "math,dateset", "--limit", "2", "--metadata", json.dumps({"data_dir": str(data_dir)}),
+        "--output_path", "out", *folder,
+    ]  # fmt: skip
+    assert main(words) == 0
+    (written,) = data_dir.glob("out/**/results_*.json")
+    results = json.loads(written.read_text())["results"]
+    assert {"svamp", "asdiv", "mawps", "dateset", "math"} <= set(results)
+    assert all("score,none" in results[name] for name in ("svamp", "dateset"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tasks", "svmp"], "--tasks: there is no task or group 'svmp'; did you mean svamp?"),
+        (["--tasks", "svamp", "--metadata", '{"data_dir": "."}'], "svamp.jsonl.gz, line 1: no text in field `body`"),
+        (["--tasks", "asdiv", "--metadata", '{"data_dir": "."}'], "expected the file"),
+        (["--tasks", "dateset", "--apply_chat_template"], "--apply_chat_template: the model toolformer continues plain"),
+        (["--config", "chat.yaml"], "--apply_chat_template: the model toolformer continues plain"),
+        (["--config", "nonesuch.yaml"], "lm_eval: Config file not found"),
+        (["--config", "broken.yaml"], "lm_eval: Invalid YAML in broken.yaml"),
+        (["--tasks", "dateset", "--log_samples"], "lm_eval: Specify --output_path"),
+        (["--tasks", "moons_quiz", "--include_path", "wrong"], "metadata.switched_off is 'qa'; it must be a list"),
+    ],
+)  # fmt: skip
+def test_refusals_are_one_line_before_the_weights_are_read(
+    tmp_path: Path, tiny_folder: Path, without_published_tasks: None, monkeypatch: pytest.MonkeyPatch, refused: Refused,
+    words: list[str], said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(LanguageModel, "from_pretrained", lambda *_: pytest.fail("the model was loaded"))
+    write(tmp_path, "svamp/svamp", [{"id": "0", "answer": 1.0}])
+    Path("broken.yaml").write_text("tasks: [svamp")
+    Path("chat.yaml").write_text("model: toolformer\ntasks: [dateset]\napply_chat_template: true")
+    Path("wrong").mkdir()
+    Path("wrong/moons.yaml").write_text(
+        "task: moons_quiz\nmetadata: {switched_off: qa}\noutput_type: generate_until\ntest_split: test\n"
+        "custom_dataset: !function benchmarks.loaders.temporal.dateset\ndoc_to_text: x\ndoc_to_target: x\n"
+    )
+    model = ["--model", "toolformer", "--model_args", f"pretrained={tiny_folder}"]
+    assert said in refused("lm_eval", *model, *words)
+
+
+def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.jsonl"
+    model: Any = get_model("toolformer")
+    made = model.create_from_arg_string(
+        f"pretrained={tiny_folder},tools=calculator+search,k=3,max_calls=2,max_call_tokens=7,max_result_tokens=9,"
+        f"min_new_tokens=1,batch_size=16,answers={answers},tool.search.implementation.max_tokens=5",
+        {"device": "cuda:0", "batch_size": 1, "max_batch_size": None},
+    )
+    assert isinstance(made, ConfiguredLM)
+    decoder = made.lm.decoder
+    assert (decoder.k, decoder.max_calls, decoder.max_call_tokens) == (3, 2, 7)
+    assert (decoder.max_result_tokens, decoder.min_new_tokens, decoder.batch_size) == (9, 1, 16)
+    assert sorted(decoder.tools) == ["calculator", "search"]
+    assert decoder.tools["search"].tool.max_tokens == 5  # type: ignore[attr-defined]
+    assert made.lm.answers.path == answers
+
+
+def test_tasks_of_included_folders_say_what_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_folder: Path
+) -> None:
+    (tmp_path / "shared").write_text("metadata: {switched_off: [calendar]}")
+    (tmp_path / "moons.yaml").write_text("task: moons_quiz\ninclude: shared")
+
+    def allowed(task: str, *folders: str) -> list[str]:
+        monkeypatch.setattr(ConfiguredLM, "folders", list(folders))
+        made = ConfiguredLM.create_from_arg_obj({"pretrained": str(tiny_folder), "tools": "calendar+qa"})
+        return list(answered(made, task)["allowed"])
+
+    assert allowed("moons_quiz", str(tmp_path)) == ["qa"]
+    assert allowed("triviaqa", str(TASKS_DIR)) == ["calendar"]
+    # lm-eval's published task of that name may use all tools.
+    assert allowed("triviaqa") == ["calendar", "qa"]
+
+
+def test_the_day_is_told_where_an_example_has_none_and_the_calendar_may_be_used(tiny_folder: Path) -> None:
+    def dated(tools: str, document: dict[str, Any]) -> bool:
+        made = ConfiguredLM.create_from_arg_obj({"pretrained": str(tiny_folder), "tools": tools})
+        return answered(made, "svamp", document)["date"] is not None
+
+    assert dated("calendar+search", {}) and not dated("search", {})
+    assert dated("search", {"current_date": "2021-01-01"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("k=3", "model_args: pretrained is missing"),
+        ("pretrained=/no/such/folder", "there is no folder /no/such/folder"),
+        ("pretrained={folder},k=ten", "decoding.k=ten: "),
+        ("pretrained={folder},kk=3", "unknown argument 'kk'; known are pretrained, tools, answers, k, "),
+        ("pretrained={folder},tools=calculatr", "did you mean calculator?"),
+        ("pretrained={folder},system=endpoint", "local-completions"),
+    ],
+)
+def test_wrong_arguments_of_the_model_are_named(tiny_folder: Path, arguments: str, said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        ConfiguredLM.create_from_arg_string(arguments.format(folder=tiny_folder))

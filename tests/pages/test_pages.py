@@ -1,0 +1,129 @@
+"""docs/quickstart.md, docs/tools.md and docs/extending.md, command by command, by their own files, with tiny models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.pages.page import Page, save_model, tiny
+from tests.processes import save_calling_model
+from toolformer.calls import find
+from toolformer.cli import main
+from toolformer.tools.user.functions import FunctionTool
+from toolformer.tracking import Tracker
+
+QUICKSTART, TOOLS, EXTENDING = Page("quickstart"), Page("tools"), Page("extending")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOOLFORMER_RUNS", "runs")
+    return tmp_path
+
+
+def test_the_pages_show_what_these_tests_run() -> None:
+    assert QUICKSTART.others == ["make setup", "source .venv/bin/activate"] and not EXTENDING.others
+    assert {name.rpartition(".")[2] for name, _ in TOOLS.files} == {"py", "yaml", "jsonl", "txt"}
+    assert [command.words[0] for command in TOOLS.commands] == [
+        *["tool"] * 4, "generate", "train", "complete", "generate", "generate",
+    ]  # fmt: skip
+    assert [one.words[0] for one in EXTENDING.commands] == ["tool", "tool", "generate", "evaluate", "report"]
+
+
+def test_every_command_of_the_quickstart_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_calling_model(place / "model")
+    small = [f"model={place / 'model'}", "lm.dtype=float32", "engine.threads=1", "tools=[calendar]"]
+    smaller = {
+        "generate": [*small, "trainer.sequence_length=128", "corpus.limit=4"],
+        "train": [*small, "trainer.sequence_length=128", "trainer.batch_size=2"],
+        "evaluate": [*small, "evaluation.perplexity_limit=2"],
+        "complete": small,
+    }
+    for command in QUICKSTART.commands:
+        stage = command.words[0]
+        if stage == "tool":
+            if "search" not in command.words:  # the index of ten thousand articles is for real tests
+                command.answers(capsys)
+        elif stage != "doctor":
+            # A tiny model's calls gain nothing: each threshold of the page stands for one that lets them pass.
+            low = {"tool.calendar.filter_threshold=0.5": "tool.calendar.filter_threshold=-50"}
+            words = [low.get(word, word) for word in command.words if not word.startswith("corpus.limit")]
+            if stage == "generate" and not any("filter_threshold" in word for word in words):
+                words.append("tool.calendar.filter_threshold=-100")
+            assert main([*words, *smaller.get(stage, [])]) == 0, capsys.readouterr().err
+    tracker = Tracker(None, Path("runs"))
+    assert [len(tracker.runs(stage)) for stage in ("generate", "train", "evaluate")] == [2, 2, 2]
+    assert (place / "runs" / "report" / "default" / "report.md").is_file()
+
+
+@pytest.mark.real
+def test_what_search_answers_in_the_quickstart(capsys: pytest.CaptureFixture[str]) -> None:
+    (search,) = (command for command in QUICKSTART.commands if "search" in command.words)
+    search.answers(capsys)
+
+
+def test_every_command_of_the_page_of_tools_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a model that has learnt to write calls, most of them without results."""
+    TOOLS.write_files(place)
+    save_model(place / "model", ["is [roman(14)] XIV", "is [roman(9)] IX", "is [roman(x)] x", "the number"])
+    folders: set[Path] = set()
+    for command in TOOLS.commands:
+        stage = command.words[0]
+        if stage == "tool":
+            command.answers(capsys)
+            continue
+        more = [*tiny(place / "model", ["roman"], "texts.jsonl"), "trainer.max_steps=30"]
+        assert main([*command.words, *more]) == 0, capsys.readouterr().err
+        shown = capsys.readouterr().out
+        if stage == "generate":
+            (folder,) = {path.parent for path in Path("runs/generate").glob("*/shards*")} - folders
+            folders.add(folder)
+            check_annotation(folder)
+        if stage == "complete":
+            ((_, _, call),) = find(shown)
+            assert call.tool == "roman" and call.input in ("14", "9") and call.result in ("XIV", "IX"), shown
+
+
+def check_annotation(folder: Path) -> None:
+    """Each of the page's annotations has a folder of its own, and calls that the page's function answered."""
+    (path,) = folder.glob("*/candidates.parquet")
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    scored = [(row["call_input"], row["result"]) for row in rows if row["status"] == "scored"]
+    inputs, results = zip(*scored, strict=True)
+    assert {"14", "9"} & set(inputs)
+    assert list(results) == [one.text for one in FunctionTool("roman.py:roman").run(inputs, [])]
+    refused = {row["status"] for row in rows}
+    reason = "argument number: input should be a valid integer"
+    assert any(status.startswith(reason) for status in refused), refused
+    (data,) = folder.glob("*/dataset_augmented.parquet")
+    for row in pq.read_table(data).to_pylist():
+        assert find(row["text"]), "C* holds the calls with their results"
+
+
+def test_every_command_of_the_page_of_extensions_runs(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    EXTENDING.write_files(place)
+    save_model(place / "model", ['has [moons("Mars")] 2', "moons [moons(x)] x", "the number"])
+    own = [f"model={place / 'model'}", "lm.dtype=float32"]
+    more = {
+        "generate": ["+tool@tool.moons=user", *tiny(place / "model", ["moons"], "notes.jsonl")],
+        "evaluate": own,
+    }
+    for command in EXTENDING.commands:
+        if command.words[0] == "tool":
+            command.answers(capsys)
+        else:
+            assert main([*command.words, *more.get(command.words[0], [])]) == 0, capsys.readouterr().err
+    (path,) = place.glob("runs/generate/*/*/candidates.parquet")
+    rows = pq.read_table(path).to_pylist()
+    assert {row["doc_id"] for row in rows} <= {"1", "2", "3", "4"}
+    assert any(row["call_input"] == "Mars" and row["result"] == "2" for row in rows)
+    (run,) = Tracker(None, Path("runs")).runs("evaluate")
+    assert {"moons_quiz/score", "dateset/score"} <= set(run.metrics) and run.metrics["moons_quiz/n"] == 2
+    report = (place / "runs" / "report" / "default" / "report.md").read_text(encoding="utf-8")
+    assert r"moons\_quiz" in report

@@ -1,0 +1,93 @@
+"""Which samples of two evaluations pair, and which differences are more than chance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from toolformer.errors import UserError
+from toolformer.reporting.pairing import (
+    Unpaired,
+    compare_systems,
+    compare_task,
+    is_significant,
+    pair,
+    read_samples,
+)
+
+
+def scored(number: int, score: float, prompt: str = "", **more: Any) -> dict[str, Any]:
+    row = {"id": str(number), "prompt": prompt or f"p{number}", "target": [str(number)], "score": score}
+    return {**row, **more}
+
+
+def text(number: int, log_likelihood: float, tokens: int | None = 4, sha: str = "") -> dict[str, Any]:
+    row = {"id": str(number), "text_sha256": sha or f"s{number}", "log_likelihood": log_likelihood}
+    return {**row, "tokens": tokens, "words": 4}
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def test_samples_pair_by_what_was_asked() -> None:
+    first = [scored(1, 0), scored(2, 100), scored(3, 0), scored(4, 0), scored(4, 100)]
+    second = [scored(4, 0, note="n"), scored(3, 100, "other"), scored(2, 0), scored(5, 0), scored(6, 0)]
+    pairs, unpaired = pair(first, second)
+    assert [(one["id"], two["id"]) for one, two in pairs] == [("2", "2"), ("4", "4")]
+    assert unpaired == Unpaired(only_first=2, only_second=2, changed=1) and unpaired.total == 5
+    assert pair(second, first)[1] == Unpaired(2, 2, 1)
+    another_target = {**scored(2, 0), "target": ["7"]}
+    assert pair([scored(2, 0)], [another_target]) == ([], Unpaired(changed=1))
+
+
+def test_the_same_words_on_another_day_are_another_question(tmp_path: Path) -> None:
+    monday, tuesday = (scored(1, 0, current_date=day) for day in ("2023-01-30", "2023-01-31"))
+    assert pair([monday], [monday]) == ([(monday, monday)], Unpaired())
+    assert pair([monday], [tuesday]) == ([], Unpaired(changed=1))
+    files = {
+        (system, "dateset"): write(tmp_path / f"{system}.parquet", [row])
+        for system, row in (("toolformer", monday), ("model", tuesday))
+    }
+    assert compare_systems(files) == {}
+
+
+def test_perplexity_is_per_token_or_per_word() -> None:
+    first = [text(1, -8.0), text(2, -8.0)]
+    same = compare_task("t", first, [text(1, -6.0), text(2, -6.0)], 0, 50)
+    assert same and same.unit == "token" and same.perplexity
+    assert same.perplexity.first == pytest.approx(2.718281828**2)
+    other = compare_task("t", first, [text(1, -6.0, 5), text(2, -6.0, None)], 0, 50)
+    assert other and other.unit == "word"
+    assert compare_task("t", first, [text(1, -6.0, sha="x")], 0, 50) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "significant"),
+    [
+        ([-8.0] * 9, [-4.0] * 9, False),  # all differences equal: no interval to speak of
+        ([-8.0, -9.0, -8.5] * 6, [-4.0, -4.2, -4.1] * 6, True),
+        ([-8.0, -4.0] * 6, [-4.0, -8.0] * 6, False),
+        ([-1e9] * 9, [-1e9] * 9, False),
+        ([-8.0], [-1.0], False),
+        ([float("nan"), -8.0, -9.0], [-4.0, -4.1, -4.2], False),
+    ],
+)
+def test_perplexities(first: list[float], second: list[float], significant: bool) -> None:
+    one, two = ([text(n, value) for n, value in enumerate(values)] for values in (first, second))
+    found = compare_task("wikitext_perplexity", one, two, 0, 200)
+    assert found and is_significant(found) is significant
+
+
+def test_files_of_earlier_evaluations_are_read_and_others_refused(tmp_path: Path) -> None:
+    (row,) = read_samples(write(tmp_path / "a.parquet", [scored(1, 0.0)]), ["seconds"])
+    assert row["seconds"] is None and row["current_date"] is None and row["score"] == 0.0
+    (tmp_path / "text").write_text("no parquet")
+    for path in (tmp_path / "none", tmp_path / "text", write(tmp_path / "b.parquet", [{"score": 1.0}])):
+        with pytest.raises(UserError, match="holds no samples"):
+            read_samples(path)

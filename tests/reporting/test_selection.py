@@ -1,0 +1,185 @@
+"""Which of many runs a report shows, and what it says of the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.reporting.conftest import EXECUTED, accuracy, log_run, write_annotation
+from tests.reporting.memory import Memory
+from toolformer.errors import UserError
+from toolformer.reporting import outcome_tables, reader, tables
+from toolformer.reporting.data import Evidence
+from toolformer.reporting.pairing import BASELINE
+
+
+def trained(store: Memory, data: str = "augmented", dataset: str = "", model: str = "gpt2") -> str:
+    tags = {"data": data, "lineage.dataset_run_id": dataset}
+    with store.run(stage="train", config={"model": model}, tags=tags) as run:
+        run.metrics({"train_tokens": 512.0})
+    return run.run_id
+
+
+def evaluated(
+    store: Memory,
+    system: str,
+    metrics: dict[str, float],
+    training: str = "",
+    model: str = "gpt2",
+    **tags: str,
+) -> str:
+    own = {"system": system, "decoding.k": "10", "lineage.train_run_id": training, "comparison": "same"}
+    with store.run(stage="evaluate", config={"model": model}, tags=own | tags) as run:
+        run.metrics(metrics)
+    return run.run_id
+
+
+def values(evidence: Evidence, task: str = "svamp") -> dict[str, float]:
+    return {system: score.value for (system, name), score in evidence.scores.items() if name == task}
+
+
+def test_a_table_shows_the_settings_that_most_systems_share_and_counts_the_others() -> None:
+    store = Memory()
+    training = trained(store)
+    evaluated(store, "model", accuracy("svamp", 4.0))
+    evaluated(store, "toolformer", accuracy("svamp", 12.0) | accuracy("nq", 1.0), training)
+    evaluated(store, "toolformer", accuracy("svamp", 90.0, n=20), training, comparison="only twenty")
+    evidence = reader.read(store)
+    assert values(evidence) == {"model": 4.0, "toolformer": 12.0}
+    (left_out,) = evidence.remarks
+    assert left_out.startswith("Other finished evaluations left out: 1.") and "compare RUN RUN" in left_out
+    evaluated(store, "model", accuracy("svamp", 80.0, n=20), comparison="only twenty")
+    assert values(reader.read(store)) == {"model": 80.0, "toolformer": 90.0}  # as many systems, and newer
+    assert values(reader.read(store), "nq") == {"toolformer": 1.0}  # another table, other settings
+
+
+def test_a_cell_shows_its_newest_run_and_one_with_faults_only_where_there_is_no_other() -> None:
+    store = Memory()
+    evaluated(store, "model", accuracy("svamp", 4.0))
+    evaluated(store, "model", accuracy("svamp", 5.0))
+    assert values(reader.read(store)) == {"model": 5.0}
+    evaluated(store, "model", accuracy("svamp", 6.0, n=100) | {"svamp/n_faults": 7.0})
+    assert values(reader.read(store)) == {"model": 5.0}
+    evaluated(store, "toolformer_disabled", accuracy("svamp", 6.0, n=100) | {"svamp/n_faults": 7.0})
+    evidence = reader.read(store)
+    assert values(evidence)["toolformer_disabled"] == 6.0
+    assert "failed in 7 of 100 answers" in evidence.remarks[-1]
+
+
+def test_all_figures_of_a_system_are_of_one_training_and_one_model() -> None:
+    store = Memory()
+    long, short = trained(store), trained(store)
+    larger = trained(store, model="gpt2-large")
+    for system in ("toolformer", "toolformer_disabled"):
+        evaluated(store, system, accuracy("svamp", 12.0), long)
+    evaluated(store, "toolformer", accuracy("svamp", 30.0), short)
+    evaluated(store, "toolformer", accuracy("svamp", 50.0), larger)  # `model` of the evaluation says gpt2
+    evidence = reader.read(store)
+    assert evidence.model == "gpt2" and set(values(evidence).values()) == {12.0}
+    assert evidence.trained["augmented"].run.run_id == long
+    assert evidence.sizes["gpt2-large", "toolformer", "svamp"].value == 50.0
+    titles = [sample.title for sample in evidence.sampled]
+    assert titles[:2] == ["Toolformer, gpt2-large", "Toolformer"]
+
+
+def test_a_sweep_over_k_stands_in_table_9_alone() -> None:
+    store = Memory()
+    for k, value in (("0", 1.0), ("10", 3.0), ("1", 2.0)):
+        counts = {"svamp/n_ac": 4.0, "svamp/n_nc": 6.0}
+        evaluated(store, "toolformer", accuracy("svamp", value, n=10) | counts, **{"decoding.k": k})
+    evidence = reader.read(store)
+    assert values(evidence) == {"toolformer": 3.0}
+    assert {k: score.value for (k, _), score in evidence.by_k.items()} == {0: 1.0, 1: 2.0, 10: 3.0}
+
+
+def test_without_the_papers_k_toolformer_stands_at_the_newest_that_was_measured() -> None:
+    store = Memory()
+    evaluated(store, "model", accuracy("svamp", 4.0), **{"decoding.k": "1"})
+    for k, value in (("3", 30.0), ("1", 41.0)):
+        evaluated(store, "toolformer", accuracy("svamp", value), **{"decoding.k": k})
+    evidence = reader.read(store)
+    assert values(evidence) == {"model": 4.0, "toolformer": 41.0}
+    assert evidence.remarks == ("Toolformer was decoded at k = 1 (the paper's k is 10).",)
+
+
+def test_figure_4_draws_comparable_evaluations_of_every_size() -> None:
+    store = Memory()
+    for model, value in (("gpt2", 3.0), ("gpt2-xl", 5.0)):
+        evaluated(store, "toolformer", accuracy("svamp", value), model=model)
+    evaluated(store, "toolformer", accuracy("svamp", 9.0), comparison="other tools", model="gpt2-xl")
+    found = reader.read(store)
+    assert found.sizes["gpt2-xl", "toolformer", "svamp"].value == 5.0
+    assert found.parameters == {"gpt2": 124e6, "gpt2-xl": 1.6e9}
+    assert {figure.key for figure in tables.content(found).figures} == {"overview", "figure4"}
+
+
+def test_baselines_are_told_from_systems_and_from_each_other(tmp_path: Path) -> None:
+    store = Memory()
+    evaluated(store, "toolformer", accuracy("svamp", 1.0))
+    for place in ("/a/llama", "/b/llama"):
+        evaluated(store, "baseline", accuracy("svamp", 2.0), baseline="llama", model=place)
+    evaluated(store, "baseline", accuracy("svamp", 3.0), baseline="toolformer", model="/c/toolformer")
+    evidence = reader.read(store)
+    names = {"llama (/a/llama)": 2.0, "llama (/b/llama)": 2.0, "toolformer": 3.0}
+    assert values(evidence) == {"toolformer": 1.0} | {BASELINE + name: score for name, score in names.items()}
+    (table,) = (table for table in tables.content(evidence).tables if table.key == "table4")
+    assert [row[0].detail for row in table.rows] == ["", *["(baseline)"] * 3]
+
+
+def test_an_experiment_can_be_singled_out() -> None:
+    store = Memory()
+    evaluated(store, "model", accuracy("svamp", 4.0), experiment="one")
+    evaluated(store, "model", accuracy("svamp", 5.0), experiment="two")
+    assert values(reader.read(store, "one")) == {"model": 4.0}
+    with pytest.raises(UserError, match="no finished run is of the experiment absent: .*name=absent"):
+        reader.read(store, "absent")
+
+
+def test_the_annotation_is_the_one_behind_the_models(tmp_path: Path) -> None:
+    store = Memory()
+    old = log_run(store, "generate", EXECUTED | {"annotation_seconds": 7.0}, write_annotation(tmp_path))
+    log_run(store, "generate", {}, write_annotation(tmp_path))
+    trained(store, dataset=old)
+    evidence = reader.read(store)
+    assert evidence.annotation and evidence.annotation.run.run_id == old and not evidence.remarks
+    rows = {row[0].text: [cell.text for cell in row[1:5]] for row in outcome_tables.cost(evidence).rows}
+    assert set(rows) == {"Toolformer", "Toolformer (disabled)"}
+    assert rows["Toolformer"] == ["7.0", "520", "–", "512"]
+    trained(store, "plain", dataset="f" * 32)
+    assert "different annotations" in reader.read(store).remarks[0]
+    gone = Memory()
+    trained(gone, dataset="f" * 32)
+    log_run(gone, "generate", {}, write_annotation(tmp_path))
+    assert "run ffffffff, on which the models were trained, is gone" in reader.read(gone).remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("candidates.parquet", "[broken"), ("dataset_plain.parquet", "[broken"), ("funnel.json", "[broken"), ("funnel.json", None)],
+)  # fmt: skip
+def test_a_broken_annotation_costs_its_tables_only(tmp_path: Path, name: str, content: str | None) -> None:
+    store = Memory()
+    log_run(store, "generate", {}, write_annotation(tmp_path))
+    evaluated(store, "model", accuracy("svamp", 4.0))
+    (tmp_path / name).unlink()
+    if content:
+        (tmp_path / name).write_text(content)
+    evidence = reader.read(store)
+    assert evidence.annotation is None and values(evidence) == {"model": 4.0}
+    assert "Generate run 00000001 cannot be read" in evidence.remarks[0]
+
+
+def test_broken_samples_cost_the_comparison_only(tmp_path: Path) -> None:
+    store = Memory()
+    path = tmp_path / "svamp.parquet"
+    pq.write_table(pa.table({"id": ["1"]}), path)
+    path.write_bytes(path.read_bytes()[:-5])
+    with store.run(stage="evaluate", tags={"system": "model"}) as run:
+        run.metrics(accuracy("svamp", 4.0))
+        run.artifact(path, "samples")
+    evidence = reader.read(store)
+    assert values(evidence) == {"model": 4.0} and not evidence.sampled[0].files
+    assert "samples of evaluate run 00000001 on SVAMP cannot be read" in evidence.remarks[0]

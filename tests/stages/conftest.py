@@ -1,0 +1,23 @@
+"""What tests of the stages share: a finished pipeline that may be added to, and a place to annotate in."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Place
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, calling_model: Path) -> Place:
+    return Place(tmp_path_factory.mktemp("place"), calling_model)
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory, smoke_runs: Path) -> Path:
+    """A copy of the runs of the smallest experiment, to add to."""
+    root = tmp_path_factory.mktemp("pipeline") / "runs"
+    shutil.copytree(smoke_runs, root)
+    return root

@@ -1,0 +1,277 @@
+"""The evaluation stage with a tiny model: killed and taken up again, endpoints, samples by id, checks before the model."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks import suite
+from benchmarks.loaders.perplexity import heldout
+from tests.benchmarks.test_loaders import SVAMP, write
+from tests.completions_server import served
+from tests.conftest import Refused
+from tests.evaluations import config, trained, words
+from toolformer.data import Document
+from toolformer.decoding.decoder import Decoder
+from toolformer.errors import UserError
+from toolformer.lm.language_model import LanguageModel
+from toolformer.stages.config import CONF
+from toolformer.stages.evaluate import metadata
+from toolformer.stages.launch import run_stage
+from toolformer.tracking import Tracker
+
+KEY = "sk-a-very-secret-key-0123456789"
+FIRST_DAY = datetime.date(2031, 3, 1)
+
+
+@pytest.mark.chaos
+def test_a_killed_evaluation_does_only_what_is_missing(
+    tmp_path: Path, tiny_folder: Path, counted: list[str]
+) -> None:
+    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=60", "decoding.batch_size=1"]
+    command = [sys.executable, "-m", "toolformer.cli", "evaluate", *words(tmp_path, *more)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(command, cwd=CONF.parent, env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while process.poll() is None:
+        assert time.monotonic() < deadline
+        files = list(tmp_path.glob("evaluate/*/answers.jsonl"))
+        if files and files[0].read_bytes().count(b"\n") >= 3:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (answers,) = tmp_path.glob("evaluate/*/answers.jsonl")
+    kept = answers.read_bytes().count(b"\n")
+    assert 3 <= kept < 60
+    done = run_stage("evaluate", config(tmp_path, *more[:-1], "decoding.batch_size=8"))
+    assert len(counted) == 60 - kept
+    assert done.metrics["dateset/n"] == 60 and done.metrics["dateset/seconds"] > 0
+    counted.clear()
+    smaller = run_stage("evaluate", config(tmp_path, *more, "evaluation.bootstrap=30"))
+    assert smaller.run_id != done.run_id and smaller.metrics["dateset/score"] == done.metrics["dateset/score"]
+    assert not counted  # another run of the same answers
+
+
+def test_a_run_that_goes_on_another_day_keeps_the_first_one(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(tmp_path, tiny_folder)
+    write(
+        tmp_path, "svamp/svamp", [{**SVAMP, "id": f"s{n}", "question": f"How much is {n}?"} for n in range(4)]
+    )
+    asked: list[Document] = []
+    original = Decoder.complete
+
+    class Day(datetime.date):
+        now = FIRST_DAY
+
+        @classmethod
+        def today(cls) -> datetime.date:  # type: ignore[override]
+            return cls.now
+
+    def interrupted(self: Decoder, prompts: Any, documents: Any, *, on_batch: Any, **named: Any) -> Any:
+        asked.extend(documents)
+
+        def keep(*batch: Any) -> None:
+            on_batch(*batch)
+            if Day.now == FIRST_DAY:
+                raise KeyboardInterrupt
+
+        return original(self, prompts, documents, on_batch=keep, **named)
+
+    monkeypatch.setattr(Decoder, "complete", interrupted)
+    # Of this module alone: libraries that are imported meanwhile would keep it.
+    monkeypatch.setattr("toolformer.stages.evaluate.datetime", SimpleNamespace(date=Day))
+    more = [
+        "system=toolformer", f"paths.data_dir={tmp_path}", "benchmarks=[svamp,dateset]", "tools=[calendar]",
+        "evaluation.limit=4", "decoding.batch_size=1", "decoding.max_call_tokens=8",
+    ]  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        run_stage("evaluate", config(tmp_path, *more))
+    (answers,) = tmp_path.glob("evaluate/*/answers.jsonl")
+    kept = len(answers.read_text().splitlines())
+    asked.clear()
+    Day.now = FIRST_DAY + datetime.timedelta(days=1)
+    done = run_stage("evaluate", config(tmp_path, *more))
+    assert len(asked) == 8 - kept and 1 <= kept < 4
+    days = {"How much is" in document.text: document.date for document in asked}
+    assert days[True] == FIRST_DAY and days[False] not in (FIRST_DAY, Day.now)
+    assert Tracker(None, tmp_path).get(done.run_id).tags["day"] == FIRST_DAY.isoformat()
+    Day.now += datetime.timedelta(days=1)
+    assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
+
+
+def test_samples_by_id(tmp_path: Path, tiny_folder: Path, refused: Refused) -> None:
+    rows = [{**SVAMP, "id": f"s{n}", "question": f"How much is {n}?"} for n in range(6)]
+    write(tmp_path, "svamp/svamp", rows)
+    more = [f"model={tiny_folder}", "system=model", f"paths.data_dir={tmp_path}", "benchmarks=[svamp]"]
+    done = run_stage("evaluate", config(tmp_path, *more, "evaluation.samples=[s4,s1]"))
+    runs = Tracker(None, tmp_path)
+    rows = pq.read_table(runs.artifact_path(runs.get(done.run_id), "samples/svamp.parquet")).to_pylist()
+    assert [(row["id"], row["target"]) for row in rows] == [("s1", ["76.0"]), ("s4", ["76.0"])]
+    assert all(row["correct"] == (row["score"] == 100) and row["prediction"] for row in rows)
+    # The same ids from files are the same work.
+    for name, content in (("a.txt", "s1\ns4\n"), ("b.json", '["s4", "s1"]')):
+        (tmp_path / name).write_text(content)
+        same = run_stage("evaluate", config(tmp_path, *more, f"evaluation.samples={tmp_path / name}"))
+        assert same.run_id == done.run_id
+    assert "svamp has no document 's9'" in refused(
+        "evaluate", *words(tmp_path, *more, "evaluation.samples={svamp:[s1,s9]}")
+    )
+
+
+def test_held_out_texts_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    texts = tmp_path / "en_head_0000.json"
+    rows = ('{"raw_content": "One."}', '{"raw_content": "One."}', '{"raw_content": " "}', '{"text": "Two."}')
+    texts.write_text("\n".join(rows))
+    more = ["system=model", "model=smollm2", "heldout=ccnet", f"heldout.path={texts}"]
+    with caplog.at_level(logging.INFO):
+        given = metadata(config(tmp_path, *more), ["heldout_perplexity"], tmp_path)
+    assert heldout(**given)["test"]["text"] == ["One."]
+    (line,) = [line for line in caplog.messages if line.startswith("heldout:")]
+    assert line.startswith("heldout: 4 rows read, 1 kept, dropped: {")
+    for reason in ("'empty text': 1", "'no text in field `raw_content`': 1", "'repeated id or text': 1"):
+        assert reason in line
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "said"),
+    [
+        (None, [], "heldout.path: there is no file "),
+        ('{"body": "One."}', [], "heldout: it holds no document with text; give another heldout or heldout.path"),
+        ('{"body": "One."}', ["heldout.strict=true"], "fix it or set heldout.strict=false"),
+    ],
+)  # fmt: skip
+def test_a_held_out_corpus_that_cannot_be_used_is_named(
+    tmp_path: Path, rows: str | None, more: list[str], said: str
+) -> None:
+    texts = tmp_path / "texts.jsonl"
+    if rows:
+        texts.write_text(rows)
+    given = config(tmp_path, "system=model", "model=smollm2", "heldout=jsonl", f"heldout.path={texts}", *more)
+    with pytest.raises(UserError, match=re.escape(said)):
+        metadata(given, ["heldout_perplexity"], tmp_path)
+    assert [path.name for path in tmp_path.glob("*")] == (["texts.jsonl"] if rows else [])
+
+
+def test_an_endpoint_as_a_system(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    monkeypatch.setenv("SERVER_KEY", KEY)
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "The population is 658,893 people."}\n{"text": "red is for the blood"}\n')
+    with served(LanguageModel.from_pretrained(tiny_folder, "float32", "cpu"), KEY) as server:
+        shared = [
+            "evaluation.limit=6", "benchmarks=[dateset,heldout_perplexity]", "heldout=jsonl", f"heldout.path={texts}",
+        ]  # fmt: skip
+        more = [
+            "system=endpoint", f"endpoint.url={server.url}", "endpoint.model=large", "endpoint.key_variable=SERVER_KEY",
+            "endpoint.tries=1", "endpoint.concurrency=1", *shared,
+        ]  # fmt: skip
+        server.fail_after = 3
+        assert "HTTP 500" in refused("evaluate", *words(tmp_path, *more))
+        server.fail_after = None
+        done = run_stage("evaluate", config(tmp_path, *more))
+        assert len(server.payloads) == 6 and done.metrics["dateset/n"] == 6
+        assert not any("perplexity" in name for name in done.metrics)
+        run = Tracker(None, tmp_path).get(done.run_id)
+        assert (run.tags["system"], run.tags["baseline"], run.status) == ("endpoint", "large", "FINISHED")
+        asked = len(server.authorizations)
+        assert "endpoint.tokenizer: there is no folder /no/such" in refused(
+            "evaluate", *words(tmp_path, *more, "endpoint.tokenizer=/no/such")
+        )
+        assert len(server.authorizations) == asked
+        tokens = [f"endpoint.tokenizer={tiny_folder}", "endpoint.max_length=1024"]
+        scored = run_stage("evaluate", config(tmp_path, *more, *tokens)).metrics
+        assert sum(not payload.get("echo") for payload in server.payloads) == 6  # none anew
+    own = config(tmp_path, "system=baseline", f"model={tiny_folder}", "lm.dtype=float32", *shared)
+    direct = run_stage("evaluate", own).metrics
+    for name in ("dateset/score", "dateset/n", "heldout_perplexity/n", "heldout_perplexity/perplexity"):
+        assert scored[name] == pytest.approx(direct[name], rel=1e-4)
+    # Down: one line, and what was answered is still there.
+    down = words(tmp_path, *more, "endpoint.url=http://127.0.0.1:9/v1/completions")
+    assert "http://127.0.0.1:9/v1/completions does not answer" in refused("evaluate", *down)
+    assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(kept) > 5 and not any(b"a-very-secret-key" in path.read_bytes() for path in kept)
+
+
+@pytest.fixture
+def no_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(LanguageModel, "from_pretrained", refuse)
+    yield
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["benchmarks=[svmp]"], "did you mean svamp"),
+        (["lm.device=cuda:99"], "lm.device is cuda:99, and PyTorch finds"),
+        (["benchmarks=[svamp]"], "expected the file"),
+        (["benchmarks=[svamp]", "model=/no/such/model"], "there is no folder /no/such/model"),
+        (["benchmarks=[asdiv]"], "asdiv.jsonl, line 2: no text in field `body`"),
+        (["evaluation.samples=[nobody]"], "dateset has no document 'nobody'"),
+        (["evaluation.samples={}"], "holds no ids"),
+        (["evaluation.samples=[[1]]"], "must be a list of ids"),
+        (["evaluation.samples=/no/such/file"], "/no/such/file cannot be read as ids"),
+        (["system=endpoint", "endpoint.model=x"], "endpoint.url is missing"),
+        (["system=endpoint", "endpoint.model=x", "endpoint.url=here"], "must begin with http"),
+        (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", f"endpoint.key_variable={KEY}"],
+         "must be the name of an environment variable"),
+        (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", "benchmarks=[perplexity]"],
+         "nothing is left to do: perplexity of an endpoint needs endpoint.tokenizer"),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_told_before_the_model_is_loaded(
+    tmp_path: Path, tiny_folder: Path, no_model: None, more: list[str], said: str, refused: Refused
+) -> None:
+    data = tmp_path / "data"
+    (data / "asdiv").mkdir(parents=True)
+    right = {"id": "1", "body": "b", "question": "q", "answer": "1"}
+    (data / "asdiv" / "asdiv.jsonl").write_text(json.dumps(right) + '\n{"id": "2", "text": "x"}\n')
+    given = words(tmp_path / "runs", f"model={tiny_folder}", "system=model", f"paths.data_dir={data}", *more)
+    line = refused("evaluate", *given)
+    assert said in line and KEY not in line
+    assert Tracker(None, tmp_path / "runs").runs("evaluate") == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["tools=[qa]", "tool.qa.implementation.retriever.articles_path=/no/such/place"],
+         "tool.qa.implementation.retriever.articles_path: there is no file or folder /no/such/place"),
+        (["tools=[qa]", "tool.qa.implementation.generate.model=/no/such/place"],
+         "tool.qa.implementation.generate.model: there is no file or folder /no/such/place"),
+        (["tools=[qa]", "tool.qa.implementation.generate.model=nobody/nothing"],
+         "tool.qa.implementation: model: nobody/nothing cannot be loaded"),
+        (["tool@tool.translation=translation_nllb", "tools=[translation]"],
+         "tool.translation.implementation: model: facebook/nllb-200-distilled-600M cannot be loaded"),
+    ],
+)  # fmt: skip
+def test_a_tool_without_its_files_or_model_is_told_before_rows_and_model(
+    tmp_path: Path, tiny_folder: Path, no_model: None, refused: Refused, monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str], said: str,
+) -> None:  # fmt: skip
+    """The hub is out of reach in tests: a name of it is a model that is away."""
+    trained(tmp_path, tiny_folder)
+    monkeypatch.setattr(suite, "load", lambda *_, **__: pytest.fail("rows were read"))
+    assert said in refused("evaluate", *words(tmp_path, *overrides), "evaluation.limit=2")
+    assert Tracker(None, tmp_path).runs("evaluate") == []

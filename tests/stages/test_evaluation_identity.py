@@ -1,0 +1,228 @@
+"""When an evaluation is done, and which answers it shares with others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import suite
+from tests.benchmarks.test_loaders import SVAMP, write
+from tests.evaluations import config, trained
+from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.errors import UserError
+from toolformer.stages.evaluate import finished, model_folder, train_run
+from toolformer.stages.evaluation_identity import comparison, identity
+from toolformer.stages.launch import run_stage
+from toolformer.tracking import Tracker
+from toolformer.training.checkpoints import RECORD
+
+
+class Faulty:
+    """Decoding whose answers meet a fault as long as there are `reasons`, which are taken in turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reasons: list[str] = []
+        original = Decoder.complete
+
+        def complete(decoder: Decoder, prompts: Any, documents: Any, *, on_batch: Any, **named: Any) -> Any:
+            def keep(batch: Any, found: Any) -> None:
+                on_batch(batch, [self._failed(n, answer) for n, answer in zip(batch, found, strict=True)])
+
+            return original(decoder, prompts, documents, on_batch=keep, **named)
+
+        monkeypatch.setattr(Decoder, "complete", complete)
+
+    def _failed(self, n: int, completion: Completion) -> Completion:
+        if not self.reasons:
+            return completion
+        return replace(completion, failed=self.reasons[n % len(self.reasons)], fault=True)
+
+
+def fault_line(caplog: pytest.LogCaptureFixture) -> str:
+    (line,) = [record.getMessage() for record in caplog.records if "met a fault" in record.getMessage()]
+    caplog.clear()
+    return line
+
+
+def test_answers_that_met_a_fault_are_asked_again_until_the_same_faults_came_twice(
+    tmp_path: Path, tiny_folder: Path, counted: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    faulty = Faulty(monkeypatch)
+    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=4", "decoding.batch_size=4"]
+    command, runs = "toolformer evaluate something", []
+    for reasons in (["a", "b"], ["b"]):
+        faulty.reasons = reasons
+        run = run_stage("evaluate", config(tmp_path, *more), command=command)
+        runs.append(run.run_id)
+        assert fault_line(caplog).endswith(command) and finished(config(tmp_path, *more)) is None
+        assert run.metrics["dateset/n_faults"] == 4 and run.metrics["dateset/n_failed"] == 0
+    done = run_stage("evaluate", config(tmp_path, *more)).run_id
+    assert done not in runs and len(counted) == 3 * 4
+    for _ in range(2):  # at its end, and when it is asked for again
+        line = fault_line(caplog)
+        assert f"4 answers met a fault (4 b); an earlier run met the same, so that run {done} counts" in line
+        assert finished(config(tmp_path, *more)) == done
+        assert run_stage("evaluate", config(tmp_path, *more)).run_id == done and len(counted) == 3 * 4
+    faulty.reasons = []
+    whole = run_stage("evaluate", config(tmp_path, *more, "name=other"))  # as the line says
+    assert len(counted) == 4 * 4 and whole.metrics["dateset/n_faults"] == 0
+    assert run_stage("evaluate", config(tmp_path, *more, "name=other")).run_id == whole.run_id
+
+
+def test_only_what_decides_an_answer_tells_evaluations_apart(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = trained(tmp_path, tiny_folder)
+    tracker = Tracker(None, tmp_path)
+
+    def named(run: str, *more: str) -> tuple[str, str]:
+        found = identity(config(tmp_path, "system=toolformer", *more), ["dateset"], tracker.get(run))
+        return found.folder, found.evaluation
+
+    same = named(first)
+    for word in (
+        "decoding.batch_size=8",
+        "tool.search.filter_threshold=0.3",
+        "tool.search.tries=2",
+        "lm.device=cpu",
+    ):
+        assert named(first, word) == same, word
+    for word in (
+        "decoding.k=3", "decoding.constrain_tool_name=false", "lm.dtype=bfloat16",
+        "tool.search.implementation.max_tokens=5",
+    ):  # fmt: skip
+        assert named(first, word)[0] != same[0], word
+    for word in ("seed=7", "evaluation.limit=3"):
+        assert named(first, word)[0] == same[0] and named(first, word)[1] != same[1], word
+    # Trained again as configured before, the weights may be others.
+    assert named(trained(tmp_path, tiny_folder))[0] != same[0]
+    # `lm.dtype=auto` is bfloat16 on one machine and float32 on another that shares the folder of runs.
+    monkeypatch.setattr("toolformer.lm.loading.native_bfloat16", lambda _: True)
+    assert named(first) == same
+
+
+def test_what_must_be_equal_to_stand_in_one_table(tmp_path: Path) -> None:
+    def of(*more: str) -> str:
+        return comparison(config(tmp_path, *more))
+
+    same = of("system=toolformer")
+    for word in (
+        "system=model", "system=baseline", "decoding.k=3", "benchmarks=[svamp]", "name=other", "decoding.batch_size=2",
+        "tool.search.tries=9", "evaluation.bootstrap=9", "trainer.max_steps=3",
+    ):  # fmt: skip
+        assert of(word) == same, word
+    for word in (
+        "seed=3", "evaluation.limit=5", "evaluation.samples=[a]", "decoding.max_calls=2", "lm.dtype=bfloat16",
+        "tools=[qa]", "tool.search.implementation.max_tokens=5", "heldout.limit=9", f"paths.data_dir={tmp_path}",
+    ):  # fmt: skip
+        assert of(word) != same, word
+
+
+def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
+    tmp_path: Path, tiny_folder: Path, counted: list[str]
+) -> None:
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
+    (tasks / "moons.py").write_text(
+        "from datasets import Dataset\n"
+        "def rows(**_): return {'test': Dataset.from_list([{'id': str(n), 'q': f'Moon {n}?'} for n in range(3)])}\n"
+        "def score(doc, results): return {'score': 100.0 if results[0] == 'x' else 10.0}\n"
+    )
+    task = (
+        "task: moons\noutput_type: generate_until\ntest_split: test\ncustom_dataset: !function moons.rows\n"
+        "doc_to_text: '{{q}}'\ndoc_to_target: x\nprocess_results: !function moons.score\n"
+        "metric_list: [{metric: score, aggregation: mean, higher_is_better: true}]\n"
+        "generation_kwargs: {until: [], max_gen_toks: 4}\n"
+    )
+    (tasks / "moons.yaml").write_text(task)
+    more = [f"model={tiny_folder}", "system=model", "benchmarks=[moons]", f"paths.tasks_dir={tasks}"]
+    first = run_stage("evaluate", config(tmp_path / "runs", *more))
+    assert len(counted) == 3 and first.metrics["moons/score"] == 10
+    (tasks / ".notes").write_text("x")  # decides nothing
+    assert finished(config(tmp_path / "runs", *more)) == first.run_id
+    (tasks / "moons.yaml").write_text(f"{task}# edited\n")
+    second = run_stage("evaluate", config(tmp_path / "runs", *more))
+    assert second.run_id != first.run_id and len(counted) == 3, "no prompt is asked again"
+
+
+def test_the_data_of_a_benchmark_decides_an_evaluation(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of the data holds the runs; what they write is no data, nor is another benchmark's file."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "svamp/svamp", [SVAMP])
+    more = [f"model={tiny_folder}", "system=model", "paths.data_dir=.", "benchmarks=[svamp]"]
+    done = run_stage("evaluate", config(Path(), *more))
+    write(tmp_path, "asdiv/asdiv", [SVAMP])
+    assert finished(config(Path(), *more)) == done.run_id
+    write(tmp_path, "svamp/svamp", [SVAMP, {**SVAMP, "id": "other"}])
+    assert finished(config(Path(), *more)) is None
+    # Of a task of the user's own, whose files are not known, all count but those of the runs.
+    for name in ("mine/notes.txt", "MLQA_V1/test/a.json", "runs/x.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    state = {Path(name).name for name in suite.data_state(["moons"], str(tmp_path), tmp_path / "runs")}
+    assert {"a.json", "notes.txt", "svamp.jsonl.gz"} <= state and "x.jsonl" not in state
+
+
+def test_a_model_is_read_only_below_the_folder_of_runs(tmp_path: Path, tiny_folder: Path) -> None:
+    root, moved = tmp_path / "runs", tmp_path / "moved"
+    place = Path("train", "augmented-0123", "model")
+    shutil.copytree(tiny_folder, root / place)
+    trained(root, root / place)
+    shutil.move(root, moved)
+    tracker = Tracker(None, moved)
+
+    def latest() -> Path:
+        return model_folder(tracker, train_run(tracker, "latest", "augmented"))
+
+    assert latest() == moved / place
+    shutil.rmtree(moved / place)
+    with pytest.raises(UserError, match="is no longer at"):
+        latest()
+    link = (moved / place).with_name("link")
+    link.symlink_to(tiny_folder)
+    for hostile in (str(tiny_folder), "..", "/../..", "x/..", f"{tiny_folder}/..", str(link)):
+        tags = {"data": "augmented", "model_path": hostile}
+        with tracker.run(stage="train", name="t", fingerprint=hostile, config={}, tags=tags):
+            pass
+        with pytest.raises(UserError):
+            latest()
+
+
+def test_the_weights_tell_answers_apart_wherever_the_runs_are(
+    tmp_path: Path, tiny_folder: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The weights of a tiny model are among the files that are too large to be hashed.
+    monkeypatch.setattr("toolformer.stages.identity.LARGEST_HASHED", 20_000)
+    root = tmp_path / "runs"
+    model = Path("train", "augmented-0123", "model")
+    trained(root, root / model)
+
+    def train(root: Path, seconds: float) -> None:
+        shutil.rmtree(root / model, ignore_errors=True)
+        shutil.copytree(tiny_folder, root / model, copy_function=shutil.copyfile)
+        record = {"run": "the same settings", "step": 1, "seconds": seconds}
+        (root / model / RECORD).write_text(json.dumps(record))
+
+    train(root, 12.345678)
+    more = ["system=toolformer_disabled", "evaluation.limit=3"]
+    done = run_stage("evaluate", config(root, *more))
+    assert len(counted) == 3
+    copy, moved = tmp_path / "copy", tmp_path / "moved"
+    shutil.copytree(root, copy, copy_function=shutil.copyfile)  # as `cp -r`: everything has another time
+    assert run_stage("evaluate", config(copy, *more)).run_id == done.run_id
+    shutil.move(copy, moved)
+    run_stage("evaluate", config(moved, *more, "evaluation.bootstrap=40"))
+    assert len(counted) == 3, "the same weights at another place"
+    shutil.rmtree(moved / model)
+    assert finished(config(moved, *more)) == done.run_id, "a model that is gone undoes nothing"
+    train(moved, 12.345679)
+    assert finished(config(moved, *more)) == done.run_id
+    run_stage("evaluate", config(moved, *more, "evaluation.limit=4"))
+    assert len(counted) == 3 + 4, "no answer of the weights that were there before"

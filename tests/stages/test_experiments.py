@@ -1,0 +1,202 @@
+"""Experiments: every file composes and names what there is; plans; bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hydra.utils import instantiate
+
+from benchmarks.suite import load, task_names
+from tests.conftest import Refused, smoke_words
+from toolformer.decoding.settings import PAPER_SYSTEMS
+from toolformer.errors import UserError
+from toolformer.stages import experiments
+from toolformer.stages import instantiate as objects
+from toolformer.stages.config import CONF, STAGES, compose, validate
+from toolformer.stages.config.multirun import parse
+from toolformer.training.settings import Recipe
+
+NAMES = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+PLACES = ["corpus.path=corpus", "heldout.path=heldout"]
+
+
+def test_there_is_an_experiment_for_every_result() -> None:
+    results = {*(f"table{number}" for number in range(2, 11)), "figure4"}
+    assert set(NAMES) == results | {"paper", "demo", "smoke", "evidence"}
+    assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == results
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A corpus as cc_net writes it."""
+    path = tmp_path_factory.mktemp("ccnet") / "en_head_0000.json.gz"
+    row = {
+        "url": "https://example.org/2020/05/01/a",
+        "raw_content": "Seven and five are twelve.",
+        "digest": "x",
+    }
+    path.write_bytes(gzip.compress(json.dumps(row).encode() + b"\n"))
+    return [f"corpus.path={path}", f"heldout.path={path}"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_composes_and_names_what_there_is(name: str, places: list[str]) -> None:
+    """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
+    read = [] if name in ("demo", "smoke") else places  # the embedded corpus is refused a path
+    read = [places[0], "corpus.text_field=raw_content"] if name == "evidence" else read
+    sweep = parse("evaluate", [f"experiment={name}", *read])
+    stages = validate(compose("evaluate", sweep.fixed)).run.stages
+    claimed = {key for keys in stages.values() for key in keys}
+    assert claimed == set(sweep.choices), "each swept key is some stage's, and each stage's key is swept"
+    for stage in stages:
+        config = validate(compose(stage, sweep.jobs(stage, stages)[0]))
+        if stage == "generate":
+            assert next(iter(objects.Corpus(config.corpus))).text
+            assert set(objects.tools(config)) == set(config.tools)
+            for key in config.tools:
+                settings = objects.tool_settings(config, key)
+                assert settings.name == config.tool[key].name and settings.prompt.fill("x")
+        elif stage == "train":
+            recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
+            assert Recipe(**recipe).accumulation(1) >= 1
+            assert next(iter(objects.Corpus(config.heldout))).text
+        elif stage == "evaluate":
+            assert set(objects.tools(config, inference=True)) == set(config.tools)
+            names = task_names(config.benchmarks)
+            assert names
+            if "dateset" in names:  # the one whose rows need neither data nor a hub
+                assert set(load(["dateset"], {"subset": 2, "seed": 0}).names) == {"dateset"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_opens_with_its_command_and_is_reported_without_its_data(
+    name: str, tmp_path: Path
+) -> None:
+    lines = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
+    commands = [line.removeprefix("#").split() for line in head if re.search(r" toolformer (run|demo)", line)]
+    assert commands and any(f"experiment={name}" in words or words[-1:] == ["demo"] for words in commands)
+    for words in commands:
+        given = [word.replace("DIR", "/") for word in words if "=" in word and word != "model=FOLDER"]
+        validate(compose("report", given))
+    words = [f"experiment={name}", f"paths.data_dir={tmp_path / 'unmounted'}"]
+    assert validate(compose("report", words), "report").name in (name, "paper", "default", "smoke")
+    with pytest.raises(UserError, match=r"paths\.data_dir|corpus\.path"):
+        validate(compose("evaluate", words), "evaluate")
+
+
+def jobs(name: str, stage: str, *more: str) -> list[list[str]]:
+    sweep = parse(stage, [f"experiment={name}", *more])
+    return [
+        [word for word in job if word not in sweep.fixed]
+        for job in sweep.jobs(stage, validate(compose("report", sweep.fixed), "report").run.stages)
+    ]
+
+
+def test_sweeps_are_those_of_the_paper() -> None:
+    assert jobs("table9", "evaluate") == [[f"decoding.k={k}"] for k in (0, 1, 3, 10)]
+    assert jobs("table9", "train") == jobs("table9", "generate") == [[]]
+    assert jobs("table3", "evaluate") == [[f"system={system}"] for system in PAPER_SYSTEMS]
+    assert jobs("table8", "evaluate") == [[f"system={system}"] for system in PAPER_SYSTEMS[:3]]
+    assert len(jobs("figure4", "generate")) == 5 and len(jobs("figure4", "evaluate")) == 15
+
+
+def test_the_command_line_goes_before_the_experiment() -> None:
+    assert jobs("table9", "evaluate", "decoding.k=0,5") == [["decoding.k=0"], ["decoding.k=5"]]
+    assert jobs("table9", "evaluate", "decoding.k=3") == jobs("table9", "train", "decoding.k=0,5") == [[]]
+    assert len(jobs("table9", "train", "seed=0,1")) == 2
+
+
+def test_a_stage_by_hand_sweeps_over_what_concerns_it() -> None:
+    for stage, number in (("generate", 1), ("train", 2), ("evaluate", 4)):
+        sweep = parse(stage, ["experiment=smoke", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"])
+        assert sweep.of_hydra == ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+        assert len(sweep.jobs(stage, validate(compose(stage, sweep.fixed)).run.stages)) == number
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name one experiment"),
+        (["experiment=smoke,demo"], "name one experiment"),
+        (["experiment=smoke", "model=/a folder, (old)"], "quote a value"),
+        (["experiment=smoke", "seed=1,2", "model=/a (old)"], "model='/a folder, (old)'"),
+        (["experiment=smok"], "Could not find 'experiment/smok'"),
+        (["experiment=table3"], "corpus.path"),
+        (["experiment=evidence", "--plan"], "paths.data_dir is missing"),
+        (["experiment=smoke", "+run.stages.trian=[]"], "did you mean train"),
+        (["experiment=smoke", "seed=range(0,3"], "range(0,3"),
+        (["experiment=smoke", "trainer.learning_rate=interval(0,1)"], "one by one"),
+        (["experiment=smoke", "model=/no/such/model"], "there is no folder /no/such/model"),
+    ],
+)
+def test_bad_input_ends_before_anything_is_done(
+    words: list[str], said: str, tmp_path: Path, refused: Refused
+) -> None:
+    assert said in refused("run", *words, f"paths.root={tmp_path}")
+
+
+@pytest.fixture
+def nothing_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stage in experiments._FINISHED:
+        monkeypatch.setitem(experiments._FINISHED, stage, lambda config: None)
+
+
+def test_experiments_of_experiments_share_what_they_have_in_common(nothing_done: None) -> None:
+    members = "run.experiments=[table2,table9,figure4]"
+    made = experiments.plan(["experiment=paper", members, "system=toolformer", *PLACES])
+    count = {stage: sum(job.stage == stage for job in made.jobs) for stage in STAGES}
+    # GPT-J annotates with five tools, and each model with three for Figure 4.
+    assert count == {"generate": 1 + 5, "train": 1 + 5, "evaluate": 4 + 5, "report": 2}
+    assert all(job.needs for job in made.jobs if job.stage in ("train", "evaluate"))
+    (medium,) = (job for job in made.jobs if job.stage == "evaluate" and "model=gpt2-medium" in job.overrides)
+    assert medium.needs and medium.needs.shown == "model=gpt2-medium"
+    assert medium.reads({medium.needs.key: "abc"}) == {"checkpoint": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("words", "jobs"),
+    [
+        # M neither calls nor was trained; Toolformer does both.
+        (["system=model,toolformer", "decoding.k=0,3", "trainer.max_steps=1,2"], (1, 2, 1 + 2 * 2)),
+        # Trained on another data set.
+        (["system=toolformer_disabled", "tools=[calculator],[calendar]"], (2, 2, 2)),
+        # What a stage does not read makes no further job.
+        (["system=toolformer", "++tool.calculator.inference.digits=1,2"], (2, 2, 2)),
+        (["system=toolformer", "heldout.limit=8,9"], (1, 2, 2)),
+        # Nothing is annotated or trained that nobody reads.
+        (["system=model"], (0, 0, 1)),
+        (["checkpoint=0123456789abcdef"], (0, 0, 4)),
+    ],
+)
+def test_equal_work_is_one_job_and_no_job_is_for_nobody(
+    words: list[str], jobs: tuple[int, int, int], nothing_done: None
+) -> None:
+    stages = [job.stage for job in experiments.plan(["+experiment=smoke", *words]).jobs]
+    assert tuple(map(stages.count, ("generate", "train", "evaluate"))) == jobs
+    assert stages.count("report") == 1
+
+
+def test_slurm_jobs_are_submitits() -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    own = ("hydra/launcher=slurm", "hydra.launcher.partition=long", "hydra.launcher.mem_gb=8")
+    words = ["experiment=smoke", *own]
+    launcher = compose("evaluate", words, with_hydra=True).hydra.launcher
+    assert launcher.partition == "long" and launcher.mem_gb == 8 and launcher.max_num_timeout == 8
+    with pytest.raises(UserError, match="memory"):
+        compose("evaluate", [*words, "hydra.launcher.memory=8"], with_hydra=True)
+    assert type(instantiate(launcher, submitit_folder="x", _convert_="all")).__name__ == "SlurmLauncher"
+
+
+def test_a_data_folder_that_lacks_a_file_is_reported_before_the_first_stage(
+    tmp_path: Path, refused: Refused
+) -> None:
+    (tmp_path / "data").mkdir()
+    words = [*smoke_words(tmp_path / "runs"), f"paths.data_dir={tmp_path}/data", "benchmarks=[svamp]"]
+    assert "svamp/svamp" in refused("run", *words)
+    assert not list((tmp_path / "runs").glob("generate/*/shards*/0*"))

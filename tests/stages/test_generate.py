@@ -1,0 +1,226 @@
+"""The annotation in one process: what it reads and how often, and what becomes of damaged files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from tests.conftest import Refused
+from tests.processes import PATIENCE, SHARDS, Place, who_did
+from toolformer.annotation.results import RESULTS
+from toolformer.annotation.shards import ShardStore
+from toolformer.cli import main
+from toolformer.data import Document, FileCorpus
+from toolformer.lm import text_generator
+from toolformer.lm.loading import number_format
+from toolformer.stages import engine
+from toolformer.stages.config import compose, validate
+from toolformer.stages.engine.work import Worker
+from toolformer.stages.generate import finished
+
+
+@pytest.fixture
+def generate(place: Place, tmp_path: Path) -> Any:
+    place.prepare(tmp_path)
+
+    def run(*more: str) -> int:
+        return main(place.words(tmp_path, *more, pause=0))
+
+    return run
+
+
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The documents of each reading of a corpus."""
+    counts: list[int] = []
+    read = FileCorpus.__iter__
+
+    def counted(corpus: FileCorpus) -> Any:
+        counts.append(0)
+        for document in read(corpus):
+            counts[-1] += 1
+            yield document
+
+    monkeypatch.setattr(FileCorpus, "__iter__", counted)
+    return counts
+
+
+def results(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for name in RESULTS for path in root.glob(f"generate/*/*/{name}")}
+
+
+def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, readings: list[int]) -> None:
+    """And nothing of it is left waiting; while its files stay as they are, no command reads them again."""
+    assert finished(validate(compose("generate", place.words(tmp_path, pause=0)[1:]))) is None
+    assert not (tmp_path / "generate").exists()
+    readings.clear()
+    assert generate() == 0
+    assert readings == [2 * SHARDS]
+    assert not list(tmp_path.glob("generate/*/shards*/waiting/*"))
+    assert set(results(tmp_path)) == set(RESULTS)
+    plain = pq.read_table(next(tmp_path.glob("generate/*/*/dataset_plain.parquet"))).to_pylist()
+    rows = [json.loads(line) for line in place.corpus.read_text().splitlines()]
+    assert [(row["doc_id"], row["text"], row["url"]) for row in plain] == [
+        (row["id"], row["text"], row["url"]) for row in rows
+    ]
+    assert all(row["date"].replace("-", "/") in row["url"] for row in plain)
+    done = [run.run_id for run in place.runs(tmp_path)]
+    assert generate() == 0 and generate("name=again", "tool.calendar.filter_threshold=100") == 0
+    assert finished(validate(compose("generate", place.words(tmp_path, pause=0)[1:]))) == done[0]
+    assert len(readings) == 1
+    place.corpus.touch()
+    assert generate() == 0 and readings == [2 * SHARDS] * 2
+    assert [run.run_id for run in place.runs(tmp_path)][1:] == done
+
+
+def test_a_shard_is_done_before_the_corpus_has_been_read(
+    place: Place, generate: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What follows in a pipe is only written then; a bad row ends the run, and the shard is kept."""
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    first, second, *others = place.corpus.read_text().splitlines(keepends=True)
+    seen: list[list[str]] = []
+    place.log.unlink(missing_ok=True)
+
+    def write(*more: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        with pipe.open("w", buffering=1) as stream:
+            stream.writelines([first, second])
+            while not place.shards(tmp_path) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            seen.append(place.shards(tmp_path))
+            stream.writelines(more)
+
+    for more, code in ((["no JSON"], 2), (others, 0)):
+        writer = Thread(target=write, args=more)
+        writer.start()
+        assert generate(f"corpus.path={pipe}", "corpus.strict=true") == code
+        writer.join()
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"toolformer: {pipe}, line 3: malformed JSON; fix it or set corpus.strict=false" in said
+    assert len(seen[0]) == 1 and seen[0] == seen[1] and len(place.shards(tmp_path)) == SHARDS
+    assert sum(map(len, who_did(place.log).values())) == 2 * SHARDS
+    assert [run.status for run in place.runs(tmp_path)] == ["FINISHED"]
+
+
+def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_path: Path) -> None:
+    """Nine times the documents, in shards of the same size."""
+
+    def peak(count: int) -> int:
+        corpus, root = tmp_path / f"{count}.jsonl", tmp_path / f"runs-{count}"
+        corpus.write_text("".join(json.dumps({"text": f"{n:06d} " * 2000}) + "\n" for n in range(count)))
+        config = validate(compose("generate", place.words(root)[1:]))
+        config.corpus.path, config.corpus.limit, config.generate.shard_size = str(corpus), None, 50
+        plan, store = engine.Plan(config), ShardStore(root / "shards")
+        tracemalloc.start()
+        plan.read(store)
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(list((store.folder / "waiting").iterdir())) == len(plan.documents) == count // 50
+        return highest
+
+    peak(50)  # what is imported at first use
+    assert peak(1800) < 1.3 * peak(200)
+
+
+def test_damaged_results_are_made_again_from_the_shards(place: Place, generate: Any, tmp_path: Path) -> None:
+    assert generate() == 0
+    before, asked = results(tmp_path), who_did(place.log)
+    for name in ("funnel.json", "candidates.parquet", "dataset_augmented.parquet"):
+        for path in tmp_path.rglob(name):
+            path.write_bytes(path.read_bytes()[:-20])
+        assert generate() == 0
+    for path in tmp_path.rglob("dataset_augmented.parquet"):
+        pq.write_table(pa.table({"other": [1]}), path)
+    assert generate() == 0
+    assert results(tmp_path) == before and who_did(place.log) == asked
+
+
+def test_broken_shards_are_done_again_by_the_same_command(
+    place: Place, generate: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert generate() == 0
+    before, store, names = place.candidates(tmp_path), place.store(tmp_path), place.shards(tmp_path)
+    for name in (names[1], names[4]):
+        store.path(name).write_bytes(store.path(name).read_bytes()[:100])
+    assert generate("name=again") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "2 shards are not what was written; give the same command again" in said
+    asked = sum(map(len, who_did(place.log).values()))
+    (store.folder / "begun.json").write_text('{"engine.thr')
+    assert generate("name=again") == 0 and place.candidates(tmp_path) == before
+    assert sum(map(len, who_did(place.log).values())) == asked + 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["engine.workers=999", "engine.cpus_per_worker=1"], "is 999, and this machine has"),
+        (["engine.address=127.0.0.1:1"], "engine.address: nothing answers at 127.0.0.1:1"),
+    ],
+)
+def test_what_ray_cannot_have_is_one_line(
+    place: Place, tmp_path: Path, refused: Refused, words: list[str], message: str
+) -> None:
+    pytest.importorskip("ray")
+    assert message in refused(*place.words(tmp_path, "engine=ray", *words))
+    assert not (tmp_path / "mlflow.db").exists(), "no run was begun"
+
+
+def test_without_ray_the_line_says_how_to_install_it(
+    place: Place, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks a module that cannot be imported
+    assert "pip install 'toolformer[ray]'" in refused(*place.words(tmp_path, "engine=ray"))
+
+
+def test_whoever_goes_on_rounds_as_the_run_began(
+    tmp_path: Path, tiny_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its threads, its batches and its number format, unless another is asked for in so many words."""
+    caplog.set_level("INFO")
+    before, here = torch.get_num_threads(), number_format("auto", "auto")
+    elsewhere = "float32" if here == "bfloat16" else "bfloat16"
+    shards = ShardStore(tmp_path / "shards")
+    words = [
+        f"model={tiny_folder}", f"paths.root={tmp_path / 'runs'}", "tools=[calculator]", "tool.calculator.samples=1",
+        "tool.calculator.max_positions=1", "tool.calculator.max_call_tokens=2",
+    ]  # fmt: skip
+
+    def work(name: str, threads: int, *more: str) -> list[str]:
+        """What is logged; the threads and the batches stand in the process."""
+        caplog.clear()
+        shards.add(name, [Document("d", "Today the library is closed, so read at home.")])
+        given = validate(compose("generate", [*words, *more]))
+        assert Worker(given, shards.folder, threads)(name).annotated
+        return [line for line in caplog.messages if "this run began" in line]
+
+    def now() -> tuple[int, int]:
+        model = text_generator.load(str(tiny_folder), here, "auto")
+        return torch.get_num_threads(), model.batch_tokens
+
+    try:
+        assert work("one", 2, "engine.batch_tokens=512") == [] and now() == (2, 512)
+        said = work("two", 1)
+        assert now() == (2, 512)
+        for setting in ("engine.threads=2", "engine.batch_tokens=512"):
+            assert f"generate: {setting}, as this run began" in said
+        said = work("three", 1, "engine.threads=1", "engine.batch_tokens=256")
+        assert now() == (1, 256) and "generate: engine.threads=1, but this run began with 2" in str(said)
+        begun = json.loads((shards.folder / "begun.json").read_text())  # ... on another processor
+        (shards.folder / "begun.json").write_text(json.dumps({**begun, "lm.dtype": elsewhere}))
+        assert f"generate: lm.dtype={elsewhere}, as this run began" in work("four", 1, "lm.dtype=auto")
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,173 @@
+"""All four stages with a tiny model: what they leave, thresholds without a model, sweeps, bad rows."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import GOLDEN, Refused, smoke_words
+from toolformer.annotation.results import Rows
+from toolformer.annotation.shards import CANDIDATES
+from toolformer.calls import strip
+from toolformer.cli import main
+from toolformer.data import demo_corpus
+from toolformer.decoding.settings import SYSTEMS
+from toolformer.errors import UserError
+from toolformer.lm import text_generator
+from toolformer.lm.loading import number_format
+from toolformer.reporting.reader import read
+from toolformer.stages.config import compose, validate
+from toolformer.stages.launch import run_stage
+from toolformer.tracking import Run, Tracker
+
+TOOLS = ("calculator", "calendar")
+
+
+def stage(name: str, root: Path, *more: str) -> Any:
+    return run_stage(name, validate(compose(name, [*smoke_words(root), *more])))
+
+
+def annotated(root: Path) -> Run:
+    """The annotation of the pipeline itself."""
+    return Tracker(None, root).runs("generate", experiment="smoke")[-1]
+
+
+def table(root: Path, run: Run, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(Tracker(None, root).artifact_path(run, name)).to_pylist()
+    return rows
+
+
+def test_candidates_and_datasets_are_what_they_promise(smoke_runs: Path) -> None:
+    run = annotated(smoke_runs)
+    path = Tracker(None, smoke_runs).artifact_path(run, "candidates.parquet")
+    assert pq.read_schema(path).equals(CANDIDATES)
+    for row in table(smoke_runs, run, "candidates.parquet"):
+        values = [row[name] for name in ("loss_result", "loss_no_result", "loss_none", "gain")]
+        if row["status"] == "scored":
+            assert row["gain"] == pytest.approx(min(values[1:3]) - values[0])
+        else:
+            assert values == [None] * 4
+    funnel = json.loads(path.with_name("funnel.json").read_bytes())
+    assert sorted(funnel) == sorted(TOOLS)
+    for counts in funnel.values():
+        assert counts["documents"] == sum(counts["reasons"].values()) == 4
+        assert counts["scored"] == counts["kept"] + sum(counts["filter_reasons"].values())
+    augmented, plain = (table(smoke_runs, run, f"dataset_{name}.parquet") for name in ("augmented", "plain"))
+    documents = {document.doc_id: document for document in demo_corpus()}
+    for with_calls, without in zip(augmented, plain, strict=True):
+        document = documents[without["doc_id"]]
+        assert with_calls["doc_id"] == without["doc_id"] and with_calls["calls"] and not without["calls"]
+        assert strip(with_calls["text"]) == without["text"] == document.text
+        assert without["date"] == (str(document.date) if document.date else None)
+
+
+def test_another_threshold_or_baseline_needs_no_model(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    monkeypatch.setattr(text_generator, "load", lambda *_: pytest.fail("a model was loaded"))
+    before, store = annotated(pipeline), Tracker(None, pipeline)
+    high = [f"tool.{tool}.filter_threshold=100" for tool in TOOLS]
+    strict, plain = (stage("generate", pipeline, *more) for more in (high, ["filter.baseline=plain"]))
+    assert strict.texts == 0 and len({strict.run_id, plain.run_id, before.run_id}) == 3
+    seconds = [store.get(run).metrics["annotation_seconds"] for run in (before.run_id, strict.run_id)]
+    assert seconds[0] == seconds[1] > 0, "what the reused shards cost"
+    same = store.artifact_path(before, "candidates.parquet").read_bytes()
+    assert all((made.folder / "candidates.parquet").read_bytes() == same for made in (strict, plain))
+    assert stage("generate", pipeline).run_id == before.run_id
+    gains = {
+        (row["doc_id"], row["tool"], row["position"], row["loss_none"] - row["loss_result"])
+        for row in table(pipeline, before, "candidates.parquet")
+        if row["status"] == "scored"
+    }
+    rows = pq.read_table(plain.folder / "dataset_augmented.parquet").to_pylist()
+    calls = {(row["doc_id"], *(call[key] for key in ("tool", "position", "gain"))) for row in rows for call in row["calls"]}  # fmt: skip
+    assert calls and calls <= gains
+    # Nothing kept is nothing to train on.
+    assert "kept no call" in refused("train", *smoke_words(pipeline), f"dataset={strict.run_id}")
+
+
+def test_the_runs_and_their_lineage(smoke_runs: Path) -> None:
+    runs, computed = Tracker(None, smoke_runs), number_format("float32", "auto")
+    generated = annotated(smoke_runs)
+    assert generated.tags["dtype"] == computed
+    rows = table(smoke_runs, generated, "dataset_augmented.parquet")
+    examples = Counter(f"examples/{tool}" for row in rows for tool in {call["tool"] for call in row["calls"]})
+    trained = {run.tags["data"]: run for run in runs.runs("train")}
+    for data, registered in (("augmented", "toolformer"), ("plain", "toolformer-cc")):
+        run = trained[data]
+        assert run.name == f"train {GOLDEN.name} {data}"
+        assert run.tags["lineage.dataset_run_id"] == generated.run_id
+        assert f"](#/runs/{generated.run_id})" in run.tags["mlflow.note.content"]
+        assert run.tags["registered_model"] == f"models:/{registered}/1" and run.tags["dtype"] == computed
+        assert ("perplexity_calls" in run.metrics) == (data == "augmented")
+        assert {key: value for key, value in run.metrics.items() if key.startswith("examples/")} == examples
+    read = {"model": "", "model_cc": "plain", "toolformer": "augmented", "toolformer_disabled": "augmented"}
+    for system, data in read.items():
+        (run,) = runs.runs("evaluate", system=system)
+        assert run.metrics["dateset/n"] == 4 and run.metrics["heldout_perplexity/n"] == 2
+        assert run.tags.get("lineage.train_run_id") == (trained[data].run_id if data else None)
+        assert run.tags["dtype"] == computed and run.name.startswith(f"{SYSTEMS[system]} {GOLDEN.name}")
+        samples = table(smoke_runs, run, "samples/dateset.parquet")
+        assert len(samples) == 4 and (system == "toolformer" or not any(row["tool"] for row in samples))
+    for name in ("report.md", "report.tex", "report.html"):
+        assert "Toolformer (disabled)" in (smoke_runs / "report" / "smoke" / name).read_text(encoding="utf-8")
+
+
+def test_a_checkpoint_by_its_names(pipeline: Path) -> None:
+    (done,) = Tracker(None, pipeline).runs("evaluate", system="toolformer")
+    for reference in ("latest", "models:/toolformer/1", "models:/toolformer/latest"):
+        words = ["system=toolformer", f"checkpoint={reference}"]
+        assert stage("evaluate", pipeline, *words).run_id == done.run_id
+    for reference, reason in (
+        ("models:/toolformer/7", "has versions 1 of toolformer"),
+        ("models:/other/1", "no version of other"),
+        ("models:/toolformer", "write models:/NAME/VERSION"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            stage("evaluate", pipeline, "system=toolformer", f"model={reference}")
+
+
+def test_a_sweep_makes_child_runs_under_one_parent(pipeline: Path) -> None:
+    arguments = ["evaluate", "-m", *smoke_words(pipeline), "system=toolformer", "decoding.k=0,1,3"]
+    store = Tracker(None, pipeline)
+    before = {run.run_id for run in store.runs("evaluate")}
+    for _ in range(2):  # the second time nothing is left to do
+        assert main([*arguments, "benchmarks=[dateset]"]) == 0
+    children = [run for run in store.runs("evaluate") if run.run_id not in before]
+    assert sorted(run.tags["decoding.k"] for run in children) == ["0", "1", "3"]
+    (parent,) = {run.tags["mlflow.parentRunId"] for run in children}
+    assert "toolformer evaluate -m" in store.get(parent).tags["mlflow.note.content"]
+    for run in children:  # each says its own command
+        command = run.tags["mlflow.note.content"].splitlines()[-2]
+        assert command.startswith("toolformer evaluate") and f"decoding.k={run.tags['decoding.k']}" in command
+
+
+def test_bad_rows_are_skipped_or_refused(tmp_path: Path, refused: Refused) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"text": "Of 2 and 3 we get 5 in all."}\n{broken\n\n{"text": ""}\n')
+    arguments = ["generate", *smoke_words(tmp_path), "corpus=jsonl", f"corpus.path={path}"]
+    assert f"{path}, line 2: malformed JSON" in refused(*arguments, "corpus.strict=true")
+    assert main(arguments) == 0
+    (run,) = Tracker(None, tmp_path).runs("generate")
+    assert run.metrics["rows_skipped"] == 2
+    assert run.metrics["rows_skipped/malformed JSON"] == run.metrics["rows_skipped/empty text"] == 1
+    annotation = read(Tracker(None, tmp_path), "smoke").annotation
+    assert annotation and annotation.skipped == {"malformed JSON": 1, "empty text": 1}
+    path.write_text("{broken\n")
+    assert "no document with text" in refused(*arguments)
+
+
+def test_rows_of_many_small_tables(tmp_path: Path) -> None:
+    """Of a large corpus most shards keep nothing: a million empty tables would be gigabytes, and are not held."""
+    schema = pa.schema({"n": pa.int64()})
+    with Rows(tmp_path / "rows.parquet", schema) as rows:
+        for numbers in ([], [1, 2], [], [3]):
+            rows.add(pa.table({"n": numbers}, schema=schema))
+        assert len(rows._tables) == 2
+    assert pq.read_table(tmp_path / "rows.parquet")["n"].to_pylist() == [1, 2, 3]

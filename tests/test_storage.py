@@ -1,0 +1,99 @@
+"""Whole files, folders built once whoever asks, fails or is killed, and names that lead nowhere else."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from toolformer.errors import UserError
+from toolformer.storage import below, build_once, whole_file, write_whole
+
+ROOT = Path(__file__).resolve().parents[1]
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from toolformer.storage import build_once
+
+def make(folder):
+    (folder / "half").write_text("x")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+build_once(Path(sys.argv[1]) / "in" / "thing", make, Path(sys.argv[1]))
+"""
+
+
+def fill(folder: Path) -> None:
+    (folder / "file").write_text("whole")
+
+
+def test_it_is_built_once(tmp_path: Path) -> None:
+    made: list[Path] = []
+
+    def make(folder: Path) -> None:
+        made.append(folder)
+        fill(folder)
+
+    askers = [
+        threading.Thread(target=build_once, args=(tmp_path / "thing", make, tmp_path)) for _ in range(4)
+    ]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert len(made) == 1 and [file.name for file in (tmp_path / "thing").iterdir()] == ["file"]
+    assert not list(tmp_path.glob(".making-*"))
+
+
+def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert [file.name for file in tmp_path.glob(".making-thing-*/made/*")] == ["half"]
+    assert not (tmp_path / "in").exists()
+    build_once(tmp_path / "in" / "thing", fill, tmp_path)
+    assert [file.name for file in (tmp_path / "in" / "thing").iterdir()] == ["file"]
+    assert not list(tmp_path.glob(".making-*"))
+
+
+def test_what_is_not_whole_goes_only_where_that_was_asked_for(tmp_path: Path) -> None:
+    place = tmp_path / "thing"
+    place.mkdir()
+    (place / "mine").write_text("x")
+
+    def is_whole(folder: Path) -> bool:
+        return (folder / "file").is_file()
+
+    with pytest.raises(OSError):  # and one that fails leaves nothing
+        build_once(place, fill, tmp_path, is_whole)
+    assert [file.name for file in place.iterdir()] == ["mine"]
+    build_once(place, fill, tmp_path, is_whole, replace=True)
+    assert [file.name for file in place.iterdir()] == ["file"]
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_whole(path, b"first")
+    with pytest.raises(RuntimeError), whole_file(path) as temporary:
+        temporary.write_bytes(b"half")
+        raise RuntimeError
+    assert path.read_bytes() == b"first" and [file.name for file in tmp_path.iterdir()] == ["file"]
+    with pytest.raises(UserError, match="absent: cannot write file"):
+        write_whole(tmp_path / "absent" / "file", b"")
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc", "a/b", "", ".", "..", "a\nb", ".hidden", "x" * 300])
+def test_names_of_others_lead_nowhere_else(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="no file name"):
+        below(tmp_path, "fine", name)
+
+
+def test_links_lead_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "link").symlink_to(tmp_path)
+    with pytest.raises(UserError, match="leads out of"):
+        below(tmp_path / "folder", "link", "x")
+    assert below(tmp_path, "folder") == tmp_path / "folder"

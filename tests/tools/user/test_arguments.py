@@ -1,0 +1,119 @@
+"""Arguments are read from a call's input as literals, and converted by types; whatever a model writes, nothing runs."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from decimal import Decimal
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from toolformer.calls import ApiCall, linearise, parse
+from toolformer.tools.user.arguments import MOST_CHARACTERS, ArgumentError, Parameter, bind
+
+
+def parameters(**types: Any) -> list[Parameter]:
+    """An argument of each type; those whose name ends with an underscore may be left out."""
+    return [Parameter(name, TypeAdapter(one), not name.endswith("_")) for name, one in types.items()]
+
+
+CITY_DAY = parameters(city=str, day_=str)
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "expected"),
+    [
+        ("343", {"value": int}, {"value": 343}),
+        (" -3 ", {"value": int}, {"value": -3}),
+        ("value=3", {"value": int}, {"value": 3}),
+        ("a, b (c) = d", {"query": str}, {"query": "a, b (c) = d"}),
+        ("1, 2", {"query": str}, {"query": "1, 2"}),
+        ("007", {"code": str}, {"code": "007"}),
+        ("none", {"query": str}, {"query": "none"}),
+        ("x = 5", {"query": str}, {"query": "x = 5"}),
+        ("'it\\'s', 2", {"city": str, "days": int}, {"city": "it's", "days": 2}),
+        ('day="today", city="Seoul"', {"city": str, "day": str}, {"city": "Seoul", "day": "today"}),
+        ('"Seoul", day="today"', {"city": str, "day": str}, {"city": "Seoul", "day": "today"}),
+        ("Seoul", {"city": str, "day_": str}, {"city": "Seoul"}),
+        ("(1, 2, 3), true", {"values": list[int], "up": bool}, {"values": [1, 2, 3], "up": True}),
+        ('[[1], []], {"a": null}', {"rows": list[list[int]], "more": dict[str, Any]},
+         {"rows": [[1], []], "more": {"a": None}}),
+        ("2023-01-30", {"day": datetime.date}, {"day": datetime.date(2023, 1, 30)}),
+        ('"a\\nb", "\\d"', {"one": str, "two": str}, {"one": "a\nb", "two": "\\d"}),
+        ("", {}, {}),
+        ("", {"day_": str}, {}),
+    ],
+)  # fmt: skip
+def test_what_is_read(text: str, types: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert bind(text, parameters(**types)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "reason"),
+    [
+        ("", {"value": int}, "argument value is missing"),
+        ("much", {"value": int}, "argument value: input should be a valid integer, unable to parse string as an integer"),
+        ("1.5", {"value": int}, "argument value: input should be a valid integer, got a number with a fractional part"),
+        ("3", {}, "takes no input"),
+        ('"a", "b", "c"', {"one": str, "two": str}, "too many arguments"),
+        ('"a", three=1', {"one": str, "two": str}, "unknown argument"),
+        ('"a", one="b"', {"one": str, "two": str}, "argument one is given twice"),
+        ('one="a", one="b"', {"one": str, "two": str}, "argument one is given twice"),
+        ('one="a", "b"', {"one": str, "two": str}, "arguments cannot be read"),
+        ("Seoul, today", {"city": str, "day": str}, "argument day is missing"),
+        ("city=Seoul", {"city": str, "day_": str}, "arguments cannot be read"),
+        ('"Seoul", today', {"city": str, "day_": str}, "arguments cannot be read"),
+        ("cold", {"kind": Literal["hot"]}, "argument kind: input should be 'hot'"),
+        ("9" * 31, {"value": int}, "argument value: number out of bounds"),
+        ("1e999", {"value": float}, "argument value: number out of bounds"),
+        ("[" * 10 + "]" * 10, {"value": list}, "arguments too deep"),
+        ("9" * (MOST_CHARACTERS + 1), {"value": int}, "arguments too long"),
+        ("__import__('os').system('ls')", {"value": int},
+         "argument value: input should be a valid integer, unable to parse string as an integer"),
+        ("[1, " + "9" * 31 + "]", {"value": list[int]}, "argument value: number out of bounds"),
+        ('["' + "9" * 31 + '"]', {"value": list[int]}, "argument value: number out of bounds"),
+        ("٣", {"value": float}, "argument value: input should be a valid number, unable to parse string as a number"),
+        *((text, {"value": Decimal}, "argument value: number out of bounds")
+          for text in ("9" * 31, '"1e999999"', "1e-300", '"-1e30"')),
+        *((text, {"value": list[Decimal] | float}, "argument value: number out of bounds")
+          for text in ("[1, " + "9" * 31 + "]", '"1e4000"', '"nan"', '"inf"')),
+    ],
+)  # fmt: skip
+def test_what_is_refused(text: str, types: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ArgumentError) as error:
+        bind(text, parameters(**types))
+    assert str(error.value) == reason
+
+
+@given(st.text(max_size=60) | st.text(alphabet="\"'\\,=()[]{}: \n-+.eE019truefalsn_a", max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    for taken in (parameters(value=int), CITY_DAY, parameters(a=list[Any], b_=dict[str, Any])):
+        try:
+            bound = bind(text, taken)
+        except ArgumentError as error:
+            assert str(error) and "\n" not in str(error)
+        else:
+            assert set(bound) <= {one.name for one in taken}
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(values, values)
+def test_json_values_come_back_also_from_a_call_in_a_text(one: Any, two: Any) -> None:
+    written = f"{json.dumps(one)}, two={json.dumps(two, ensure_ascii=False)}"
+    call = parse(linearise(ApiCall("Tool", written, "x")))
+    bound = bind(call.input, parameters(one=Any, two=Any))
+    assert bound == {"one": one, "two": two}
+    if isinstance(one, float):
+        assert math.copysign(1, bound["one"]) == math.copysign(1, one)

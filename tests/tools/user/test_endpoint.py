@@ -1,0 +1,184 @@
+"""A served model as a tool's reader or translator: against a real server that fails, hangs, limits and talks nonsense."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from tests.completions_server import CHAT, Completions, Misbehaviour, served
+from toolformer.data import Document
+from toolformer.errors import UserError
+from toolformer.lm.language_model import LanguageModel
+from toolformer.tools.base import Result
+from toolformer.tools.question_answering import QuestionAnswering
+from toolformer.tools.search import BM25
+from toolformer.tools.translation import FewShotTranslator, Translation
+from toolformer.tools.user.endpoint import MOST_BYTES, EndpointGenerator
+
+KEY = "sk-a-very-secret-key-0123456789"
+PROMPTS = [f"The number in the next {n}" for n in range(6)]
+ELSEWHERE = Document("d", "An unrelated text.")
+WHOLE = b'{"choices": [{"text": "x"}]}'
+NONSENSE = (
+    b"",
+    b'{"choices": [{"text": ',
+    b"[" * 100_000,
+    b"\xff\xfe",
+    b'{"choices": []}',
+    b'{"choices": [{"text": 5}]}',
+    b" " * MOST_BYTES + WHOLE,
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def generator(server: Completions, **more: Any) -> EndpointGenerator:
+    return EndpointGenerator(server.url, "tiny", **more)
+
+
+def fault(reason: str) -> Result:
+    return Result(reason=reason, fault=True)
+
+
+@pytest.mark.parametrize(("chat", "concurrency"), [(False, 1), (True, 3)])
+def test_the_same_texts_as_the_model_itself(
+    server: Completions, tiny_gpt2: LanguageModel, chat: bool, concurrency: int
+) -> None:
+    url = server.url.replace("/v1/completions", CHAT) if chat else server.url
+    asked = [*PROMPTS, PROMPTS[0], "\ud800 lone"]
+    near = tiny_gpt2.generate([text.encode("utf-8", "replace").decode() for text in asked], 8, ("e",))
+    assert EndpointGenerator(url, "tiny", concurrency=concurrency)(asked, 8, ("e",)) == near
+    assert len(set(near)) > 1
+    assert len(server.payloads) == 7, "an equal prompt is asked once"
+    assert server.most_at_once <= concurrency
+    server.answer = {"choices": [{"text": "Paris\nQuestion: What"}]}
+    if not chat:
+        assert generator(server)(["x"], 8, ("\n",)) == ["Paris"], "where the server knows no stop texts"
+    generator(server, request={"seed": 3, "stop": None})(["x"], 2, ("\n",))
+    fields = {"prompt": "x", "model": "tiny", "max_tokens": 2, "temperature": 0, "seed": 3}
+    assert server.payloads[-1] == fields
+
+
+def test_requests_are_under_way_side_by_side(server: Completions) -> None:
+    server.meet = threading.Barrier(3, timeout=60)
+    assert all(isinstance(text, str) for text in generator(server, concurrency=3, tries=1)(PROMPTS, 2))
+    assert server.most_at_once == 3
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason", "asked"),
+    [
+        (Misbehaviour(500), "endpoint fails (HTTP 500)", 2),
+        (Misbehaviour(429), "endpoint limits its rate (HTTP 429)", 2),
+        (Misbehaviour(400), "endpoint refuses the request (HTTP 400)", 1),
+        (Misbehaviour(404), "endpoint has no such address or model (HTTP 404)", 1),
+        (Misbehaviour(401), "endpoint refuses the key (HTTP 401)", 1),
+        (Misbehaviour(307, headers={"Location": "http://127.0.0.1:9/"}), "endpoint refuses the request (HTTP 307)", 1),
+        (Misbehaviour(hang=True), "endpoint does not answer within 1.5 s", 2),
+        (Misbehaviour(drip=True, body=b" " * 10_000), "endpoint does not answer within 1.5 s", 2),
+        (Misbehaviour(body=gzip.compress(WHOLE, mtime=0), headers={"Content-Encoding": "gzip"}), "endpoint's answer is no completion", 1),
+        *((Misbehaviour(body=body), "endpoint's answer is no completion", 1) for body in NONSENSE),
+    ],
+    ids=lambda part: str(part.body[:12]) if isinstance(part, Misbehaviour) else None,
+)  # fmt: skip
+def test_one_that_fails_for_good_is_a_fault_beside_the_others(
+    server: Completions, bad: Misbehaviour, reason: str, asked: int
+) -> None:
+    server.script = [bad] * asked
+    texts = generator(server, tries=2, concurrency=1, timeout=1.5 if bad.hang or bad.drip else 60.0)(
+        PROMPTS[:2], 4
+    )
+    assert texts[0] == fault(reason)
+    assert isinstance(texts[1], str) and texts[1]
+    assert len(server.authorizations) == asked + 1
+
+
+def test_what_may_pass_is_tried_again(server: Completions) -> None:
+    cut_off = Misbehaviour(body=b"{}", headers={"Content-Length": "999"})
+    server.script = [Misbehaviour(503, b"<html>"), Misbehaviour(408), cut_off]
+    (text,) = generator(server, tries=4)(["Joe Biden was"], 4)
+    assert isinstance(text, str) and text and len(server.authorizations) == 4
+    (answer,) = EndpointGenerator("http://127.0.0.1:9/v1/completions", "tiny", tries=2)(["x"], 2)
+    assert answer == fault("endpoint does not answer (ConnectError)")
+
+
+# ------------------------------------------------------------------------------ key
+
+
+def test_the_key_is_sent_and_never_shown(
+    tiny_gpt2: LanguageModel,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with served(tiny_gpt2, KEY) as server, caplog.at_level(logging.DEBUG):
+        ask = generator(server, key_variable="MY_KEY")
+        none = ask(["x"], 2)
+        monkeypatch.setenv("MY_KEY", KEY + "x")
+        wrong = ask(["x"], 2)
+        monkeypatch.setenv("MY_KEY", KEY)
+        assert isinstance(ask(["x"], 2)[0], str)
+        server.script = [Misbehaviour(500, KEY.encode()), Misbehaviour(body=KEY.encode())]
+        failed = generator(server, key_variable="MY_KEY", tries=1, concurrency=1)(["x", "y"], 2)
+    assert server.authorizations == [None, f"Bearer {KEY}x", *[f"Bearer {KEY}"] * 3]
+    assert none == wrong == [fault("endpoint refuses the key (HTTP 401)")]
+    assert all(isinstance(one, Result) for one in failed)
+    seen = [repr(failed), repr(vars(ask)), caplog.text, *capfd.readouterr()]
+    assert all("a-very-secret-key" not in text for text in seen)
+
+
+def test_a_key_that_cannot_be_sent_is_named_by_its_variable(
+    server: Completions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", f"{KEY}\r\nX-Other: 1")
+    with pytest.raises(UserError, match=r"\$MY_KEY holds blanks") as caught:
+        generator(server, key_variable="MY_KEY")(["x"], 2)
+    assert "a-very-secret-key" not in str(caught.value) and not server.authorizations
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"url": None}, "url and model are missing"), ({"model": ""}, "url and model are missing"),
+        ({"url": "127.0.0.1:8000"}, "url must begin"), ({"url": "http://me:word@127.0.0.1/v1/completions"}, "no password"),
+        ({"key_variable": "sk-abc"}, "not the key itself"), ({"concurrency": 0}, "concurrency is 0"),
+        ({"timeout": float("nan")}, "timeout is nan"), ({"tries": 1.5}, "tries is 1.5"),
+    ],
+)  # fmt: skip
+def test_impossible_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        EndpointGenerator(**{"url": "http://127.0.0.1:9/v1/completions", "model": "m", **arguments})
+    assert "word" not in str(caught.value).replace("password", "")
+
+
+# ---------------------------------------------------------------------------- tools
+
+
+def test_a_dead_endpoint_gives_results_with_a_reason(server: Completions, retriever: BM25) -> None:
+    """Question answering and translation: the calls that it fails have a fault, those beside them their results."""
+    server.answer = {"choices": [{"text": " wax\nQuestion:"}]}
+    ask = generator(server, tries=1, concurrency=1)
+    questions = ["What shows north?", "What tells the hour?", "?"]
+    server.script = [Misbehaviour(500)]
+    results = QuestionAnswering(retriever, ask).run(questions, [ELSEWHERE] * 3)
+    assert sorted(map(repr, results)) == sorted(
+        map(repr, [fault("endpoint fails (HTTP 500)"), Result("wax"), Result(reason="empty question")])
+    )
+    server.script = [Misbehaviour(body=b"no")]
+    german = Translation(FewShotTranslator(ask), identifier=German())  # type: ignore[arg-type]
+    assert german.run(["eins", "zwei"], [ELSEWHERE] * 2) == [
+        fault("endpoint's answer is no completion"), Result("wax"),
+    ]  # fmt: skip
+
+
+class German:
+    def identify(self, text: str) -> tuple[str, float]:
+        return "de", 1.0

@@ -1,0 +1,310 @@
+"""Python functions and Open WebUI classes as tools, and what is wrong with them in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer.calls import ApiCall, linearise, parse
+from toolformer.data import Document
+from toolformer.errors import UserError
+from toolformer.tools.base import Result, Tool
+from toolformer.tools.runtime import ToolRuntime
+from toolformer.tools.user.describe import Description, draft
+from toolformer.tools.user.functions import MOST_CHARACTERS, FunctionTool, show, tools_of
+
+DRAGON = '''
+"""
+title: Dragons
+"""
+import asyncio
+from typing import Optional
+
+from pydantic import BaseModel
+
+SEEN = []
+
+
+class Tools:
+    class Valves(BaseModel):
+        unit: str = ""
+        key: str = ""
+        number: int = 3
+
+    def __init__(self):
+        self.valves = self.Valves()
+
+    def dragon_fire(self, value: int, __event_emitter__: Optional[object] = None) -> str:
+        """
+        Tell how hot so many dragons are together.
+
+        Args:
+            value: How many dragons there are.
+            __event_emitter__: Hears what goes on.
+
+        Returns:
+            A few words.
+        """
+        if __event_emitter__:
+            __event_emitter__({"type": "status", "data": {"description": f"counting {value}", "done": False}})
+        return f"dragon fire {value * value}{self.valves.unit}"
+
+    async def weather(self, city: str, day: str = "today", *, __event_emitter__=None, __user__: dict = {}) -> dict:
+        """The weather in a city.
+
+        :param city: the city
+        """
+        await __event_emitter__({"type": "status", "data": {"description": "looking out"}})
+        SEEN.append(city)
+        for _ in range(100):  # until the others of the batch have begun
+            await asyncio.sleep(0.01)
+            if len(SEEN) > 1:
+                break
+        return {"city": city, "day": day, "sky": ["blue"]}
+
+    def untyped(self, value) -> str:
+        """Has no hint."""
+
+    def silent(self, value: int) -> str:
+        return "x"
+
+    def _helper(self):
+        """Is no tool."""
+'''
+
+FUNCTIONS = '''
+import sys
+from math import sqrt
+
+def square(number: float) -> float:
+    """Multiply a number with itself.
+
+    >>> square(3)
+    9.0
+    >>> square([1, 2])
+    Traceback (most recent call last):
+    TypeError
+    """
+    return number * number
+
+def root(number: float, digits: int = 2) -> dict[str, float]:
+    """The square root of a number.
+
+    Args:
+        number: the Number
+        digits (int): digits behind the point
+
+    >>> root(2, digits=1)
+    {'root': 1.4}
+    """
+    return {"root": round(sqrt(number), digits)}
+
+def leave() -> str:
+    """Ends the program."""
+    sys.exit(3)
+
+def nothing(query: str) -> None:
+    """Returns nothing."""
+
+def later(number: int):
+    """Returns something to wait for."""
+    async def made() -> int:
+        return number + 1
+    return made()
+
+def many(*numbers: int) -> int:
+    """Takes any number of numbers."""
+
+def hidden(number: int, __request__) -> int:
+    """Takes what only Open WebUI has."""
+
+def _private() -> str:
+    """Is no tool."""
+'''
+
+
+@pytest.fixture
+def dragons(tmp_path: Path) -> str:
+    (tmp_path / "dragons.py").write_text(DRAGON, encoding="utf-8")
+    return str(tmp_path / "dragons.py")
+
+
+@pytest.fixture
+def functions(tmp_path: Path) -> str:
+    (tmp_path / "functions.py").write_text(FUNCTIONS, encoding="utf-8")
+    return str(tmp_path / "functions.py")
+
+
+def answers(tool: Tool, *inputs: str) -> list[str | None]:
+    return [result.text or result.reason for result in tool.run(inputs, [])]
+
+
+def test_the_walkthroughs_tool(dragons: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert set(tools_of(dragons)) == {"dragon_fire", "weather", "untyped", "silent"}
+    tool = FunctionTool(tools_of(dragons)["dragon_fire"])
+    assert isinstance(tool, Tool) and tool.name == "dragon_fire"
+    with caplog.at_level(logging.INFO, "toolformer"):
+        assert answers(tool, "343", "value=2") == ["dragon fire 117649", "dragon fire 4"]
+    assert "dragon_fire: counting 343" in caplog.messages
+    assert tool.description == Description(
+        "Tell how hot so many dragons are together", (("value", "How many dragons there are"),)
+    )
+
+
+def test_an_asynchronous_method_answers_side_by_side(dragons: str, caplog: pytest.LogCaptureFixture) -> None:
+    tool = ToolRuntime(FunctionTool(tools_of(dragons)["weather"], name="Weather"))
+    with caplog.at_level(logging.INFO, "toolformer"):
+        inputs = ['"Seoul", "tomorrow"', "Oslo", "city=3, dya=2"]
+        first, second, third = tool.run(inputs, [Document("d", "")] * 3)
+    assert first.text == '{"city": "Seoul", "day": "tomorrow", "sky": ("blue")}'
+    assert second.text == '{"city": "Oslo", "day": "today", "sky": ("blue")}'
+    assert third.reason == "unknown argument"
+    assert caplog.messages.count("Weather: looking out") == 2
+
+    async def inside() -> list[Result]:
+        return tool.run(["Rome"], [Document("d", "")])
+
+    assert asyncio.run(inside())[0].text, "a caller may have an event loop of its own"
+
+
+def test_valves_come_from_configuration_and_the_environment(
+    dragons: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tools_of(dragons)["dragon_fire"]
+    monkeypatch.setenv("DRAGON_UNIT", "secret")
+    assert answers(FunctionTool(place, valves={"unit": " °$DRAGON_UNIT"}), "2") == ["dragon fire 4 °secret"]
+    with pytest.raises(UserError, match="the environment variable NO_SUCH_KEY is not set"):
+        FunctionTool(place, valves={"key": "$NO_SUCH_KEY"})
+    with pytest.raises(UserError, match="cannot be made .number: Input should be a valid int") as error:
+        FunctionTool(place, valves={"number": "$DRAGON_UNIT"})
+    assert "secret" not in str(error.value)
+
+
+def test_functions(functions: str) -> None:
+    assert answers(FunctionTool(f"{functions}:square"), "3", "-1.5", "x")[:2] == ["9.0", "2.25"]
+    roots = answers(FunctionTool(f"{functions}:root"), "2", "2, digits=4", "-1")
+    assert roots == ['{"root": 1.41}', '{"root": 1.4142}', "tool failed (ValueError)"]
+    assert answers(FunctionTool(f"{functions}:leave"), "") == ["tool failed (SystemExit)"]
+    assert answers(FunctionTool(f"{functions}:nothing"), "x") == ["no answer"]
+    assert answers(FunctionTool(f"{functions}:later"), "1") == ["2"]
+    assert "sqrt" not in tools_of(functions) and "_private" not in tools_of(functions)
+    assert tools_of(f"{functions}:root") == {"root": f"{functions}:root"}
+    assert answers(FunctionTool("toolformer.tools.calculator:calculate"), "723 / 252") == ["2.87"]
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("no_such_module_at_all:f", "there is no module no_such_module_at_all; name one, or a file"),
+        ("/no/such/tools.py:f", "there is no file /no/such/tools.py"),
+        ("textwrap", "textwrap: write module:function or file.py:function"),
+        ("{functions}:sys", "sys is no function"),
+        ("{functions}:many", "argument numbers has no name in a call"),
+        ("{functions}:hidden", "it takes __request__, which only Open WebUI has"),
+        ("{dragons}:Tools.untyped", "argument value has no type hint; write for example value: str"),
+        ("{dragons}:Tools.silent", "it has no docstring"),
+        ("{broken}:f", "cannot be imported (SyntaxError"),
+        ("{odd}:f", "cannot be imported (GeneratorExit"),
+        ("{missing}:f", "cannot be imported (ModuleNotFoundError: No module named 'no_such_dependency')"),
+    ],
+)
+def test_what_is_no_tool_is_refused_in_a_line(
+    function: str, words: str, functions: str, dragons: str, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "missing.py").write_text("import no_such_dependency\n")
+    (tmp_path / "odd.py").write_text("raise GeneratorExit\n")
+    names = ("functions", "dragons", "broken", "missing", "odd")
+    places = {name: str(tmp_path / f"{name}.py") for name in names}
+    with pytest.raises(UserError) as error:
+        FunctionTool(function.format(**places))
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_whatever_the_users_code_does_the_folder_is_the_same_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = 'import os\nos.chdir("/")\ndef leave(where: str) -> str:\n    """Go."""\n    os.chdir(where)\n    return "gone"\n'
+    (tmp_path / "restless.py").write_text(source)
+    assert answers(FunctionTool("restless:leave"), "/") == ["gone"]
+    assert Path.cwd() == tmp_path
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(json_values | st.sets(st.integers()) | st.dates() | st.text(alphabet="[]->\n\ud800 a", max_size=3000))
+def test_any_returned_value_fits_into_a_text(value: Any) -> None:
+    result = show(value)
+    if result.text is None:
+        assert result.reason in ("no answer", "empty result", "result is not JSON")
+        return
+    assert result.text and len(result.text) <= MOST_CHARACTERS
+    result.text.encode("utf-8")
+    call = ApiCall("Tool", "x").with_result(result.text)
+    assert call.result == result.text, "it is clean already"
+    assert parse(linearise(call)) == call
+
+
+def test_a_prompt_is_drafted_from_the_docstring_and_examples(functions: str, dragons: str) -> None:
+    root = FunctionTool(f"{functions}:root")
+    assert root.description.examples == ('[root(2, digits=1) -> {"root": 1.4}]',)
+    instruction, demonstrations = draft(
+        "Root", root.description, root.parameters, root.description.examples, "place"
+    )
+    assert instruction == (
+        "Your task is to add calls to a Root API to a piece of text. What the API does: The square root of a number. You "
+        'can call the API by writing "[Root(number, digits)]" where "number" is the Number and "digits" is digits behind '
+        "the point. Here are some examples of API calls:"
+    )
+    assert demonstrations == [
+        (
+            'The square root of a number: 2, digits=1 gives {"root": 1.4}.',
+            'The square root of a number: 2, digits=1 gives [Root(2, digits=1)] {"root": 1.4}.',
+        )
+    ]
+    square = FunctionTool(f"{functions}:square")
+    assert square.description.examples == ("[square(3) -> 9.0]",), "one that raises is none"
+
+
+STAYS = '''
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+
+def stays(number: int) -> int:
+    """Leaves threads behind that do not end."""
+    Thread(target=time.sleep, args=(10_000,), daemon=False).start()
+    ThreadPoolExecutor().submit(time.sleep, 10_000)
+    return number
+'''
+
+
+def test_threads_that_a_tool_leaves_behind_do_not_keep_the_command_alive(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(STAYS, encoding="utf-8")
+    words = ["tool", "stays", "3", "tool_sources=[tools.py]"]
+    command = [sys.executable, "-m", "toolformer.cli", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.returncode) == ("3\n", 0)
+
+
+@pytest.mark.chaos
+def test_a_crash_in_c_names_the_function(tmp_path: Path) -> None:
+    code = 'import ctypes\n\ndef crashes(number: int) -> int:\n    """Ends the process."""\n    ctypes.string_at(number)\n'
+    (tmp_path / "tools.py").write_text(code, encoding="utf-8")
+    command = [sys.executable, "-m", "toolformer.cli", "tool", "crashes", "0", "tool_sources=[tools.py]"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode < 0 and "Segmentation fault" in done.stderr and "in crashes" in done.stderr

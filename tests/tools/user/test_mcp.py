@@ -1,0 +1,168 @@
+"""Tools of real MCP servers, that the tests start: over standard input and output and HTTP, also ones that die or hang."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolformer.cli import main
+from toolformer.data import Document
+from toolformer.errors import UserError
+from toolformer.stages import instantiate
+from toolformer.stages.config import compose, validate
+from toolformer.tools.base import Result, Tool
+from toolformer.tools.runtime import Limits, ToolRuntime
+from toolformer.tools.user import mcp
+from toolformer.tools.user.mcp import McpServer, McpTool, schemas
+
+SERVER = str(Path(__file__).with_name("mcp_server.py"))
+PATIENCE = 300.0  # seconds until a test gives up on a server's start
+
+
+def stdio(*words: str, **more: Any) -> dict[str, Any]:
+    patience = {"start_timeout": PATIENCE, "timeout": PATIENCE}
+    return {"command": sys.executable, "args": [SERVER, *words], **patience, **more}
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(tool: Tool, *inputs: str) -> list[str | None]:
+    documents = [Document("d", "a text")] * len(inputs)
+    return [result.text or result.reason for result in tool.run(inputs, documents)]
+
+
+def check_all(server: dict[str, Any]) -> None:
+    assert {*schemas(McpServer(**server))} == {"add", "get-weather", "refuse", "fragile", "slow", "secret"}
+    add = McpTool("add", **server)
+    assert isinstance(add, Tool) and add.description.summary == "Add two numbers"
+    assert answers(add, "1, 2", "4", "b=3, a=1", "1, x")[:3] == ["3", "5", "4"]
+    weather = McpTool("get-weather", name="Weather", **server)
+    assert answers(weather, "Seoul", '"Seoul", days=(2, 3)') == [
+        '{"city": "Seoul", "days": (1), "sky": "blue\\n(so far) → grey"}',
+        '{"city": "Seoul", "days": (2, 3), "sky": "blue\\n(so far) → grey"}',
+    ]
+    assert answers(McpTool("refuse", **server), "x") == ["tool answered with an error"]
+    with pytest.raises(UserError, match=r"has no tool 'nope'; it has add, "):
+        McpTool("nope", **server)
+
+
+def test_over_standard_input_and_output_and_http(http: str) -> None:
+    check_all(stdio())
+    check_all({"url": http, "start_timeout": PATIENCE, "timeout": PATIENCE})
+
+
+@pytest.mark.chaos
+def test_a_server_that_is_killed_costs_the_call_that_killed_it() -> None:
+    """The next call starts it again."""
+    tool = McpTool("fragile", **stdio())
+    first, killed, second = answers(tool, "1", "13", "2")
+    assert killed == "tool server ended"
+    assert str(first).startswith("1 is fine, says ") and str(second).startswith("2 is fine, says ")
+    assert str(first)[1:] != str(second)[1:], "another process"
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("limits", [Limits(), Limits(timeout=2.0)])
+def test_a_call_that_hangs_ends_in_time_and_costs_only_itself(limits: Limits) -> None:
+    slow = McpTool("slow", **stdio(timeout=PATIENCE if limits.timeout else 2.0))
+    assert ToolRuntime(slow).run(["1"], [Document("d", "a text")]) == [Result("1 is fine")]
+    (late,) = ToolRuntime(slow, limits).run(["13"], [Document("d", "a text")])
+    assert late.fault and late.reason == ("no answer within 2 s a call" if limits.timeout else "timeout")
+    add = McpTool("add", **stdio())
+    assert ToolRuntime(add, limits).run(["1"], [Document("d", "a text")]) == [Result("2")]
+
+
+def test_a_list_of_tools_is_cut_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp, "MOST_TOOLS", 2)
+    assert len(schemas(McpServer(**stdio("stdio")))) == 2
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ({"args": [SERVER, "stdio", "dies"]}, "its last words: no key for the weather"),
+        ({"command": None, "url": "http://127.0.0.1:9/mcp"}, "the MCP server http://127.0.0.1:9/mcp does not answer ("),
+        ({"command": "no-such-program-here"}, "there is no command 'no-such-program-here'"),
+        ({"env": {"KEY": "$NO_SUCH_VARIABLE"}}, "variable NO_SUCH_VARIABLE is not set"),
+        ({"args": ["--key=$NO_SUCH_KEY"]}, "variable NO_SUCH_KEY is not set"),
+    ],
+)  # fmt: skip
+def test_a_server_that_does_not_start_is_named_in_a_line(server: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError) as error:
+        schemas(McpServer(**{"command": sys.executable, "start_timeout": PATIENCE, **server}))
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.chaos
+def test_a_server_that_hangs_at_its_start_is_ended() -> None:
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(UserError, match="nothing within 1 s"):
+        schemas(McpServer(command=sys.executable, args=[SERVER, "stdio", "hangs"], start_timeout=1.0))
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_secrets_are_named_and_never_stand_in_configuration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TESTS_KEY", "hunter2")
+    monkeypatch.setenv("TESTS_OTHER", "not for the server")
+    monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path))
+    words = f"tool_sources=[{{command: {sys.executable}, args: [{SERVER}, stdio, '', $TESTS_KEY], env: {{TESTS_SECRET: $TESTS_KEY}}, start_timeout: 300}}]"
+    config = validate(compose("generate", [words, "tools=[add,secret]"]))
+    assert "hunter2" not in str(config)
+    tools = instantiate.tools(config)
+    assert answers(tools["secret"], "") == ["hunter2 None hunter2"]
+    assert answers(tools["add"], "2") == ["3"]
+    assert {"get_weather", "slow"} <= set(config.tool), "names are made to fit calls"
+
+
+def test_a_server_that_sends_no_message_is_one_line_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path))
+    source = f"tool_sources=[{{command: {sys.executable}, args: [-c, 'print(1)'], start_timeout: 20}}]"
+    assert main(["tool", "add", "1", source]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("toolformer: tool_sources[0]: the MCP server ") and "does not answer" in line
+
+
+any_schema = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["string", "integer", "object"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["type", "anyOf", "properties", "required", "description", "a", "b"]), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(["type", "properties", "required"]), any_schema, max_size=3))
+def test_any_schema_of_a_server_is_understood_somehow(schema: dict[str, Any]) -> None:
+    for one in mcp._parameters(schema):
+        assert one.name in mcp._properties(schema)

@@ -1,0 +1,134 @@
+"""The database of a root: made whole or not at all, shared by processes, moved with its root."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tracking.conftest import run, start
+from toolformer.errors import UserError
+from toolformer.tracking import Tracker
+
+LOGGER = """
+    import pathlib, sys, time
+    from toolformer.tracking import Tracker
+    root, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    (root / f"ready-{number}").touch()
+    while len(list(root.glob("ready-*"))) < 4:
+        time.sleep(0.005)
+    tracker = Tracker(None, root / "runs")
+    parent = tracker.parent_run("sweep one", "a sweep")
+    with tracker.run(stage="report", name=f"run {number}", fingerprint=f"f{number}", config={"number": number},
+                     parent=parent) as run:
+        for step in range(20):
+            run.metrics({"loss": number + step, "rate": 1 / (step + 1)}, step=step)
+        path = root / f"file-{number}.txt"
+        path.write_text(f"of {number}")
+        run.artifact(path)
+    print(run.run_id, parent)
+"""
+
+
+@pytest.mark.chaos
+def test_four_processes_at_once_on_a_fresh_store_lose_nothing(tmp_path: Path) -> None:
+    processes = [start(LOGGER, str(tmp_path), str(number)) for number in range(4)]
+    answers = [process.communicate(timeout=300) for process in processes]
+    assert [error for _, error in answers] == ["", "", "", ""]  # no chatter, no traceback
+    ids = [answer.split()[0] for answer, _ in answers]
+    assert len({answer.split()[1] for answer, _ in answers}) == 1, "one parent"
+    tracker = Tracker(None, tmp_path / "runs")
+    runs = {run.run_id: run for run in tracker.runs("report")}
+    assert set(runs) == set(ids)
+    with tracker.faults() as client:
+        assert client.search_runs(["0"]) == [], "nothing went to Default"
+    for number, run_id in enumerate(ids):
+        assert tracker.history(runs[run_id], "loss") == [(step, number + step) for step in range(20)]
+        assert runs[run_id].params == {"number": str(number)}
+        assert runs[run_id].tags["mlflow.parentRunId"] == answers[0][0].split()[1]
+        assert tracker.artifact_path(runs[run_id], f"file-{number}.txt").read_text() == f"of {number}"
+
+
+MAKER = """
+    import pathlib, sys
+    from mlflow.store.tracking import sqlalchemy_store  # to be killed while the database is made, not before
+    from toolformer.tracking import Tracker
+    print("begins", flush=True)
+    Tracker(None, pathlib.Path(sys.argv[1])).prepare()
+"""
+
+
+@pytest.mark.chaos
+def test_a_kill_while_the_database_is_made_breaks_nothing(tmp_path: Path) -> None:
+    """At random moments of the seconds that it takes."""
+    moments, unfinished = random.Random(4), 0
+    for number in range(6):
+        root = tmp_path / str(number)
+        process = start(MAKER, str(root))
+        assert process.stdout is not None and process.stdout.readline() == "begins\n"
+        time.sleep(moments.uniform(0.1, 2.5))
+        process.kill()
+        process.communicate()
+        unfinished += bool(list(root.glob(".mlflow.db.part*")))
+        with run(Tracker(None, root), "after") as active:
+            pass
+        assert Tracker(None, root).get(active.run_id).status == "FINISHED"
+        assert not list(root.glob(".mlflow.db.part*"))
+    assert unfinished, "no process was killed in the middle"
+
+
+def test_what_a_kill_left_of_a_database_does_not_matter(tmp_path: Path) -> None:
+    """Half of a database, and the journal by which SQLite would roll another one back."""
+    (tmp_path / ".mlflow.db.part").write_bytes(b"SQLite format 3\0 half")
+    (tmp_path / ".mlflow.db.part-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504))
+    tracker = Tracker(None, tmp_path)
+    assert tracker.latest("train") is None, "looking makes none"
+    assert not (tmp_path / "mlflow.db").exists()
+    with run(tracker, "made") as active:
+        pass
+    assert tracker.get(active.run_id).status == "FINISHED"
+    assert sorted(path.name for path in tmp_path.glob("*mlflow.db*")) == ["mlflow.db"]
+
+
+def test_a_database_holds_no_path_and_moves_with_its_root(store: Tracker, tmp_path: Path) -> None:
+    with run(store, "moved", config={"a": 1}) as active:
+        active.model("toolformer-moved", tmp_path / "model", {})
+    root = tmp_path / "copy"
+    shutil.copytree(store.root, root)
+    copied = Tracker(None, root)
+    path = copied.artifact_path(copied.get(active.run_id), "config.yaml")
+    assert path.read_text() == "a: 1\n" and path.is_relative_to(root)
+    with sqlite3.connect(root / "mlflow.db") as database:
+        places = database.execute(
+            "SELECT artifact_uri FROM runs UNION SELECT artifact_location FROM experiments "
+            "UNION SELECT source FROM model_versions UNION SELECT storage_location FROM model_versions"
+        ).fetchall()
+    assert len(places) >= 4 and all(place.startswith(("mlflow-artifacts:/", "runs:/")) for (place,) in places)
+
+
+def test_a_root_that_cannot_hold_runs_ends_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("this is no database" * 100)
+    with pytest.raises(UserError, match="tracking store .* fails .*tracking.uri") as caught:
+        Tracker(None, tmp_path).prepare()
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="cannot write"):
+        Tracker(None, tmp_path / "mlflow.db").prepare()
+
+
+def test_a_users_own_setting_wins_and_importing_is_light(
+    store: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
+    program = """
+        import os, sys, pathlib
+        from toolformer.tracking import Tracker
+        print("mlflow" in sys.modules, "torch" in sys.modules)
+        Tracker(None, pathlib.Path(sys.argv[1])).prepare()
+        print(os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], os.environ["MLFLOW_DISABLE_TELEMETRY"])
+    """
+    output, error = start(program, str(store.root)).communicate(timeout=60)
+    assert (output.split(), error) == (["False", "False", "77", "true"], "")

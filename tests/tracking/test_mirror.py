@@ -1,0 +1,155 @@
+"""A server's copy of local runs: whole, made once, and never in the way of a run."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Refused
+from tests.tracking.conftest import Server, free_port, run, wait_for
+from toolformer.cli import main
+from toolformer.errors import UserError
+from toolformer.tracking import StoreFault, Tracker, mirror, registry
+from toolformer.tracking.provenance import describe
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Tracker:
+    """A tracker whose server is another database: what is copied does not hang on how it is reached."""
+    return Tracker(f"sqlite:///{tmp_path / 'there' / 'mlflow.db'}", tmp_path / "runs")
+
+
+def elsewhere(tracker: Tracker) -> Tracker:
+    """What another machine finds."""
+    assert tracker.server
+    return Tracker(tracker.server.uri, tracker.root.parent / "another machine")
+
+
+def test_a_run_is_whole_on_the_server(served: Tracker, tmp_path: Path) -> None:
+    result = tmp_path / "result.txt"
+    result.write_text("result")
+    parent = served.parent_run("sweep", "a sweep")
+    with run(served, "train", "first") as first:
+        pass
+    made_from = describe("", {}, [served.get(first.run_id)])
+    with run(served, "train", config={"a": 1}, parent=parent, description=made_from) as active:
+        for step in range(3):
+            active.metrics({"loss": 3.0 - step, "rate": 0.5}, step=step)
+        active.artifact(result, "samples")
+        active.model("toolformer", tmp_path, {"data": "augmented"})
+        active.tag("after", 1)
+    local, far = served.get(active.run_id), elsewhere(served)
+    copy = far.resolve("train", active.run_id[:8])
+    assert (copy.run_id, copy.name, copy.params) == (local.run_id, local.name, local.params)
+    assert (copy.status, copy.started, copy.ended) == (local.status, local.started, local.ended)
+    assert copy.metrics == local.metrics and copy.tags["after"] == "1"
+    assert far.history(copy, "loss") == [(0, 3.0), (1, 2.0), (2, 1.0)]
+    assert far.artifact_path(copy, "samples/result.txt").read_text() == "result"
+    with pytest.raises(UserError, match="has no absent"):
+        far.artifact_path(copy, "absent")
+    assert registry.resolve(far, "models:/toolformer/latest").run_id == active.run_id
+    # MLflow's own pages follow its own ids.
+    assert far.get(copy.stored_as).run_id == far.get(active.run_id).run_id == active.run_id
+    assert copy.tags["mlflow.parentRunId"] == far.get(parent).stored_as
+    assert f"(#/runs/{far.get(first.run_id).stored_as})" in copy.tags["mlflow.note.content"]
+    assert served.pending() == [] and served.push() == (0, [])
+
+
+def test_runs_made_without_a_server_are_pushed_once(
+    served: Tracker, capsys: pytest.CaptureFixture[str], refused: Refused
+) -> None:
+    alone = Tracker(None, served.root)
+    for fingerprint in ("a", "b"):
+        with run(alone, "pushed", fingerprint) as active:
+            active.metrics({"loss": 1.0}, step=1)
+    assert len(served.pending()) == 2 and len(served.runs("pushed")) == 2
+    assert served.server
+    words = [f"paths.root={served.root}", f"tracking.uri={served.server.uri}"]
+    for copied in ("2 runs copied to", "0 runs copied to"):
+        assert main(["runs", "push", *words]) == 0
+        assert copied in capsys.readouterr().out
+    assert len(elsewhere(served).runs("pushed")) == 2
+    assert len(served.runs("pushed")) == 2, "a local run and its copy are one"
+    assert "tracking.uri=" in refused("runs", "push", f"paths.root={served.root}")
+
+
+def test_what_a_server_refuses_holds_nothing_else_back(
+    served: Tracker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert served.server
+    with served.server.faults() as client:
+        place = tmp_path / "a folder of somebody's"
+        client.create_experiment("toolformer", artifact_location=place.as_uri())
+    with run(served, "refused") as active:
+        active.metrics({"loss": 1.0}, step=1)
+    assert not place.exists() and "folder of its own" in caplog.text
+    copy = elsewhere(served).get(active.run_id)
+    assert copy.status == "FINISHED" and copy.metrics["loss"] == 1.0
+    assert [pending.run_id for pending in served.pending()] == [active.run_id]
+    (fault,) = served.push()[1]
+    assert "folder of its own" in str(fault)
+
+
+def test_a_run_deleted_on_the_server_stays_deleted(served: Tracker) -> None:
+    with run(served, "deleted") as active:
+        pass
+    assert served.server
+    with served.server.faults() as client:
+        client.delete_run(elsewhere(served).get(active.run_id).stored_as)
+    assert served.pending() == []
+    assert elsewhere(served).runs("deleted") == [] and served.get(active.run_id).status == "FINISHED"
+
+
+def test_a_dead_server_costs_no_run_and_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    dead = Tracker(f"http://me:hunter2@127.0.0.1:{free_port()}", tmp_path / "runs")
+    for fingerprint in ("a", "b"):
+        with run(dead, "dead", fingerprint, config={"a": 1}) as active:
+            active.metrics({"loss": 1.0}, step=1)
+    newest = dead.latest("dead")
+    assert newest is not None and newest.run_id == active.run_id and newest.status == "FINISHED"
+    assert dead.history(newest, "loss") == [(1, 1.0)] and dead.artifact_path(newest, "config.yaml").is_file()
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "does not answer" in warning and "toolformer runs push" in warning and "hunter2" not in warning
+    with pytest.raises(StoreFault, match="does not answer"):
+        dead.get("0" * 32)  # somebody else's, or nobody's
+
+
+@pytest.mark.chaos
+def test_a_server_that_hangs_or_dies_under_a_run_gets_the_rest_later(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(mirror, "EVERY", 0.2)
+    monkeypatch.setattr(mirror, "CLOSING", 0.5)
+    tracker = Tracker(server.address, tmp_path / "runs")
+    result = tmp_path / "result.txt"
+    result.write_text("result")
+
+    def on_server(key: str, value: float) -> bool:
+        copies = elsewhere(tracker).all_runs(stage="hung")
+        return bool(copies) and copies[0].metrics.get(key) == value
+
+    try:
+        with run(tracker, "hung", config={"a": 1}) as active:
+            active.metrics({"loss": 2.0}, step=0)
+            wait_for(lambda: on_server("loss", 2.0), 60)  # it is copied while the run is at work
+            server.hang()
+            active.metrics({"loss": 1.0}, step=1)
+            active.artifact(result, "samples")
+        assert tracker.get(active.run_id).status == "FINISHED"
+        assert "is slow" in caplog.text, "its end waited for a while only"
+    finally:
+        server.go_on()
+    server.kill()
+    server.start()
+    Tracker(server.address, tmp_path / "runs").push()
+    wait_for(lambda: tracker.pending() == [], 60)
+    far = elsewhere(tracker)
+    copy = far.get(active.run_id)
+    assert copy.status == "FINISHED" and copy.params["a"] == "1"
+    assert far.history(copy, "loss") == [(0, 2.0), (1, 1.0)]
+    assert far.artifact_path(copy, "samples/result.txt").read_text() == "result"

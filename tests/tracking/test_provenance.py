@@ -1,0 +1,138 @@
+"""What a run says of itself: no secret, no markup, and a command that can be given again."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.tracking.conftest import run
+from toolformer.tracking import Run, Tracker, provenance
+from toolformer.tracking.provenance import command_of, describe, masked, masked_words, model_name
+
+SECRET = "hunter2-correct-horse"
+
+
+def test_settings_that_may_be_secrets_are_masked_whatever_they_look_like() -> None:
+    config = {
+        "model": "gpt2",
+        "key_variable": "OPENAI_API_KEY",
+        "max_new_tokens": 40,
+        "uri": f"https://me:{SECRET}@example.org/x?key={SECRET}",
+        "tool_sources": [
+            {"command": "python", "args": ["server.py", SECRET, "--token=$TOKEN"], "env": {"A": "1", "B": "$B"}},
+            {"url": "http://h", "headers": {"X": SECRET, "Authorization": "Bearer $KEY"}, "env": {}},
+            {"python": "tools.py", "valves": {"days": 3, "nested": {"key": SECRET}, "named": "${OWM}"}},
+        ],
+    }  # fmt: skip
+    assert masked(config) == {
+        "model": "gpt2",
+        "key_variable": "OPENAI_API_KEY",
+        "max_new_tokens": 40,
+        "uri": "https://***@example.org/x?key=***",
+        "tool_sources": [
+            {"command": "python", "args": ["***", "***", "--token=$TOKEN"], "env": {"A": "***", "B": "$B"}},
+            {"url": "http://h", "headers": {"X": "***", "Authorization": "Bearer $KEY"}, "env": {}},
+            {"python": "tools.py", "valves": {"days": "***", "nested": {"key": "***"}, "named": "${OWM}"}},
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("seed=0,1", "seed=0,1"),
+        ("benchmarks=[dateset,lama]", "benchmarks=[dateset,lama]"),
+        (f"tracking.uri=http://me:{SECRET}@host", "tracking.uri=http://***@host"),
+        (f"+tool.x.implementation.env.KEY={SECRET}", "+tool.x.implementation.env.KEY=***"),
+        ("tool.x.implementation.env.KEY=$KEY", "tool.x.implementation.env.KEY=$KEY"),
+        (f"tool_sources=[{{command: x, args: [{SECRET}], valves: {{b: $B}}}}]", "tool_sources=***"),
+        (f"tool_sources=[{{command:x,env:{{A:{SECRET}}}}}]", "tool_sources=***"),
+    ],
+)
+def test_overrides_are_masked(word: str, shown: str) -> None:
+    assert masked_words([word]) == [shown]
+
+
+def test_secrets_reach_nothing_that_is_stored(store: Tracker) -> None:
+    words = [f"tracking.uri=http://me:{SECRET}@host", f"tool_sources=[{{command: x, env: {{A: {SECRET}}}}}]"]
+    command = command_of("evaluate", words, "-m")
+    config = {"tool_sources": [{"args": [SECRET], "env": {"A": SECRET}}], "uri": f"http://{SECRET}@h"}
+    parent = store.parent_run("secret", f"{command} {'x' * 9000}", description=describe(command, {}))
+    assert len(store.get(parent).name) <= 250
+    with store.run(
+        stage="secret", name=command, fingerprint="f", config=config, description=describe(command, {}),
+        tags={"endpoint": f"http://u:{SECRET}@h/"},
+    ) as active:  # fmt: skip
+        active.tag("error", f"no http://me:{SECRET}@h/x")
+    stored = b"".join(path.read_bytes() for path in store.root.rglob("*") if path.is_file())
+    assert SECRET.encode() not in stored
+    assert store.get(active.run_id).tags["endpoint"] == "http://***@h/"
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [("EleutherAI/gpt-j-6b",) * 2, ("/far/away/gpt2-xl", "gpt2-xl"), ("~/models/tiny", "tiny"), ("./tiny/", "tiny")],
+)  # fmt: skip
+def test_a_model_is_told_apart_by_its_name(model: str, shown: str) -> None:
+    assert model_name(model) == shown
+
+
+def a_run(name: str) -> Run:
+    moment = datetime.datetime.now(datetime.UTC)
+    return Run("a" * 32, name, "FINISHED", moment, tags={}, params={}, metrics={}, artifact_uri="")
+
+
+def test_a_description_says_what_was_done_and_from_what() -> None:
+    command = command_of("evaluate", ["model=/my models/x", "benchmarks=[dateset,lama]"], "-m")
+    text = describe(command, {"model": "gpt2", "k": 0, "corpus": ""}, [a_run("train gpt2 augmented"), None])
+    assert text.splitlines() == [
+        "- model: `gpt2`",
+        "- k: `0`",
+        f"- made from [train gpt2 augmented](#/runs/{'a' * 32})",
+        "",
+        "```",
+        "toolformer evaluate -m 'model=/my models/x' 'benchmarks=[dateset,lama]'",
+        "```",
+    ]
+    assert shlex.split(command)[3] == "model=/my models/x"
+
+
+def test_what_is_named_is_no_markup() -> None:
+    odd = "a`b\n```\n[x](http://y) <img src=x>"
+    *facts, fence, command, end = describe(odd, {"model": odd}, [a_run(odd)]).splitlines()
+    assert "\n".join(facts).count("`") == 2 and not any("](http" in line or "<" in line for line in facts)
+    # Within fences that are longer than any in it nothing is markup.
+    assert fence == end == "````" and command == "a`b ``` [x](http://y) <img src=x>"
+
+
+def test_a_run_says_what_made_it(store: Tracker) -> None:
+    with run(store, "made", tags={"lineage.train_run_id": "abc", "device": "cuda"}) as active:
+        pass
+    tags = store.get(active.run_id).tags
+    assert tags["lineage.train_run_id"] == "abc" and tags["git_commit"] and tags["version.mlflow"]
+    assert tags["device"] == "cuda" and "device_name" not in tags, "the device given by the stage stands"
+
+
+def test_the_commit_is_marked_when_dirty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    code = tmp_path / "tracking.py"
+    code.write_text("1")
+    monkeypatch.setattr(provenance, "__file__", str(code))
+    commit = provenance.git_commit.__wrapped__
+    git("init", "-q")
+    assert commit() == "unknown"  # inside a repository that does not track it
+    git("add", "tracking.py")
+    git("commit", "-q", "-m", "one")
+    (tmp_path / "untracked").write_text("")
+    assert commit() == git("rev-parse", "HEAD")
+    code.write_text("2")
+    assert commit() == git("rev-parse", "HEAD") + "-dirty"

@@ -1,0 +1,225 @@
+"""Runs in a real MLflow store on SQLite: what they log, how they end, go on and are looked up."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.tracking.conftest import run, start
+from toolformer.errors import UserError
+from toolformer.tracking import NotFound, Tracker
+
+
+def test_a_run_holds_what_it_logs(store: Tracker, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("one")
+    with run(store, "files") as active:
+        active.metrics({"a/score": 12.5, "a/nothing": None, "odd key!": 1})
+        active.tag("note", 3)
+        active.artifact(tmp_path / "one.txt", "samples")
+        with pytest.raises(UserError, match="no such file"):
+            active.artifact(tmp_path / "absent")
+    logged = store.get(active.run_id)
+    assert logged.status == "FINISHED" and logged.started.utcoffset() is not None
+    assert set(logged.metrics) == {"a/score", "odd key_", "duration_seconds"}
+    assert logged.metrics["a/score"] == 12.5 and logged.tags["note"] == "3"
+    assert socket.gethostname() not in logged.tags.values() and "mlflow.user" not in logged.tags
+    assert store.artifact_path(logged, "samples/one.txt").read_text() == "one"
+    with pytest.raises(UserError, match=f"files run {logged.run_id} has no absent: run `toolformer files`"):
+        store.artifact_path(logged, "absent")
+
+
+def test_the_configuration_is_logged_whole(store: Tracker) -> None:
+    config: dict[str, Any] = {"many": {f"key{n}": n for n in range(250)}, "long": "é" * 700, "empty": ""}
+    config |= {"tools": ["qa", "calendar"], "nested": [{"a": 1}, [2, 3]], "path": Path("x/y"), "none": None}
+    config |= {"odd key!": 1, "no": {}}
+    with run(store, "whole", config=config) as active:
+        pass
+    logged = store.get(active.run_id)
+    assert len(logged.params) == 250 + 9
+    expected = {"many.key249": "249", "tools": '["qa", "calendar"]', "nested.0.a": "1", "nested.1": "[2, 3]"}
+    expected |= {"none": "null", "path": "x/y", "odd key_": "1"}
+    assert expected.items() <= dict(logged.params).items()
+    assert len(logged.params["long"]) == 500 and "sha256" in logged.params["long"]
+    written = yaml.safe_load(store.artifact_path(logged, "config.yaml").read_text(encoding="utf-8"))
+    assert written["long"] == "é" * 700 and written["many"]["key7"] == 7 and written["path"] == "x/y"
+
+
+def test_a_failed_run_is_continued(store: Tracker) -> None:
+    config = {"a": 1, "workers": 2}
+    with pytest.raises(ValueError, match="broken"), run(store, "fails", config=config) as first:
+        time.sleep(0.05)
+        raise ValueError("broken\nsecond line")
+    failed = store.get(first.run_id)
+    assert failed.status == "FAILED" and failed.tags["error"].startswith("ValueError: broken")
+    assert store.find_finished("fails", "f") is None
+    with run(store, "fails", config={"a": 1, "workers": 8, "new": "x"}) as second:
+        pass
+    finished = store.get(second.run_id)
+    assert second.run_id == first.run_id and second.resumed and not first.resumed
+    assert finished.status == "FINISHED" and finished.tags["changed.workers"] == "8"
+    assert finished.params == {"a": "1", "workers": "2", "new": "x"}
+    assert finished.metrics["duration_seconds"] > failed.metrics["duration_seconds"] >= 0.05
+    with run(store, "fails", config={"a": 1}) as third:
+        pass
+    assert third.run_id != first.run_id, "a finished run is left alone"
+
+
+def test_a_continued_run_logs_no_step_twice(store: Tracker) -> None:
+    with pytest.raises(KeyboardInterrupt), run(store, "steps") as first:
+        for step in range(4):
+            first.metrics({"loss": 4.0 - step}, step=step)
+        first.metrics({"texts": 7, "seconds": 1.5})
+        raise KeyboardInterrupt
+    assert store.get(first.run_id).status == "KILLED"
+    with run(store, "steps", fingerprint="other") as other:
+        pass
+    with run(store, "steps") as second:  # from the checkpoint of step 1
+        for step in range(2, 6):
+            second.metrics({"loss": 4.0 - step}, step=step)
+        second.metrics({"texts": 7, "seconds": 2.5})
+    assert second.run_id == first.run_id != other.run_id
+    with store.faults() as client:
+        steps = [row.step for row in client.get_metric_history(second.run_id, "loss")]
+        assert sorted(steps) == list(range(6))
+        assert len(client.get_metric_history(second.run_id, "texts")) == 1
+    logged = store.get(second.run_id)
+    assert logged.metrics["seconds"] == 2.5
+    assert store.history(logged, "seconds") == [(0, 2.5)]
+    assert store.history(logged, "loss") == [(step, 4.0 - step) for step in range(6)]
+
+
+HOLDER = """
+    import sys, time
+    from pathlib import Path
+    from toolformer.tracking import Tracker
+    with Tracker(None, Path(sys.argv[1])).run(stage="held", name="a", fingerprint="f", config={}, tags={"device": "cpu"}) as run:
+        print(run.run_id, flush=True)
+        time.sleep(100)
+"""
+
+
+@pytest.mark.chaos
+def test_a_run_at_work_elsewhere_is_left_alone_and_one_killed_hard_is_continued(store: Tracker) -> None:
+    process = start(HOLDER, str(store.root))
+    assert process.stdout is not None
+    held = process.stdout.readline().strip()
+    try:
+        with run(store, "held") as own:
+            assert own.run_id != held and not own.resumed
+        assert store.get(held).status == "RUNNING"
+    finally:
+        process.kill()
+        process.communicate()
+    with run(store, "held") as again:
+        assert again.run_id == held and again.resumed
+    assert store.get(held).status == "FINISHED"
+
+
+COMMAND = """
+    import sys, time
+    from pathlib import Path
+    from toolformer import cli
+    from toolformer.cli import runs
+    from toolformer.tracking import Tracker
+
+    def stage(arguments):
+        with Tracker(None, Path(sys.argv[1])).run(stage="terminated", name="a", fingerprint="f", config={},
+                                                  tags={"lineage.dataset_run_id": "abc", "device": "cpu"}) as run:
+            print(run.run_id, flush=True)
+            time.sleep(100)
+
+    runs.main = stage
+    sys.exit(cli.main(["runs"]))
+"""
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("sign", "said", "code"), [(signal.SIGTERM, "terminated", 143), (signal.SIGINT, "interrupted", 130)]
+)
+def test_a_signal_ends_a_run_in_one_line(store: Tracker, sign: signal.Signals, said: str, code: int) -> None:
+    process = start(COMMAND, str(store.root))
+    assert process.stdout is not None
+    run_id = process.stdout.readline().strip()
+    process.send_signal(sign)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (
+        code,
+        f"toolformer: {said}; the same command goes on where it stopped\n",
+    )
+    ended = store.get(run_id)
+    assert ended.status == "KILLED" and ended.tags["lineage.dataset_run_id"] == "abc"
+    with run(store, "terminated") as again:
+        assert again.run_id == run_id
+
+
+def test_a_running_run_of_another_machine_is_left_alone(store: Tracker) -> None:
+    with store.faults() as client:
+        tags = {"stage": "far", "fingerprint": "f", "project": "toolformer"}
+        far = client.create_run(store.prepare(), tags=tags).info.run_id
+    with run(store, "far") as active:
+        assert active.run_id != far
+
+
+def test_looking_up(store: Tracker) -> None:
+    for fingerprint, data in (("a", "augmented"), ("b", "plain"), ("c", "augmented")):
+        tags = {"data": data, "lineage.dataset_run_id": "d'1"}
+        with run(store, "looked", fingerprint, tags=tags) as active:
+            pass
+    plain = store.latest("looked", data="plain")
+    assert plain is not None and plain.tags["fingerprint"] == "b"
+    assert len(store.runs("looked", **{"lineage.dataset_run_id": "d'1"})) == 3
+    found = store.find_finished("looked", "a")
+    assert found is not None and store.find_finished("looked", "z") is None
+    assert store.resolve("looked", "latest").run_id == active.run_id
+    for reference in (found.run_id, found.run_id[:12]):
+        assert store.resolve("looked", reference).run_id == found.run_id
+
+
+def test_the_newest_run_is_the_one_that_ended_last(store: Tracker) -> None:
+    with pytest.raises(ValueError), run(store, "order", "early") as early:
+        raise ValueError
+    with run(store, "order", "late"):
+        pass
+    time.sleep(0.01)
+    with run(store, "order", "early"):
+        pass
+    newest = store.latest("order")
+    assert newest is not None and newest.run_id == early.run_id
+
+
+def test_looking_up_what_is_not_there(store: Tracker) -> None:
+    said = "^there is no finished train run with data=plain: run `toolformer train` first$"
+    with pytest.raises(UserError, match=said):
+        store.resolve("train", "latest", data="plain")
+    with pytest.raises(RuntimeError), run(store, "other", "broken") as broken:
+        raise RuntimeError
+    with run(store, "other") as other:
+        with pytest.raises(UserError, match="is RUNNING"):
+            store.resolve("other", other.run_id)
+    for stage, reference, said in (
+        ("train", "feedbeef", "there is no run feedbeef"),
+        ("other", broken.run_id[:8], "is FAILED"),
+        ("train", other.run_id[:8], "is a run of other: name one of `toolformer train`"),
+        ("train", other.run_id[:5], "name the id of 6 characters at least"),
+    ):
+        with pytest.raises(UserError, match=said):
+            store.resolve(stage, reference)
+
+
+def test_a_run_that_was_deleted_in_mlflow_is_not_there(store: Tracker) -> None:
+    with run(store, "deleted") as active:
+        pass
+    with store.faults() as client:
+        client.delete_run(active.run_id)
+    for reference in (active.run_id, active.run_id[:8]):
+        with pytest.raises(UserError, match=f"there is no run {reference} in .*; name the id of a run of"):
+            store.resolve("deleted", reference)
+    with pytest.raises(NotFound):
+        store.get(active.run_id)

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.conftest import CONTEXT, TEXTS, build_model
+from toolformer.training import attention
+from toolformer.training.data import IGNORED, PackedTexts, single, whole
+from toolformer.training.document_masks import KNOWN, Collator, attend_by_document, choose_isolation, collator
+from toolformer.training.tokens import tokenize
+
+EXPECTED = [
+    *(
+        (name, "sdpa", "positions")
+        for name in ("gpt2", "llama", "gpt_neox", "mistral", "qwen2", "gemma3_text")
+    ),
+    *((name, "eager", "positions") for name in ("gpt2", "llama", "gptj", "gpt_neo")),
+    ("opt", "sdpa", "mask"),
+    ("opt", "eager", "mask"),
+    ("bloom", "eager", "single"),
+]
+
+
+def packed_texts(tokenizer: Any) -> tuple[PackedTexts, PackedTexts]:
+    """Short texts side by side in sequences, and each alone."""
+    documents = tokenize([text[:40] for text in TEXTS], tokenizer)
+    packed = PackedTexts(documents, whole(documents.lengths, CONTEXT))
+    assert 1 < len(packed) < len(documents), "several rows, and several documents in a row"
+    return packed, PackedTexts(documents, single(documents.lengths, range(len(documents)), CONTEXT))
+
+
+def batch_of(model: Any, tokenizer: Any, texts: PackedTexts, isolation: Any) -> dict[str, torch.Tensor]:
+    batch = collator(model, tokenizer, isolation, CONTEXT)([texts[n] for n in range(len(texts))])
+    batch.pop("kinds")
+    return batch
+
+
+def summed_loss(model: Any, batch: dict[str, torch.Tensor]) -> float:
+    """Loss in nats of all targets, as the model itself computes it."""
+    targets = int((batch["labels"][:, 1:] != IGNORED).sum())
+    with torch.no_grad():
+        return float(model(**batch, use_cache=False).loss) * targets
+
+
+@pytest.mark.parametrize(("name", "attention", "isolation"), EXPECTED)
+def test_a_packed_batch_has_the_loss_of_its_documents_alone(
+    name: str, attention: str, isolation: Any, tokenizer: Any
+) -> None:
+    model = build_model(name, attention)
+    assert choose_isolation(model) == isolation == KNOWN.get(model.config.model_type, "single")
+    assert not model.training
+    packed, separate = packed_texts(tokenizer)
+    rows = [{key: value[None] for key, value in separate[n].items()} for n in range(len(separate))]
+    alone = sum(summed_loss(model, {key: row[key] for key in ("input_ids", "labels")}) for row in rows)
+    batch = batch_of(model, tokenizer, separate if isolation == "single" else packed, isolation)
+    assert summed_loss(model, batch) == pytest.approx(alone, rel=1e-5)
+    if isolation != "single":
+        # The test can fail: without what keeps them apart, the documents see each other.
+        leaking = {key: batch[key] for key in ("input_ids", "labels")}
+        assert summed_loss(model, leaking) != pytest.approx(alone, rel=1e-4)
+
+
+def test_padding_is_no_target_and_a_document_of_its_own() -> None:
+    columns = {
+        "input_ids": [5, 6, 7],
+        "position_ids": [0, 1, 0],
+        "labels": [IGNORED, 6, IGNORED],
+        "kinds": [0, 0, 1],
+    }
+    sequence = {name: torch.tensor(values) for name, values in columns.items()}
+    batch = Collator(pad_id=1, isolation="positions", size=5)([sequence])
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 1, 1]]
+    assert batch["labels"].tolist() == [[IGNORED, 6, IGNORED, IGNORED, IGNORED]]
+    assert batch["position_ids"].tolist() == [[0, 1, 0, 0, 1]] and "attention_mask" not in batch
+    mask, additive = (
+        Collator(pad_id=1, isolation="mask", size=4, additive=on)([sequence])["attention_mask"]
+        for on in (False, True)
+    )
+    assert mask[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    assert ((additive == 0) == mask).all()
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen2", "gpt_neox"])
+def test_loss_and_gradients_are_those_of_the_documents_alone(name: str, tokenizer: Any) -> None:
+    """Packed, and packed with attention by document."""
+    packed, separate = packed_texts(tokenizer)
+    results = []
+    for texts, isolation, by_document in (
+        (separate, "single", False),
+        (packed, "positions", False),
+        (packed, "positions", True),
+    ):
+        model = build_model(name, "sdpa")
+        if by_document:
+            assert attend_by_document(model, "cpu") and model.config._attn_implementation == attention.NAME
+        loss = model(**batch_of(model, tokenizer, texts, isolation), use_cache=False).loss
+        loss.backward()
+        gradients = torch.cat([each.grad.flatten() for each in model.parameters()])
+        results.append((loss.detach(), gradients))
+    for loss, gradients in results[1:]:
+        torch.testing.assert_close(loss, results[0][0], rtol=1e-5, atol=0)
+        torch.testing.assert_close(gradients, results[0][1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "way"), [("mistral", "sdpa"), ("gemma3_text", "sdpa"), ("llama", "eager")])
+def test_a_model_that_asks_for_more_keeps_its_own_attention(name: str, way: str) -> None:
+    model = build_model(name, way)
+    assert model.config._attn_implementation == way
+    if name == "mistral":
+        model.config.sliding_window = 4
+        for module in model.modules():
+            if hasattr(module, "sliding_window"):
+                module.sliding_window = 4
+    assert not attend_by_document(model, "cpu")
+    assert model.config._attn_implementation == way
+
+
+def test_a_mask_of_the_callers_own_is_refused() -> None:
+    one, positions = torch.zeros(1, 2, 3, 4), torch.zeros(1, 3)
+    for mask, named in ((torch.ones(1, 1, 3, 3), {"position_ids": positions}), (None, {})):
+        with pytest.raises(ValueError, match="attention by document"):
+            attention.attend(torch.nn.Identity(), one, one, one, mask, **named)

@@ -1,0 +1,163 @@
+"""Step 4, to files: finished shards become candidates, C*, C and the funnel.
+
+Thresholds need no model, so that this can be done again with others. Knows nothing of models or configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from toolformer.annotation.merge import KeptCall, keep, merge
+from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of
+from toolformer.data.sampling import Draw
+from toolformer.errors import UserError
+from toolformer.storage import locked, whole_file, write_whole, writing
+
+log = logging.getLogger(__name__)
+
+TEXTS_TO_READ = 5000
+"""How many documents without kept calls to store for the samples page (uniform sample by doc_id)."""
+CHARACTERS_TO_READ = 100_000_000
+"""Of these texts together."""
+ROW_GROUP = 10_000
+"""Rows of the results that are written together."""
+_TEXT = pa.string()
+_CALL = {"position": pa.int64(), "tool": _TEXT, "input": _TEXT, "result": _TEXT, "gain": pa.float64()}
+DATASET = pa.schema(
+    {"text": _TEXT, "calls": pa.list_(pa.struct(_CALL)), "url": _TEXT, "date": _TEXT, "doc_id": _TEXT}
+)
+SCHEMAS = {
+    "candidates.parquet": CANDIDATES,
+    "dataset_augmented.parquet": DATASET,
+    "dataset_plain.parquet": DATASET,
+    "documents_without_calls.parquet": DATASET,
+}
+RESULTS = (*SCHEMAS, "funnel.json")
+
+
+def write_results(
+    folder: Path, store: ShardStore, names: Iterable[str], thresholds: Mapping[str, float], baseline: str
+) -> tuple[dict[str, dict[str, Any]], float]:
+    """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time.
+
+    Returns the funnel, and the seconds that the shards took.
+
+    Raises:
+        UserError: the folder cannot be written; or shards are not what was written: they are done again by the same command.
+    """
+    broken, seconds = list[str](), 0.0
+    funnel: dict[str, dict[str, Any]] = {}
+    to_read: Draw[dict[str, Any]] = Draw(TEXTS_TO_READ, CHARACTERS_TO_READ)
+    with ExitStack() as stack:
+        stack.enter_context(writing(folder / "funnel.json"))
+        folder.mkdir(parents=True, exist_ok=True)
+        # A run under another experiment's name may be writing the same bytes.
+        stack.enter_context(locked(folder / "lock"))
+        files = {name: stack.enter_context(whole_file(folder / name)) for name in SCHEMAS}
+        candidates, augmented, plain, without = (
+            stack.enter_context(Rows(path, SCHEMAS[name])) for name, path in files.items()
+        )
+        for name in names:
+            try:
+                shard = store.read(name)
+            except BrokenShard as fault:
+                log.warning("generate: %s", fault)
+                store.discard(name)
+                broken.append(name)
+                continue
+            table = shard.select(CANDIDATES.names)
+            candidates.add(table.replace_schema_metadata(None))
+            dropped: dict[str, Counter[str]] = {}
+            kept = keep(table.to_pylist(), thresholds, baseline, dropped)
+            _add(funnel, json.loads(shard.schema.metadata[b"funnel"]), kept, dropped)
+            seconds += float(shard.schema.metadata[b"seconds"])
+            documents = documents_of(shard)
+            with_calls = [document for document in documents if document.doc_id in kept]
+            augmented.add(_dataset(merge(document, kept[document.doc_id]) for document in with_calls))
+            plain.add(_dataset(merge(document, ()) for document in with_calls))
+            for document in documents:
+                if document.doc_id not in kept:
+                    to_read.add(document.doc_id, len(document.text), merge(document, ()))
+        if broken:
+            raise UserError(
+                f"{store.folder}: {len(broken)} shards are not what was written; give the same command again, which does "
+                "them again, and no others"
+            )
+        without.add(_dataset(to_read.held()))
+    write_whole(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
+    return funnel, seconds
+
+
+def check(path: Path) -> None:
+    """Whether a file of the results is there, whole as far as its head and end tell.
+
+    Raises:
+        OSError, ValueError: the file is cut short, or not what was written under its name.
+    """
+    if path.suffix == ".json":
+        json.loads(path.read_bytes())
+        return
+    columns = set(pq.read_schema(path).names)
+    if missing := [column for column in SCHEMAS[path.name].names if column not in columns]:
+        raise ValueError(f"it has no column {missing[0]}")
+
+
+def _dataset(rows: Iterable[dict[str, object]]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=DATASET)
+
+
+class Rows:
+    """A Parquet file written in large row groups: the file's own list of them is held in memory by all who open it."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._writer = pq.ParquetWriter(path, schema)
+        self._tables: list[pa.Table] = []
+        self._rows = 0
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+
+    def add(self, table: pa.Table) -> None:
+        # Most shards of a large corpus keep nothing: without their tables, what is held is bounded by the rows.
+        if len(table):
+            self._tables.append(table)
+            self._rows += len(table)
+        if self._rows >= ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._tables:
+            self._writer.write_table(pa.concat_tables(self._tables))
+        self._tables, self._rows = [], 0
+
+
+def _add(
+    total: dict[str, dict[str, Any]],
+    shard: dict[str, dict[str, Any]],
+    kept: dict[str, list[KeptCall]],
+    dropped: dict[str, Counter[str]],
+) -> None:
+    """Adds a shard's counts, and how many of its calls were kept, and why the other scored ones were not."""
+    calls = Counter(call.tool for of_document in kept.values() for call in of_document)
+    for tool, counts in shard.items():
+        sums = total.setdefault(tool, {"kept": 0})
+        sums["kept"] += calls[tool]
+        for name, value in {**counts, "filter_reasons": dict(dropped.get(tool, {}))}.items():
+            if isinstance(value, dict):
+                sums[name] = dict(Counter(sums.get(name, {})) + Counter(value))
+            else:
+                sums[name] = sums.get(name, 0) + value

@@ -1,0 +1,250 @@
+"""The command line: `toolformer generate | train | evaluate | report`, and the commands of `COMMANDS`.
+
+The four stages are Hydra applications; their configuration is checked before anything heavy is imported. Bad input ends
+in one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import errno
+import importlib
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolformer.credentials import printable
+from toolformer.errors import UserError
+from toolformer.progress import configure
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from toolformer.stages.config import Config
+
+STAGES = {
+    "generate": "annotate a corpus with the calls that help (C*)",
+    "train": "finetune the model on C* (data=augmented) or on C (data=plain)",
+    "evaluate": "run benchmarks with one of the systems",
+    "report": "print the paper's tables from the runs",
+}
+COMMANDS = {
+    "run": "an experiment over all its stages, only what is missing: toolformer run experiment=table9 [--plan]",
+    "demo": "all four stages in minutes: a small model teaches itself the calculator",
+    "runs": "list runs and what they were made from; toolformer runs push copies to a server what it lacks",
+    "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
+    "lm_eval": "lm-eval's own command with the model toolformer and these tasks in it",
+    "assets": "fetch the embedded models and data",
+    "index": "make a corpus searchable: toolformer index corpus=jsonl corpus.path=FILE index.path=DIR",
+    "tool": "run one tool by hand: toolformer tool calculator '723 / 252'",
+    "complete": "continue a text with calls: toolformer complete 'The answer is'",
+    "ui": "open the MLflow UI on this machine",
+    "doctor": "what works here, and what to install for the rest",
+}
+_MODULES = ("runs", "lm_eval", "doctor")
+"""Commands with a module of their own, whose `main` they are; the others are functions of `toolformer.cli.commands`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code (2 for bad input)."""
+    code = _command(argv)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from toolformer.training.distributed import end_of_process
+
+        end_of_process(code)
+    if argv is None:
+        _end(code)
+    return code
+
+
+def _end(code: int) -> None:
+    """Ends the process as a return would, but without waiting for threads that a user's tool left behind."""
+    if threading.active_count() == 1:
+        return
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def _command(argv: Sequence[str] | None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_usage())
+        return 0
+    if arguments[0] == "--version":
+        from toolformer import __version__
+
+        print(f"toolformer {__version__}")
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    # Of several processes that a launcher started, the first one speaks.
+    follower = os.environ.get("RANK", "0") != "0"
+    if threading.current_thread() is threading.main_thread():
+        if not follower:
+            signal.signal(signal.SIGTERM, _stop)  # a launcher ends its other processes at once
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _stop)
+    try:
+        configure(quiet=follower or name in ("tool", "complete", "doctor"))
+        return _named(name, rest)
+    except UserError as error:
+        if not follower:
+            print(f"toolformer: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output is gone; a second message has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT):
+            raise
+        print(
+            f"toolformer: {error}; what is finished is kept, make room or name another folder",
+            file=sys.stderr,
+        )
+        return 2
+    except KeyboardInterrupt as error:
+        what, code = ("terminated", 143) if isinstance(error, Terminated) else ("interrupted", 130)
+        print(f"toolformer: {what}; the same command goes on where it stopped", file=sys.stderr)
+        return code
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came, as from Slurm at the end of a job's time."""
+
+
+_stopped: list[type[KeyboardInterrupt]] = []
+"""The signals that came while a command ran."""
+
+
+def _stop(number: int, _: object) -> None:
+    kind = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+    _stopped.append(kind)
+    if kind is Terminated:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows is tidying up
+    raise kind
+
+
+def _named(name: str, arguments: list[str]) -> int:
+    """Runs the command of that name; an interruption stays one though a library turns it into an error of its own."""
+    _stopped.clear()
+    try:
+        if name in STAGES:
+            return _stage(name, arguments)
+        if name in COMMANDS:
+            module = importlib.import_module(f"toolformer.cli.{name if name in _MODULES else 'commands'}")
+            return int(getattr(module, "main" if name in _MODULES else name)(arguments))
+        raise UserError(f"there is no command {name!r}; commands are {', '.join([*STAGES, *COMMANDS])}")
+    except Exception as error:
+        if _stopped:
+            raise _stopped[-1] from error
+        raise
+
+
+def _usage() -> str:
+    lines = ["usage: toolformer COMMAND [key=value ...]", "", "stages (each with --help):"]
+    lines += [f"  {name:<11} {meaning}" for name, meaning in STAGES.items()]
+    lines += ["", "commands:"]
+    lines += [f"  {name:<11} {meaning}" for name, meaning in COMMANDS.items()]
+    lines += ["", "sweeps: toolformer evaluate -m decoding.k=0,1,3,10"]
+    lines += ["experiments: toolformer run experiment=table9 --plan"]
+    return "\n".join([*lines, "a page per topic: docs/ of the repository"])
+
+
+def _stage(stage: str, arguments: list[str]) -> int:
+    from toolformer.stages.config import compose, validate
+    from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
+    from toolformer.tracking.provenance import command_of
+
+    parser = argparse.ArgumentParser(
+        f"toolformer {stage}", description=STAGES[stage], add_help=False, allow_abbrev=False
+    )
+    parser.add_argument(
+        "words", nargs="*", metavar="key=value", help="configuration, below with its defaults"
+    )
+    parser.add_argument("--multirun", "-m", action="store_true", help="sweep: a run for each of key=a,b,c")
+    parser.add_argument("--config-dir", "-cd", help="a folder of configuration files of your own")
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"), help="print the configuration")
+    parser.add_argument("--package", "-p", default="", help="with --cfg: the part at this key")
+    parser.add_argument("--resolve", action="store_true", help="with --cfg: resolve interpolations")
+    parser.add_argument("--help", "-h", action="store_true", help="print this")
+    options = parser.parse_intermixed_args(arguments)
+    words = list(options.words)
+    if options.config_dir:
+        if not Path(options.config_dir).is_dir():
+            raise UserError(f"--config-dir: there is no folder {options.config_dir}")
+        words.append(f"hydra.searchpath=['file://{Path(options.config_dir).absolute()}']")
+    if options.help:
+        print(f"{parser.format_help()}\n{_groups()}\n{_shown(compose(stage, words), '', False)}", end="")
+    elif options.cfg:
+        config = compose(stage, words, with_hydra=options.cfg != "job")
+        print(_shown(config, options.package or "hydra" * (options.cfg == "hydra"), options.resolve), end="")
+    elif not options.multirun:
+        valid = validate(compose(stage, words), stage)
+        _refuse_several(stage, valid)
+        run_stage(stage, valid, command=command_of(stage, words))
+    else:
+        from toolformer.stages.config.multirun import parse
+
+        sweep = parse(stage, words)
+        first = validate(compose(stage, sweep.fixed), stage)
+        _refuse_several(stage, first)
+        jobs = sweep.jobs(stage, first.run.stages)
+        for job in jobs:
+            validate(compose(stage, job), stage)
+        command = command_of(stage, words, "-m")
+        parent = parent_run(first, command.removeprefix("toolformer "), stage, sorted(words), command=command)
+        raise_first(launch(stage, jobs, sweep.of_hydra, parent))
+    return 0
+
+
+def _refuse_several(stage: str, config: Config) -> None:
+    if config.run.experiments and stage != "report":
+        raise UserError(
+            f"this experiment is made of {len(config.run.experiments)} others, which `toolformer run` runs with all their "
+            f"stages; `toolformer {stage}` takes one of them: {', '.join(config.run.experiments)}"
+        )
+
+
+def _groups() -> str:
+    """The groups of configuration files, each with its options."""
+    from toolformer.stages.config import CONF
+
+    folders = sorted({path.parent for path in CONF.glob("*/**/*.yaml")})
+    lines = [
+        f"  {folder.relative_to(CONF)}: {', '.join(sorted(path.stem for path in folder.glob('*.yaml')))}"
+        for folder in folders
+    ]
+    return "\n".join(["groups (group=option):", *lines, "", "keys:"])
+
+
+def _shown(config: DictConfig, package: str, resolve: bool) -> str:
+    """A configuration, or the part of it at `package`, as YAML with its secrets masked."""
+    import yaml
+    from omegaconf import OmegaConf, read_write
+    from omegaconf.errors import OmegaConfBaseException
+
+    from toolformer.credentials import SECRETS
+    from toolformer.stages.config.messages import one_line
+    from toolformer.tracking.provenance import masked, masked_words
+
+    if "hydra" in config:
+        with read_write(config.hydra):
+            config.hydra.overrides.task = masked_words(config.hydra.overrides.task)
+            config.hydra.job.override_dirname = ",".join(config.hydra.overrides.task)
+    try:
+        node = OmegaConf.select(config, package) if package else config
+        values = OmegaConf.to_container(node, resolve=resolve) if OmegaConf.is_config(node) else node
+    except OmegaConfBaseException as error:
+        raise UserError(f"--cfg: {one_line(error)}") from error
+    is_secret = not SECRETS.isdisjoint(re.split(r"[.\[\]]+", package))
+    return yaml.safe_dump(masked(values, is_secret), sort_keys=False, allow_unicode=True)

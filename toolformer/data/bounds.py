@@ -1,0 +1,58 @@
+"""The bounded types of settings: pydantic checks them where a configuration is validated."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from toolformer.errors import near
+
+
+def OneOf(*values: str) -> AfterValidator:
+    """The type of a text that is one of a few."""
+
+    def check(value: str) -> str:
+        if value not in values:
+            raise ValueError(f"it must be one of {', '.join(values)}{near(value, values)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def Matching(pattern: str, wanted: str) -> AfterValidator:
+    """The type of a text of a form, which `wanted` describes."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value, re.ASCII):
+            raise ValueError(f"it must be {wanted}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _day(value: str) -> str:
+    try:
+        return datetime.date.fromisoformat(value).isoformat()
+    except ValueError:
+        raise ValueError("it must be a day, YYYY-MM-DD") from None
+
+
+def _place(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("it must not have line breaks or control characters")
+    return value
+
+
+LARGEST = 2**63 - 1
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+CountOrNone = Annotated[int, Field(ge=0, le=LARGEST)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Place = Annotated[str, AfterValidator(_place)]
+"""A file or folder."""
+Day = Annotated[str, AfterValidator(_day)]
+"""YYYY-MM-DD."""

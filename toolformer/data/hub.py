@@ -1,0 +1,59 @@
+"""Data sets of the Hugging Face hub, streamed: nothing is stored, and no code of a data set is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from toolformer.data.reader_stats import RowCorpus, Skipped
+from toolformer.errors import UserError, one_line
+
+
+@dataclass
+class HubCorpus(RowCorpus):
+    """Documents of one split of a hub data set, or of a local folder in the hub's layout.
+
+    A stream that breaks ends the run, even without `strict`: a network's fault must not make a corpus shorter.
+    """
+
+    path: str
+    subset: str | None = None
+    """The data set's configuration, where it has several."""
+    split: str = "train"
+
+    def sources(self, skipped: Skipped) -> Iterator[tuple[str, Iterator[tuple[str, Any]]]]:
+        """The data set with its rows."""
+        yield self.path, self._rows()
+
+    def _rows(self) -> Iterator[tuple[str, Any]]:
+        number = 0
+        try:
+            for number, row in enumerate(self._open(), start=1):
+                yield f"row {number}", row
+        except UserError:
+            raise
+        except Exception as error:  # whatever the storage, the network or the format's reader raises
+            raise UserError(
+                f"{self.key}.path: the data set {self.path} breaks off after row {number} ({one_line(error)}); "
+                "start the same command again, finished work is kept"
+            ) from error
+
+    def _open(self) -> Any:
+        from datasets import load_dataset
+
+        try:
+            rows = load_dataset(self.path, self.subset, split=self.split, streaming=True)
+        # Offline, unknown, gated, without this subset or split, needing code of its own ...
+        except Exception as error:
+            raise UserError(
+                f"{self.key}.path: the data set {self.path} cannot be streamed ({one_line(error)}); check {self.key}.path, "
+                f"{self.key}.subset and {self.key}.split"
+            ) from error
+        known = rows.column_names
+        if known is not None and self.fields.text_field not in known:
+            raise UserError(
+                f"{self.key}.text_field: the data set {self.path} has no field {self.fields.text_field!r}; "
+                f"it has {', '.join(known[:8])}"
+            )
+        return rows.select_columns([name for name in self.fields.named() if name in known]) if known else rows

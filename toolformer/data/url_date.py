@@ -1,0 +1,56 @@
+"""The date that stands in a URL (paper, appendix A.1, calendar)."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from urllib.parse import unquote
+
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+_YEAR = r"(?P<y>(?:19|20)\d\d)"
+_DAY = r"(?P<d>\d{1,2})"
+_NAME = (
+    r"(?P<m>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
+_SEPARATOR = r"(?P<s>[/\-_.])"
+# Each alternative is a lookahead: a match that is no date must not swallow the beginning of one that is.
+_FORMS = [
+    re.compile(f"(?={form})", re.ASCII | re.IGNORECASE)
+    for form in (
+        rf"(?<!\d){_YEAR}{_SEPARATOR}(?P<m>\d{{1,2}})(?P=s){_DAY}(?!\d)",
+        rf"(?<!\d){_YEAR}(?P<m>\d\d)(?P<d>\d\d)(?!\d)",
+        rf"(?<!\d){_YEAR}{_SEPARATOR}{_NAME}(?P=s){_DAY}(?!\d)",
+        rf"(?<!\d){_DAY}{_SEPARATOR}{_NAME}(?P=s){_YEAR}(?!\d)",
+        rf"(?<![a-z]){_NAME}{_SEPARATOR}{_DAY}(?P=s){_YEAR}(?!\d)",
+    )
+]
+# The day a page was archived is not the day it was written.
+_ARCHIVE = re.compile(r"//web\.archive\.org/web/\d{4,14}[a-z_]*/", re.IGNORECASE)
+
+
+def date_from_url(url: str | None, today: datetime.date | None = None) -> datetime.date | None:
+    """The first date in a URL, or None.
+
+    Read are year, month and day in this order, joined by one of `/ - _ .` or run together, and with the month's English
+    name also the other way round (/14-aug-2020/, /august/14/2020/). Years are 1900 to 2099. Impossible dates and dates
+    after `today` (by default the day in UTC) are passed over.
+    """
+    if not url:
+        return None
+    latest = today or datetime.datetime.now(datetime.UTC).date()
+    plain = _ARCHIVE.sub("//", unquote(url))
+    dates: list[tuple[int, datetime.date]] = []
+    for form in _FORMS:
+        for match in form.finditer(plain):
+            name = match["m"].lower()
+            month = int(name) if name.isdigit() else MONTHS.index(name[:3]) + 1
+            try:
+                date = datetime.date(int(match["y"]), month, int(match["d"]))
+            except ValueError:
+                continue
+            if date <= latest:
+                dates.append((match.start("y"), date))
+                break
+    return min(dates)[1] if dates else None

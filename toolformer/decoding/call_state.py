@@ -1,0 +1,159 @@
+"""What becomes of a row by the tokens chosen for it: text, or a call that is executed or taken back (paper, section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, linearise, parse
+from toolformer.decoding.batch import Row
+from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.text_generator import cut_at
+from toolformer.tools.base import Result, Tool, run_safely
+
+NOT_ENDED = "call not ended"
+NOT_ALLOWED = "tool not allowed"
+MALFORMED = "malformed call"
+NO_ARROW = "call without arrow"
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a model wrote after one prompt."""
+
+    text: str
+    """With its calls: " [Calculator(2 + 3) -> 5] 5."."""
+    plain: str
+    """Without them: what is scored."""
+    calls: tuple[ApiCall, ...] = ()
+    """The executed calls with their results, in the text's order."""
+    failed: str | None = None
+    """Why a call that was started has been taken back."""
+    tokens: int = 0
+    """Tokens of the text and of the executed calls that the model wrote; results and calls taken back not counted."""
+    fault: bool = False
+    """Whether it has been taken back since its tool broke down (`Result.fault`): asked again, it may be answered."""
+    prompt_cut: int = 0
+    """Tokens that the prompt lost on its left, since the context had no room for them."""
+
+    @property
+    def call(self) -> ApiCall | None:
+        """The first executed call."""
+        return self.calls[0] if self.calls else None
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes rows, with the tools that may be called, by their names in calls, and the limits."""
+
+    language_model: LanguageModel
+    tools: Mapping[str, Tool]
+    max_calls: int
+    max_call_tokens: int
+    max_result_tokens: int
+    max_new_tokens: int
+    """Tokens outside of calls after which a row ends."""
+    stop: Sequence[str]
+    """Texts outside of calls that end a row."""
+
+    def write(self, row: Row, token: int) -> None:
+        """Adds a token to a row, which may end it, complete its call, or take the call back."""
+        model = self.language_model
+        if token in model.end_ids:
+            if row.call_start is not None:
+                self._take_back(row, NOT_ENDED)
+            else:
+                row.done = True
+            return
+        row.written.append(token)
+        row.unread = [token]
+        row.tokens += 1
+        if row.call_start is not None:
+            self._write_call(row)
+        elif token == model.start_id and row.may_call:
+            row.call_start = len(row.written) - 1
+        elif row.before + len(row.written) >= self.max_new_tokens:
+            row.done = True
+        elif self.stop:
+            text = row.plain + model.decode(row.written)
+            row.done = any(end in text for end in self.stop)
+
+    def _write_call(self, row: Row) -> None:
+        """Looks at an open call: complete at its arrow, taken back when it cannot become one."""
+        assert row.call_start is not None
+        body = self.language_model.decode(row.written[row.call_start + 1 :])
+        end = call_end(body)
+        arrow = body.rfind(ARROW)
+        if arrow >= 0 and (end is None or arrow < end):
+            try:
+                row.pending = parse(START.strip() + body[:arrow].rstrip() + END)
+                return
+            except CallSyntaxError:
+                if end is not None:
+                    self._take_back(row, MALFORMED)
+                    return
+        if end is not None:
+            self._take_back(row, NO_ARROW)
+        elif row.since_start >= self.max_call_tokens:
+            self._take_back(row, NOT_ENDED)
+
+    @staticmethod
+    def _take_back(row: Row, reason: str) -> None:
+        """Drops an open call: the row goes on from before it, without calling again."""
+        assert row.call_start is not None
+        row.failed = reason
+        row.forget = len(row.written) - row.call_start - len(row.unread)
+        row.tokens -= len(row.written) - row.call_start
+        row.written = row.written[: row.call_start]
+        row.unread = []
+        row.call_start, row.pending, row.may_call = None, None, False
+
+    def execute(self, rows: Sequence[Row]) -> list[Result]:
+        """Runs the pending calls of a batch together, tool by tool."""
+        results: dict[int, Result] = {}
+        for name, tool in self.tools.items():
+            calling = [(row, row.pending) for row in rows if row.pending and row.pending.tool == name]
+            if calling:
+                inputs, documents = [call.input for _, call in calling], [row.document for row, _ in calling]
+                answered = run_safely(tool, inputs, documents)
+                results |= {row.index: result for (row, _), result in zip(calling, answered, strict=True)}
+        return [results.get(row.index, Result(reason=NOT_ALLOWED)) for row in rows]
+
+    def resume(self, row: Row, result: Result) -> None:
+        """Puts the result behind the arrow, or takes the call back when there is none."""
+        model = self.language_model
+        assert row.pending is not None and row.call_start is not None
+        if result.text is None:
+            self._take_back(row, result.reason or "no result")
+            row.fault = result.fault
+            return
+        call = row.pending.with_result(result.text)
+        call = row.pending.with_result(self._cut(call.result or ""))
+        before = model.decode(row.written[: row.call_start])
+        row.text += before + linearise(call)
+        row.plain += before
+        # What was written last, the arrow, has not been read yet.
+        result_ids = model.encode_behind(f" {call.result}{END}")
+        row.unread = row.unread + result_ids
+        row.context = row.context + row.written + result_ids
+        row.calls.append(call)
+        row.before += row.call_start
+        row.written, row.call_start, row.pending, row.at_start = [], None, None, None
+        row.may_call = len(row.calls) < self.max_calls
+
+    def _cut(self, result: str) -> str:
+        """As much of a result as has at most `max_result_tokens` tokens."""
+        model = self.language_model
+        ids = model.encode_behind(f" {result}")
+        most = self.max_result_tokens
+        while len(ids) > self.max_result_tokens:
+            # Cut inside of a character, or into tokens that are encoded to more: shorter still.
+            result = model.decode(ids[:most]).rstrip("\ufffd").strip()
+            ids, most = model.encode_behind(f" {result}"), most - 1
+        return result
+
+    def completion(self, row: Row) -> Completion:
+        """What the row has written, up to the first stop text, which may begin before a call and end behind it."""
+        plain = cut_at(row.plain + self.language_model.decode(row.written), self.stop)
+        text = row.text + plain[len(row.plain) :]
+        return Completion(text, plain, tuple(row.calls), row.failed, row.tokens, row.fault, row.prompt_cut)

@@ -1,0 +1,182 @@
+"""Where a model is, its device and number format, and how it is loaded: safetensors only, none of its own code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import logging as transformers_logging
+
+from toolformer.data import assets
+from toolformer.errors import UserError, one_line
+
+EMBEDDED_MODELS = ("smollm2", "gemma3")
+
+
+def native_bfloat16(device: str | torch.device) -> bool:
+    """Whether the device multiplies bfloat16 in hardware; elsewhere it is up to a hundred times slower than fp32."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def choose_device(device: str = "auto") -> str:
+    """The device by name; `auto` is the first CUDA device, or the CPU. UserError for a CUDA device that is not there."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return "cuda" if count else "cpu"
+    if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= count:
+        raise UserError(
+            f"lm.device is {device}, and PyTorch finds {count or 'no'} CUDA device{'s' if count > 1 else ''} here; set "
+            "lm.device=auto or lm.device=cpu"
+        )
+    return device
+
+
+def choose_dtype(dtype: str, device: str) -> torch.dtype:
+    """`auto` is bfloat16 where it is native, float32 elsewhere."""
+    if dtype == "auto":
+        return torch.bfloat16 if native_bfloat16(device) else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
+
+
+def number_format(dtype: str, device: str) -> str:
+    """The name of what `dtype` comes to on a device, as runs are tagged with it: `bfloat16`."""
+    return str(choose_dtype(dtype, choose_device(device))).removeprefix("torch.")
+
+
+def locate(name_or_path: str) -> str:
+    """The folder or hub name behind a model's name; an embedded model is fetched on first use."""
+    if name_or_path in EMBEDDED_MODELS:
+        return str(assets.ensure(name_or_path))
+    path = Path(name_or_path).expanduser()
+    if (path / "config.json").is_file():
+        return str(path)
+    if path.exists():
+        raise UserError(
+            f"model: {name_or_path} is no model folder (it has no config.json); name one that has, or a hub model"
+        )
+    if name_or_path.startswith((".", "/", "~")) or name_or_path.count("/") > 1:
+        raise UserError(
+            f"model: there is no folder {name_or_path}; name a model folder, a hub model or one of {', '.join(EMBEDDED_MODELS)}"
+        )
+    return name_or_path
+
+
+def load_config(name_or_path: str) -> Any:
+    """A model's configuration, without its weights. UserError if it is no model, or cannot be reached."""
+    location = locate(name_or_path)
+    with _loading(f"{name_or_path} cannot be loaded"):
+        return AutoConfig.from_pretrained(location, trust_remote_code=False)
+
+
+def context_length(config: Any, sliding: bool = True) -> int | None:
+    """Tokens a model reads at once (with `sliding`, within its window), or None where its configuration does not say."""
+    names = ("max_position_embeddings", "n_positions", *(["sliding_window"] if sliding else []))
+    sizes = [getattr(config, name, None) for name in names]
+    return min([size for size in sizes if isinstance(size, int) and size > 0], default=None)
+
+
+def load_tokenizer(name_or_path: str) -> Any:
+    """The fast tokenizer of an embedded model, a hub model or a folder, which may hold nothing else.
+
+    The only place that loads one: never with code of its own. UserError if there is none, or it cannot be reached.
+    """
+    folder = Path(name_or_path).expanduser()
+    location = str(folder) if (folder / "tokenizer_config.json").is_file() else locate(name_or_path)
+    with _loading(f"the tokenizer of {name_or_path} cannot be loaded"):
+        return AutoTokenizer.from_pretrained(location, use_fast=True, trust_remote_code=False)
+
+
+def tokens_of(tokenizer: Any, texts: Any, offsets: bool = False) -> Any:
+    """The tokens of a text or a list of texts, none added; what reads like a special token (`</s>`) is plain text."""
+    return tokenizer(
+        texts,
+        add_special_tokens=False,
+        split_special_tokens=True,
+        return_offsets_mapping=offsets,
+        verbose=False,
+    )
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a text, nothing added."""
+    ids: list[int] = tokens_of(tokenizer, text).input_ids
+    return ids
+
+
+def encode_behind(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of `text` as it stands behind other text: some tokenizers put a blank before a text."""
+    for sign in ("a", "]", "\n", "0"):
+        alone, both = encode(tokenizer, sign), encode(tokenizer, sign + text)
+        if both[: len(alone)] == alone:  # else the sign has melted into the text
+            return both[len(alone) :]
+    return encode(tokenizer, text)
+
+
+def token_positions(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None]:
+    """The character position before each token, or None where a token begins inside a character."""
+    positions: list[int | None] = []
+    previous = 0
+    for start, end in offsets:
+        # Some tokenizers leave the blank before a word out of the offsets: the call goes before it.
+        inside = start < previous or text[previous:start].strip() != ""
+        positions.append(None if inside else previous)
+        previous = max(previous, end)
+    return positions
+
+
+def own_prefix(tokenizer: Any) -> list[int]:
+    """What the tokenizer puts before a text when asked to add special tokens (a BOS, for Llama and Gemma)."""
+    plain = tokenizer("a", add_special_tokens=False).input_ids
+    full = tokenizer("a", add_special_tokens=True).input_ids
+    starts = range(len(full) - len(plain) + 1)
+    return next((list(full[:n]) for n in starts if full[n : n + len(plain)] == plain), [])
+
+
+def single_token(tokenizer: Any, text: str, name: str) -> int:
+    """The one token that `text` is between other text, for the model `name`. UserError if it is not a single token."""
+    head, behind, between = (encode(tokenizer, written) for written in ("a", f"a{text}", f"a{text}A"))
+    if behind[:-1] != head or between[: len(behind)] != behind:
+        raise UserError(
+            f"model: the tokenizer of {name} has no single token for {text!r}; choose another model"
+        )
+    return behind[-1]
+
+
+def load_causal(name_or_path: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    """A causal model in main memory and its fast tokenizer. UserError if it is none, or cannot be reached."""
+    model = load_weights(AutoModelForCausalLM, "causal language", name_or_path, dtype)
+    return model, load_tokenizer(name_or_path)
+
+
+def load_weights(
+    kind: Any, description: str, name_or_path: str, dtype: torch.dtype, pickled: bool = False
+) -> Any:
+    """A model in main memory, by one of Transformers' classes. UserError if it is none, damaged or out of reach.
+
+    With `pickled`, weights in a pickle will do where there are no safetensors; no code of a pickle is run.
+    """
+    location = locate(name_or_path)
+    transformers_logging.disable_progress_bar()
+    with _loading(f"{name_or_path} cannot be loaded as a {description} model"):
+        return kind.from_pretrained(
+            location,
+            dtype=dtype,
+            trust_remote_code=False,
+            use_safetensors=None if pickled else True,
+            weights_only=True,
+        )
+
+
+@contextmanager
+def _loading(problem: str) -> Iterator[None]:
+    """Turns whatever Transformers, safetensors and tokenizers raise for damaged or missing files into one line."""
+    try:
+        yield
+    except Exception as error:
+        raise UserError(f"model: {problem}: {one_line(error)}") from error

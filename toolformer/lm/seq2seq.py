@@ -1,0 +1,81 @@
+"""An encoder-decoder model (T5, BART, ...) that a tool writes with: prompts in, greedy text out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
+from toolformer.lm import loading
+from toolformer.lm.batching import by_length
+from toolformer.lm.text_generator import cut_at
+
+DEFAULT_LENGTH = 512
+"""Tokens of a prompt that are read where neither model nor tokenizer says how many may be."""
+_ENDLESS = 10**6
+"""From here on, a tokenizer's length says that it knows none."""
+
+
+@functools.lru_cache(maxsize=16)
+def is_encoder_decoder(name_or_path: str) -> bool:
+    """Whether a model is one, by its configuration. UserError if it is no model, or cannot be reached."""
+    if name_or_path in loading.EMBEDDED_MODELS:
+        return False
+    return bool(getattr(loading.load_config(name_or_path), "is_encoder_decoder", False))
+
+
+class Seq2SeqModel:
+    """An encoder-decoder model of a folder or the hub, with its tokenizer. UserError if it is none."""
+
+    def __init__(self, name_or_path: str, dtype: str = "auto", device: str = "auto") -> None:
+        device = loading.choose_device(device)
+        self.tokenizer = loading.load_tokenizer(name_or_path)
+        model = loading.load_weights(
+            AutoModelForSeq2SeqLM, "sequence-to-sequence", name_or_path, loading.choose_dtype(dtype, device)
+        )
+        self.model = model.to(device).eval()
+        # The question stands at the end of a prompt: what does not fit is left out at its beginning.
+        self.tokenizer.truncation_side = "left"
+        sizes = (self.tokenizer.model_max_length, loading.context_length(model.config, sliding=False))
+        self.longest: int = min([size for size in sizes if size and size < _ENDLESS], default=DEFAULT_LENGTH)
+
+    @torch.inference_mode()
+    def generate(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
+        """Greedy texts, cut before the first stop text; a prompt's answer does not depend on its batch."""
+        texts = [""] * len(prompts)
+        for batch, padded in padded_batches(self.model, self.tokenizer, prompts, self.longest):
+            written = greedy(self.model, max_new_tokens, **padded)
+            decoded = self.tokenizer.batch_decode(written, skip_special_tokens=True)
+            for n, text in zip(batch, decoded, strict=True):
+                texts[n] = cut_at(text, stop)
+        return texts
+
+
+def padded_batches(
+    model: Any, tokenizer: Any, texts: Sequence[str], max_tokens: int
+) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+    """Texts of similar length together, cut to `max_tokens`: their indices, and what the model's encoder is fed."""
+    encoded = [
+        tokenizer(text, truncation=True, max_length=max_tokens, verbose=False).input_ids for text in texts
+    ]
+    for batch in by_length([len(ids) for ids in encoded], [1] * len(encoded)):
+        rows = {"input_ids": [encoded[n] for n in batch]}
+        padded = tokenizer.pad(rows, padding_side="right", return_tensors="pt").to(model.device)
+        yield batch, {name: padded[name] for name in ("input_ids", "attention_mask")}
+
+
+def greedy(model: Any, max_new_tokens: int, **inputs: Any) -> torch.Tensor:
+    """Token ids [batch, length] by plain greedy decoding, whatever the model's own generation settings are."""
+    written: torch.Tensor = model.generate(
+        **inputs,
+        max_new_tokens=max_new_tokens,
+        min_length=0,
+        do_sample=False,
+        num_beams=1,
+        no_repeat_ngram_size=0,
+        repetition_penalty=1.0,
+    )
+    return written

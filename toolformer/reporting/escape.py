@@ -1,0 +1,51 @@
+"""Text from data, models and runs, escaped so that Markdown and LaTeX show it as it is."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Control characters, and those that change the direction of everything after them.
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufff9-\uffff]"
+)
+
+
+def clean(text: str) -> str:
+    """The text on one line, without control characters, direction marks and halves of surrogate pairs."""
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return " ".join(_INVISIBLE.sub(" ", text).split())
+
+
+def markdown(text: str) -> str:
+    """For GitHub Markdown, inside a table or out of it."""
+    text = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"([\\`*_\[\]|~$#!{}])", r"\\\1", text)
+    # No address or user name becomes a link.
+    return re.sub(r"(?i)(?<=www)(?=\.)|(?<=:)(?=//)|(?<=@)(?=\w)", "<!-- -->", text)
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "-": "-{}", "[": "{[}", "]": "{]}",
+    "–": "--{}", "—": "---{}", "‘": "`{}", "’": "'{}", "“": "``{}", "”": "''{}", "…": r"\ldots{}", "•": r"\textbullet{}",
+    "−": r"\ensuremath{-}", "→": r"\ensuremath{\rightarrow}", "≤": r"\ensuremath{\leq}", "≥": r"\ensuremath{\geq}",
+    "τ": r"\ensuremath{\tau}", "ε": r"\ensuremath{\varepsilon}", "⁻": r"\textsuperscript{\ensuremath{-}}",
+    "⁺": r"\textsuperscript{+}", "€": r"\texteuro{}", "†": r"\textdagger{}", "‡": r"\textdaggerdbl{}",
+}  # fmt: skip
+
+
+def latex(text: str) -> str:
+    """For LaTeX: ASCII and Latin-1; other characters as `\\fallback{stand-in}{character}`."""
+    text = "".join(map(_latex_character, unicodedata.normalize("NFC", clean(text))))
+    return text.replace(r"\ensuremath{\tau}\_f", r"$\tau_f$")
+
+
+def _latex_character(character: str) -> str:
+    if character in _LATEX or ord(character) < 256:
+        return _LATEX.get(character, character)
+    plain = unicodedata.normalize("NFKD", character)
+    plain = "".join(part for part in plain if part.isascii() and (part.isalnum() or part == " "))
+    stand_in = plain or rf"\texttt{{\scriptsize U+{ord(character):04X}}}"
+    return rf"\fallback{{{stand_in}}}{{{character}}}"

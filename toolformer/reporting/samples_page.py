@@ -1,0 +1,256 @@
+"""The data of the samples page: candidate calls with their texts, and answers of evaluations side by side.
+
+Plain lists and dictionaries for JSON, read from a run's Parquet files. A page holds a sample: documents with the lowest
+lots, which are the documents whose texts a generate run stores, and evenly drawn questions. It says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from toolformer.annotation import merge
+from toolformer.data.sampling import Draw, lot
+from toolformer.errors import UserError
+from toolformer.reporting import candidate_stats, paper
+from toolformer.reporting.data import Annotation, Evidence, Sampled
+from toolformer.reporting.formatting import SYSTEMS, in_order, in_table_order, title_of
+from toolformer.reporting.pairing import asked, read_samples
+
+CANDIDATES = 2_000
+OF_DOCUMENT = 200
+"""Candidates of one document: the kept ones first, then the largest gains."""
+QUESTIONS = 300
+"""Of each benchmark."""
+RUNS = 8
+"""Of each benchmark: the newest."""
+LONGEST_TEXT = 20_000
+LONGEST_ANSWER = 4_000
+LONGEST_RESULT = 1_000
+TARGETS = 20
+
+_SHORT = ("doc_id", "tool", "position", "sample", "status")
+_COLUMNS = [*_SHORT, "call", "result", "start_probability", *candidate_stats.LOSSES]
+_ANSWER = (
+    "completion",
+    "tool",
+    "call_input",
+    "call_result",
+    "failed",
+    "prediction",
+    "score",
+    "tokens",
+    "seconds",
+)
+
+Row = dict[str, Any]
+
+
+def data(evidence: Evidence) -> dict[str, Any] | None:
+    """`candidates` and `questions` for the page, or None where no run has either.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    page = {
+        "candidates": annotated(evidence.annotation) if evidence.annotation else None,
+        "questions": questions(evidence.sampled),
+    }
+    return page if any(page.values()) else None
+
+
+def annotated(annotation: Annotation, limit: int = CANDIDATES) -> dict[str, Any] | None:
+    """Documents, and about `limit` candidates in the order of the text; None where there are no candidates.
+
+    Raises:
+        UserError: a file of the generate run cannot be read.
+    """
+    path = annotation.files["candidates.parquet"]
+    files = [annotation.files[name] for name in candidate_stats.TEXTS if name in annotation.files]
+    try:
+        ids, total = _draw(annotation, limit)
+        calls_kept = candidate_stats.kept(annotation.files["dataset_augmented.parquet"], ids)
+        rows = candidate_stats.of_documents(path, _COLUMNS, ids)
+        columns = ["doc_id", "text", "url", "date"]
+        texts = {
+            row["doc_id"]: row for file in files for row in candidate_stats.of_documents(file, columns, ids)
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"the candidates of generate run {annotation.run.run_id} cannot be read ({type(error).__name__}): run "
+            "`toolformer generate` again"
+        ) from error
+    if not rows:
+        return None
+    _decide(rows, calls_kept, annotation)
+    of_document: dict[str, list[Row]] = {}
+    for row in sorted(
+        rows, key=lambda row: (not row["kept"], math.inf if row["gain"] is None else -row["gain"])
+    ):
+        of_document.setdefault(row["doc_id"], []).append(row)
+    tools = in_order({row["tool"] for row in rows})
+    documents, listed = [], []
+    for index, doc_id in enumerate(ids):
+        text, own = texts.get(doc_id, {}), of_document[doc_id]
+        whole = text.get("text")
+        documents.append({
+            "id": doc_id, "url": text.get("url"), "date": text.get("date"), "left": len(own[OF_DOCUMENT:]),
+            "text": whole and whole[:LONGEST_TEXT], "cut": len(whole or "") > LONGEST_TEXT,
+        })  # fmt: skip
+        own = sorted(own[:OF_DOCUMENT], key=lambda row: (row["position"], row["tool"], row["sample"]))
+        listed += [_candidate(row, index, tools) for row in own]
+    return {
+        "tools": [paper.TOOLS.get(tool, tool) for tool in tools],
+        "thresholds": [_threshold(annotation, tool) for tool in tools],
+        "documents": documents,
+        "rows": listed,
+        "drawn": _drawn(len(listed), total),
+        "gain": annotation.difference,
+    }
+
+
+def _draw(annotation: Annotation, limit: int) -> tuple[list[str], int]:
+    """The documents with the lowest lots that together have about `limit` candidates, in the order of the corpus.
+
+    And the number of all candidates. A run may store the texts of only some documents without calls, those with the lowest
+    lots. Then no document beyond them is drawn, with calls or without, so that the sample is even and has its texts.
+    """
+    draw: Draw[tuple[str, int]] = Draw(limit, 0)
+    total = documents = 0
+    for doc_id, count in candidate_stats.by_document(annotation.files["candidates.parquet"]):
+        draw.add(doc_id, 0, (doc_id, count))
+        total, documents = total + count, documents + 1
+    highest = 2**64
+    if file := annotation.files.get(candidate_stats.WITHOUT_CALLS):
+        stored = [lot(doc_id) for doc_id, _ in candidate_stats.by_document(file)]
+        with_calls = pq.read_metadata(annotation.files["dataset_augmented.parquet"]).num_rows
+        if stored and documents > with_calls + len(stored):
+            highest = max(stored)
+    drawn: set[str] = set()
+    for doc_id, count in sorted(draw.held(), key=lambda entry: lot(entry[0])):
+        if limit <= 0 or lot(doc_id) > highest:
+            break
+        limit -= min(count, OF_DOCUMENT)
+        drawn.add(doc_id)
+    return [doc_id for doc_id, _ in draw.held() if doc_id in drawn], total
+
+
+def _decide(rows: Sequence[Row], calls_kept: set[tuple[str, str, int]], annotation: Annotation) -> None:
+    """Sets `gain` (None unless scored), `kept`, and `reason`, why a candidate is not kept, as the filter decided."""
+    best: dict[tuple[str, str, int], Row] = {}
+    for row in rows:
+        row["gain"] = merge.gain(row, annotation.baseline)
+        if (
+            row["loss_no_result"] is None
+        ):  # of a gain that the annotation left open the bound, below the threshold
+            row["gain"] = merge.gain(row, merge.PLAIN)
+        place = row["doc_id"], row["tool"], row["position"]
+        if row["gain"] is not None and place in calls_kept:
+            # The largest gain, of equal ones the first sample.
+            best[place] = max(best.get(place, row), row, key=lambda row: (row["gain"], -row["sample"]))
+    for row in rows:
+        threshold = _threshold(annotation, row["tool"])
+        row["kept"] = best.get((row["doc_id"], row["tool"], row["position"])) is row
+        row["reason"] = merge.BELOW
+        if row["status"] != "scored":
+            row["reason"] = row["status"]
+        elif row["gain"] is None:
+            row["reason"] = merge.NO_GAIN
+        elif threshold is not None and row["gain"] >= threshold:
+            row["reason"] = merge.BEATEN
+
+
+def _threshold(annotation: Annotation, tool: str) -> float | None:
+    return annotation.gains[tool].threshold if tool in annotation.gains else None
+
+
+def _candidate(row: Row, document: int, tools: Sequence[str]) -> dict[str, Any]:
+    return {
+        "document": document,
+        "tool": tools.index(row["tool"]),
+        "position": row["position"],
+        "sample": row["sample"],
+        "call": _cut(row["call"], LONGEST_RESULT),
+        "result": _cut(row["result"], LONGEST_RESULT),
+        "kept": row["kept"],
+        "reason": "" if row["kept"] else row["reason"],
+        "gain": _rounded(row["gain"]),
+        "start": _rounded(row["start_probability"]),
+        "losses": [_rounded(row[name]) for name in candidate_stats.LOSSES],
+    }
+
+
+def _drawn(shown: int, total: int) -> str:
+    """What follows the count where a page holds a part."""
+    return f", evenly drawn from {total:,}" if shown < total else ""
+
+
+def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[dict[str, Any]]:
+    """For each benchmark with scores: at most `limit` questions, with the answers of the newest runs.
+
+    Raises:
+        UserError: a file of samples cannot be read.
+    """
+    page = []
+    names = list(SYSTEMS.values())
+    for task in in_table_order(task for run in sampled for task in run.files):
+        if task.endswith("perplexity"):
+            continue
+        runs = [run for run in sampled if task in run.files][:RUNS]
+        runs.sort(key=lambda run: names.index(run.system) if run.system in names else len(names))
+        # First only what was asked; answers are read for the drawn questions alone.
+        rows_of = [{asked(row): n for n, row in enumerate(read_samples(run.files[task]))} for run in runs]
+        times = Counter(key for rows in rows_of for key in rows)
+        keys = sorted(times, key=lambda key: -times[key])  # those that most runs were asked come first
+        even = np.unique(np.linspace(0, len(keys) - 1, min(len(keys), limit)).astype(int))
+        drawn: dict[str, dict[str, Any]] = {keys[index]: {} for index in even}
+        for number, (run, rows) in enumerate(zip(runs, rows_of, strict=True)):
+            for row in read_samples(run.files[task], _ANSWER, [rows[key] for key in drawn if key in rows]):
+                question = drawn[asked(row)] = drawn[asked(row)] or _question(row, len(runs))
+                question["answers"][number] = _answer(row)
+        page.append({
+            "task": title_of(task),
+            "runs": [{"title": run.title, "run": run.run_id[:8], "system": run.system} for run in runs],
+            "rows": list(drawn.values()),
+            "drawn": _drawn(len(drawn), len(keys)),
+        })  # fmt: skip
+    return page
+
+
+def _question(row: Mapping[str, Any], runs: int) -> dict[str, Any]:
+    return {
+        "id": str(row["id"]),
+        "prompt": _cut(row["prompt"], LONGEST_ANSWER, end=True),
+        "target": [_cut(str(target), LONGEST_RESULT) for target in row["target"][:TARGETS]],
+        "more": max(0, len(row["target"]) - TARGETS),
+        "answers": [None] * runs,
+    }
+
+
+def _answer(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "completion": _cut(row["completion"], LONGEST_ANSWER),
+        "tool": row["tool"],
+        "input": _cut(row["call_input"], LONGEST_RESULT),
+        "result": _cut(row["call_result"], LONGEST_RESULT),
+        "failed": row["failed"],
+        "prediction": _cut(row["prediction"], LONGEST_ANSWER),
+        **{name: _rounded(row[name]) for name in ("score", "tokens", "seconds")},
+    }
+
+
+def _cut(text: str | None, longest: int, *, end: bool = False) -> str | None:
+    """At most `longest` characters: the first, or with `end` the last."""
+    if text is None or len(text) <= longest:
+        return text
+    return f"… {text[-longest:]}" if end else f"{text[:longest]} …"
+
+
+def _rounded(value: float | None) -> float | None:
+    """Five significant digits; None for what is not finite."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")

@@ -1,0 +1,211 @@
+"""Which of many evaluations and trainings a report shows. Pure functions of runs, which come the newest first.
+
+A report shows one model M and one training of it per kind of data. A table shows the evaluations that are comparable
+(equal tag `comparison`: questions, tools, decoding, number format), and in each cell the newest of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from benchmarks import GROUPS, TASKS
+from benchmarks.figures import FAULTS
+from toolformer.decoding.settings import TRAINED_ON
+from toolformer.reporting import paper
+from toolformer.reporting.pairing import BASELINE
+from toolformer.tracking import Run
+
+K = TypeVar("K", bound=Hashable)
+DEFAULT_K = "10"
+FIGURE4 = "figure4"
+"""The experiment of Figure 4."""
+SCALED = ("toolformer", "toolformer_disabled")
+"""The systems of Figure 4."""
+_TABLES = ("lama", "math", "qa", "xquad", "temporal", "perplexity")
+TABLES = (
+    *(GROUPS[name] for name in _TABLES),
+    ("arithmetic",),
+    (*GROUPS["mlqa"], *GROUPS["mlqa_all_en"], "mlqa_en"),
+)
+"""The benchmarks that share a table; all of the user's own share another."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The runs behind a report's figures."""
+
+    model: str
+    """The model of the tables: the one with most figures, of several the one measured last."""
+    models: Mapping[str, str]
+    """The base model of each evaluation by its id; empty for a baseline."""
+    trainings: Mapping[str, str]
+    """By data, the id of the training behind the figures; empty where evaluations name none."""
+    shown: Mapping[tuple[str, str], Run]
+    """By row (a system, or a baseline's name after `BASELINE`) and task."""
+    k: str
+    """At which Toolformer's row was decoded: the paper's where that was measured, else the newest evaluation's."""
+    by_k: Mapping[tuple[int, str], Run]
+    """Toolformer's by k and task, for the tasks that were measured with at least two."""
+    sizes: Mapping[tuple[str, str, str], Run]
+    """Figure 4: by model, system and task, if there are models of two sizes."""
+    parameters: Mapping[str, float]
+    """Of the models of Figure 4."""
+    left_out: int
+    """Evaluations of shown benchmarks that no table shows."""
+
+
+def select(evaluated: Sequence[Run], further: Sequence[Run], trained: Mapping[str, Run]) -> Selection:
+    """The runs that a report shows.
+
+    Args:
+        evaluated: finished evaluations, the newest first.
+        further: those that count in Figure 4 alone.
+        trained: trainings by id, where evaluations name them.
+    """
+    every = [*evaluated, *further]
+    models = {run.run_id: _model_of(run, trained) for run in every}
+    model = _most(
+        (models[run.run_id], (run.tags.get("system", ""), task))
+        for run in evaluated
+        if not run.tags.get("baseline")
+        for task, _ in measured(run)
+    )
+    own = [run for run in evaluated if run.tags.get("baseline") or models[run.run_id] == model]
+    behind = trainings(own)
+    own = of_trainings(own, behind)
+    decoded = [run.tags["decoding.k"] for run in own if _is_of_sweep(run) and run.tags["decoding.k"] != "0"]
+    k = DEFAULT_K if DEFAULT_K in decoded or not decoded else decoded[0]
+    rows = {run.run_id: _system(run, k) for run in own if _system(run, k)}
+    rows |= {run_id: BASELINE + name for run_id, name in baseline_names(own).items()}
+    ks = {run.run_id: int(run.tags["decoding.k"]) for run in own if _is_of_sweep(run)}
+    shown: dict[tuple[str, str], Run] = {}
+    by_k: dict[tuple[int, str], Run] = {}
+    tasks = dict.fromkeys(task for run in own for task, _ in measured(run))
+    for table in (*TABLES, tasks.keys() - set(TASKS)):
+        shown |= comparable(own, table, rows)
+    for task in tasks:
+        sweep = comparable(own, (task,), ks)
+        by_k |= sweep if len(sweep) > 1 else {}
+    sizes, parameters = _sizes(every, models)
+    used = {run.run_id for run in (*shown.values(), *by_k.values(), *sizes.values())}
+    tasks_shown = {task for _, task in shown}
+    left_out = sum(
+        run.run_id not in used and any(task in tasks_shown for task, _ in measured(run)) for run in evaluated
+    )
+    return Selection(model, models, behind, shown, k, by_k, sizes, parameters, left_out)
+
+
+def measured(run: Run) -> Iterator[tuple[str, float]]:
+    """The tasks of an evaluation with their scores (percent) or perplexities."""
+    for name, value in run.metrics.items():
+        task, _, kind = name.rpartition("/")
+        if kind in ("score", "perplexity") and "/" not in task:
+            yield task, value
+
+
+def faults(run: Run, task: str) -> int:
+    """Answers that were given while a tool, or the model's server, was broken."""
+    return round(run.metrics.get(f"{task}/{FAULTS}", 0))
+
+
+def comparable(runs: Iterable[Run], tasks: Iterable[str], rows: Mapping[str, K]) -> dict[tuple[K, str], Run]:
+    """The cells of a table by row and task: of the `comparison` with most rows (then the newest) the newest run each.
+
+    A run in which tools broke down counts only where there is no other. `rows` gives a run's row by its id.
+    """
+    wanted = set(tasks)
+    pairs = [(run, task) for run in runs if run.run_id in rows for task, _ in measured(run) if task in wanted]
+    chosen = _most((run.tags.get("comparison", ""), rows[run.run_id]) for run, _ in pairs)
+    cells: dict[tuple[K, str], Run] = {}
+    for run, task in sorted(pairs, key=lambda pair: faults(*pair) > 0):
+        if run.tags.get("comparison", "") == chosen:
+            cells.setdefault((rows[run.run_id], task), run)
+    return cells
+
+
+def trainings(runs: Iterable[Run]) -> dict[str, str]:
+    """By data, the training whose model has most figures; of several the one measured last."""
+    cells: dict[str, list[tuple[str, Hashable]]] = {}
+    for run in runs:
+        if data := _data_of(run):
+            rows = ((run.tags["system"], run.tags.get("decoding.k", ""), task) for task, _ in measured(run))
+            cells.setdefault(data, []).extend((_training_of(run), row) for row in rows)
+    return {data: _most(pairs) for data, pairs in cells.items()}
+
+
+def of_trainings(runs: Iterable[Run], chosen: Mapping[str, str]) -> list[Run]:
+    """The evaluations without those of models from other trainings."""
+    return [run for run in runs if not (data := _data_of(run)) or _training_of(run) == chosen.get(data)]
+
+
+def baseline_names(runs: Iterable[Run]) -> dict[str, str]:
+    """The name of each evaluation's baseline by the run's id, with its path where two folders share a name."""
+    named = [
+        (
+            run.run_id,
+            run.tags["baseline"],
+            run.params.get("model", "") if run.tags.get("system") == "baseline" else "",
+        )
+        for run in runs
+        if run.tags.get("baseline")
+    ]
+    paths = {(name, path) for _, name, path in named}
+    shared = {name for name, _ in paths if sum(name == other for other, _ in paths) > 1}
+    return {run_id: f"{name} ({path})" if name in shared and path else name for run_id, name, path in named}
+
+
+def _data_of(run: Run) -> str:
+    """What an evaluation's model was trained on; empty for one that was not trained here."""
+    return TRAINED_ON.get(run.tags.get("system", ""), "")
+
+
+def _training_of(run: Run) -> str:
+    return run.tags.get("lineage.train_run_id", "")
+
+
+def _model_of(run: Run, trained: Mapping[str, Run]) -> str:
+    """The base model of an evaluation: of a trained system that of its training."""
+    if run.tags.get("baseline"):
+        return ""
+    return trained.get(_training_of(run), run).params.get("model", "")
+
+
+def _system(run: Run, at: str = DEFAULT_K) -> str:
+    """The system of a table's row: one of the paper's, Toolformer decoded at this k."""
+    system = run.tags.get("system", "")
+    k = run.tags.get("decoding.k", DEFAULT_K)
+    return system if system in paper.SYSTEMS and (system != "toolformer" or k == at) else ""
+
+
+def _is_of_sweep(run: Run) -> bool:
+    return run.tags.get("system") == "toolformer" and run.tags.get("decoding.k", "").isdecimal()
+
+
+def _most(pairs: Iterable[tuple[str, Hashable]]) -> str:
+    """The key with most different values, of several the first; empty where there is none."""
+    values: dict[str, set[Hashable]] = {}
+    for key, value in pairs:
+        values.setdefault(key, set()).add(value)
+    return max(values, key=lambda key: len(values[key]), default="")
+
+
+def _sizes(
+    runs: Sequence[Run], models: Mapping[str, str]
+) -> tuple[dict[tuple[str, str, str], Run], dict[str, float]]:
+    """Figure 4: the comparable evaluations of every model of known size, each model of one training, and the sizes."""
+    sizes: dict[str, float] = {}
+    for run in reversed(runs):
+        model = models[run.run_id]
+        size = run.metrics.get("parameters") or paper.PARAMETERS.get(model.rpartition("/")[2])
+        if model and size:
+            sizes[model] = size
+    rows: dict[str, tuple[str, str]] = {}
+    for model in sizes:
+        of_model = [run for run in runs if models[run.run_id] == model and _system(run) in SCALED]
+        rows |= {run.run_id: (model, _system(run)) for run in of_trainings(of_model, trainings(of_model))}
+    tasks = [task for group in ("lama", "math", "qa") for task in GROUPS[group]]
+    cells = {(*row, task): run for (row, task), run in comparable(runs, tasks, rows).items()}
+    sizes = {model: size for model, size in sizes.items() if any(model == other for other, *_ in cells)}
+    return (cells, sizes) if len(set(sizes.values())) > 1 else ({}, {})

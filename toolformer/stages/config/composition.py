@@ -1,0 +1,100 @@
+"""A stage's configuration, composed by Hydra from conf/ and the overrides of the command line."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from toolformer.errors import UserError, near
+from toolformer.stages.config.like import like
+from toolformer.stages.config.messages import one_line
+from toolformer.stages.config.schema import register
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+CONF = next((folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir()), _PACKAGE)
+"""Where Hydra finds the configuration: inside an installed package, beside it in the repository."""
+
+
+def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
+    """The configuration of a stage; `with_hydra` also Hydra's own, as `hydra` (and then `like` is not looked up).
+
+    Raises:
+        UserError: an unknown key, a wrong type or a broken override, in one line.
+    """
+    register()
+    # Ids of runs may look like numbers, 52137e92 for one.
+    overrides = [re.sub(r"^((?:like|dataset|checkpoint)=)(\d+e?\d*)$", r"\1'\2'", word) for word in overrides]
+    given = dict(override.lstrip("+").partition("=")[::2] for override in overrides)
+    GlobalHydra.instance().clear()
+    # Files below a search path are the user's own, and may change between two commands of a process.
+    own = any("searchpath" in word for word in overrides)
+    try:
+        config = copy.deepcopy((_composed.__wrapped__ if own else _composed)(tuple(overrides)))
+        if with_hydra:
+            config.hydra.job.name = config.hydra.job.config_name = stage  # all that a stage's own file says
+            return config
+        with open_dict(config):
+            del config["hydra"]
+        return like(stage, config, list(overrides), CONF) if config.like else config
+    except (HydraException, OmegaConfBaseException) as error:
+        unknown = re.search(r"Could not override '([\w.@]+)'", str(error))
+        if unknown:
+            raise UserError(_unknown_key(stage, unknown[1])) from error
+        raise UserError(f"{one_line(error)}; see toolformer {stage} --help") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else "configuration"
+        raise UserError(
+            f"{place}: invalid YAML ({getattr(error, 'problem', error)}); fix the file"
+        ) from error
+    except ValueError as error:
+        # Hydra's message for a group that is given a number names no key.
+        groups = " ".join(f"{key}={value}" for key, value in given.items() if (CONF / key).is_dir())
+        raise UserError(f"{groups}: {error}; see toolformer {stage} --help") from error
+
+
+@functools.lru_cache(maxsize=32)
+def _composed(overrides: tuple[str, ...]) -> DictConfig:
+    """What all stages share; a third of a second's work, which planning an experiment asks for again and again."""
+    try:
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            return hydra_compose("base", overrides=list(overrides), return_hydra_config=True)
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def _unknown_key(stage: str, key: str) -> str:
+    if tool := re.match(r"tool\.(\w+)\.", key):
+        known = sorted(path.stem for path in (CONF / "tool").glob("*.yaml"))
+        if tool[1] not in known:
+            return (
+                f"there is no tool {tool[1]!r}{near(tool[1], known)} to set {key} of; for one of your own put "
+                f"+tool@tool.{tool[1]}=user before"
+            )
+    known = _keys(compose(stage, []))
+    return f"there is no key {key!r}{near(key, known)}; see toolformer {stage} --help"
+
+
+def _keys(config: DictConfig, above: str = "") -> list[str]:
+    """Every key of a configuration, with dots."""
+    keys: list[str] = []
+    for key in map(str, config):
+        keys.append(f"{above}{key}")
+        if (
+            OmegaConf.is_dict(node := config._get_node(key))
+            and node
+            and not OmegaConf.is_missing(config, key)
+        ):
+            keys += _keys(config[key], f"{above}{key}.")
+    return keys

@@ -1,0 +1,299 @@
+"""The keys of all four stages: the type and the bounds of each, its default, and below it what it means.
+
+One configuration serves every stage, so that an experiment is one file; each stage fingerprints the part that decides
+its result. OmegaConf reads the types, pydantic the bounds (`validate`). docs/keys.md is made from the docstrings.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+from pydantic import Field
+
+from toolformer.annotation.candidates import Proposing, Sampling
+from toolformer.annotation.screen import Screen
+from toolformer.data import Fields
+from toolformer.data.bounds import (
+    Amount,
+    Count,
+    Day,
+    Matching,
+    OneOf,
+    Place,
+)
+from toolformer.decoding.settings import SYSTEMS, Decoding, Endpoint
+from toolformer.tools.runtime import Limits, Seconds
+from toolformer.training.settings import Recipe
+
+STAGES = ("generate", "train", "evaluate", "report")
+NAME = r"[A-Za-z0-9_][\w .+@=-]{0,99}"
+OF_SOURCES = ("toolformer.tools.user.functions.FunctionTool", "toolformer.tools.user.mcp.McpTool")
+"""What implements a tool of tool_sources, a function or one of a server: its source says all of the implementation."""
+SOURCES = ("demo", "wikipedia", "jsonl", "parquet", "files", "hub")
+
+
+@dataclass
+class LanguageModelConfig:
+    """How a model is loaded."""
+
+    dtype: Annotated[str, OneOf("auto", "float32", "bfloat16", "float16")] = "auto"
+    """auto (bfloat16 where native, else float32), float32, bfloat16 or float16."""
+    device: Annotated[str, Matching(r"auto|cpu|cuda(:\d+)?|mps|xpu(:\d+)?", "auto, cpu, cuda or cuda:N")] = (
+        "auto"
+    )
+    """auto (CUDA if there is a GPU), cpu, cuda, cuda:1, ..."""
+
+
+@dataclass
+class CorpusConfig(Fields):
+    """Where plain texts come from."""
+
+    source: Annotated[str, OneOf(*SOURCES)] = MISSING
+    """demo, wikipedia, jsonl, parquet, files (JSON Lines and Parquet mixed) or hub."""
+    path: Place | None = None
+    """jsonl, parquet, files: a file or a folder; hub: the data set's name."""
+    pattern: str | None = None
+    """Which files of a folder, as a glob below it; null is every file with a fitting name."""
+    subset: str | None = None
+    """hub: the data set's configuration, where it has several."""
+    split: str = "train"
+    """demo: train, heldout or sums (short texts with worked sums); hub: the data set's split."""
+    paragraphs: Annotated[str, OneOf("blank_line", "line")] = "blank_line"
+    """What parts paragraphs, of which translation tries those in two languages: blank_line, or line (cc_net)."""
+    latest_date: Day | None = None
+    """Dates in URLs after this day (YYYY-MM-DD) are not believed; null is the day of the run, in UTC."""
+    strict: bool = False
+    """Refuse the corpus at its first bad row instead of skipping and counting it."""
+    limit: Count | None = None
+    """Only the first documents."""
+
+
+@dataclass
+class DemonstrationConfig:
+    """An example of a few-shot prompt."""
+
+    text: str = MISSING
+    """A text, in one line."""
+    annotated: str = MISSING
+    """The same text with calls where they help, without results."""
+
+
+@dataclass
+class ToolConfig(Sampling, Limits):
+    """One tool, and how its calls are proposed and kept."""
+
+    name: str = ""
+    """Its name in a call; for a tool of tool_sources, nothing is the name that it has there."""
+    implementation: dict[str, Any] = field(default_factory=dict)
+    """What answers its calls: a class and its arguments (`_target_`)."""
+    inference: dict[str, Any] = field(default_factory=dict)
+    """Arguments that differ at inference (a larger model, the clock)."""
+    prompt: str | None = None
+    """Its few-shot prompt in the set `prompts`; null is its key."""
+    instruction: str | None = None
+    """With demonstrations: a few-shot prompt of its own instead, whose first line this is."""
+    demonstrations: list[DemonstrationConfig] = field(default_factory=list)
+    """The examples of that prompt: pairs of text and annotated."""
+    example: str | None = None
+    """A call with its result, such as `square(3) -> 9`: from it and the docstring the prompt of a tool of
+    tool_sources is drafted; null takes the docstring's examples."""
+    max_call_tokens: Count | None = None
+    """A sampled call that has not ended by then is discarded; null is propose.max_call_tokens."""
+    cache: bool = True
+    """Keep its results on disk (paths.root/tools) and execute equal calls once, also in several processes."""
+    timeout: Seconds | None = 60.0
+    """Seconds a call may take, calls handed over together n times as long; null: no limit."""
+
+
+@dataclass
+class ScoreConfig:
+    """Losses with and without a call's result (paper, section 2)."""
+
+    dtype: Annotated[str, OneOf("auto", "float32", "bfloat16")] = "auto"
+    """In which dtype log p is taken from the logits: auto (float32), float32 or bfloat16."""
+    bound: bool = True
+    """Leave out the loss L(e(c, ε)) where L(ε) − L(e(c, r)), which the gain never exceeds, is below every threshold
+    from the tool's own or 0.5 nats on; a later, lower threshold computes what is missing. false scores all."""
+
+
+@dataclass
+class FilterConfig:
+    """Which scored calls are kept; applied after scoring, so that a change needs no model."""
+
+    baseline: Annotated[str, OneOf("paper", "plain")] = "paper"
+    """L⁻: paper, min(L(ε), L(e(c, ε))); or plain, L(ε) alone."""
+
+
+@dataclass
+class GenerateConfig:
+    """Annotation."""
+
+    shard_size: Count = 8
+    """Documents that are finished and written together: what an interruption can cost."""
+
+
+@dataclass
+class EngineConfig:
+    """Who annotates the shards; decides no result but for rounding."""
+
+    kind: Annotated[str, OneOf("local", "ray")] = MISSING
+    """local (this machine) or ray (on this machine or a cluster)."""
+    workers: Count = 1
+    """Replicas of the model, each with its tools, that work side by side."""
+    threads: Count | None = None
+    """CPU threads of a worker; null: those that the run began with, else the machine's cores shared among its workers."""
+    batch_tokens: Count | None = None
+    """Tokens that the model is fed at once at most; what the memory needs grows with it, and a GPU is filled by more.
+    Null: the number that the run began with, else 2,048."""
+    cpus_per_worker: Amount = 0.5
+    """ray: CPUs that a worker reserves; at most the machine's for all workers."""
+    gpus_per_worker: Amount = 0.0
+    """ray: GPUs that a worker reserves; a fraction lets workers share one."""
+    address: str | None = None
+    """ray: the cluster (host:port, or auto); null starts a Ray on this machine for the run."""
+
+
+@dataclass
+class TrainerConfig(Recipe):
+    """Finetuning (paper, section 4.1 and appendix B)."""
+
+    other_tokenizer: bool = False
+    """Train on texts that a model with another tokenizer annotated: they are tokenised anew."""
+    limit_per_tool: Count = 25_000
+    """Examples per tool at most."""
+
+
+@dataclass
+class EvaluationConfig:
+    """Benchmark runs."""
+
+    limit: Count | None = None
+    """Examples a benchmark at most, a subset chosen by the seed (not the first ones); null is all. A larger one holds most of a
+    smaller one's, not always all."""
+    perplexity_limit: Count | None = None
+    """Documents a perplexity benchmark at most, chosen likewise."""
+    samples: Any = None
+    """Only the examples with these ids, whatever the limits are: a list for all benchmarks, a mapping from benchmark to list, or a file
+    with either in JSON or with an id a line; null is all."""
+    bootstrap: Count = 1000
+    """Resamples behind an interval."""
+
+
+@dataclass
+class IndexConfig:
+    """A search index of a corpus (toolformer index)."""
+
+    path: Place | None = None
+    """The folder that the index becomes."""
+    backend: Annotated[str, OneOf("bm25", "lucene")] = "bm25"
+    """bm25 (pure pip) or lucene (Java; for millions of passages)."""
+    passage_words: Count | None = 100
+    """Texts are cut into passages of so many words; null: each is one passage."""
+
+
+@dataclass
+class PathsConfig:
+    """Places on disk."""
+
+    root: Place = "runs"
+    """Everything that runs write."""
+    cache: Place | None = None
+    """Downloaded and converted assets; null is $TOOLFORMER_CACHE or ~/.cache/toolformer."""
+    data_dir: Place | None = None
+    """Folder with benchmark data; null reads from the hub."""
+    tasks_dir: Place | None = None
+    """Folder with lm-eval task files of your own, whose tasks `benchmarks` may name (docs/extending.md)."""
+
+
+@dataclass
+class TrackingConfig:
+    """MLflow."""
+
+    uri: str | None = None
+    """Address of an MLflow server that gets a copy of every run, and whose runs are read; null is none."""
+
+
+@dataclass
+class RunConfig:
+    """What `toolformer run` does; decides no result."""
+
+    stages: dict[Annotated[str, OneOf(*STAGES)], list[str]] = field(default_factory=dict)
+    """The stages, each with the keys of hydra.sweeper.params that it is swept over."""
+    experiments: list[str] = field(default_factory=list)
+    """Other experiments whose stages these are, in place of stages of its own."""
+
+
+@dataclass
+class Config:
+    """Everything that decides a result."""
+
+    name: Annotated[str, Matching(NAME, "letters, digits, blanks and _.+@=- only, at most 100")] = "default"
+    """The experiment's name; runs carry it as a tag, and its report is written to a folder of that name."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Of sampling, of training and of the questions that a limit selects."""
+    model: str = "smollm2"
+    """The language model M: an embedded one (smollm2), a folder, or a hub name."""
+    like: str | None = None
+    """A run of this stage (`latest`, or an id) whose settings are repeated; the other words are laid over them."""
+    lm: LanguageModelConfig = field(default_factory=LanguageModelConfig)
+    corpus: CorpusConfig = field(default_factory=CorpusConfig)
+    heldout: CorpusConfig = field(default_factory=CorpusConfig)
+    """Texts for the held-out perplexity."""
+    tools: list[str] = field(default_factory=list)
+    """Tools in use."""
+    tool: dict[str, ToolConfig] = field(default_factory=dict)
+    """Every tool that is known, by key."""
+    tool_default: Sampling = field(default_factory=Sampling)
+    """What a tool of tool_sources begins with."""
+    tool_sources: list[Any] = field(default_factory=list)
+    """Where further tools come from: Python files and functions, MCP servers; a text or a mapping each
+    (config/tool_sources.py has its keys)."""
+    prompts: str = "paper"
+    """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool."""
+    propose: Proposing = field(default_factory=Proposing)
+    screen: Screen = field(default_factory=Screen)
+    score: ScoreConfig = field(default_factory=ScoreConfig)
+    filter: FilterConfig = field(default_factory=FilterConfig)
+    generate: GenerateConfig = field(default_factory=GenerateConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    dataset: str = "latest"
+    """Train: the generate run to read, `latest` or a run id."""
+    data: Annotated[str, OneOf("augmented", "plain")] = "augmented"
+    """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    system: Annotated[str, OneOf(*SYSTEMS)] = "toolformer"
+    """Evaluate: model, model_cc, toolformer_disabled or toolformer; or a larger model to compare with, baseline
+    (any `model`, untrained) or endpoint (served elsewhere)."""
+    endpoint: Endpoint = field(default_factory=Endpoint)
+    """Evaluate: where the system `endpoint` is served."""
+    checkpoint: str = "latest"
+    """Evaluate: the train run to read, `latest` or a run id; only systems that were trained take one."""
+    decoding: Decoding = field(default_factory=Decoding)
+    benchmarks: list[str] = field(default_factory=list)
+    """Evaluate: tasks to run."""
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    paper: Annotated[str, OneOf("measured", "full")] = "measured"
+    """Report: `measured` shows what was measured, `full` all tables of the paper with its own figures."""
+    index: IndexConfig = field(default_factory=IndexConfig)
+    """toolformer index: the search index that the corpus becomes."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """Run: the stages of an experiment."""
+    paths: PathsConfig = field(default_factory=PathsConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+
+
+@functools.cache
+def register() -> None:
+    """Makes the schemas known to Hydra, under the names that conf/ refers to."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+    store.store(group="corpus", name="schema", node=CorpusConfig)
+    store.store(group="heldout", name="schema", node=CorpusConfig)
+    store.store(group="tool", name="schema", node=ToolConfig)
+    store.store(group="engine", name="schema", node=EngineConfig)
+    store.store(group="trainer", name="schema", node=TrainerConfig)
+    store.store(group="decoding", name="schema", node=Decoding)

@@ -1,0 +1,150 @@
+"""From a composed configuration to typed objects; impossible values are refused by key, before any model is loaded."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import TypeAdapter, ValidationError
+
+from toolformer import credentials
+from toolformer.data.demo import SPLITS as DEMO_SPLITS
+from toolformer.errors import UserError, near
+from toolformer.stages.config.messages import first, one_line
+from toolformer.stages.config.schema import Config, CorpusConfig, Endpoint
+from toolformer.tools import prompt_sets
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[Config]:
+    return TypeAdapter(Config)
+
+
+def validate(config: DictConfig, stage: str = "") -> Config:
+    """The configuration as typed objects, with absolute paths to write to.
+
+    For the stage `report` alone, which only reads finished runs, corpora and benchmark data may be missing.
+
+    Raises:
+        UserError: an impossible value, named by its key.
+    """
+    if stage != "report":
+        _check_interpolated(config)
+    try:
+        values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise UserError(one_line(error)) from error
+    assert isinstance(values, dict)
+    values.pop("hydra", None)
+    try:
+        typed = _adapter().validate_python(values)
+    except ValidationError as error:
+        raise UserError(first(error)) from error
+    # A tool may change the working directory; what is written stays in one place.
+    typed.paths.root = os.path.abspath(Path(typed.paths.root).expanduser())
+    prompt_sets.check_set(typed.prompts)
+    if typed.tool_sources:
+        from toolformer.stages.config.tool_sources import add_tools
+
+        add_tools(typed)
+    _check_tools(typed)
+    if stage != "report":
+        _check_data(typed)
+    _check_together(typed)
+    return typed
+
+
+def _check_interpolated(config: DictConfig) -> None:
+    """A corpus under `paths.data_dir` needs it: once resolved, its path would begin with None."""
+    for key in ("corpus", "heldout"):
+        corpus: Any = OmegaConf.to_container(config[key], resolve=False)
+        if "${paths.data_dir}" in str(corpus["path"]) and not config.paths.data_dir:
+            raise UserError(
+                f"paths.data_dir is missing; {key}.path is {corpus['path']}: add paths.data_dir=DIR"
+            )
+
+
+def _check_tools(config: Config) -> None:
+    if not config.tools:
+        raise UserError("tools: the list is empty; name at least one tool, for example tools=[calculator]")
+    known = sorted(key for key, tool in config.tool.items() if tool.implementation)
+    names: dict[str, str] = {}
+    for key in config.tools:
+        if key not in known:
+            raise UserError(
+                f"tools: there is no tool {key!r}; known are {', '.join(known)}{near(key, known)}"
+            )
+        if key in names.values():
+            raise UserError(f"tools: {key} is named twice; name each tool once")
+        name = config.tool[key].name
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise UserError(
+                f"tool.{key}.name is {name!r}; it must have letters (a-z), digits and underscores only"
+            )
+        if name in names:
+            raise UserError(f"tool.{key}.name: {names[name]} and {key} are both called {name}; rename one")
+        names[name] = key
+
+
+def _check_data(config: Config) -> None:
+    _check_corpus("corpus", config.corpus)
+    _check_corpus("heldout", config.heldout)
+    for key in ("data_dir", "tasks_dir"):
+        folder = getattr(config.paths, key)
+        if folder and not Path(folder).expanduser().is_dir():
+            raise UserError(f"paths.{key}: there is no folder {folder}")
+
+
+def _check_corpus(key: str, corpus: CorpusConfig) -> None:
+    if corpus.source == "demo" and corpus.split not in DEMO_SPLITS:
+        raise UserError(f"{key}.split is {corpus.split!r}; it must be one of {', '.join(DEMO_SPLITS)}")
+    if corpus.source in ("demo", "wikipedia"):
+        if corpus.path:
+            raise UserError(
+                f"{key}.path is {corpus.path}, but {key}.source is {corpus.source}, which reads no file; name the "
+                f"source, for example {key}=jsonl, or leave the path out"
+            )
+    elif not corpus.path:
+        wanted = "a data set's name" if corpus.source == "hub" else "a file or a folder"
+        raise UserError(f"{key}.path is missing; name {wanted}: {key}.path=...")
+
+
+def _check_together(config: Config) -> None:
+    """Values that are possible alone and not beside each other."""
+    propose, engine = config.propose, config.engine
+    if propose.window_tokens is not None and propose.window_overlap >= propose.window_tokens:
+        raise UserError(
+            f"propose.window_overlap is {propose.window_overlap}; it must be less than propose.window_tokens "
+            f"({propose.window_tokens})"
+        )
+    if config.evaluation.samples is not None:
+        config.evaluation.limit = config.evaluation.perplexity_limit = None
+    for key in ("gpus_per_worker", "address") if engine.kind == "local" else ():
+        if getattr(engine, key):
+            raise UserError(
+                f"engine.{key} is for engine=ray; add engine=ray, or leave it out (docs/scaling.md)"
+            )
+    if config.system == "endpoint":
+        _check_endpoint(config.endpoint)
+
+
+def _check_endpoint(endpoint: Endpoint) -> None:
+    for key in ("url", "model"):
+        if not getattr(endpoint, key):
+            raise UserError(
+                f"endpoint.{key} is missing: system=endpoint needs endpoint.url=URL endpoint.model=NAME"
+            )
+    if not credentials.is_address(endpoint.url):
+        raise UserError(
+            "endpoint.url must begin with http:// or https://, for example http://127.0.0.1:8000/v1/completions"
+        )
+    # Not shown: somebody may have put the key itself there.
+    if not credentials.is_variable(endpoint.key_variable):
+        raise UserError(
+            "endpoint.key_variable must be the name of an environment variable, not the key itself"
+        )

@@ -1,0 +1,133 @@
+"""What every engine does with a shard, in whichever process: claim, annotate and write it.
+
+A `Worker` is one replica of the model with its tools; it loads them when the first shard is really to be done.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolformer.annotation.shards import ShardStore
+from toolformer.errors import UserError
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config
+from toolformer.tools.runtime import Usage, usages
+
+if TYPE_CHECKING:
+    from toolformer.annotation.pipeline import Annotator
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one shard in one worker."""
+
+    name: str
+    annotated: bool = False
+    """Whether this worker did it; if not, another process holds or has finished it."""
+    tokens: int = 0
+    """Tokens of its documents' texts, if annotated."""
+    seconds: float = 0.0
+    error: str | None = None
+    """Bad input or a full disk, in one line: carried as a value, since engines wrap exceptions in their own."""
+    tools: Mapping[str, Usage] = field(default_factory=dict)
+    """What became of the calls of each tool, by key."""
+
+
+class Worker:
+    """A replica of the model at work on shards."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        threads: int | None = None,
+        on_step: Callable[[str], object] = lambda step: None,
+    ) -> None:
+        self._config = config
+        self._on_step = on_step
+        self._store = ShardStore(folder)
+        self._threads = threads
+        self._annotator: Annotator | None = None
+
+    def __call__(self, name: str) -> Outcome:
+        """Does a shard of the plan, unless another process holds it or has done it."""
+        try:
+            with self._store.claim(name) as ours:
+                if not ours or self._store.is_there(name):
+                    return Outcome(name)
+                documents = self._store.documents(name)
+                annotator = self._annotator = self._annotator or self._load()
+                started = time.monotonic()
+                if earlier := self._store.earlier(name):
+                    annotation = annotator.deepen(documents, earlier.rows, earlier.funnel)
+                else:
+                    annotation = annotator.annotate(documents, self._on_step)
+                seconds = time.monotonic() - started
+                self._store.write(name, annotation.rows, annotation.funnel, documents, seconds)
+                return Outcome(name, True, annotation.tokens, seconds, tools=usages(annotator.tools))
+        except UserError as error:
+            return Outcome(name, error=str(error))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT):
+                raise
+            return Outcome(name, error=f"{error}; finished shards are kept")
+
+    def _load(self) -> Annotator:
+        import torch
+
+        from toolformer.annotation.pipeline import Annotator
+        from toolformer.lm.batching import TOKENS_PER_BATCH
+        from toolformer.lm.loading import number_format
+        from toolformer.lm.text_generator import load
+
+        config, engine = self._config, self._config.engine
+        ours = {
+            "engine.threads": (engine.threads, self._threads or torch.get_num_threads()),
+            "engine.batch_tokens": (engine.batch_tokens, engine.batch_tokens or TOKENS_PER_BATCH),
+            "lm.dtype": (
+                None if config.lm.dtype == "auto" else config.lm.dtype,
+                number_format(config.lm.dtype, config.lm.device),
+            ),
+        }
+        # They decide how sums are rounded: what is left open is as the run began.
+        shared = self._store.begun_with({key: str(value) for key, (_, value) in ours.items()})
+        for key, (asked, value) in ours.items():
+            if shared[key] == str(value):
+                continue
+            if asked is None:
+                log.info("generate: %s=%s, as this run began", key, shared[key])
+                continue
+            log.warning(
+                "generate: %s=%s, but this run began with %s: shards done from here on may be rounded differently",
+                *(key, value, shared[key]),
+            )
+            shared[key] = str(value)
+        torch.set_num_threads(int(shared["engine.threads"]))
+        language_model = load(config.model, shared["lm.dtype"], config.lm.device)
+        language_model.batch_tokens = int(shared["engine.batch_tokens"])
+        return Annotator(
+            language_model,
+            [instantiate.tool_settings(config, key) for key in config.tools],
+            instantiate.tools(config),
+            seed=config.seed,
+            score_dtype=config.score.dtype,
+            paragraphs=config.corpus.paragraphs,
+            lowest=self._store.lowest or None,
+            rules=config.screen,
+        )
+
+
+def threads(config: Config, workers_here: int) -> int | None:
+    """Torch threads of a worker: as configured, else this machine's cores shared out; None leaves torch its own."""
+    if config.engine.threads is not None or workers_here == 1:
+        return config.engine.threads
+    return max(1, len(os.sched_getaffinity(0)) // workers_here)

@@ -1,0 +1,372 @@
+"""Stage 3: benchmarks with one of the systems (paper, section 4).
+
+    model                 M, as it is
+    model_cc              M + CC: finetuned on C, the texts without calls
+    toolformer_disabled   finetuned on C*, the start token forbidden
+    toolformer            finetuned on C*, with its tools
+    baseline              any other model, as it is: the paper's larger ones
+    endpoint              a model served elsewhere
+
+Tasks, data, samples and tools are checked before a model is loaded. Answers are written batch by batch, so that an
+interrupted evaluation asks only for the missing ones.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolformer.credentials import key_from
+from toolformer.decoding.settings import SYSTEMS, TRAINED_ON
+from toolformer.errors import UserError
+from toolformer.stages import engine, instantiate
+from toolformer.stages.config import Config, fingerprint
+from toolformer.stages.evaluation_identity import Identity, answered_by, calls, comparison, identity
+from toolformer.stages.identity import weights
+from toolformer.storage import below, whole_file, write_whole
+from toolformer.tools.runtime import figures as tool_figures
+from toolformer.tools.runtime import log_faults, usages
+from toolformer.tracking import registry
+from toolformer.tracking.provenance import describe, model_name
+
+if TYPE_CHECKING:
+    from benchmarks.suite import TaskResult
+    from toolformer.decoding.recording import AnswerFile, RecordingLM
+    from toolformer.tracking import Run, Tracker
+
+log = logging.getLogger(__name__)
+
+SAMPLES = "samples"
+ANSWERS = "answers.jsonl"
+LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A finished evaluation."""
+
+    run_id: str
+    metrics: dict[str, float]
+
+
+def train_run(tracker: Tracker, reference: str, data: str) -> Run:
+    """The train run that `reference` names: `latest`, an id, or `models:/NAME/VERSION`.
+
+    Raises:
+        UserError: there is no such run, or it was trained on other data.
+    """
+    if reference.startswith(registry.SCHEME):
+        run = registry.resolve(tracker, reference)
+    else:
+        run = tracker.resolve("train", reference, data=data)
+    if run.tags.get("data") != data:
+        raise UserError(
+            f"checkpoint: run {run.run_id} was trained with data={run.tags.get('data')}, not data={data}"
+        )
+    return run
+
+
+def model_folder(tracker: Tracker, run: Run) -> Path:
+    """The model of a train run, below the folder of runs wherever that has been moved to.
+
+    Raises:
+        UserError: it is gone, or its run names a folder elsewhere.
+    """
+    tagged = Path(run.tags.get("model_path", ""))
+    folder = below(tracker.root / "train", tagged.parent.name, tagged.name)
+    if not (folder / "config.json").is_file():
+        raise UserError(
+            f"checkpoint: the model of train run {run.run_id} is no longer at {folder}; train it again"
+        )
+    return folder
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A configured evaluation."""
+
+    tasks: list[str]
+    trained: Run | None
+    """The train run whose model is evaluated."""
+    identity: Identity
+    fingerprint: str
+    folder: Path
+    """Of the answers, which evaluations of other benchmarks with the same system share."""
+
+
+def _job(config: Config, tracker: Tracker) -> _Job:
+    from benchmarks import suite
+
+    tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
+    trained: Run | None = None
+    if config.system in TRAINED_ON:
+        # `model` names a checkpoint too: the newest, or one of the registry.
+        named = config.model == LATEST or config.model.startswith(registry.SCHEME)
+        reference = config.model if named else config.checkpoint
+        trained = train_run(tracker, reference, TRAINED_ON[config.system])
+    asked = identity(config, tasks, trained)
+    folder = Path(config.paths.root) / "evaluate" / asked.folder
+    return _Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), folder)
+
+
+def finished(config: Config) -> str | None:
+    """The id of the run that did this evaluation, if one did; its model need not be there any more."""
+    tracker = instantiate.tracker(config)
+    run = _finished(tracker, _job(config, tracker).fingerprint)
+    return run.run_id if run else None
+
+
+def _finished(tracker: Tracker, fingerprint: str) -> Run | None:
+    """The run by which an evaluation is done.
+
+    Answers that met a fault (a tool or server that broke down) are not recorded, so that the same command asks for them
+    again, until the newest run meets what an earlier one did: as many faults of each task, for the same reasons.
+    """
+    runs = tracker.runs("evaluate", fingerprint=fingerprint)
+    met = [_faults(run.metrics) for run in runs]
+    if {} in met:
+        return runs[met.index({})]
+    return runs[0] if met and met[0] in met[1:] else None
+
+
+def evaluate(config: Config, parent: str | None = None, command: str = "") -> Evaluated:
+    """Runs the benchmarks; an evaluation that is already done is not run again."""
+    from benchmarks import suite
+    from benchmarks.figures import figures, speed
+    from toolformer.decoding.lm_eval_model import ToolformerLM
+    from toolformer.decoding.recording import AnswerFile
+    from toolformer.lm.loading import choose_device, load_config
+    from toolformer.stages.engine import answering
+
+    engine.check(config)
+    tracker = instantiate.tracker(config)
+    job = _job(config, tracker)
+    if done := _done(config, job, tracker):
+        return done
+
+    model, answered = config.model, answered_by(config, config.model, job.trained)
+    if config.system != "endpoint":  # before the rows are read, which may take long
+        choose_device(config.lm.device)
+        if not job.trained:
+            load_config(model)
+    if job.trained:
+        # The same settings trained again after the model was deleted may come to other weights at the same place.
+        folder = model_folder(tracker, job.trained)
+        model, answered = str(folder), {**answered, "weights": weights(folder)}
+    tools = instantiate.tools(config, inference=True) if calls(config) else {}
+    with ExitStack() as stack:
+        answers = stack.enter_context(AnswerFile(job.folder / ANSWERS, wait=True))
+        if answers.waited and (done := _done(config, job, tracker)):
+            return done
+        answering.gather(answers)  # of an evaluation that was interrupted
+        own = job.folder / job.identity.evaluation
+        own.mkdir(exist_ok=True)
+        given, samples = metadata(config, job.tasks, own), job.identity.questions["samples"]
+        loaded = suite.load(job.tasks, given, samples, config.paths.tasks_dir)
+        # A wrong key or tokenizer begins no run.
+        lm: Any = _served(config, answers) if config.system == "endpoint" else None
+        # Answers are shared, and so is the day on which they are given where an example has none of its own.
+        of_day = clocks(config) if tools else []
+        day = first_day(job.folder) if of_day else None
+        facts = _facts(config, job)
+        shown = [facts["system"], facts["model"], f"k={config.decoding.k}" if calls(config) else ""]
+        run = stack.enter_context(
+            tracker.run(
+                stage="evaluate",
+                name=" ".join(filter(None, shown)),
+                fingerprint=job.fingerprint,
+                config=asdict(config),
+                tags=_tags(config, job, day),
+                parent=parent,
+                description=describe(command, facts, [job.trained]),
+            )
+        )
+        if lm is None:
+            if config.engine.workers > 1 or config.engine.kind == "ray":
+                asked = answering.Asked(
+                    config, model, answered, job.tasks, given, samples, of_day, day, job.folder / ANSWERS
+                )
+                answering.answer(asked, sum(map(len, suite.requests(loaded).values())))
+                answering.gather(answers)
+            decoder = instantiate.decoder(config, model, tools)
+            lm = ToolformerLM(decoder, answers, answered, clocks=of_day, day=day)
+        metrics: dict[str, float] = {}
+        if language_model := getattr(lm, "language_model", None):
+            run.tag("dtype", str(language_model.dtype).removeprefix("torch."))
+            metrics["parameters"] = language_model.model.num_parameters()
+        results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
+        metrics |= speed([sample for result in results.values() for sample in result.samples])
+        names = {config.tool[tool].name: tool for tool in config.tools}
+        for task, result in results.items():
+            metrics |= {f"{task}/{figure}": value for figure, value in figures(result, names).items()}
+            run.artifact(_write_samples(own / f"{task}.parquet", result), SAMPLES)
+        used = usages(tools)
+        run.metrics({**metrics, **tool_figures(used)})
+        log_faults(used)
+    log.info("evaluate: %s, run %s", " ".join(shown[:2]), run.run_id)
+    if _faults(metrics):
+        _warn_of_faults(metrics, _finished(tracker, job.fingerprint), command)
+    return Evaluated(run.run_id, metrics)
+
+
+def _done(config: Config, job: _Job, tracker: Tracker) -> Evaluated | None:
+    run = _finished(tracker, job.fingerprint)
+    if run is None:
+        return None
+    log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], run.run_id)
+    _warn_of_faults(run.metrics, run)
+    return Evaluated(run.run_id, dict(run.metrics))
+
+
+def _faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], float]:
+    """How many answers of a task met a fault, by task and reason."""
+    from benchmarks.figures import FAULTS
+
+    parts = {name: name.partition(f"/{FAULTS}/") for name in metrics}
+    return {(task, reason): metrics[name] for name, (task, fault, reason) in parts.items() if fault}
+
+
+def _warn_of_faults(metrics: Mapping[str, float], done: Run | None, command: str = "") -> None:
+    """Logs the faults of a run, if any, and how to ask again; `done` is the run by which the evaluation is done nevertheless."""
+    reasons: Counter[str] = Counter()
+    for (_, reason), number in _faults(metrics).items():
+        reasons[reason] += int(number)
+    if not reasons:
+        return
+    listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
+    then = f"they count in this run and are not kept. To ask only for them again: {command or 'the same command'}"
+    if done:
+        then = (
+            f"an earlier run met the same, so that run {done.run_id} counts as done. To ask only for them once more, "
+            "delete that run (toolformer ui) and give the same command, or give it another name="
+        )
+    log.warning("evaluate: %d answers met a fault (%s); %s", reasons.total(), listed, then)
+
+
+def _baseline(config: Config) -> str:
+    """What a model to compare with is called in reports; empty for the paper's systems."""
+    if config.system == "baseline":
+        return model_name(config.model)
+    return str(config.endpoint.model) if config.system == "endpoint" else ""
+
+
+def _facts(config: Config, job: _Job) -> dict[str, str]:
+    """What the run's name and description say."""
+    model = job.trained.params.get("model", "") if job.trained else config.model
+    return {
+        "system": SYSTEMS[config.system],
+        "model": _baseline(config) or model_name(model),
+        "k": str(job.identity.answers["decoding"]["k"]),
+        "benchmarks": ", ".join(job.tasks),
+    }
+
+
+def _tags(config: Config, job: _Job, day: datetime.date | None) -> dict[str, object]:
+    from benchmarks import suite
+
+    tags: dict[str, object] = {
+        "experiment": config.name,
+        "system": config.system,
+        "decoding.k": job.identity.answers["decoding"]["k"],
+        "scoring": fingerprint(suite.scoring_code()),
+        "comparison": comparison(config),
+    }
+    if _baseline(config):
+        tags["baseline"] = _baseline(config)
+    if day:
+        tags["day"] = day.isoformat()
+    if job.trained:
+        tags["lineage.train_run_id"] = job.trained.run_id
+        tags["lineage.dataset_run_id"] = job.trained.tags.get("lineage.dataset_run_id", "")
+    return tags
+
+
+def clocks(config: Config) -> list[str]:
+    """The tools, by key, that answer with a day where an example has no date of its own."""
+    tools = {key: config.tool[key] for key in config.tools}
+    return [key for key, tool in tools.items() if {**tool.implementation, **tool.inference}.get("use_clock")]
+
+
+def _possible(config: Config, tasks: list[str]) -> list[str]:
+    """The tasks that the system can do: without a tokenizer, an endpoint's log-probabilities mean nothing."""
+    if config.system != "endpoint" or config.endpoint.tokenizer:
+        return tasks
+    possible = [task for task in tasks if not task.endswith("_perplexity")]
+    reason = "perplexity of an endpoint needs endpoint.tokenizer, the served model's tokenizer (a folder or hub name)"
+    if not possible:
+        raise UserError(f"benchmarks: nothing is left to do: {reason}")
+    if len(possible) < len(tasks):
+        log.warning(
+            "evaluate: %s skipped: %s", " and ".join(task for task in tasks if task not in possible), reason
+        )
+    return possible
+
+
+def _served(config: Config, answers: AnswerFile) -> RecordingLM:
+    """An endpoint as lm-eval asks it."""
+    from toolformer.decoding.endpoint import EndpointLM
+
+    try:
+        key = key_from(config.endpoint.key_variable)
+    except ValueError as error:
+        raise UserError(f"endpoint.key_variable: {error}") from None
+    return EndpointLM(answers, endpoint=config.endpoint, key=key)
+
+
+def metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, Any]:
+    """What the tasks' loaders are given; held-out texts are written into `folder` for them."""
+    given: dict[str, Any] = {
+        "data_dir": config.paths.data_dir,
+        "subset": config.evaluation.limit,
+        "perplexity_subset": config.evaluation.perplexity_limit,
+        "seed": config.seed,
+    }
+    if "heldout_perplexity" in tasks:
+        given["heldout_path"] = str(_write_heldout(config, folder / "heldout.jsonl"))
+    return given
+
+
+def _write_heldout(config: Config, path: Path) -> Path:
+    """The held-out corpus as its task reads it; logs how many of its rows were read and kept."""
+    corpus, kept = instantiate.Corpus(config.heldout, "heldout"), 0
+    with whole_file(path) as temporary:
+        with temporary.open("w", encoding="utf-8") as file:
+            for document in corpus:
+                kept += 1
+                row = {"id": document.doc_id, "text": document.text}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        skipped = corpus.skipped()
+        total = kept + sum(skipped.values())
+        log.info("heldout: %d rows read, %d kept, dropped: %s", total, kept, skipped or "none")
+        if not kept:
+            raise UserError(
+                "heldout: it holds no document with text; give another heldout or heldout.path, or name the field in "
+                "heldout.text_field"
+            )
+    return path
+
+
+def first_day(folder: Path) -> datetime.date:
+    """The day on which answers of this folder were first asked for: all of them are of one day."""
+    path = folder / "day"
+    try:
+        return datetime.date.fromisoformat(path.read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):  # not there yet, or damaged
+        today = datetime.date.today()
+    write_whole(path, f"{today.isoformat()}\n".encode())
+    return today
+
+
+def _write_samples(path: Path, result: TaskResult) -> Path:
+    import pandas
+
+    with whole_file(path) as temporary:
+        pandas.DataFrame(result.samples).to_parquet(temporary, index=False)
+    return path

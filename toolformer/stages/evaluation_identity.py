@@ -1,0 +1,167 @@
+"""What tells one evaluation, and one set of answers, from another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from toolformer.errors import UserError
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config, fingerprint
+from toolformer.stages.identity import ANNOTATING, HANDLING, PATIENCE, model_identity, tool_identity
+from toolformer.tracking import Run
+
+Ids = Mapping[str, Sequence[str]] | Sequence[str]
+"""Ids of documents, of each benchmark or of any."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """An evaluation, wherever it is run and whatever it is called."""
+
+    answers: Mapping[str, Any]
+    """What a reply depends on besides the prompt: it names the folder of cached answers."""
+    questions: Mapping[str, Any]
+    """What is asked, and of which data."""
+    scoring: Mapping[str, str]
+    """Hashes of the task files and of the code that prompts and scores."""
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder of cached answers."""
+        return fingerprint("answers", self.answers)
+
+    @property
+    def evaluation(self) -> str:
+        """A finished evaluation is not keyed by the weights, so it stays valid if the model is deleted."""
+        return fingerprint("evaluate", asdict(self))
+
+
+def calls(config: Config) -> bool:
+    """Whether the system calls tools."""
+    return config.system == "toolformer" and config.decoding.k > 0
+
+
+def identity(config: Config, tasks: Sequence[str], trained: Run | None) -> Identity:
+    """The identity of a configured evaluation.
+
+    Raises:
+        UserError: `evaluation.samples` or the held-out corpus cannot be read.
+    """
+    from benchmarks import suite
+
+    settings = config.evaluation
+    heldout = None
+    if "heldout_perplexity" in tasks:
+        heldout = instantiate.content_hash(instantiate.Corpus(config.heldout, "heldout"))
+    endpoint = config.endpoint if config.system == "endpoint" else None
+    questions = {
+        "tasks": list(tasks),
+        "samples": sample_ids(settings.samples),
+        "limit": settings.limit,
+        "perplexity_limit": settings.perplexity_limit,
+        "bootstrap": settings.bootstrap,
+        "seed": config.seed,
+        "data": suite.data_state(tasks, config.paths.data_dir, config.paths.root),
+        "heldout": heldout,
+        # By which prompts are cut and texts scored.
+        "reading": [endpoint.tokenizer, endpoint.max_length] if endpoint else None,
+    }
+    answers = {
+        "system": config.system,
+        "decoding": decoding(config),
+        # As configured: what `auto` means depends on the machine, which tells answers apart, not evaluations.
+        "dtype": "" if endpoint else config.lm.dtype,
+        **answered_by(config, config.model, trained),
+    }
+    return Identity(answers, questions, suite.scoring(tasks, config.paths.tasks_dir))
+
+
+def answered_by(config: Config, model: str, trained: Run | None) -> dict[str, Any]:
+    """The model and the tools that decide an answer, for the key of every recorded answer too."""
+    if config.system == "endpoint":
+        return {"model": [config.endpoint.url, config.endpoint.model], "tools": {}}
+    return {
+        # Two runs of the same settings may come to other weights.
+        "model": {"train": trained.run_id} if trained else model_identity(model),
+        "tools": {key: _deciding(tool_identity(config.tool[key])) for key in config.tools}
+        if calls(config)
+        else {},
+    }
+
+
+def _deciding(tool: Mapping[str, Any]) -> dict[str, Any]:
+    ignored = (*ANNOTATING, *PATIENCE, *HANDLING)
+    return {name: value for name, value in tool.items() if name not in ignored}
+
+
+def decoding(config: Config) -> dict[str, Any]:
+    """The decoding settings that decide an answer; k is 0 for a system that calls no tools."""
+    settings = {**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0}
+    del settings["batch_size"]
+    return settings
+
+
+def comparison(config: Config) -> str:
+    """What must be equal for two evaluations to stand in one table, as a hash.
+
+    Equal for all systems of one configuration. Neither the system, its model, k (a column of its own) nor the list of
+    benchmarks takes part; questions and their subset, tools, decoding, number format and scoring code do.
+    """
+    from benchmarks import suite
+
+    settings, data_dir = config.evaluation, config.paths.data_dir
+    return fingerprint(
+        "comparison",
+        {
+            "samples": sample_ids(settings.samples),
+            "limit": settings.limit,
+            "perplexity_limit": settings.perplexity_limit,
+            "seed": config.seed,
+            "data": str(Path(data_dir).expanduser().resolve()) if data_dir else None,
+            "heldout": asdict(config.heldout),
+            # As configured: only Toolformer has them, and a machine without their files compares its models all the same.
+            "tools": {key: _deciding(asdict(config.tool[key])) for key in config.tools},
+            "decoding": {**decoding(config), "k": None},
+            "dtype": config.lm.dtype,
+            "scoring": suite.scoring_code(),
+        },
+    )
+
+
+def sample_ids(samples: Any) -> Ids | None:
+    """`evaluation.samples` as ids: a list, a mapping from benchmark to list, or a file that holds either.
+
+    Raises:
+        UserError: it is something else, holds no ids, or the file cannot be read.
+    """
+    if samples is None:
+        return None
+    content, key = samples, "evaluation.samples"
+    if isinstance(samples, str):
+        path = Path(samples).expanduser()
+        key = f"{key}: {path}"
+        try:
+            text = path.read_text(encoding="utf-8")
+            is_json = text.lstrip()[:1] in ("[", "{")
+            content = (
+                json.loads(text) if is_json else [line for line in map(str.strip, text.splitlines()) if line]
+            )
+        except (OSError, ValueError) as error:
+            raise UserError(f"{key} cannot be read as ids ({error}); name a file, or list the ids") from error
+    is_mapping = isinstance(content, dict)
+    for ids in content.values() if is_mapping else [content]:
+        if not isinstance(ids, list) or not all(type(name) in (str, int) for name in ids):
+            raise UserError(
+                f"{key} must be a list of ids, a mapping from benchmark to such a list, or a file of ids"
+            )
+    if not content:
+        raise UserError(f"{key} holds no ids; leave it out (null) for all examples")
+    return {str(task): _ids(ids) for task, ids in content.items()} if is_mapping else _ids(content)
+
+
+def _ids(names: Sequence[str | int]) -> list[str]:
+    return sorted({str(name) for name in names})

@@ -1,0 +1,255 @@
+"""Experiments that span stages: what is done, what is to do, and the doing (`toolformer run experiment=NAME`).
+
+An experiment lists its stages, each with the keys that it is swept over (`run.stages`); the values are those of
+hydra.sweeper.params. A job's data and model are those that the same configuration makes in the stages before.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from toolformer.decoding.settings import TRAINED_ON
+from toolformer.errors import UserError
+from toolformer.stages import evaluate, generate, instantiate, train
+from toolformer.stages.config import STAGES, Config, compose, fingerprint, validate
+from toolformer.stages.config.multirun import parse
+from toolformer.stages.evaluation_identity import calls
+from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
+from toolformer.tracking.provenance import command_of, masked_words
+
+log = logging.getLogger(__name__)
+
+LATEST = evaluate.LATEST
+_FINISHED: Mapping[str, Callable[[Config], str | None]] = {
+    "generate": generate.finished,
+    "train": train.finished,
+    "evaluate": evaluate.finished,
+}
+_ANNOTATING = (
+    "corpus",
+    "tool_default",
+    "propose",
+    "screen",
+    "score",
+    "filter",
+    "generate",
+    "prompts",
+    "engine",
+)
+_ASKING = ("benchmarks", "evaluation", "decoding", "system", "endpoint", "checkpoint", "index", "run")
+_UNREAD: Mapping[str, tuple[str, ...]] = {
+    "generate": (*_ASKING, "dataset", "data", "trainer", "heldout"),
+    "train": (*_ASKING, *_ANNOTATING, "tool"),
+    "evaluate": (*_ANNOTATING, "index", "run", "dataset", "data", "trainer"),
+}
+"""Groups of keys that decide nothing in a stage: a sweep over them makes no further job of it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A stage with one configuration."""
+
+    stage: str
+    key: str
+    """Jobs with the same key are the same work."""
+    shown: str
+    """What tells it from the other jobs of its stage."""
+    overrides: tuple[str, ...]
+    config: Config = field(repr=False, compare=False)
+    """The configuration of these overrides."""
+    needs: Job | None
+    """The job whose result it reads, unless that is named on the command line."""
+
+    def reads(self, run_ids: Mapping[str, str]) -> dict[str, Any]:
+        """The key that names the run it reads."""
+        if self.needs is None:
+            return {}
+        return {"dataset" if self.stage == "train" else "checkpoint": run_ids[self.needs.key]}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All jobs of an experiment, in the order of the stages."""
+
+    name: str
+    overrides: tuple[str, ...]
+    jobs: tuple[Job, ...]
+    of_hydra: tuple[str, ...]
+    """Overrides of Hydra itself: the launcher and its settings."""
+    done: Mapping[str, str]
+    """Keys of jobs that are done, with the ids of their runs."""
+
+
+def plan(overrides: Sequence[str]) -> Plan:
+    """What `toolformer run` with these overrides has to do. Reads corpora and the store, loads no model.
+
+    Raises:
+        UserError: no experiment that has stages is named, or bad input anywhere in it.
+    """
+    overrides = [re.sub(r"^\++experiment=", "experiment=", word) for word in overrides]
+    names = [word.partition("=")[2] for word in overrides if word.startswith("experiment=")]
+    if len(names) != 1 or not names[0] or "," in names[0]:
+        raise UserError("run: name one experiment, for example toolformer run experiment=smoke")
+    (name,) = names
+    jobs: dict[str, Job] = {}
+    of_hydra: tuple[str, ...] = ()
+    fixed = parse("report", overrides).fixed
+    for member in validate(compose("report", fixed)).run.experiments or [name]:
+        own = [f"experiment={member}" if word.startswith("experiment=") else word for word in overrides]
+        of_hydra = _collect(own, member, jobs)
+    ordered = sorted(jobs.values(), key=lambda job: STAGES.index(job.stage))
+    return Plan(name, tuple(overrides), tuple(ordered), of_hydra, _done(name, ordered))
+
+
+def _done(name: str, jobs: Sequence[Job]) -> dict[str, str]:
+    """The jobs that are done, without those whose results are gone while a job that is to be done reads them."""
+    done: dict[str, str] = {}
+    for job in jobs:
+        if job.stage in _FINISHED and (job.needs is None or job.needs.key in done):
+            if job.stage == "generate":  # a large corpus takes its time
+                log.info("%s: comparing the corpus (%s) with what is done", name, job.config.corpus.source)
+            run_id = _FINISHED[job.stage](replace(job.config, **job.reads(done)))
+            if run_id:
+                done[job.key] = run_id
+    for job in reversed(jobs):
+        is_read = any(reader.needs is job and reader.key not in done for reader in jobs)
+        if is_read and job.key in done and not _is_there(job, done[job.key]):
+            log.info("run: the results of %s run %s are gone; they are made again", job.stage, done[job.key])
+            del done[job.key]
+    return done
+
+
+def _is_there(job: Job, run_id: str) -> bool:
+    """Whether what a finished job left can still be read."""
+    tracker = instantiate.tracker(job.config)
+    run = tracker.get(run_id)
+    if job.stage == "generate":
+        return generate.results(tracker, run, generate.READ_BY_TRAINING) is not None
+    try:
+        return evaluate.model_folder(tracker, run).is_dir()
+    except UserError:
+        return False
+
+
+def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> tuple[str, ...]:
+    """Adds an experiment's jobs; returns the overrides of Hydra itself."""
+    sweep = parse("report", overrides)
+    stages = validate(compose("report", sweep.fixed)).run.stages
+    if not stages:
+        raise UserError(
+            f"run: the experiment {name} has no run.stages; give its stages by hand, or name another"
+        )
+    found: dict[str, Job] = {}
+    for stage in sorted(stages, key=STAGES.index):
+        for words in sweep.jobs(stage, stages):
+            config = validate(compose(stage, words))
+            key = _key(stage, config)
+            swept = [word for word in words if word not in sweep.fixed]
+            if stage in ("evaluate", "report"):
+                swept += [",".join(config.benchmarks) if stage == "evaluate" else f"name={config.name}"]
+            upstream = _upstream(stage, config)
+            needs = (jobs | found).get(_key(*upstream)) if upstream else None
+            job = Job(stage, key, " ".join(masked_words(swept)), tuple(words), config, needs)
+            found.setdefault(key, jobs.get(key) or job)
+    last = max((stage for stage in stages if stage != "report"), key=STAGES.index, default="report")
+    wanted = [job for job in found.values() if job.stage in (last, "report")]
+    for job in wanted:  # and what they read: nothing is annotated or trained that nobody reads
+        wanted += [job.needs] if job.needs else []
+    jobs |= {key: job for key, job in found.items() if job in wanted and key not in jobs}
+    return sweep.of_hydra
+
+
+def _key(stage: str, config: Config) -> str:
+    """Jobs with the same key are the same work; a job that slips through is answered by its stage as already done."""
+    if stage == "report":
+        return fingerprint(stage, config.name, config.paths.root)
+    upstream = _upstream(stage, config)
+    if stage == "evaluate" and not calls(config):
+        config = replace(config, decoding=replace(config.decoding, k=0))
+    read = {key: value for key, value in asdict(config).items() if key not in _UNREAD[stage]}
+    return fingerprint(stage, read, _key(*upstream) if upstream else None)
+
+
+def _upstream(stage: str, config: Config) -> tuple[str, Config] | None:
+    """The stage and the configuration whose result a job reads, where no run is named."""
+    if stage == "train" and config.dataset == LATEST:
+        return "generate", config
+    if stage == "evaluate" and config.checkpoint == LATEST and config.system in TRAINED_ON:
+        return "train", replace(config, data=TRAINED_ON[config.system])
+    return None
+
+
+def check_data(plan: Plan) -> None:
+    """Sees that evaluations to come find their benchmarks' files, before hours are spent on what they read.
+
+    Raises:
+        UserError: `paths.data_dir` lacks a file, which the message names.
+    """
+    from benchmarks import suite
+
+    for job in plan.jobs:
+        if job.stage == "evaluate" and job.key not in plan.done and job.config.paths.data_dir:
+            paths = job.config.paths
+            suite.check_data(job.config.benchmarks, paths.data_dir, paths.tasks_dir)
+
+
+def execute(todo: Plan) -> None:
+    """Does what is missing, stage by stage.
+
+    Raises:
+        UserError: bad input; what is finished is kept, and the same command resumes.
+        Exception: what the first job that failed had raised, after the others of its stage, what does not read its
+            result, and the report.
+    """
+    started = time.monotonic()
+    ids = dict(todo.done)
+    failed: list[Exception] = []
+    for stage in STAGES:
+        jobs = [job for job in todo.jobs if job.stage == stage and job.key not in ids]
+        if stage == "report":
+            failed += _report(jobs) if ids or not failed else []
+            continue
+        ready = [job for job in jobs if job.needs is None or job.needs.key in ids]
+        for job in jobs:
+            if job not in ready:
+                log.warning("%s: %s %s left out: what it reads has failed", todo.name, stage, job.shown)
+        for job, outcome in zip(ready, _side_by_side(todo, stage, ready, ids), strict=True):
+            if isinstance(outcome, Exception):
+                failed.append(outcome)
+            elif outcome:
+                ids[job.key] = outcome
+    raise_first(failed)
+    log.info("%s: done in %.1f minutes", todo.name, (time.monotonic() - started) / 60)
+
+
+def _side_by_side(
+    todo: Plan, stage: str, jobs: Sequence[Job], ids: Mapping[str, str]
+) -> list[str | Exception | None]:
+    """The jobs of a stage below one parent run; of each the run's id, or what it raised."""
+    if not jobs:
+        return []
+    count = sum(job.stage == stage for job in todo.jobs)
+    log.info("%s: %s, %d of %d to do", todo.name, stage, len(jobs), count)
+    parent = None
+    if count > 1:
+        words = sorted(set(todo.overrides) - set(todo.of_hydra))  # whichever launcher resumes
+        command = command_of("run", todo.overrides)
+        parent = parent_run(jobs[0].config, f"{todo.name}: {stage}", todo.name, stage, words, command=command)
+    words_of = [[*job.overrides, *(f"{key}={run}" for key, run in job.reads(ids).items())] for job in jobs]
+    return launch(stage, words_of, todo.of_hydra, parent)
+
+
+def _report(jobs: Sequence[Job]) -> list[Exception]:
+    """Tables of what is there, also where something failed; returns what went wrong."""
+    failed: list[Exception] = []
+    for job in jobs:
+        try:
+            run_stage("report", job.config)
+        except UserError as error:
+            failed.append(error)
+    return failed

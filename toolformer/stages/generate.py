@@ -1,0 +1,242 @@
+"""Stage 1: a corpus becomes C*, the texts with the calls that help (paper, section 2).
+
+Work is cut into shards named by their documents and by the configuration that decides their rows, and an engine does
+those that are missing: the same command again goes on where it stopped, and given twice at once it shares the work.
+Thresholds τ_f are applied to the finished shards, so that another τ_f needs no model.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+from filelock import FileLock
+
+from toolformer.annotation.candidates import lowest_thresholds
+from toolformer.annotation.funnel import log_funnel, rows_skipped
+from toolformer.annotation.results import RESULTS, check, write_results
+from toolformer.annotation.screen import Screen
+from toolformer.annotation.shards import ShardStore, store_for
+from toolformer.errors import UserError
+from toolformer.stages import engine, instantiate
+from toolformer.stages.config import Config, fingerprint
+from toolformer.stages.identity import model_identity, tool_identity
+from toolformer.storage import acquired
+from toolformer.tools.runtime import figures, log_faults
+from toolformer.tracking.provenance import describe, model_name
+from toolformer.tracking.store import StoreFault
+
+if TYPE_CHECKING:
+    from toolformer.tracking import ActiveRun, Run, Tracker
+
+log = logging.getLogger(__name__)
+
+HEAD_START = 2.0
+"""Seconds for which the corpus is read before work begins on what is known of it."""
+READ_BY_TRAINING = ("dataset_augmented.parquet", "dataset_plain.parquet")
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A finished annotation."""
+
+    run_id: str
+    folder: Path
+    documents: int
+    texts: int
+    """Texts that kept a call: the rows of C*."""
+    funnel: dict[str, dict[str, Any]]
+
+
+def finished(config: Config) -> str | None:
+    """The id of the run that did this annotation, if one did; its results may be gone. Loads no model, writes nothing."""
+    job, plan = _job(config), engine.Plan(config)
+    if not plan.is_complete:
+        plan.read()
+    run = instantiate.tracker(config).find_finished("generate", job.finger(plan.documents))
+    return run.run_id if run else None
+
+
+def results(tracker: Tracker, run: Run, names: Sequence[str] = RESULTS) -> Path | None:
+    """The folder of a run's results; None if one of them is gone or broken.
+
+    Raises:
+        UserError: the tracking store does not answer.
+    """
+    try:
+        paths = [tracker.artifact_path(run, name) for name in names]
+        for path in paths:
+            check(path)
+        return paths[0].parent
+    except StoreFault:
+        raise
+    except (UserError, OSError, ValueError):
+        return None
+
+
+def read_dataset(tracker: Tracker, run: Run, name: str) -> list[dict[str, Any]]:
+    """The rows of C* (`dataset_augmented.parquet`) or C (`dataset_plain.parquet`) of a finished annotation.
+
+    Raises:
+        UserError: the file is gone, broken, or has other columns.
+    """
+    path = tracker.artifact_path(run, name)
+    try:
+        check(path)
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:
+        line = str(error).partition("\n")[0]
+        raise UserError(
+            f"{path} cannot be read ({line:.200}); give the command of run {run.run_id} again, which makes it anew from "
+            "its shards"
+        ) from error
+    return rows
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is to be done with whatever the corpus holds, by this process and any that were started with the same command."""
+
+    config: Config
+    deciding: dict[str, Any]
+    """What decides the rows of a shard besides its documents."""
+    thresholds: dict[str, float]
+    store: ShardStore
+
+    def key(self, shards: Iterable[str]) -> str:
+        """A name for the results from these shards."""
+        baseline = self.config.filter.baseline
+        return fingerprint("generate", self.deciding, list(shards), self.thresholds, baseline)
+
+    def finger(self, shards: Iterable[str]) -> str:
+        """The same work under another experiment's name is a run of its own, that finds its shards done."""
+        return fingerprint(self.key(shards), self.config.name)
+
+
+def _job(config: Config) -> _Job:
+    instantiate.apply_paths(config)
+    engine.check(config)
+    settings = {key: instantiate.tool_settings(config, key) for key in config.tools}
+    # τ_f decides which candidates are kept, not what they are.
+    tools = {
+        key: [{**tool_identity(config.tool[key]), "filter_threshold": None}, tool.prompt.fill("")]
+        for key, tool in settings.items()
+    }
+    deciding = {
+        "seed": config.seed,
+        "model": model_identity(config.model),
+        "lm": asdict(config.lm),
+        "tools": tools,
+        "propose": asdict(config.propose),
+        "score": {"dtype": config.score.dtype},
+        **asdict(config.generate),
+    }
+    if config.corpus.paragraphs != "blank_line":
+        deciding["paragraphs"] = config.corpus.paragraphs
+    if config.screen != Screen():
+        deciding["screen"] = asdict(config.screen)
+    work = Path(config.paths.root) / "generate" / fingerprint("generate", deciding)
+    store = store_for(work, lowest_thresholds(settings.values()) if config.score.bound else {})
+    return _Job(config, deciding, {key: tool.filter_threshold for key, tool in settings.items()}, store)
+
+
+def generate(config: Config, parent: str | None = None, command: str = "") -> Generated:
+    """Annotates the corpus; goes on where an interrupted run with the same configuration stopped."""
+    job, plan = _job(config), engine.Plan(config)
+    tracker = instantiate.tracker(config)
+    if plan.is_complete and (done := _done(job, plan, tracker)):
+        return done
+    with plan.reading(job.store), ExitStack() as stack:
+        plan.wait(HEAD_START)
+        run: ActiveRun | Generated | None = None
+        lead: FileLock | None = None
+        speeds: list[tuple[int, float]] = []
+
+        def begin(lock: FileLock) -> ActiveRun | Generated:
+            stack.callback(lock.release)
+            done = _done(job, plan, tracker)
+            return done or stack.enter_context(_run(job, plan, tracker, parent, command))
+
+        for work in stack.enter_context(closing(engine.annotate(config, job.store, plan))):
+            if plan.is_complete and lead is None:
+                lead = job.store.lock(f"run-{job.finger(plan.documents)}")
+                if acquired(lead):
+                    run = begin(lead)
+                else:
+                    log.info("generate: another process leads this run; this one shares the work")
+            if isinstance(run, Generated):
+                return run
+            if work.per_second:
+                speeds.append((work.documents, work.per_second))
+            while run and speeds:
+                documents, speed = speeds.pop(0)
+                run.metrics({"shard/documents_per_second": speed}, step=documents)
+        assert lead
+        if run is None:
+            log.info("generate: every shard is done; waiting for the leading process")
+            # The lock is released when that process ends, however it ends; then the run is finished, or ours to finish.
+            while not acquired(lead, wait=True):
+                pass
+            run = begin(lead)
+        return run if isinstance(run, Generated) else _results(job, plan, run, work)
+
+
+def _done(job: _Job, plan: engine.Plan, tracker: Tracker) -> Generated | None:
+    """What the run that did all of this left; None without one, or if its results are gone."""
+    run = tracker.find_finished("generate", job.finger(plan.documents))
+    folder = results(tracker, run) if run else None
+    if run is None or folder is None:
+        if run:
+            log.warning("generate: results of run %s are gone or broken; making them again", run.run_id)
+        return None
+    log.info("generate: already done by run %s", run.run_id)
+    funnel = json.loads((folder / "funnel.json").read_bytes())
+    texts = pq.read_metadata(folder / "dataset_augmented.parquet").num_rows
+    return Generated(run.run_id, folder, sum(plan.documents.values()), texts, funnel)
+
+
+def _run(
+    job: _Job, plan: engine.Plan, tracker: Tracker, parent: str | None, command: str
+) -> AbstractContextManager[ActiveRun]:
+    """The tracked run, which begins when the plan is complete: its fingerprint names every shard."""
+    config = job.config
+    log.info("generate: %d documents in %d shards", plan.total, len(plan.documents))
+    model, corpus = model_name(config.model), config.corpus.source
+    facts = {"model": model, "corpus": corpus, "tools": ", ".join(config.tools), "documents": plan.total}
+    return tracker.run(
+        stage="generate", name=f"generate {model} {corpus}", fingerprint=job.finger(plan.documents),
+        config=asdict(config), tags={"experiment": config.name}, parent=parent, description=describe(command, facts),
+    )  # fmt: skip
+
+
+def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) -> Generated:
+    """Writes and logs the results, once every shard is there."""
+    folder = job.store.folder.parent / job.key(plan.documents)
+    baseline = job.config.filter.baseline
+    funnel, seconds = write_results(folder, job.store, plan.documents, job.thresholds, baseline)
+    log_funnel(funnel)
+    texts = pq.read_metadata(folder / "dataset_augmented.parquet").num_rows
+    run.metrics(rows_skipped(plan.skipped))
+    calls = sum(counts["kept"] for counts in funnel.values())
+    run.metrics(
+        {"documents": plan.total, "texts_kept": texts, "calls_kept": calls, "annotation_seconds": seconds}
+    )
+    if done.documents:
+        per_second = {"documents": done.documents / done.seconds, "tokens": done.tokens / done.seconds}
+        run.metrics({f"{what}_per_second": value for what, value in per_second.items()})
+    for tool, counts in funnel.items():
+        run.metrics({f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)})
+    if dtype := job.store.begun_with({}).get("lm.dtype"):
+        run.tag("dtype", dtype)
+    run.metrics(figures(done.tools))
+    log_faults(done.tools)
+    for file in RESULTS:
+        run.artifact(folder / file)
+    log.info("generate: %d of %d texts kept a call; run %s", texts, plan.total, run.run_id)
+    return Generated(run.run_id, folder, plan.total, texts, funnel)

@@ -1,0 +1,69 @@
+"""`toolformer index`: a corpus becomes a folder that search reads, by either backend."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from toolformer.data import FileCorpus
+from toolformer.errors import UserError
+from toolformer.progress import Bar
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config
+from toolformer.storage import sha256
+from toolformer.tools.retrieval import bm25, java, lucene
+from toolformer.tools.retrieval.index import manifest_of, write
+from toolformer.tools.retrieval.passages import passages_of
+
+log = logging.getLogger(__name__)
+
+
+def index(config: Config) -> tuple[Path, int]:
+    """Builds the index of the corpus, unless it is there; returns its folder and the number of its passages.
+
+    Raises:
+        UserError: no folder is named, it holds something else, the corpus holds no text, or Lucene cannot be started.
+    """
+    settings = config.index
+    if not settings.path:
+        raise UserError("index.path is missing; name the folder that the index becomes: index.path=DIR")
+    if settings.backend == lucene.BACKEND:
+        java.jar()  # before the corpus is read
+    folder = Path(settings.path).expanduser()
+    corpus = instantiate.Corpus(config.corpus)
+    # What parts paragraphs matters to annotation only.
+    described = {key: value for key, value in asdict(config.corpus).items() if key != "paragraphs"}
+    about = {"corpus": described, "passage_words": settings.passage_words, "contents": _contents(corpus)}
+    manifest = manifest_of(folder)
+    if manifest and {**about, "backend": settings.backend}.items() <= manifest.items():
+        log.info("index: %s is already there", folder)
+        return folder, int(manifest["passages"])
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise UserError(
+                f"index.path: {folder} holds something else, or an index of other texts; remove it or name another folder"
+            )
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"index.path: {folder} cannot be a folder ({error.strerror or error}); name another"
+        ) from error
+    build = lucene.build if settings.backend == lucene.BACKEND else bm25.build
+    passages = passages_of(Bar(corpus, desc="index", unit="doc", smoothing=0.1), settings.passage_words)
+    return folder, write(folder, settings.backend, lambda path: build(passages, path), about)
+
+
+def _contents(corpus: instantiate.Corpus) -> str:
+    """A name for the texts of a corpus: its files by name and content; empty where it has no files."""
+    if not isinstance(corpus.source, FileCorpus):
+        return ""
+    files = corpus.source.files()
+    # Not by place or time: a copy of the corpus is the same corpus.
+    root = Path(os.path.commonpath([file.parent for file in files]))
+    digest = hashlib.sha256()
+    for file in Bar(files, desc="texts", unit="file", leave=False):
+        digest.update(f"{file.relative_to(root)}\0{sha256(file)}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:16]

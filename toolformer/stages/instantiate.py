@@ -1,0 +1,238 @@
+"""From configuration to objects: documents, tools, language models (top floor, shared by the stages)."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+import itertools
+import json
+import logging
+import re
+import sqlite3
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
+from toolformer.data import Document, FileCorpus, HubCorpus, assets, demo_corpus
+from toolformer.decoding.settings import PLAIN
+from toolformer.errors import UserError, one_line
+from toolformer.stages.config import Config, CorpusConfig, fingerprint
+from toolformer.stages.config.schema import OF_SOURCES
+from toolformer.stages.identity import cache_identity
+from toolformer.tools import prompt_sets
+from toolformer.tools.base import Tool, check
+from toolformer.tools.cache import ResultCache
+from toolformer.tools.prompts import Prompt
+from toolformer.tools.runtime import Limits, ToolRuntime
+
+if TYPE_CHECKING:
+    from toolformer.annotation.candidates import ToolSettings
+    from toolformer.decoding.decoder import Decoder
+    from toolformer.tracking import Tracker
+
+log = logging.getLogger(__name__)
+
+
+class Corpus:
+    """The documents of a configured corpus, streamed anew at each iteration; of several with one id, the first.
+
+    Raises:
+        UserError: there is no such corpus, called `key`; while reading, a file that cannot be read.
+    """
+
+    def __init__(self, config: CorpusConfig, key: str = "corpus") -> None:
+        self.config = config
+        self.source = _source(config, key)
+        self._repeated = 0
+
+    def __iter__(self) -> Iterator[Document]:
+        self._repeated = 0
+        return itertools.islice(self._distinct(), self.config.limit)
+
+    def _distinct(self) -> Iterator[Document]:
+        # Hashes of the ids in a file without a name, which SQLite removes: memory must not grow with the corpus.
+        with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as seen:
+            seen.executescript("PRAGMA journal_mode = OFF; CREATE TABLE seen (id INTEGER PRIMARY KEY)")
+            for document in self.source() if callable(self.source) else self.source:
+                digest = hashlib.blake2b(
+                    document.doc_id.encode("utf-8", "surrogatepass"), digest_size=8
+                ).digest()
+                number = int.from_bytes(digest, "big", signed=True)
+                if seen.execute("INSERT OR IGNORE INTO seen VALUES (?)", (number,)).rowcount:
+                    yield document
+                else:
+                    self._repeated += 1
+
+    def state(self) -> list[tuple[str, int, int, int]] | None:
+        """What changes when the corpus does: its files, their sizes and times of change; None if it may change unseen."""
+        if not isinstance(self.source, FileCorpus):
+            return None
+        stats = [(str(path), path.stat()) for path in self.source.files()]
+        if not all(stat.S_ISREG(of_file.st_mode) for _, of_file in stats):
+            return None
+        return [(path, of_file.st_size, of_file.st_mtime_ns, of_file.st_ctime_ns) for path, of_file in stats]
+
+    def skipped(self) -> dict[str, int]:
+        """Rows that the newest reading left out, by reason, as far as it went (`corpus.limit` ends it early)."""
+        counts = dict(getattr(self.source, "skipped", {}))
+        return {**counts, "repeated id or text": self._repeated} if self._repeated else counts
+
+
+def _source(corpus: CorpusConfig, key: str) -> Iterable[Document] | Callable[[], Iterable[Document]]:
+    if corpus.source == "demo":
+        return functools.partial(demo_corpus, corpus.split)
+    if corpus.source == "wikipedia":
+        from toolformer.tools.retrieval.passages import wikipedia_documents
+
+        return wikipedia_documents
+    assert corpus.path is not None  # validated
+    latest = datetime.date.fromisoformat(corpus.latest_date) if corpus.latest_date else None
+    common: dict[str, Any] = {"fields": corpus, "strict": corpus.strict, "latest_date": latest, "key": key}
+    if corpus.source == "hub":
+        return HubCorpus(corpus.path, corpus.subset, corpus.split, **common)
+    return FileCorpus(corpus.path, corpus.source, corpus.pattern, **common)
+
+
+def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = False) -> dict[str, Tool]:
+    """The configured tools by key, each in its runtime; with `inference`, with the arguments that differ there.
+
+    Raises:
+        UserError: arguments that a tool cannot work with, or what it needs is not there (`Tool.check`).
+    """
+    made: dict[str, Tool] = {}
+    for key in keys if keys is not None else config.tools:
+        tool = config.tool[key]
+        arguments = {**tool.implementation, **(tool.inference if inference else {})}
+        _check_files(f"tool.{key}.implementation", arguments)
+        place = f"tool.{key}.implementation"
+        try:
+            tool = instantiate(arguments)
+            check(tool)
+        except InstantiationException as error:
+            if isinstance(error.__cause__, UserError):
+                raise error.__cause__ from error
+            part = re.search(r"^full_key: (\S+)", str(error), re.MULTILINE)
+            reason = one_line(error.__cause__ or error)
+            raise UserError(f"{place}{'.' + part[1] if part else ''}: {reason}") from error
+        except UserError as error:
+            raise UserError(f"{place}: {error}") from error
+        if arguments.get("_target_") == OF_SOURCES[0]:
+            _say_where_it_runs(str(arguments["function"]).rpartition(":")[0])
+        made[key] = _in_runtime(config, key, arguments, tool)
+    return made
+
+
+@functools.cache
+def _say_where_it_runs(source: str) -> None:
+    text = "%s: its functions run inside this process; one that ends it (os._exit, a crash in C) leaves the run RUNNING"
+    log.info(text + ", and the same command goes on", source)
+
+
+def _in_runtime(config: Config, key: str, arguments: Mapping[str, Any], tool: Tool) -> ToolRuntime:
+    """A tool within its limits, with the cache of its results."""
+    settings = config.tool[key]
+    identity = cache_identity(arguments, tool) if settings.cache else None
+    name = f"{key}-{fingerprint('tool', identity)}.sqlite"
+    cache = ResultCache(Path(config.paths.root) / "tools" / name) if identity is not None else None
+    return ToolRuntime(
+        tool, Limits(settings.timeout, settings.tries, settings.workers, settings.batch_size), cache
+    )
+
+
+def _check_files(place: str, arguments: Mapping[str, Any]) -> None:
+    """Files and model folders that a tool would open at its first call, hours after the command was given."""
+    for name, value in arguments.items():
+        if isinstance(value, Mapping):
+            _check_files(f"{place}.{name}", value)
+        elif isinstance(value, str) and (
+            name.endswith("_path")
+            or (name in ("model", "tokenizer") and value.startswith(("/", "./", "../", "~")))
+        ):
+            if not Path(value).expanduser().exists():
+                raise UserError(f"{place}.{name}: there is no file or folder {value}; name one that is there")
+
+
+def tool_settings(config: Config, key: str) -> ToolSettings:
+    """How calls of a tool are proposed and kept.
+
+    Raises:
+        UserError: it has no few-shot prompt, or one that shows no calls of it.
+    """
+    from toolformer.annotation.candidates import ToolSettings
+
+    given = {**vars(config.propose), **vars(config.tool[key]), "key": key, "prompt": _prompt(config, key)}
+    given["max_call_tokens"] = config.tool[key].max_call_tokens or config.propose.max_call_tokens
+    return ToolSettings(**{field.name: given[field.name] for field in fields(ToolSettings)})
+
+
+def _prompt(config: Config, key: str) -> Prompt:
+    """The tool's own prompt if it is given one, else the one of the set."""
+    tool = config.tool[key]
+    prompt: Prompt | None
+    if tool.demonstrations:
+        place = f"tool.{key}.demonstrations"
+        prompt = Prompt(
+            tool.instruction or "", tuple((pair.text, pair.annotated) for pair in tool.demonstrations)
+        )
+    elif tool.instruction is not None:
+        raise UserError(
+            f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..., or "
+            f"tool.{key}.demonstrations"
+        )
+    else:
+        place = str(prompt_sets.place(config.prompts, tool.prompt or key))
+        prompt = prompt_sets.find(config.prompts, tool.prompt or key)
+    if prompt is None:
+        raise UserError(
+            f"tool.{key}.prompt: there is no {place}; add it, give tool.{key}.instruction and demonstrations, or leave "
+            "the tool out"
+        )
+    if reason := prompt_sets.check(prompt, tool.name):
+        raise UserError(f"{place}: {reason}")
+    return prompt
+
+
+def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
+    """Decoding as configured for its system, with a loaded model; without tools no call is written."""
+    from toolformer.decoding.decoder import Decoder
+    from toolformer.lm.language_model import LanguageModel
+
+    settings = {**asdict(config.decoding), "k": config.decoding.k if tools else 0}
+    language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
+    return Decoder(language_model, tools, mode="plain" if config.system in PLAIN else "tools", **settings)
+
+
+def tracker(config: Config) -> Tracker:
+    """MLflow as configured, with the settings of places applied."""
+    from toolformer.tracking import Tracker
+
+    apply_paths(config)
+    return Tracker(config.tracking.uri, Path(config.paths.root))
+
+
+def apply_paths(config: Config) -> None:
+    """Makes the settings of places known to those who need them."""
+    if config.paths.cache:
+        assets.set_cache_dir(Path(config.paths.cache).expanduser())
+    try:
+        Path(config.paths.root).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"paths.root: {config.paths.root} cannot be a folder ({error.strerror or error}); name another"
+        ) from error
+
+
+def content_hash(batch: Iterable[Document]) -> str:
+    """A name for documents by everything that can change their annotation."""
+    digest = hashlib.sha256()
+    for document in batch:
+        deciding = {key: value for key, value in asdict(document).items() if key != "title"}
+        digest.update(json.dumps(deciding, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:12]

@@ -1,0 +1,136 @@
+"""Jobs of a stage, run one after another or by a Hydra launcher (joblib, submitit, Ray), with one parent run.
+
+A job is a list of overrides.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import io
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stderr
+from typing import TYPE_CHECKING, Any
+
+from toolformer.errors import UserError, one_line
+from toolformer.progress import configure
+from toolformer.stages.config import CONF, Config, compose, fingerprint, register, validate
+from toolformer.tracking.provenance import command_of, describe, masked_words
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+log = logging.getLogger(__name__)
+
+PARENT = "TOOLFORMER_PARENT_RUN"
+"""Names the parent run to jobs, whose environment Hydra sets wherever they run."""
+
+
+def run_stage(stage: str, config: Config, parent: str | None = None, command: str = "") -> Any:
+    """Runs a stage with a valid configuration; `command` is what was typed, for the run's description."""
+    function = getattr(importlib.import_module(f"toolformer.stages.{stage}"), stage)
+    if stage == "report":  # of an experiment a summary, of the stage itself all tables
+        return function(config, brief=not command)
+    return function(config, parent, command)
+
+
+def parent_run(config: Config, name: str, *key: object, command: str = "") -> str:
+    """The run that holds those of a sweep together, known by its key."""
+    from toolformer.stages import instantiate
+
+    tracker = instantiate.tracker(config)
+    facts = {"experiment": config.name, "holds": "the runs of a sweep, below it"}
+    return tracker.parent_run(fingerprint("sweep", *key), name, description=describe(command, facts))
+
+
+def launch(
+    stage: str, jobs: Sequence[Sequence[str]], of_hydra: Sequence[str] = (), parent: str | None = None
+) -> list[str | Exception | None]:
+    """Runs the jobs, which are valid, by the launcher that `of_hydra` names; one that fails keeps no other from running.
+
+    Returns:
+        Of each job the run's id, or what it raised.
+
+    Raises:
+        UserError: bad input, or a launcher that is not there.
+    """
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.plugins import Plugins
+    from hydra.experimental.callback import Callback
+    from hydra.types import HydraContext, RunMode
+
+    from toolformer.stages.engine.ray import connected
+
+    # Hydra sets the environment wherever a job runs; ours would not reach workers that are already running.
+    words = [*of_hydra, *([f"+hydra.job.env_set.{PARENT}={parent}"] if parent else [])]
+    # Where Hydra writes comes from the configuration; what jobs differ in comes from each of them.
+    common = [word for word in jobs[0] if all(word in job for job in jobs)]
+    # A launcher that is not installed ends here, in one line.
+    compose(stage, [*common, *words], with_hydra=True)
+    register()
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        whole = hydra.compose_config(stage, [*common, *words], RunMode.MULTIRUN, with_log_configuration=False)
+        callbacks: Any = Callback()  # none of its own; the sweep's parent run is made by `parent_run`
+        context = HydraContext(config_loader=hydra.config_loader, callbacks=callbacks)
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=context,
+            task_function=Task(stage, [_apart(job, common) for job in jobs]),
+            config=whole,
+        )
+        try:
+            settings = whole.hydra.launcher
+            is_ray = str(settings.get("_target_")).endswith(".RayLauncher")
+            with connected(settings.ray.init.get("address")) if is_ray else nullcontext():
+                done = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
+        except RuntimeError as error:  # a fault of a job is in its return; this is one of the launcher
+            raise UserError(f"hydra/launcher: {one_line(error)}") from error
+    outcomes: list[str | Exception | None] = []
+    for job, ended in zip(jobs, done, strict=True):
+        try:
+            with redirect_stderr(io.StringIO()):  # Hydra announces a fault there, which is ours to report
+                outcomes.append(ended.return_value)
+        except Exception as error:
+            outcomes.append(error)
+            log.error("%s: failed: %s", f"{stage} {_apart(job, common)}".strip(), one_line(error, 1000))
+    return outcomes
+
+
+def _apart(job: Sequence[str], common: Sequence[str]) -> str:
+    """What tells a job from the others, without secrets."""
+    return " ".join(masked_words(word for word in job if word not in common))
+
+
+def raise_first(outcomes: Sequence[object]) -> None:
+    """Raises what the first job that failed had raised, if one failed."""
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+class Task:
+    """A stage as Hydra runs it, in whichever process a launcher starts; returns the run's id."""
+
+    def __init__(self, stage: str, jobs: Sequence[str]) -> None:
+        self.stage, self.jobs = stage, list(jobs)
+        """What tells each job from the others."""
+
+    def __call__(self, config: DictConfig) -> str | None:
+        from hydra.core.hydra_config import HydraConfig
+
+        if not logging.getLogger().handlers:
+            configure()  # a worker that a launcher started
+        hydra = HydraConfig.get()
+        number = hydra.job.num
+        log.info("%s", f"{self.stage} {number + 1} of {len(self.jobs)} {self.jobs[number]}".strip())
+        words = list(hydra.overrides.task)
+        if config.like:
+            config = compose(self.stage, words)
+        command = command_of(self.stage, words)
+        gc.collect()  # models of earlier jobs in this process
+        result = run_stage(self.stage, validate(config, self.stage), os.environ.get(PARENT), command)
+        return getattr(result, "run_id", None)

@@ -1,0 +1,33 @@
+"""Stage 4: the paper's tables from the runs, and the paper's figures beside them."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from pathlib import Path
+
+from toolformer.reporting import Report, terminal
+from toolformer.reporting import build as build_report
+from toolformer.stages import instantiate, summary
+from toolformer.stages.config import Config
+from toolformer.storage import below
+
+log = logging.getLogger(__name__)
+
+
+def report(config: Config, brief: bool = False) -> Report:
+    """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary."""
+    tracker = instantiate.tracker(config)
+    folder = below(Path(config.paths.root) / "report", config.name)
+    report = build_report(tracker, config.name, folder, config.seed, full=config.paper == "full")
+    if brief:
+        summary.show(tracker, config)
+    else:
+        terminal(report)
+    for name, place in (("report", report.html), ("samples", report.samples)):
+        if place:
+            log.info("%s: %s", name, place)
+    root = Path(config.paths.root)
+    words = [] if root.resolve() == Path("runs").resolve() else [f"paths.root={root}"]
+    log.info("runs: %s, browse them with: %s", tracker.shown_uri, shlex.join(["toolformer", "ui", *words]))
+    return report

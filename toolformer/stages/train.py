@@ -1,0 +1,214 @@
+"""Stage 2: finetuning on C* (data=augmented, makes Toolformer) or on C (data=plain, makes M + CC); paper, section 2.
+
+Reads the dataset of a generate run through MLflow and leaves a normal Transformers folder, named by its run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolformer.errors import UserError
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config, fingerprint
+from toolformer.stages.generate import read_dataset
+from toolformer.stages.identity import model_identity
+from toolformer.storage import below, locked
+from toolformer.tracking import registry
+from toolformer.tracking.provenance import describe, model_name
+from toolformer.training.checkpoints import RECORD, read_json, suffices
+from toolformer.training.distributed import processes, rank
+
+if TYPE_CHECKING:
+    from toolformer.data import Document
+    from toolformer.tracking import Run, Tracker
+    from toolformer.training.progress import OnLog
+    from toolformer.training.settings import TrainingResult, TrainingSettings
+    from toolformer.training.tokens import AnnotatedText
+
+log = logging.getLogger(__name__)
+
+_ENDED_BY = "ended_by_max_hours"
+"""Tag of a run that `max_hours` ended: the hours that it was given."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished finetuning."""
+
+    run_id: str
+    model: Path
+    heldout_perplexity: float
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A finetuning, identified by its fingerprint."""
+
+    settings: TrainingSettings
+    dataset: Run
+    heldout: list[Document]
+    folder: Path
+    fingerprint: str
+
+
+def _job(config: Config, tracker: Tracker) -> _Job:
+    from toolformer.training.settings import Recipe, TrainingSettings
+
+    recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
+    settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
+    dataset = tracker.resolve("generate", config.dataset)
+    heldout = list(itertools.islice(instantiate.Corpus(config.heldout, "heldout"), 1000))
+    key = fingerprint(
+        "train",
+        dataset.tags["fingerprint"],
+        config.data,
+        model_identity(config.model),
+        # What may change while it is interrupted (the micro batch, after running out of memory) is left out.
+        settings.deciding()
+        | {name: getattr(config.trainer, name) for name in ("limit_per_tool", "other_tokenizer")},
+        instantiate.content_hash(heldout),
+    )
+    folder = Path(config.paths.root) / "train" / f"{config.data}-{key}"
+    return _Job(settings, dataset, heldout, folder, fingerprint(key, config.name))
+
+
+def _done(job: _Job, tracker: Tracker) -> Run | None:
+    """The run that did this finetuning; one that `max_hours` ended counts where no more time is given."""
+    run = tracker.find_finished("train", job.fingerprint)
+    ended_by = run.tags.get(_ENDED_BY) if run else None
+    return run if suffices(float(ended_by) if ended_by else None, job.settings.max_hours) else None
+
+
+def _trained(job: _Job, tracker: Tracker) -> Trained | None:
+    run = _done(job, tracker)
+    model = below(job.folder, Path(run.tags["model_path"]).name) if run else Path()
+    record = read_json(model / RECORD) if run else None
+    if run is None or record is None:
+        return None
+    log.info("train: %s already done by run %s", run.tags["data"], run.run_id)
+    return Trained(run.run_id, model, float(record["heldout_perplexity"]))
+
+
+def finished(config: Config) -> str | None:
+    """The id of the run that did this finetuning, if one did; its model may be gone. Loads no model."""
+    tracker = instantiate.tracker(config)
+    done = _done(_job(config, tracker), tracker)
+    return done.run_id if done else None
+
+
+def train(config: Config, parent: str | None = None, command: str = "") -> Trained:
+    """Finetunes the model, from the last checkpoint of an interrupted run; of two commands at once the second waits."""
+    tracker = instantiate.tracker(config)
+    job = _job(config, tracker)
+    if done := _trained(job, tracker):
+        return done
+    if processes() > 1:
+        # Processes that train together cannot wait one by one: finetuning refuses a folder that is held.
+        return _train(config, job, tracker, parent, command)
+    with locked(job.folder / "lock", "train: another process trains this model; waiting to use it"):
+        return _trained(job, tracker) or _train(config, job, tracker, parent, command)
+
+
+def _texts(config: Config, dataset: Run, tracker: Tracker) -> tuple[list[str | AnnotatedText], Counter[str]]:
+    """The texts to train on, and how many of them have a call of each tool."""
+    from toolformer.training.data import examples_per_tool, limit_per_tool
+    from toolformer.training.tokens import annotated
+
+    rows = read_dataset(tracker, dataset, "dataset_augmented.parquet")
+    if not rows:
+        raise UserError(
+            f"dataset: run {dataset.run_id} kept no call, so there is nothing to train on; lower "
+            "tool.<name>.filter_threshold or give more documents, and run toolformer generate again (its log counts why "
+            "calls were dropped)"
+        )
+    chosen = limit_per_tool(rows, limit=config.trainer.limit_per_tool, seed=config.seed)
+    plain = {row["doc_id"]: row["text"] for row in read_dataset(tracker, dataset, "dataset_plain.parquet")}
+    texts: list[str | AnnotatedText] = [plain[row["doc_id"]] for row in chosen]
+    if config.data == "augmented":
+        positions = [[call["position"] for call in row["calls"]] for row in chosen]
+        texts = [
+            annotated(plain[row["doc_id"]], row["text"], of_row)
+            for row, of_row in zip(chosen, positions, strict=True)
+        ]
+    return texts, examples_per_tool(chosen)
+
+
+def _train(config: Config, job: _Job, tracker: Tracker, parent: str | None, command: str) -> Trained:
+    """The tracked run."""
+    from toolformer.lm.loading import number_format
+    from toolformer.lm.text_generator import load
+    from toolformer.training.trainer import train as finetune
+
+    dataset = job.dataset
+    if not config.trainer.other_tokenizer:
+        _check_tokenizer(dataset, config.model)
+    texts, examples = _texts(config, dataset, tracker)
+    load.cache_clear()  # the annotation's model, which its tools shared
+    heldout = [document.text for document in job.heldout]
+    kind = "C*" if config.data == "augmented" else "C"
+    log.info("train: %d texts of %s, %d held-out texts", len(texts), kind, len(heldout))
+
+    def finish(on_log: OnLog | None) -> TrainingResult:
+        return finetune(config.model, texts, heldout, job.settings, job.folder, on_log=on_log)
+
+    if rank() > 0:  # of several processes the first one does the book-keeping
+        result = finish(None)
+        return Trained("", result.model_path, result.heldout_perplexity)
+    lineage = {"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}
+    model = model_name(config.model)
+    facts = {"model": model, "data": config.data, "texts": len(texts)}
+    computed = {"dtype": number_format(config.lm.dtype, config.lm.device)}
+    with tracker.run(
+        stage="train", name=f"train {model} {config.data}", fingerprint=job.fingerprint, config=asdict(config),
+        tags=lineage | computed, parent=parent, description=describe(command, facts, [dataset]),
+    ) as run:  # fmt: skip
+        result = finish(lambda values, step: run.metrics(values, step=step))
+        # Names of their own: of a name that a curve has, MLflow shows the value of the last step.
+        run.metrics(
+            {
+                "best_heldout_perplexity": result.heldout_perplexity,
+                "initial_heldout_perplexity": result.initial_heldout_perplexity,
+                "best_step": result.best_step,
+                "texts": len(texts),
+                "train_steps": result.steps,
+                "training_seconds": result.seconds,
+                "train_tokens": result.tokens,
+                "overall_tokens_per_second": result.tokens / result.seconds if result.seconds else None,
+            }
+        )
+        run.metrics({f"examples/{tool}": count for tool, count in examples.items()})
+        run.tag("model_path", str(result.model_path.resolve()))
+        if result.ended_by_max_hours is not None:
+            run.tag(_ENDED_BY, result.ended_by_max_hours)
+            text = "train: ended by trainer.max_hours=%g after %d steps; the same command with more hours continues"
+            log.info(text, result.ended_by_max_hours, result.steps)
+        run.model(registry.NAMES[config.data], result.model_path, {**lineage, "fingerprint": job.fingerprint})
+        perplexities = result.initial_heldout_perplexity, result.heldout_perplexity
+        log.info("train: held-out perplexity %.2f -> %.2f; run %s", *perplexities, run.run_id)
+        return Trained(run.run_id, result.model_path, result.heldout_perplexity)
+
+
+def _check_tokenizer(dataset: Run, model: str) -> None:
+    """Calls were placed between the tokens of the model that annotated; another tokenizer may cut the texts elsewhere."""
+    annotator = dataset.params.get("model", model)
+    if annotator == model:
+        return
+    from toolformer.lm.loading import load_tokenizer
+    from toolformer.training.tokens import cut_alike
+
+    ours = load_tokenizer(model)
+    try:
+        theirs = load_tokenizer(annotator)
+    except UserError:
+        log.info("train: the tokenizer of %s, which annotated, is not available to compare with", annotator)
+        return
+    if not cut_alike(theirs, ours):
+        raise UserError(
+            f"dataset: run {dataset.run_id} was annotated by {annotator}, whose tokenizer is not that of {model}; name a "
+            "model with the same one, or set trainer.other_tokenizer=true to tokenise the texts anew"
+        )

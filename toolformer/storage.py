@@ -1,0 +1,195 @@
+"""Files that are whole or absent, locks between processes, content hashes, folders built once.
+
+Everything that must survive a kill, a full disk or a second process goes through here. Nothing else in the package
+renames finished files into place, syncs them or takes a lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from toolformer.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+def write_whole(path: Path, data: bytes, durable: bool = True) -> None:
+    """Writes a file; even after a power cut it is whole or as it was before, unless `durable` is off.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    with whole_file(path, durable) as temporary:
+        temporary.write_bytes(data)
+
+
+@contextmanager
+def whole_file(path: Path, durable: bool = True) -> Iterator[Path]:
+    """Yields a path to write to, which becomes `path` when the block ends without an exception.
+
+    Without `durable` it may be broken after a power cut: for files that are cheap to make again.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.part")
+    with writing(path):
+        try:
+            yield temporary
+            if durable:
+                into_place(temporary, path)
+            else:
+                temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def into_place(temporary: Path, path: Path) -> None:
+    """Renames a finished file or folder; its bytes are on disk before its name is, and the name before we go on."""
+    for file in sorted(temporary.rglob("*")) if temporary.is_dir() else ():
+        sync(file)
+    sync(temporary)
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Brings a file or a folder's entries to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns a failed write into one line.
+
+    Raises:
+        UserError: an OSError happened in the block.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path.parent}: cannot write {path.name} ({error.strerror or error}); finished work is kept: make room "
+            "or name another folder, and give the same command again"
+        ) from error
+
+
+def sha256(path: Path) -> str:
+    """The file's SHA-256, as 64 hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def lock_file(path: Path) -> FileLock:
+    """A lock between processes, not yet taken; the system releases it when its holder dies.
+
+    It never falls back to files that outlive a killed holder, and may be released by another thread.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(path, fallback_to_soft=False, thread_local=False, poll_interval=0.2)
+
+
+def acquired(lock: FileLock, wait: bool = False) -> bool:
+    """Takes a lock, waiting for it or not; returns whether it is taken.
+
+    Raises:
+        UserError: the file system refuses.
+    """
+    try:
+        lock.acquire(timeout=-1 if wait else 0)
+    except Timeout:
+        return False
+    except OSError as error:
+        # Another machine removed the file between our opening and locking it.
+        if error.errno in (errno.ESTALE, errno.ENOENT):
+            return False
+        if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+            raise UserError(
+                f"{lock.lock_file}: this file system has no locks (flock); mount it with them or name another paths.root"
+            ) from error
+        with writing(Path(lock.lock_file)):
+            raise
+    return True
+
+
+@contextmanager
+def locked(path: Path, waiting: str = "") -> Iterator[None]:
+    """Holds a lock for the block; where another process has it, logs `waiting` once and waits."""
+    lock = lock_file(path)
+    if not acquired(lock):
+        log.info("%s", waiting or f"{path.name}: another process is at it; waiting for it to finish")
+        while not acquired(lock, wait=True):
+            pass
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def build_once(
+    folder: Path,
+    build: Callable[[Path], None],
+    scratch: Path,
+    is_whole: Callable[[Path], bool] = Path.is_dir,
+    replace: bool = False,
+) -> None:
+    """Builds a folder under a lock, unless it is whole already; several processes may ask at once.
+
+    Args:
+        build: fills the empty folder that it is given; if it raises, nothing is left.
+        scratch: the parent of locks and unfinished folders, on the same file system as `folder`.
+        is_whole: whether the folder is what `build` makes.
+        replace: whether a folder there that is not whole is replaced; otherwise it is an error.
+
+    Raises:
+        OSError: nothing can be written, or something else is in its place.
+    """
+    if is_whole(folder):
+        return
+    with locked(scratch / ".locks" / f"{folder.name}.lock"):
+        if is_whole(folder):  # another process was first
+            return
+        name = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]
+        unfinished = scratch / f".making-{folder.name}-{name}"
+        shutil.rmtree(unfinished, ignore_errors=True)  # of a killed process
+        made = unfinished / "made"
+        made.mkdir(parents=True)
+        try:
+            build(made)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            if replace and folder.exists():
+                folder.replace(unfinished / "old")
+            into_place(made, folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def below(folder: Path, *names: str) -> Path:
+    """A path below a folder, made of names that somebody else chose (a tag, an artifact, a parameter).
+
+    Raises:
+        UserError: a name is no plain file name, or the path leads out of the folder.
+    """
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._ =,+-]{0,199}", name):
+            raise UserError(f"{name!r:.100} is no file name; nothing is read or written for it")
+    path = folder.joinpath(*names)
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{path}: leads out of {folder}; nothing is read or written there")
+    return path

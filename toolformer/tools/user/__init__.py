@@ -1,0 +1,1 @@
+"""Tools that are not the paper's: Python functions, MCP servers, OpenAI-compatible endpoints."""

@@ -1,0 +1,339 @@
+"""Tools of MCP servers, over standard input and output or HTTP, through the official client library.
+
+What a server says is text for prompts, results and errors only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import hashlib
+import importlib.util
+import itertools
+import json
+import logging
+import math
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Union
+
+from pydantic import TypeAdapter
+
+from toolformer.credentials import said, shown_address, without_credentials
+from toolformer.errors import UserError
+from toolformer.tools.base import Result
+from toolformer.tools.runtime import Seconds
+from toolformer.tools.user.arguments import Parameter
+from toolformer.tools.user.describe import Description, one_sentence
+from toolformer.tools.user.functions import UserTool, from_environment, show
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+    from mcp import Client
+    from mcp.types import CallToolResult, Tool
+
+log = logging.getLogger(__name__)
+
+SIDE_BY_SIDE = 8
+"""Calls of one tool at once."""
+MOST_TOOLS = 1000
+"""Tools of a server; it may list more, which are ignored."""
+ENDED = "tool server ended"
+TIMEOUT = "timeout"
+_PAUSE_SECONDS = 30.0
+"""For how long a server that did not start is not started again."""
+
+_TYPES: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[Any],
+    "object": dict[str, Any],
+    "null": None,
+}
+
+
+@dataclass
+class McpServer:
+    """How a server is reached: by the program to start, or by its address."""
+
+    command: str | None = None
+    """MCP over standard input and output: the server's program."""
+    args: list[str] = field(default_factory=list)
+    """command: its arguments; $NAME stands for an environment variable."""
+    env: dict[str, str] = field(default_factory=dict)
+    """command: environment variables beside the few that every program gets; $NAME as above."""
+    url: str | None = None
+    """MCP over HTTP: the server's address."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """url: headers of every request; $NAME as above."""
+    timeout: Seconds = 30.0
+    """MCP: seconds that an answer may take."""
+    start_timeout: Seconds = 60.0
+    """MCP: seconds until the server must have answered for the first time, and listed its tools."""
+
+    @property
+    def shown(self) -> str:
+        """What the user knows it by; without arguments, which may hold anything."""
+        return f"the MCP server {shown_address(self.url) if self.url else self.command}"
+
+
+class McpTool(UserTool):
+    """A tool of a server.
+
+    Args:
+        tool: its name there.
+        name: its name in a call; the server's own by default.
+        version: any text; results are cached under it. Without one they are not cached.
+        schema: a digest of what the server says of the tool, which tells states of the tool apart in configuration.
+        server: the fields of `McpServer`.
+
+    Raises:
+        UserError: the server does not answer, or has no such tool.
+    """
+
+    side_by_side = SIDE_BY_SIDE
+    elsewhere = True
+
+    def __init__(
+        self,
+        tool: str,
+        name: str | None = None,
+        version: str | None = None,
+        schema: str | None = None,
+        **server: Any,
+    ) -> None:
+        self.tool = tool
+        self.name = name or tool
+        self.version = version or ""
+        self.connection = connection(McpServer(**server))
+        _, listed = self.connection.open()
+        if tool not in listed:
+            raise UserError(
+                f"{self.connection.server.shown} has no tool {tool!r}; it has {', '.join(listed)}"
+            )
+        listing = listed[tool]
+        self.parameters = _parameters(listing.input_schema)
+        meanings = _properties(listing.input_schema).items()
+        self.description = Description(
+            one_sentence((listing.description or listing.title or tool).strip().split("\n\n")[0]),
+            tuple((key, one_sentence(str(value.get("description") or ""))) for key, value in meanings),
+        )
+
+    def call(self, arguments: dict[str, Any]) -> Result:
+        """The server's answer."""
+        return self.connection.call(self.tool, arguments)
+
+
+def schemas(server: McpServer) -> dict[str, str]:
+    """The tools of a server, each with a digest of what it says of it; `UserError` if it does not answer."""
+    digests = {}
+    for name, tool in connection(server).open()[1].items():
+        description = json.dumps([tool.description, tool.input_schema], sort_keys=True)
+        if all(character.isalnum() or character in "_-./ " for character in name):
+            digests[name] = hashlib.sha256(description.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        else:
+            log.warning("%s: the tool %.60r is left out: its name does not fit a call", server.shown, name)
+    return digests
+
+
+# ------------------------------------------------------------------- connections
+
+
+@cache
+def _portal() -> BlockingPortal:
+    """The event loop of all connections, on a daemon thread; at its end it cancels them, which ends their servers."""
+    from anyio.from_thread import start_blocking_portal
+
+    stack = contextlib.ExitStack()
+    portal = stack.enter_context(start_blocking_portal(name="tool servers"))
+    atexit.register(stack.close)
+    atexit.register(portal.call, portal.stop, True)  # runs first
+    return portal
+
+
+_connections: dict[str, Connection] = {}
+
+
+def connection(server: McpServer) -> Connection:
+    """This process's connection to a server; `UserError` if its program or the client library is not there."""
+    key = repr(server)
+    if key not in _connections:
+        if importlib.util.find_spec("mcp") is None:
+            raise UserError("an MCP server needs the package mcp: pip install 'toolformer[mcp]'")
+        if server.command is not None and shutil.which(os.path.expanduser(server.command)) is None:
+            raise UserError(f"there is no command {server.command!r}; install it, or give its whole path")
+        _connections[key] = Connection(server)
+    return _connections[key]
+
+
+class Connection:
+    """A client that connects when it is needed, and again after its server has ended or hung. Safe to use from threads."""
+
+    def __init__(self, server: McpServer) -> None:
+        self.server = server
+        self._lock = threading.Lock()
+        self._session: tuple[Client, dict[str, Tool]] | None = None
+        self._stack = contextlib.ExitStack()
+        self._failed_at = float("-inf")
+
+    def open(self) -> tuple[Client, dict[str, Tool]]:
+        """The client, connected, and the server's tools by name; `UserError` if it does not answer."""
+        with self._lock:
+            if self._session is not None:
+                return self._session
+            if time.monotonic() < self._failed_at + _PAUSE_SECONDS:
+                raise UserError(f"{self.server.shown} does not answer (it did not start a moment ago)")
+            with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
+                session = _portal().wrap_async_context_manager(_session(self.server, stderr))
+                try:
+                    self._session = self._stack.enter_context(session)
+                except (Exception, asyncio.CancelledError) as error:
+                    self._failed_at = time.monotonic()
+                    stderr.seek(0)
+                    last = without_credentials(stderr.read()[-2000:].strip()).rpartition("\n")[2].strip()
+                    reason = f"its last words: {last[:200]}" if last else _shown(error)
+                    if isinstance(error, TimeoutError):
+                        reason = f"nothing within {self.server.start_timeout:g} s"
+                    raise UserError(f"{self.server.shown} does not answer ({reason})") from error
+            return self._session
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> Result:
+        """The answer to a call, or the reason why there is none."""
+        import anyio
+        from mcp.types import CONNECTION_CLOSED
+
+        client: Client | None = None
+        try:
+            client, _ = self.open()
+            future = _portal().start_task_soon(client.call_tool, tool, arguments)
+            try:
+                return _result(future.result(self.server.timeout))
+            finally:
+                future.cancel()
+        except (TimeoutError, CancelledError):  # the latter as the process ends
+            self.close(client)  # it may be busy with that call still
+            return Result(reason=TIMEOUT, fault=True)
+        except UserError as error:
+            log.warning("%s", error)
+            return Result(reason=ENDED, fault=True)
+        except Exception as error:  # a server may answer anything
+            log.warning("%s: %s: %s", self.server.shown, tool, _shown(error))
+            gone = isinstance(error, anyio.ClosedResourceError | anyio.BrokenResourceError)
+            if gone or getattr(error, "code", None) == CONNECTION_CLOSED:
+                self.close(client)
+                return Result(reason=ENDED, fault=True)
+            return Result(reason=f"tool server failed ({type(error).__name__})", fault=True)
+
+    def close(self, client: Client | None) -> None:
+        """Ends this client's connection, and a server that was started for it."""
+        with self._lock:
+            if self._session is not None and client is self._session[0]:
+                self._session = None
+                with contextlib.suppress(Exception, asyncio.CancelledError):
+                    self._stack.close()
+
+
+@contextlib.asynccontextmanager
+async def _session(server: McpServer, stderr: Any) -> AsyncIterator[tuple[Client, dict[str, Tool]]]:
+    """A connected client and the server's tools; what the server's program writes to standard error goes to `stderr`."""
+    import anyio
+    import httpx2
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    def filled(values: Mapping[str, str]) -> dict[str, str]:
+        return {key: from_environment(value, server.shown) for key, value in values.items()}
+
+    with anyio.fail_after(server.start_timeout) as scope:
+        async with contextlib.AsyncExitStack() as stack:
+            if server.command is not None:
+                parameters = StdioServerParameters(
+                    command=os.path.expanduser(server.command),
+                    args=[from_environment(word, server.shown) for word in server.args],
+                    env=filled(server.env),
+                )
+                transport = stdio_client(parameters, errlog=stderr)
+            else:
+                assert server.url is not None  # one of the two is
+                http = httpx2.AsyncClient(headers=filled(server.headers), timeout=server.timeout)
+                await stack.enter_async_context(http)
+                transport = streamable_http_client(server.url, http_client=http)
+            client = await stack.enter_async_context(Client(transport))
+            tools = await _list(client)
+            scope.deadline = math.inf
+            yield client, tools
+
+
+async def _list(client: Client) -> dict[str, Tool]:
+    tools: dict[str, Tool] = {}
+    cursor = None
+    while len(tools) < MOST_TOOLS:
+        page = await client.list_tools(cursor=cursor)
+        tools.update({tool.name: tool for tool in page.tools})
+        cursor = page.next_cursor
+        if cursor is None or not page.tools:
+            break
+    return dict(itertools.islice(tools.items(), MOST_TOOLS))
+
+
+def _shown(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    text = said(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+# -------------------------------------------------------------- answers and schemas
+
+
+def _result(answer: CallToolResult) -> Result:
+    """Text content joined; else structured content as JSON; an error is no result."""
+    if answer.is_error:
+        return Result(reason="tool answered with an error")
+    texts = [block.text for block in answer.content if block.type == "text"]
+    if not texts:
+        is_structured = answer.content == []
+        return show(answer.structured_content) if is_structured else Result(reason="no text in the answer")
+    text = "\n".join(texts)
+    if text.lstrip()[:1] in ("{", "["):
+        with contextlib.suppress(ValueError, RecursionError):
+            return show(json.loads(text))
+    return show(text)
+
+
+def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return {}
+    return {str(key): value if isinstance(value, Mapping) else {} for key, value in properties.items()}
+
+
+def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """The arguments of a JSON schema; what else it asks for, the server checks."""
+    required = schema.get("required")
+    needed = set(map(str, required)) if isinstance(required, list) else set()
+    # Required ones come first: a call without names begins with them.
+    properties = sorted(_properties(schema).items(), key=lambda item: item[0] not in needed)
+    return tuple(Parameter(name, TypeAdapter(_type(value)), name in needed) for name, value in properties)
+
+
+def _type(schema: Mapping[str, Any]) -> Any:
+    """A Python type for the simple part of a JSON schema; anything for the rest."""
+    kinds = schema.get("anyOf") or schema.get("type")
+    if isinstance(kinds, str):
+        return _TYPES.get(kinds, Any)
+    if not isinstance(kinds, list):
+        return Any
+    types = [_type(kind if isinstance(kind, Mapping) else {"type": kind}) for kind in kinds]
+    return Any if Any in types or not types else Union[tuple(types)]  # noqa: UP007
