@@ -152,7 +152,7 @@ def test_experiments_of_experiments_share_what_they_have_in_common(nothing_done:
     made = experiments.plan(["experiment=paper", members, "system=toolformer", *PLACES])
     count = {stage: sum(job.stage == stage for job in made.jobs) for stage in STAGES}
     # GPT-J annotates with five tools, and each model with three for Figure 4.
-    assert count == {"generate": 1 + 5, "train": 1 + 5, "evaluate": 4 + 5, "report": 2}
+    assert count == {"generate": 1 + 5, "train": 1 + 5, "evaluate": 4 + 5, "explain": 0, "report": 2}
     assert all(job.needs for job in made.jobs if job.stage in ("train", "evaluate"))
     (medium,) = (job for job in made.jobs if job.stage == "evaluate" and "model=gpt2-medium" in job.overrides)
     assert medium.needs and medium.needs.shown == "model=gpt2-medium"
