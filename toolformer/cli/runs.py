@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from toolformer.tracking import Run, Tracker
 
-LINEAGE = ("lineage.train_run_id", "lineage.dataset_run_id")
+LINEAGE = ("lineage.evaluate_run_id", "lineage.train_run_id", "lineage.dataset_run_id")
 """Tags that name the run which a run was made from, the nearest first."""
 FIGURES = {
     "generate": ("documents", "texts_kept", "calls_kept"),
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
         "configuration: paths.root=DIR, tracking.uri=URI"
     )
     parser.add_argument("words", nargs="*", help=words)
-    parser.add_argument("--stage", choices=("generate", "train", "evaluate"), help="only runs of this stage")
+    parser.add_argument("--stage", choices=("generate", "train", "evaluate", "explain"), help="only runs of this stage")
     parser.add_argument("--experiment", help="only runs of this experiment (the key name)")
     parser.add_argument("--system", choices=SYSTEMS, help="only evaluations of this system")
     parser.add_argument("--status", choices=STATUSES, help="only runs of this status")
