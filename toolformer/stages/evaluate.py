@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer.credentials import key_from
 from toolformer.decoding.settings import SYSTEMS, TRAINED_ON
+from toolformer.decoding.settings import shown as shown_policy
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -176,7 +177,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         of_day = clocks(config) if tools else []
         day = first_day(job.folder) if of_day else None
         facts = _facts(config, job)
-        shown = [facts["system"], facts["model"], f"k={config.decoding.k}" if calls(config) else ""]
+        shown = [facts["system"], facts["model"], f"k={facts['k']}" if calls(config) else ""]
         run = stack.enter_context(
             tracker.run(
                 stage="evaluate",
@@ -263,7 +264,7 @@ def _facts(config: Config, job: _Job) -> dict[str, str]:
     return {
         "system": SYSTEMS[config.system],
         "model": _baseline(config) or model_name(model),
-        "k": str(job.identity.answers["decoding"]["k"]),
+        "k": shown_policy(job.identity.answers["decoding"]),
         "benchmarks": ", ".join(job.tasks),
     }
 
@@ -274,7 +275,7 @@ def _tags(config: Config, job: _Job, day: datetime.date | None) -> dict[str, obj
     tags: dict[str, object] = {
         "experiment": config.name,
         "system": config.system,
-        "decoding.k": job.identity.answers["decoding"]["k"],
+        "decoding.k": shown_policy(job.identity.answers["decoding"]),
         "scoring": fingerprint(suite.scoring_code()),
         "comparison": comparison(config),
     }
