@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -30,6 +30,8 @@ POLICIES = {"topk": "k", "bias": "bias", "threshold": "threshold"}
 """When a call starts: the policies, each with the setting that it reads."""
 TUNED = "tuned"
 """The policy that is stored with the model (toolformer tune-policy), which stands for one of the others."""
+STORED = "call_policy.json"
+"""In a model's folder: that policy."""
 
 
 @dataclass(kw_only=True)
@@ -77,6 +79,12 @@ def check(settings: Decoding) -> None:
                 f"decoding.{key} is {value}, but decoding.policy is {settings.policy}, which does not read it; add "
                 f"decoding.policy={policy}, or leave it out"
             )
+
+
+def under(settings: Decoding, policy: str, value: float) -> Decoding:
+    """The settings with this policy and its value, and no other's."""
+    values = {"bias": None, "threshold": None, POLICIES[policy]: int(value) if policy == "topk" else value}
+    return replace(settings, policy=policy, **values)
 
 
 def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:

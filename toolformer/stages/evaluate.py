@@ -19,13 +19,14 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer.credentials import key_from
-from toolformer.decoding.settings import SYSTEMS, TRAINED_ON
+from toolformer.decoding.settings import SYSTEMS, TRAINED_ON, TUNED
 from toolformer.decoding.settings import shown as shown_policy
+from toolformer.decoding.tuned import tuned
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -90,7 +91,7 @@ def model_folder(tracker: Tracker, run: Run) -> Path:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """A configured evaluation."""
 
     tasks: list[str]
@@ -98,11 +99,14 @@ class _Job:
     """The train run whose model is evaluated."""
     identity: Identity
     fingerprint: str
+    config: Config
+    """With the policy that is stored with the model in place of `decoding.policy=tuned`."""
     folder: Path
     """Of the answers, which evaluations of other benchmarks with the same system share."""
 
 
-def _job(config: Config, tracker: Tracker) -> _Job:
+def job_of(config: Config, tracker: Tracker) -> Job:
+    """A configured evaluation with the train run that it reads."""
     from benchmarks import suite
 
     tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
@@ -112,15 +116,17 @@ def _job(config: Config, tracker: Tracker) -> _Job:
         named = config.model == LATEST or config.model.startswith(registry.SCHEME)
         reference = config.model if named else config.checkpoint
         trained = train_run(tracker, reference, TRAINED_ON[config.system])
+    if config.decoding.policy == TUNED and trained and calls(config):
+        config = replace(config, decoding=tuned(config.decoding, model_folder(tracker, trained)))
     asked = identity(config, tasks, trained)
     folder = Path(config.paths.root) / "evaluate" / asked.folder
-    return _Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), folder)
+    return Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), config, folder)
 
 
 def finished(config: Config) -> str | None:
     """The id of the run that did this evaluation, if one did; its model need not be there any more."""
     tracker = instantiate.tracker(config)
-    run = _finished(tracker, _job(config, tracker).fingerprint)
+    run = _finished(tracker, job_of(config, tracker).fingerprint)
     return run.run_id if run else None
 
 
@@ -148,7 +154,8 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
 
     engine.check(config)
     tracker = instantiate.tracker(config)
-    job = _job(config, tracker)
+    job, together = job_of(config, tracker), comparison(config)
+    config = job.config
     if done := _done(config, job, tracker):
         return done
 
@@ -184,7 +191,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
                 name=" ".join(filter(None, shown)),
                 fingerprint=job.fingerprint,
                 config=asdict(config),
-                tags=_tags(config, job, day),
+                tags={**_tags(config, job, day), "comparison": together},
                 parent=parent,
                 description=describe(command, facts, [job.trained]),
             )
@@ -217,7 +224,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
     return Evaluated(run.run_id, metrics)
 
 
-def _done(config: Config, job: _Job, tracker: Tracker) -> Evaluated | None:
+def _done(config: Config, job: Job, tracker: Tracker) -> Evaluated | None:
     run = _finished(tracker, job.fingerprint)
     if run is None:
         return None
@@ -258,7 +265,7 @@ def _baseline(config: Config) -> str:
     return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 
-def _facts(config: Config, job: _Job) -> dict[str, str]:
+def _facts(config: Config, job: Job) -> dict[str, str]:
     """What the run's name and description say."""
     model = job.trained.params.get("model", "") if job.trained else config.model
     return {
@@ -269,7 +276,7 @@ def _facts(config: Config, job: _Job) -> dict[str, str]:
     }
 
 
-def _tags(config: Config, job: _Job, day: datetime.date | None) -> dict[str, object]:
+def _tags(config: Config, job: Job, day: datetime.date | None) -> dict[str, object]:
     from benchmarks import suite
 
     tags: dict[str, object] = {
@@ -277,7 +284,6 @@ def _tags(config: Config, job: _Job, day: datetime.date | None) -> dict[str, obj
         "system": config.system,
         "decoding.k": shown_policy(job.identity.answers["decoding"]),
         "scoring": fingerprint(suite.scoring_code()),
-        "comparison": comparison(config),
     }
     if _baseline(config):
         tags["baseline"] = _baseline(config)
