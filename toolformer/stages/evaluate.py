@@ -105,8 +105,12 @@ class Job:
     """Of the answers, which evaluations of other benchmarks with the same system share."""
 
 
-def job_of(config: Config, tracker: Tracker) -> Job:
-    """A configured evaluation with the train run that it reads."""
+def prepare(config: Config, tracker: Tracker) -> Job:
+    """What an evaluation is about to do.
+
+    Raises:
+        UserError: there is no such benchmark, train run or file of samples.
+    """
     from benchmarks import suite
 
     tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
@@ -126,7 +130,7 @@ def job_of(config: Config, tracker: Tracker) -> Job:
 def finished(config: Config) -> str | None:
     """The id of the run that did this evaluation, if one did; its model need not be there any more."""
     tracker = instantiate.tracker(config)
-    run = _finished(tracker, job_of(config, tracker).fingerprint)
+    run = _finished(tracker, prepare(config, tracker).fingerprint)
     return run.run_id if run else None
 
 
@@ -154,7 +158,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
 
     engine.check(config)
     tracker = instantiate.tracker(config)
-    job, together = job_of(config, tracker), comparison(config)
+    job, together = prepare(config, tracker), comparison(config)
     config = job.config
     if done := _done(config, job, tracker):
         return done

@@ -20,7 +20,7 @@ from toolformer.decoding.tuned import store
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
-from toolformer.stages.evaluate import ANSWERS, Job, clocks, first_day, job_of, metadata, model_folder
+from toolformer.stages.evaluate import ANSWERS, Job, clocks, first_day, prepare, metadata, model_folder
 from toolformer.stages.evaluation_identity import answered_by
 from toolformer.stages.identity import weights
 from toolformer.tracking.provenance import describe
@@ -75,7 +75,7 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
     # Of the settings' own policy nothing is read.
     config = replace(config, benchmarks=tasks, evaluation=both, decoding=under(config.decoding, "topk", 1))
     tracker = instantiate.tracker(config)
-    job = job_of(config, tracker)
+    job = prepare(config, tracker)
     assert job.trained
     run = tracker.run(
         stage="tune",
