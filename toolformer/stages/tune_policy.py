@@ -20,7 +20,7 @@ from toolformer.decoding.tuned import store
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
-from toolformer.stages.evaluate import ANSWERS, Job, clocks, first_day, prepare, metadata, model_folder
+from toolformer.stages.evaluate import ANSWERS, Job, clocks, first_day, metadata, model_folder, prepare
 from toolformer.stages.evaluation_identity import answered_by
 from toolformer.stages.identity import weights
 from toolformer.tracking.provenance import describe
