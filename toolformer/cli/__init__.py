@@ -41,6 +41,7 @@ COMMANDS = {
     "runs": "list runs and what they were made from; toolformer runs push copies to a server what it lacks",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
     "tune-policy": "choose when a trained model starts its calls, from one traced decode of benchmarks",
+    "explain": "why answers are right or wrong, where calls are lost: toolformer explain RUN",
     "lm_eval": "lm-eval's own command with the model toolformer and these tasks in it",
     "assets": "fetch the embedded models and data",
     "index": "make a corpus searchable: toolformer index corpus=jsonl corpus.path=FILE index.path=DIR",
