@@ -49,10 +49,10 @@ class TaskResult:
     """A number a document: 0 or 100, or the log-likelihood in nats."""
     samples: list[dict[str, Any]]
     """A row a document, all with the same keys."""
-    gold_nats: Interval | None = None
-    """−log p of the gold answer, its mean, where that was asked for."""
     others: dict[str, Interval] = field(default_factory=dict)
     """Perplexity tasks: `word_perplexity`, and `token_perplexity` where tokens are known."""
+    gold_nats: Interval | None = None
+    """−log p of the gold answer, its mean, where that was asked for."""
 
     @property
     def is_perplexity(self) -> bool:
@@ -330,7 +330,7 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
         gold = Interval(mean, *bootstrap_ends(mean, (values,), np.mean, seed, resamples), len(values))
     scores = [sample["score"] for sample in samples]
     percent = percent_interval([score / 100 for score in scores], seed, resamples)
-    return TaskResult(name, percent, scores, samples, gold)
+    return TaskResult(name, percent, scores, samples, gold_nats=gold)
 
 
 def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: int) -> TaskResult:
@@ -357,7 +357,7 @@ def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed
         if all(s[unit] is not None for s in samples)
     }
     value = others.get("token_perplexity", others["word_perplexity"])
-    return TaskResult(name, value, sums, samples, others=others)
+    return TaskResult(name, value, sums, samples, others)
 
 
 @contextlib.contextmanager
