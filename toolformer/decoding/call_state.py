@@ -48,6 +48,14 @@ class Completion:
         own = {field.name: answer[field.name] for field in fields(Completion)}
         return Completion(**{**own, "calls": tuple(ApiCall(**call) for call in answer["calls"])})
 
+    @property
+    def through_calls(self) -> str:
+        """The text up to the end of its last executed call; empty without one."""
+        end = 0
+        for written in map(linearise, self.calls):
+            end = self.text.index(written, end) + len(written)
+        return self.text[:end]
+
 
 @dataclass(frozen=True)
 class Writer:
