@@ -61,10 +61,10 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
 
     store(folder, "bias", 2.5, run.run_id)
     alike = [
-        run_stage("evaluate", config(tmp_path, *MORE, test, *policy))
+        run_stage("evaluate", config(tmp_path, *MORE, test, *policy)).run_id
         for policy in (["decoding.policy=tuned"], ["decoding.policy=bias", "decoding.bias=2.5"])
     ]
-    assert alike[0] == alike[1] and runs.get(alike[0].run_id).tags["decoding.k"] == "bias 2.5"
+    assert alike[0] == alike[1] and runs.get(alike[0]).tags["decoding.k"] == "bias 2.5"
     root = [f"paths.root={tmp_path}", "name=tiny", *by_name]
     for toolformer in (Toolformer.from_config("latest", root), Toolformer.from_pretrained(folder, root)):
         assert (toolformer.decoder.policy, toolformer.decoder.bias) == ("bias", 2.5)
