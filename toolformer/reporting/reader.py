@@ -95,7 +95,7 @@ def read(store: Store, experiment: str | None = None, seed: int = 0) -> Evidence
         sampled=sampled,
         ladders={
             task: ladder
-            for (system, task), run in selection.shown.items()
+            for (system, task), (run, *_) in selection.shown.items()
             if system == "toolformer" and (ladder := below(task, explained.get(run.run_id)))
         },
     )
