@@ -83,7 +83,11 @@ def check(settings: Decoding) -> None:
 
 def under(settings: Decoding, policy: str, value: float) -> Decoding:
     """The settings with this policy and its value, and no other's."""
-    values = {"bias": None, "threshold": None, POLICIES[policy]: int(value) if policy == "topk" else value}
+    values: dict[str, Any] = {
+        "bias": None,
+        "threshold": None,
+        POLICIES[policy]: int(value) if policy == "topk" else value,
+    }
     return replace(settings, policy=policy, **values)
 
 
