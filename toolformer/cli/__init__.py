@@ -40,6 +40,7 @@ COMMANDS = {
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
     "runs": "list runs and what they were made from; toolformer runs push copies to a server what it lacks",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
+    "tune-policy": "choose when a trained model starts its calls, from one traced decode of benchmarks",
     "explain": "why answers are right or wrong, where calls are lost: toolformer explain RUN",
     "lm_eval": "lm-eval's own command with the model toolformer and these tasks in it",
     "assets": "fetch the embedded models and data",
@@ -143,7 +144,7 @@ def _named(name: str, arguments: list[str]) -> int:
             return _stage(name, arguments)
         if name in COMMANDS:
             module = importlib.import_module(f"toolformer.cli.{name if name in _MODULES else 'commands'}")
-            return int(getattr(module, "main" if name in _MODULES else name)(arguments))
+            return int(getattr(module, "main" if name in _MODULES else name.replace("-", "_"))(arguments))
         raise UserError(f"there is no command {name!r}; commands are {', '.join([*STAGES, *COMMANDS])}")
     except Exception as error:
         if _stopped:
@@ -195,6 +196,7 @@ def _stage(stage: str, arguments: list[str]) -> int:
         run_stage(stage, valid, command=command_of(stage, words))
     else:
         from toolformer.stages.config.multirun import parse
+        from toolformer.stages.sweep_summary import sum_up
 
         sweep = parse(stage, words)
         first = validate(compose(stage, sweep.fixed), stage)
@@ -204,7 +206,10 @@ def _stage(stage: str, arguments: list[str]) -> int:
             validate(compose(stage, job), stage)
         command = command_of(stage, words, "-m")
         parent = parent_run(first, command.removeprefix("toolformer "), stage, sorted(words), command=command)
-        raise_first(launch(stage, jobs, sweep.of_hydra, parent))
+        outcomes = launch(stage, jobs, sweep.of_hydra, parent)
+        if stage == "evaluate":
+            sum_up(first, parent, outcomes)
+        raise_first(outcomes)
     return 0
 
 

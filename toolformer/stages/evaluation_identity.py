@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from toolformer.decoding.settings import deciding
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -70,6 +71,8 @@ def identity(config: Config, tasks: Sequence[str], trained: Run | None) -> Ident
         # By which prompts are cut and texts scored.
         "reading": [endpoint.tokenizer, endpoint.max_length] if endpoint else None,
     }
+    if settings.gold_nats:
+        questions["gold_nats"] = True
     answers = {
         "system": config.system,
         "decoding": decoding(config),
@@ -100,16 +103,15 @@ def _deciding(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def decoding(config: Config) -> dict[str, Any]:
     """The decoding settings that decide an answer; k is 0 for a system that calls no tools."""
-    settings = {**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0}
-    del settings["batch_size"]
-    return settings
+    return deciding({**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0})
 
 
 def comparison(config: Config) -> str:
     """What must be equal for two evaluations to stand in one table, as a hash.
 
-    Equal for all systems of one configuration. Neither the system, its model, k (a column of its own) nor the list of
-    benchmarks takes part; questions and their subset, tools, decoding, number format and scoring code do.
+    Equal for all systems and seeds of one configuration. Neither the system, its model, k (a column of its own), the list
+    of benchmarks nor the seed (of which a run is one sample) takes part; questions and the size of their subset, tools,
+    decoding, number format and scoring code do.
     """
     from benchmarks import suite
 
@@ -120,12 +122,11 @@ def comparison(config: Config) -> str:
             "samples": sample_ids(settings.samples),
             "limit": settings.limit,
             "perplexity_limit": settings.perplexity_limit,
-            "seed": config.seed,
             "data": str(Path(data_dir).expanduser().resolve()) if data_dir else None,
             "heldout": asdict(config.heldout),
             # As configured: only Toolformer has them, and a machine without their files compares its models all the same.
             "tools": {key: _deciding(asdict(config.tool[key])) for key in config.tools},
-            "decoding": {**decoding(config), "k": None},
+            "decoding": {**deciding(asdict(config.decoding)), "k": None},
             "dtype": config.lm.dtype,
             "scoring": suite.scoring_code(),
         },
