@@ -59,11 +59,13 @@ class Decoder(Decoding):
         allowed: Collection[str] | None = None,
         on_batch: Callable[[list[int], list[Completion]], None] | None = None,
         strict: bool = False,
+        head: str = "",
     ) -> list[Completion]:
         """Continues each prompt by at most `max_new_tokens` tokens outside of calls.
 
         `documents[n]` is what the tools may know of prompt n (its date). `allowed` limits the tools by key. Completions
-        go to `on_batch` as soon as they are there, with the prompts' indices.
+        go to `on_batch` as soon as they are there, with the prompts' indices. `head` is a text that most prompts begin with:
+        the model reads it once.
 
         A prompt that leaves no room for its continuation and a call loses its beginning, with a line in the log.
 
@@ -82,7 +84,7 @@ class Decoder(Decoding):
         rows = [
             Row(n, documents[n], encoded[n], encoded[n], may_call=enabled, prompt_cut=cut[n]) for n in order
         ]
-        queue = Queue(model, rows, self.batch_size)
+        queue = Queue(model, rows, self.batch_size, model.own_prefix + model.encode(head) if head else ())
         limits = (self.max_calls, self.max_call_tokens, self.max_result_tokens, max_new_tokens)
         writer = Writer(model, tools, *limits, stop)
         names = sorted(tools) if self.constrain_tool_name else []
@@ -95,8 +97,8 @@ class Decoder(Decoding):
                 on_batch(list(batch), list(batch.values()))
         return [completions[n] for n in range(len(prompts))]
 
-    def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> list[int]:
-        """Cuts prompts that leave no room on their left, in place; returns how many tokens each has lost."""
+    def room(self, max_new_tokens: int) -> int:
+        """Tokens that a prompt may have, before its calls and its continuation; UserError if there is no room at all."""
         model = self.language_model
         # A call's start and end, which stand around what its limits count.
         brackets = 1 + len(model.encode_behind(END))
@@ -107,6 +109,11 @@ class Decoder(Decoding):
                 f"decoding: {max_new_tokens} new tokens and a call do not fit into the model's context of "
                 f"{model.context_length} tokens; lower decoding.max_call_tokens or max_result_tokens"
             )
+        return room
+
+    def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> list[int]:
+        """Cuts prompts that leave no room on their left, in place; returns how many tokens each has lost."""
+        model, room = self.language_model, self.room(max_new_tokens)
         long = [n for n, ids in enumerate(encoded) if len(ids) > room]
         if long and strict:
             raise UserError(

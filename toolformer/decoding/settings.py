@@ -14,6 +14,7 @@ SYSTEMS = {
     "model_cc": "M + CC",
     "toolformer_disabled": "Toolformer (disabled)",
     "toolformer": "Toolformer",
+    "prompted": "Prompted",
     "baseline": "Baseline",
     "endpoint": "Endpoint",
 }
@@ -21,6 +22,8 @@ PAPER_SYSTEMS = tuple(SYSTEMS)[:4]
 """The four that the paper compares, in its order."""
 PLAIN = ("model", "model_cc", "baseline")
 """Systems that were never taught to call: decoded as they are, no token forbidden."""
+CALLING = ("toolformer", "prompted")
+"""Systems that call tools."""
 TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolformer": "augmented"}
 """The data of the systems that are trained; two of them are one model."""
 

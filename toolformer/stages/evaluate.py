@@ -4,6 +4,7 @@
     model_cc              M + CC: finetuned on C, the texts without calls
     toolformer_disabled   finetuned on C*, the start token forbidden
     toolformer            finetuned on C*, with its tools
+    prompted              M, shown examples of calls in its context, with the same tools
     baseline              any other model, as it is: the paper's larger ones
     endpoint              a model served elsewhere
 
@@ -161,6 +162,8 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         folder = model_folder(tracker, job.trained)
         model, answered = str(folder), {**answered, "weights": weights(folder)}
     tools = instantiate.tools(config, inference=True) if calls(config) else {}
+    if config.system == "prompted":
+        instantiate.shown_examples(config, tools)
     with ExitStack() as stack:
         answers = stack.enter_context(AnswerFile(job.folder / ANSWERS, wait=True))
         if answers.waited and (done := _done(config, job, tracker)):
@@ -254,6 +257,8 @@ def _baseline(config: Config) -> str:
     """What a model to compare with is called in reports; empty for the paper's systems."""
     if config.system == "baseline":
         return model_name(config.model)
+    if config.system == "prompted":
+        return f"{model_name(config.model)}, prompted, k = {config.decoding.k}"
     return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 
@@ -262,7 +267,7 @@ def _facts(config: Config, job: _Job) -> dict[str, str]:
     model = job.trained.params.get("model", "") if job.trained else config.model
     return {
         "system": SYSTEMS[config.system],
-        "model": _baseline(config) or model_name(model),
+        "model": str(config.endpoint.model) if config.system == "endpoint" else model_name(model),
         "k": str(job.identity.answers["decoding"]["k"]),
         "benchmarks": ", ".join(job.tasks),
     }

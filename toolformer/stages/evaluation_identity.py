@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from toolformer.decoding import examples
+from toolformer.decoding.settings import CALLING
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -42,7 +44,7 @@ class Identity:
 
 def calls(config: Config) -> bool:
     """Whether the system calls tools."""
-    return config.system == "toolformer" and config.decoding.k > 0
+    return config.system in CALLING and config.decoding.k > 0
 
 
 def identity(config: Config, tasks: Sequence[str], trained: Run | None) -> Identity:
@@ -84,13 +86,17 @@ def answered_by(config: Config, model: str, trained: Run | None) -> dict[str, An
     """The model and the tools that decide an answer, for the key of every recorded answer too."""
     if config.system == "endpoint":
         return {"model": [config.endpoint.url, config.endpoint.model], "tools": {}}
-    return {
+    tools = {key: config.tool[key] for key in config.tools} if calls(config) else {}
+    answered = {
         # Two runs of the same settings may come to other weights.
         "model": {"train": trained.run_id} if trained else model_identity(model),
-        "tools": {key: _deciding(tool_identity(config.tool[key])) for key in config.tools}
-        if calls(config)
-        else {},
+        "tools": {key: _deciding(tool_identity(tool)) for key, tool in tools.items()},
     }
+    if config.system == "prompted":
+        answered["examples"] = {
+            key: [*examples.of_tool(key, tool.name), tool.example] for key, tool in tools.items()
+        }
+    return answered
 
 
 def _deciding(tool: Mapping[str, Any]) -> dict[str, Any]:

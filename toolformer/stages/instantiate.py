@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
+from toolformer.calls import CallSyntaxError
 from toolformer.data import Document, FileCorpus, HubCorpus, assets, demo_corpus
+from toolformer.decoding import examples
 from toolformer.decoding.settings import PLAIN
 from toolformer.errors import UserError, one_line
 from toolformer.stages.config import Config, CorpusConfig, fingerprint
@@ -202,11 +204,40 @@ def _prompt(config: Config, key: str) -> Prompt:
 def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     """Decoding as configured for its system, with a loaded model; without tools no call is written."""
     from toolformer.decoding.decoder import Decoder
+    from toolformer.decoding.prompted import PromptedDecoder
     from toolformer.lm.language_model import LanguageModel
 
     settings = {**asdict(config.decoding), "k": config.decoding.k if tools else 0}
+    shown = shown_examples(config, tools) if config.system == "prompted" else {}
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
+    if config.system == "prompted":
+        return PromptedDecoder(language_model, tools, examples=shown, **settings)
     return Decoder(language_model, tools, mode="plain" if config.system in PLAIN else "tools", **settings)
+
+
+def shown_examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]:
+    """The sentences that show calls of each tool: our own, else made of the calls that its author gives as examples.
+
+    Raises:
+        UserError: a tool has neither, or its examples are no calls with results.
+    """
+    shown: dict[str, list[str]] = {}
+    for key, tool in tools.items():
+        described = getattr(getattr(tool, "tool", tool), "description", None)
+        given = config.tool[key].example
+        calls = [given] if given else getattr(described, "examples", ())
+        try:
+            shown[key] = examples.of_tool(key, tool.name) or examples.described(
+                tool.name, getattr(described, "summary", tool.name), calls
+            )
+        except CallSyntaxError as error:
+            raise UserError(f"tool.{key}.example: {error}") from error
+        if not shown[key]:
+            raise UserError(
+                f"tool.{key}.example is missing: system=prompted shows calls with results; give one, {tool.name}(...) -> ..., "
+                "or leave the tool out"
+            )
+    return shown
 
 
 def tracker(config: Config) -> Tracker:

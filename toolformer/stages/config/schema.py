@@ -266,8 +266,8 @@ class Config:
     """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     system: Annotated[str, OneOf(*SYSTEMS)] = "toolformer"
-    """Evaluate: model, model_cc, toolformer_disabled or toolformer; or a larger model to compare with, baseline
-    (any `model`, untrained) or endpoint (served elsewhere)."""
+    """Evaluate: model, model_cc, toolformer_disabled or toolformer; the untrained model that is shown calls, prompted;
+    or a larger model to compare with, baseline (any `model`, untrained) or endpoint (served elsewhere)."""
     endpoint: Endpoint = field(default_factory=Endpoint)
     """Evaluate: where the system `endpoint` is served."""
     checkpoint: str = "latest"
