@@ -128,7 +128,7 @@ class Writer:
             row.fault = result.fault
             return
         call = row.pending.with_result(result.text)
-        call = row.pending.with_result(self._cut(call.result or ""))
+        call = row.pending.with_result(self.cut_result(call.result or ""))
         before = model.decode(row.written[: row.call_start])
         row.text += before + linearise(call)
         row.plain += before
@@ -141,7 +141,7 @@ class Writer:
         row.written, row.call_start, row.pending, row.at_start = [], None, None, None
         row.may_call = len(row.calls) < self.max_calls
 
-    def _cut(self, result: str) -> str:
+    def cut_result(self, result: str) -> str:
         """As much of a result as has at most `max_result_tokens` tokens."""
         model = self.language_model
         ids = model.encode_behind(f" {result}")

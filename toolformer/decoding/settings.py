@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolformer.data.bounds import Count, CountOrNone
+from toolformer.data.bounds import Count, CountOrNone, OneOf
 
 SYSTEMS = {
     "model": "M",
@@ -15,6 +15,7 @@ SYSTEMS = {
     "toolformer_disabled": "Toolformer (disabled)",
     "toolformer": "Toolformer",
     "prompted": "Prompted",
+    "chat": "Chat",
     "baseline": "Baseline",
     "endpoint": "Endpoint",
 }
@@ -22,7 +23,7 @@ PAPER_SYSTEMS = tuple(SYSTEMS)[:4]
 """The four that the paper compares, in its order."""
 PLAIN = ("model", "model_cc", "baseline")
 """Systems that were never taught to call: decoded as they are, no token forbidden."""
-CALLING = ("toolformer", "prompted")
+CALLING = ("toolformer", "prompted", "chat")
 """Systems that call tools."""
 TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolformer": "augmented"}
 """The data of the systems that are trained; two of them are one model."""
@@ -46,6 +47,15 @@ class Decoding:
     """A call can begin only with the name of an allowed tool; false: the name is decoded greedily, as in the paper."""
     batch_size: Count = 32
     """Prompts decoded together."""
+
+
+@dataclass
+class Chat:
+    """An instruct model with tools (system=chat)."""
+
+    tools: Annotated[str, OneOf("template", "system")] = "template"
+    """How it is offered its tools: by its own chat template, or in a message of the system, where the template has no
+    tools."""
 
 
 @dataclass

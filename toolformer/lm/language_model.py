@@ -243,17 +243,23 @@ class LanguageModel:
     def generate(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
         """Greedy continuations, cut before the first stop text. Prompts that share a long head share its cache."""
         encoded = [self.own_prefix + self.encode(prompt) for prompt in prompts]
+        return [cut_at(self.decode(ids), stop) for ids in self.continued(encoded, max_new_tokens, stop)]
+
+    def continued(
+        self, encoded: Sequence[list[int]], max_new_tokens: int, stop: Sequence[str] = ()
+    ) -> list[list[int]]:
+        """Greedy continuations of tokens, ended behind the first stop text, as tokens without the one that ends a text."""
         longest = self.context_length - max_new_tokens
         encoded = [ids[-longest:] for ids in encoded]
-        texts = [""] * len(prompts)
+        continuations: list[list[int]] = [[]] * len(encoded)
         shared = batching.common_head(encoded) if len(encoded) > 1 else 0
         prefix = self.prefix(encoded[0][:shared]) if shared >= 16 else None
         rest = [ids[shared:] if prefix else ids for ids in encoded]
         for batch in batching.by_length([len(ids) for ids in rest], [1] * len(rest)):
             written = self._greedy([rest[n] for n in batch], prefix, max_new_tokens, stop)
             for n, ids in zip(batch, written, strict=True):
-                texts[n] = cut_at(self.decode(ids), stop)
-        return texts
+                continuations[n] = ids
+        return continuations
 
     def _greedy(
         self, contexts: Sequence[Sequence[int]], prefix: Prefix | None, limit: int, stop: Sequence[str]

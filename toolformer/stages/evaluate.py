@@ -5,6 +5,7 @@
     toolformer_disabled   finetuned on C*, the start token forbidden
     toolformer            finetuned on C*, with its tools
     prompted              M, shown examples of calls in its context, with the same tools
+    chat                  M as an instruct model, offered the same tools by its chat template
     baseline              any other model, as it is: the paper's larger ones
     endpoint              a model served elsewhere
 
@@ -162,8 +163,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         folder = model_folder(tracker, job.trained)
         model, answered = str(folder), {**answered, "weights": weights(folder)}
     tools = instantiate.tools(config, inference=True) if calls(config) else {}
-    if config.system == "prompted":
-        instantiate.shown_examples(config, tools)
+    instantiate.of_system(config, model, tools)
     with ExitStack() as stack:
         answers = stack.enter_context(AnswerFile(job.folder / ANSWERS, wait=True))
         if answers.waited and (done := _done(config, job, tracker)):
@@ -259,6 +259,8 @@ def _baseline(config: Config) -> str:
         return model_name(config.model)
     if config.system == "prompted":
         return f"{model_name(config.model)}, prompted, k = {config.decoding.k}"
+    if config.system == "chat":
+        return f"{model_name(config.model)}, chat" + ("" if calls(config) else ", no tools")
     return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 

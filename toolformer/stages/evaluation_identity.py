@@ -96,6 +96,8 @@ def answered_by(config: Config, model: str, trained: Run | None) -> dict[str, An
         answered["examples"] = {
             key: [*examples.of_tool(key, tool.name), tool.example] for key, tool in tools.items()
         }
+    if config.system == "chat":
+        answered["chat"] = asdict(config.chat)
     return answered
 
 
