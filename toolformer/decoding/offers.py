@@ -14,7 +14,7 @@ from typing import Any
 from pydantic.errors import PydanticUserError
 
 from toolformer.calls import ApiCall, CallSyntaxError
-from toolformer.decoding.call_state import MALFORMED, NOT_ALLOWED, NOT_ENDED
+from toolformer.decoding.call_state import MALFORMED, NOT_ALLOWED
 from toolformer.tools.base import Tool, encodable
 
 MOST_CHARACTERS = 4000
@@ -150,11 +150,7 @@ def written(text: str, offers: Sequence[Offer]) -> tuple[Request, int] | None:
 
 def _read(text: str, start: int) -> tuple[Any, int]:
     """The JSON value at `start`, and where it ends."""
-    bounded = text[: start + MOST_CHARACTERS]
     try:
-        return json.JSONDecoder().raw_decode(bounded, start)
-    except json.JSONDecodeError as error:
-        # Cut off within, or wrong: a value that is whole has its end.
-        raise CallSyntaxError(NOT_ENDED if error.pos >= len(bounded.rstrip()) else MALFORMED) from None
-    except (ValueError, RecursionError):  # more digits than Python reads, too deep
+        return json.JSONDecoder().raw_decode(text[: start + MOST_CHARACTERS], start)
+    except (ValueError, RecursionError):  # no JSON, or too long, too deep, too many digits
         raise CallSyntaxError(MALFORMED) from None

@@ -60,10 +60,13 @@ class Chat:
 
 @dataclass
 class Endpoint:
-    """A completions endpoint that speaks OpenAI's protocol (system=endpoint)."""
+    """An endpoint that speaks OpenAI's protocol (system=endpoint)."""
 
     url: str | None = None
     """The whole address, such as http://127.0.0.1:8000/v1/completions."""
+    api: Annotated[str, OneOf("completions", "chat")] = "completions"
+    """completions: prompts are continued as they are; chat: they are messages (…/v1/chat/completions), and the model is
+    offered the tools."""
     model: str | None = None
     """The model's name there."""
     key_variable: str = "OPENAI_API_KEY"

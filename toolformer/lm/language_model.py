@@ -66,6 +66,8 @@ class LanguageModel:
         """The tokens that end a text."""
         self.batch_tokens = TOKENS_PER_BATCH
         """Tokens of a batch in annotation at most; a GPU is filled by more."""
+        self.reads_special_tokens = False
+        """Whether special tokens in a text are such, as in one that a chat template rendered, and no plain text."""
         self._anchor = self.encode("a")
         self.start_id = loading.single_token(tokenizer, START, name)
         # A sliding window counts, since the tree mask does not slide.
@@ -83,8 +85,12 @@ class LanguageModel:
         return cls(model.to(device), tokenizer, name)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, nothing added; what reads like a special token is plain text."""
-        return loading.encode(self.tokenizer, text)
+        """Token ids of `text`, nothing added; what reads like a special token is plain text, but for a rendered chat."""
+        if not self.reads_special_tokens:
+            return loading.encode(self.tokenizer, text)
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+        own = len(self.own_prefix)
+        return ids[own:] if ids[:own] == self.own_prefix else ids  # templates write the BOS themselves
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids as it stands behind other text, special tokens left out."""

@@ -25,13 +25,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer.credentials import key_from
 from toolformer.decoding.settings import SYSTEMS, TRAINED_ON
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.evaluation_identity import Identity, answered_by, calls, comparison, identity
 from toolformer.stages.identity import weights
+from toolformer.stages.served import possible, served
 from toolformer.storage import below, whole_file, write_whole
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
@@ -40,7 +40,6 @@ from toolformer.tracking.provenance import describe, model_name
 
 if TYPE_CHECKING:
     from benchmarks.suite import TaskResult
-    from toolformer.decoding.recording import AnswerFile, RecordingLM
     from toolformer.tracking import Run, Tracker
 
 log = logging.getLogger(__name__)
@@ -106,7 +105,7 @@ class _Job:
 def _job(config: Config, tracker: Tracker) -> _Job:
     from benchmarks import suite
 
-    tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
+    tasks = possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
     trained: Run | None = None
     if config.system in TRAINED_ON:
         # `model` names a checkpoint too: the newest, or one of the registry.
@@ -173,11 +172,11 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         own.mkdir(exist_ok=True)
         given, samples = metadata(config, job.tasks, own), job.identity.questions["samples"]
         loaded = suite.load(job.tasks, given, samples, config.paths.tasks_dir)
-        # A wrong key or tokenizer begins no run.
-        lm: Any = _served(config, answers) if config.system == "endpoint" else None
         # Answers are shared, and so is the day on which they are given where an example has none of its own.
         of_day = clocks(config) if tools else []
         day = first_day(job.folder) if of_day else None
+        # A wrong key or tokenizer begins no run.
+        lm: Any = served(config, answers, tools, of_day, day) if config.system == "endpoint" else None
         facts = _facts(config, job)
         shown = [facts["system"], facts["model"], f"k={config.decoding.k}" if calls(config) else ""]
         run = stack.enter_context(
@@ -261,6 +260,8 @@ def _baseline(config: Config) -> str:
         return f"{model_name(config.model)}, prompted, k = {config.decoding.k}"
     if config.system == "chat":
         return f"{model_name(config.model)}, chat" + ("" if calls(config) else ", no tools")
+    if config.system == "endpoint" and config.endpoint.api == "chat":
+        return f"{config.endpoint.model}, chat" + ("" if calls(config) else ", no tools")
     return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 
@@ -299,32 +300,6 @@ def clocks(config: Config) -> list[str]:
     """The tools, by key, that answer with a day where an example has no date of its own."""
     tools = {key: config.tool[key] for key in config.tools}
     return [key for key, tool in tools.items() if {**tool.implementation, **tool.inference}.get("use_clock")]
-
-
-def _possible(config: Config, tasks: list[str]) -> list[str]:
-    """The tasks that the system can do: without a tokenizer, an endpoint's log-probabilities mean nothing."""
-    if config.system != "endpoint" or config.endpoint.tokenizer:
-        return tasks
-    possible = [task for task in tasks if not task.endswith("_perplexity")]
-    reason = "perplexity of an endpoint needs endpoint.tokenizer, the served model's tokenizer (a folder or hub name)"
-    if not possible:
-        raise UserError(f"benchmarks: nothing is left to do: {reason}")
-    if len(possible) < len(tasks):
-        log.warning(
-            "evaluate: %s skipped: %s", " and ".join(task for task in tasks if task not in possible), reason
-        )
-    return possible
-
-
-def _served(config: Config, answers: AnswerFile) -> RecordingLM:
-    """An endpoint as lm-eval asks it."""
-    from toolformer.decoding.endpoint import EndpointLM
-
-    try:
-        key = key_from(config.endpoint.key_variable)
-    except ValueError as error:
-        raise UserError(f"endpoint.key_variable: {error}") from None
-    return EndpointLM(answers, endpoint=config.endpoint, key=key)
 
 
 def metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, Any]:
