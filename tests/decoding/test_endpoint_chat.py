@@ -55,10 +55,8 @@ def model(server: Completions, answers: Path | None = None, tool: Any = None, **
 def test_a_call_is_executed_and_its_result_sent(server: Completions) -> None:
     server.converse = asks_once
     lm = model(server)
-    lm.switched_off = {"nq": ["calendar"]}
-    request = asked("Who was it?")
-    request.metadata = request.task_name, request.doc_id, request.repeats = "nq", 0, 1
-    (text,) = lm.generate_until([request])
+    lm.switched_off = {"svamp": ["calendar"]}
+    (text,) = lm.generate_until([asked("Who was it?")])
     assert text.startswith("It is WHOM?! 20")
     (completion,) = [record.completion for record in lm.records]
     assert completion and completion.calls[0].input == "Whom?!" and completion.plain == text
