@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -211,9 +212,12 @@ def chatting_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chatting") / "model"
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = TEMPLATE
+    call = '{"name": "Calendar"}'
+    tokenizer.add_tokens([call])  # a token of its own: as much as a tiny model learns
     model = tiny_model("gpt2", len(tokenizer), context=4096)
-    call = '<tool_call>{"name": "Calendar", "arguments": {}}</tool_call><|endoftext|>'
-    teach(model, tokenizer, [f"user: red\nassistant:\n{call}\nuser: the\nassistant:\n{call}\n"] * 150)
+    chance = random.Random(0)
+    said = (tokenizer.decode(chance.choices(range(1, 400), k=20)) for _ in range(100))
+    teach(model, tokenizer, (f"{text}<|endoftext|>\nassistant:\n{call}<|endoftext|>" for text in said))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -13,6 +13,7 @@ from tests import textbook
 from tests.conftest import Refused, taught_model
 from tests.decoding.test_decoder import CALLING, DOCUMENTS, tools
 from tests.evaluations import config, words
+from tests.processes import save_calling_model
 from toolformer.calls import find, strip
 from toolformer.data import Document
 from toolformer.decoding import examples
@@ -98,9 +99,15 @@ def test_examples_that_do_not_fit_are_left_out_before_a_prompt_is_cut(
 
 
 def test_prompted_is_a_system_beside_the_others(
-    tmp_path: Path, calling_model: Path, refused: Refused, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, refused: Refused, caplog: pytest.LogCaptureFixture
 ) -> None:
-    more = [f"model={calling_model}", "system=prompted", "tools=[calculator,calendar]", "evaluation.limit=6"]
+    save_calling_model(tmp_path / "model", "Today")
+    more = [
+        f"model={tmp_path / 'model'}",
+        "system=prompted",
+        "tools=[calculator,calendar]",
+        "evaluation.limit=6",
+    ]
     with caplog.at_level(logging.INFO):
         done = run_stage("evaluate", config(tmp_path, *more))
     store = Tracker(None, tmp_path)
@@ -116,7 +123,7 @@ def test_prompted_is_a_system_beside_the_others(
     unknown = words(tmp_path, *more, "+tool@tool.sums=calculator", "tools=[sums]", "tool.sums.name=Sums")
     assert "tool.sums.example is missing: system=prompted shows calls" in refused("evaluate", *unknown)
     assert "tool.sums.example: 'Sums(1)' has no result" in refused(
-        "evaluate", *unknown, "tool.sums.example=Sums(1)"
+        "evaluate", *unknown, "tool.sums.example='Sums(1)'"
     )
     assert len(store.runs("evaluate")) == 2
 
