@@ -119,7 +119,7 @@ class ChatDecoder(Decoder):
                 _Talk(n, documents[n], [], [], prompt=prompts[n], may_call=bool(offers))
                 for n in range(start, min(start + self.batch_size, len(prompts)))
             ]
-            self._fit(talks, offers, max_new_tokens, strict)
+            self._shorten(talks, offers, max_new_tokens, strict)
             self._talk(talks, writer, offers)
             batch = [_completion(talk, stop) for talk in talks]
             completions += batch
@@ -127,7 +127,7 @@ class ChatDecoder(Decoder):
                 on_batch([talk.index for talk in talks], batch)
         return completions
 
-    def _fit(
+    def _shorten(
         self, talks: Sequence[_Talk], offers: Sequence[Offer], max_new_tokens: int, strict: bool
     ) -> None:
         """Cuts prompts on their left that leave no room for calls, results and an answer."""

@@ -84,7 +84,7 @@ class Offer:
 
 def offer(key: str, tool: Tool) -> Offer:
     """A tool by its key in the configuration: one of ours, one of the user's with its arguments, or one of a single text."""
-    inner = getattr(tool, "tool", tool)
+    inner: Any = getattr(tool, "tool", tool)
     own = getattr(inner, "parameters", None)
     if key in _OURS and own is None:
         summary, meanings = _OURS[key]
