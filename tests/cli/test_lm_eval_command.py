@@ -132,7 +132,7 @@ def test_a_chat_template_gives_the_numbers_of_lm_evals_own_class(tmp_path: Path)
     tokenizer.save_pretrained(folder)
     arguments = {"pretrained": str(folder), "system": "model", "dtype": "float32", "min_new_tokens": 0}
     ours = ConfiguredLM.create_from_arg_obj(arguments)
-    theirs = HFLM(pretrained=str(folder), dtype="float32", batch_size=1, max_length=1024)
+    theirs = HFLM(pretrained=str(folder), dtype="float32", device="cpu", batch_size=1, max_length=1024)
     tasks = [
         published(tmp_path, "arc/arc_easy.yaml", [
             {"question": question, "choices": {"text": choices, "label": list("ABCD")}, "answerKey": key}
