@@ -15,7 +15,7 @@ from typing import Any
 from toolformer.calls import CallSyntaxError, linearise
 from toolformer.data import Document
 from toolformer.decoding.batch import Row
-from toolformer.decoding.call_state import Completion, Writer
+from toolformer.decoding.call_state import Completion, Writer, cut_result
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.offers import Offer, Request, written
 from toolformer.errors import UserError, one_line
@@ -167,7 +167,7 @@ class ChatDecoder(Decoder):
                 self._read(talk, ids, offers, writer.max_new_tokens)
             calling = [talk for talk in talks if talk.pending]
             for talk, result in zip(calling, writer.execute(calling), strict=True):
-                self._resume(talk, result, writer)
+                self._resume(talk, result)
             talks = [talk for talk in talks if not talk.done]
 
     def _read(self, talk: _Talk, ids: list[int], offers: Sequence[Offer], max_new_tokens: int) -> None:
@@ -188,7 +188,7 @@ class ChatDecoder(Decoder):
         talk.plain, talk.done = model.decode(ids), True
         talk.tokens += len(ids)
 
-    def _resume(self, talk: _Talk, result: Result, writer: Writer) -> None:
+    def _resume(self, talk: _Talk, result: Result) -> None:
         """Adds a call and its result to the conversation, or asks once more without tools."""
         assert talk.request is not None
         talk.pending = None
@@ -196,7 +196,7 @@ class ChatDecoder(Decoder):
             talk.failed, talk.fault, talk.may_call = result.reason, result.fault, False
             return
         call = talk.request.call.with_result(result.text)
-        call = call.with_result(writer.cut_result(call.result or ""))
+        call = call.with_result(cut_result(self.language_model, call.result or "", self.max_result_tokens))
         talk.calls.append(call)
         talk.tokens += len(talk.written)
         talk.may_call = len(talk.calls) < self.max_calls

@@ -22,6 +22,7 @@ from toolformer.reporting.formatting import (
     shown_score,
     title_of,
 )
+from toolformer.reporting.ladder import ladder, lost
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
 from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.table import Cell, Column, Content, Table
@@ -72,9 +73,11 @@ def content(evidence: Evidence, full: bool = False) -> Content:
         ),
         paired(evidence),
         tool_use(evidence),
+        ladder(evidence.ladders),
         table9(evidence, full),
         cost(evidence),
         funnel(evidence),
+        lost(annotation),
         reasons(evidence),
     )
     gain = annotation.difference if annotation else GAIN
