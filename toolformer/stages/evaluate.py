@@ -208,7 +208,17 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         if language_model := getattr(lm, "language_model", None):
             run.tag("dtype", str(language_model.dtype).removeprefix("torch."))
             metrics["parameters"] = language_model.model.num_parameters()
-        results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
+        settings = config.evaluation
+        gold_nats = settings.gold_nats and config.system not in ("prompted", "chat", "endpoint")
+        if settings.gold_nats and not gold_nats:
+            log.warning("evaluate: evaluation.gold_nats is not for system=%s; left out", config.system)
+        results = suite.run(
+            lm,
+            loaded,
+            bootstrap_iters=settings.bootstrap,
+            seed=config.seed,
+            gold_nats=gold_nats,
+        )
         metrics |= speed([sample for result in results.values() for sample in result.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
         for task, result in results.items():
