@@ -17,7 +17,7 @@ from toolformer.decoding.call_state import Completion
 from toolformer.decoding.chat import WRAPPING, exchange
 from toolformer.decoding.endpoint import NO_TEXT, EndpointLM
 from toolformer.decoding.offers import Offer, Request, requested
-from toolformer.decoding.questions import Question, question_of, restored
+from toolformer.decoding.questions import Question, question_of
 from toolformer.decoding.recording import AnswerFile
 from toolformer.decoding.settings import Decoding, Endpoint
 from toolformer.errors import UserError
@@ -72,7 +72,7 @@ class ChatEndpointLM(EndpointLM):
         self._ask(keys, questions, self._converse)
         texts: list[str] = []
         for request, key in zip(requests, keys, strict=True):
-            completion = restored(self.answers[key])
+            completion = Completion.read(self.answers[key])
             tokens = completion.tokens if self._tokenizer else None
             self._record(request, key, completion=completion, tokens=tokens)
             texts.append(completion.plain)

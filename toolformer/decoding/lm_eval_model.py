@@ -16,8 +16,9 @@ from lm_eval.api.instance import Instance
 
 from toolformer.decoding.call_state import Completion
 from toolformer.decoding.decoder import Decoder
-from toolformer.decoding.questions import Question, question_of, restored
+from toolformer.decoding.questions import Question, question_of
 from toolformer.decoding.recording import AnswerFile, RecordingLM, stopwatch
+from toolformer.decoding.trace import Trace, TracingDecoder
 
 PAIRS_AT_ONCE = 64
 """Context-continuation pairs scored between two writes of the answer file."""
@@ -49,6 +50,9 @@ class ToolformerLM(RecordingLM):
         self.language_model = decoder.language_model
         own = {"model": self.language_model.name, "dtype": str(self.language_model.dtype)}
         super().__init__(answers, {**own, **(identity or {})}, progress)
+        self._decode: Callable[..., Sequence[Completion]] = (
+            decoder.trace if isinstance(decoder, TracingDecoder) else decoder.complete
+        )
         self.gold: Mapping[str, Callable[[Any], str]] = {}
         """By task, what gives a document's gold answer, where its nats are wanted beside the completion."""
         self._clocks = frozenset(clocks)
@@ -96,7 +100,7 @@ class ToolformerLM(RecordingLM):
                         self.answers.add(answers, seconds=each * len(answers), final=not fault)
                     bar.update(len(batch))
 
-                self.decoder.complete(
+                self._decode(
                     [question.prompt for question in group.values()],
                     [question.document() for question in group.values()],
                     max_new_tokens=max_new_tokens,
@@ -122,13 +126,17 @@ class ToolformerLM(RecordingLM):
         """Greedy continuations of (prompt, settings); the scored text is the one without calls."""
         texts: list[str] = []
         keys = self._complete(requests)
-        completions = [restored(self.answers[key]) for key in keys]
+        completions = [Completion.read(self.answers[key]) for key in keys]
         nats = self._gold_nats(requests, completions)
         for request, key, completion, gold in zip(requests, keys, completions, nats, strict=True):
             self._record(request, key, completion=completion, tokens=completion.tokens, gold_nats=gold)
             texts.append(completion.plain)
             self.cache_hook.add_partial("generate_until", request.args, completion.plain)
         return texts
+
+    def traces(self, requests: list[Instance]) -> list[Trace]:
+        """The traces of generation requests, by a `TracingDecoder`; `generate_until` gives their completions without a call."""
+        return [Trace.read(self.answers[key]) for key in self._complete(requests)]
 
     def _gold_nats(
         self, requests: Sequence[Instance], completions: Sequence[Completion]

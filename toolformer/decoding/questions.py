@@ -5,13 +5,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from lm_eval.api.instance import Instance
 
-from toolformer.calls import ApiCall
 from toolformer.data import Document
-from toolformer.decoding.call_state import Completion
 from toolformer.errors import UserError
 
 
@@ -61,8 +58,3 @@ def question_of(
         date=document.get("current_date") or (day if clocks - off else None),
         source_id=document.get("source_id"),
     )
-
-
-def restored(answer: Mapping[str, Any]) -> Completion:
-    """A completion from its record."""
-    return Completion(**{**answer, "calls": tuple(ApiCall(**call) for call in answer["calls"])})

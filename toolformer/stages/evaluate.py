@@ -21,15 +21,24 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer.decoding.settings import SYSTEMS, TRAINED_ON
+from toolformer.decoding.settings import SYSTEMS, TRAINED_ON, TUNED
+from toolformer.decoding.settings import shown as shown_policy
+from toolformer.decoding.tuned import tuned
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
-from toolformer.stages.evaluation_identity import Identity, answered_by, calls, comparison, identity
+from toolformer.stages.evaluation_identity import (
+    Identity,
+    answered_by,
+    calls,
+    comparison,
+    decoding,
+    identity,
+)
 from toolformer.stages.identity import weights
 from toolformer.stages.served import possible, served
 from toolformer.storage import below, whole_file, write_whole
@@ -98,6 +107,8 @@ class Job:
     """The train run whose model is evaluated."""
     identity: Identity
     fingerprint: str
+    config: Config
+    """With the policy that is stored with the model in place of `decoding.policy=tuned`."""
     folder: Path
     """Of the answers, which evaluations of other benchmarks with the same system share."""
 
@@ -117,9 +128,11 @@ def prepare(config: Config, tracker: Tracker) -> Job:
         named = config.model == LATEST or config.model.startswith(registry.SCHEME)
         reference = config.model if named else config.checkpoint
         trained = train_run(tracker, reference, TRAINED_ON[config.system])
+    if config.decoding.policy == TUNED and trained and calls(config):
+        config = replace(config, decoding=tuned(config.decoding, model_folder(tracker, trained)))
     asked = identity(config, tasks, trained)
     folder = Path(config.paths.root) / "evaluate" / asked.folder
-    return Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), folder)
+    return Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), config, folder)
 
 
 def finished(config: Config) -> str | None:
@@ -153,7 +166,8 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
 
     engine.check(config)
     tracker = instantiate.tracker(config)
-    job = prepare(config, tracker)
+    job, together = prepare(config, tracker), comparison(config)
+    config = job.config
     if done := _done(config, job, tracker):
         return done
 
@@ -183,14 +197,14 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         # A wrong key or tokenizer begins no run.
         lm: Any = served(config, answers, tools, of_day, day) if config.system == "endpoint" else None
         facts = _facts(config, job)
-        shown = [facts["system"], facts["model"], f"k={config.decoding.k}" if calls(config) else ""]
+        shown = [facts["system"], facts["model"], f"k={facts['k']}" if calls(config) else ""]
         run = stack.enter_context(
             tracker.run(
                 stage="evaluate",
                 name=" ".join(filter(None, shown)),
                 fingerprint=job.fingerprint,
                 config=asdict(config),
-                tags=_tags(config, job, day),
+                tags={**_tags(config, job, day), "comparison": together},
                 parent=parent,
                 description=describe(command, facts, [job.trained]),
             )
@@ -272,7 +286,8 @@ def _baseline(config: Config) -> str:
     if config.system == "baseline":
         return model_name(config.model)
     if config.system == "prompted":
-        return f"{model_name(config.model)}, prompted, k = {config.decoding.k}"
+        k = shown_policy(decoding(config))
+        return f"{model_name(config.model)}, prompted, {f'k = {k}' if k.isdecimal() else k}"
     if config.system == "chat":
         return f"{model_name(config.model)}, chat" + ("" if calls(config) else ", no tools")
     if config.system == "endpoint" and config.endpoint.api == "chat":
@@ -286,7 +301,7 @@ def _facts(config: Config, job: Job) -> dict[str, str]:
     return {
         "system": SYSTEMS[config.system],
         "model": str(config.endpoint.model) if config.system == "endpoint" else model_name(model),
-        "k": str(job.identity.answers["decoding"]["k"]),
+        "k": shown_policy(job.identity.answers["decoding"]),
         "benchmarks": ", ".join(job.tasks),
     }
 
@@ -297,9 +312,8 @@ def _tags(config: Config, job: Job, day: datetime.date | None) -> dict[str, obje
     tags: dict[str, object] = {
         "experiment": config.name,
         "system": config.system,
-        "decoding.k": job.identity.answers["decoding"]["k"],
+        "decoding.k": shown_policy(job.identity.answers["decoding"]),
         "scoring": fingerprint(suite.scoring_code()),
-        "comparison": comparison(config),
     }
     if _baseline(config):
         tags["baseline"] = _baseline(config)
