@@ -41,7 +41,9 @@ def main(arguments: list[str]) -> int:
         "configuration: paths.root=DIR, tracking.uri=URI"
     )
     parser.add_argument("words", nargs="*", help=words)
-    parser.add_argument("--stage", choices=("generate", "train", "evaluate", "explain"), help="only runs of this stage")
+    parser.add_argument(
+        "--stage", choices=("generate", "train", "evaluate", "explain"), help="only runs of this stage"
+    )
     parser.add_argument("--experiment", help="only runs of this experiment (the key name)")
     parser.add_argument("--system", choices=SYSTEMS, help="only evaluations of this system")
     parser.add_argument("--status", choices=STATUSES, help="only runs of this status")
