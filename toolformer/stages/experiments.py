@@ -37,6 +37,7 @@ _ANNOTATING = (
     "screen",
     "score",
     "filter",
+    "filter_threshold",
     "generate",
     "prompts",
     "engine",
