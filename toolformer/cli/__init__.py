@@ -40,6 +40,7 @@ COMMANDS = {
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
     "runs": "list runs and what they were made from; toolformer runs push copies to a server what it lacks",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
+    "explain": "why answers are right or wrong, where calls are lost: toolformer explain RUN",
     "lm_eval": "lm-eval's own command with the model toolformer and these tasks in it",
     "assets": "fetch the embedded models and data",
     "index": "make a corpus searchable: toolformer index corpus=jsonl corpus.path=FILE index.path=DIR",

@@ -25,6 +25,7 @@ from toolformer.reporting.selection import (
     select,
     thresholds,
 )
+from toolformer.reporting.table import Passage
 from toolformer.tracking import Run
 
 CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
@@ -63,7 +64,10 @@ def read(store: Store, experiment: str | None = None, seed: int = 0) -> Evidence
     selection = select(evaluated, further, trainings, annotations)
     behind = _trainings(selection, trained, trainings)
     annotation, remarks = _annotation(store, behind, annotations, generated)
-    sampled, unread = _sampled(store, evaluated, selection)
+    explained: dict[str, Run] = {}
+    for run in store.runs("explain", **tags):
+        explained.setdefault(run.tags.get("lineage.evaluate_run_id", ""), run)
+    sampled, unread = _sampled(store, evaluated, selection, explained)
     known = {(sample.run_id, task): file for sample in sampled for task, file in sample.files.items()}
     shown = {(row, task): (run.run_id, task) for (row, task), run in selection.shown.items()}
     files = {cell: known[key] for cell, key in shown.items() if key in known}
@@ -87,7 +91,19 @@ def read(store: Store, experiment: str | None = None, seed: int = 0) -> Evidence
         sizes={key: _score(run, key[2]) for key, run in selection.sizes.items()},
         parameters=selection.parameters,
         sampled=sampled,
+        ladders={
+            task: ladder
+            for (system, task), run in selection.shown.items()
+            if system == "toolformer" and (ladder := below(task, explained.get(run.run_id)))
+        },
     )
+
+
+def below(task: str, run: Run | None) -> dict[str, float]:
+    """A run's metrics of one task, if it has any."""
+    start = f"{task}/"
+    metrics = run.metrics if run else {}
+    return {name.removeprefix(start): value for name, value in metrics.items() if name.startswith(start)}
 
 
 def _remarks(selection: Selection) -> Iterator[str]:
@@ -143,7 +159,7 @@ def _annotation(
 
 
 def _sampled(
-    store: Store, runs: Sequence[Run], selection: Selection
+    store: Store, runs: Sequence[Run], selection: Selection, explained: Mapping[str, Run]
 ) -> tuple[tuple[Sampled, ...], list[str]]:
     """The evaluations whose samples can be read; and what cannot."""
     sampled, unread = [], []
@@ -168,15 +184,16 @@ def _sampled(
         title = system if model == selection.model or not model else f"{system}, {model}"
         if run.tags.get("system") == "toolformer" and k != DEFAULT_K:
             title += f", k = {k}"
-        sampled.append(Sampled(run.run_id, title, system, files))
+        classes: dict[str, Path] = {}
+        for task in files if run.run_id in explained else ():
+            with suppress(UserError):  # not explained, or gone: the answers still stand
+                classes[task] = store.artifact_path(explained[run.run_id], f"ladder/{task}.parquet")
+        sampled.append(Sampled(run.run_id, title, system, files, classes))
     return tuple(sampled), unread
 
 
 def _score(run: Run, task: str) -> Score:
-    start = f"{task}/"
-    metric = {
-        name.removeprefix(start): value for name, value in run.metrics.items() if name.startswith(start)
-    }
+    metric = below(task, run)
     seconds, speed = metric.get("seconds"), metric.get("tokens_per_second")
     return Score(
         value=dict(measured(run))[task],
@@ -242,6 +259,8 @@ def annotation_of(store: Store, run: Run) -> Annotation:
         counts = candidate_stats.counts(candidates, baseline, set(funnel), thresholds(run))
         examples = candidate_stats.examples(candidates, baseline, augmented, texts)
         edges, gains = candidate_stats.gains(candidates, baseline, thresholds(run))
+        tried = {tool: entry.steps["selected"] for tool, entry in funnel.items() if "selected" in entry.steps}
+        lost = candidate_stats.lost(candidates, baseline, thresholds(run), tried)
     except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:  # pyarrow's are among them
         raise UserError(str(error).splitlines()[0][:120]) from error
     skipped = {
@@ -249,4 +268,15 @@ def annotation_of(store: Store, run: Run) -> Annotation:
         for name, count in run.metrics.items()
         if name.startswith(_SKIPPED)
     }
-    return Annotation(run, counts, funnel, examples, skipped, gains, edges, files, baseline)
+    return Annotation(run, counts, funnel, examples, skipped, gains, edges, files, baseline, lost)
+
+
+def misses(annotation: Annotation) -> tuple[Passage, ...]:
+    """Of each tool the ten calls nearest below τ_f.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    files = [annotation.files[name] for name in candidate_stats.TEXTS if name in annotation.files]
+    path = annotation.files["candidates.parquet"]
+    return candidate_stats.misses(path, annotation.baseline, files, thresholds(annotation.run))

@@ -27,6 +27,7 @@ from toolformer.reporting.formatting import (
     title_of,
 )
 from toolformer.reporting.headline import headline
+from toolformer.reporting.ladder import ladder, lost
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
 from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.table import Cell, Column, Content, Table
@@ -77,10 +78,12 @@ def content(evidence: Evidence, full: bool = False) -> Content:
         ),
         paired(evidence),
         tool_use(evidence),
+        ladder(evidence.ladders),
         table9(evidence, full),
         by_threshold(evidence),
         cost(evidence),
         funnel(evidence),
+        lost(annotation),
         reasons(evidence),
     )
     gain = annotation.difference if annotation else GAIN

@@ -89,7 +89,7 @@ def model_folder(tracker: Tracker, run: Run) -> Path:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """A configured evaluation."""
 
     tasks: list[str]
@@ -101,7 +101,12 @@ class _Job:
     """Of the answers, which evaluations of other benchmarks with the same system share."""
 
 
-def _job(config: Config, tracker: Tracker) -> _Job:
+def prepare(config: Config, tracker: Tracker) -> Job:
+    """What an evaluation is about to do.
+
+    Raises:
+        UserError: there is no such benchmark, train run or file of samples.
+    """
     from benchmarks import suite
 
     tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
@@ -113,13 +118,13 @@ def _job(config: Config, tracker: Tracker) -> _Job:
         trained = train_run(tracker, reference, TRAINED_ON[config.system])
     asked = identity(config, tasks, trained)
     folder = Path(config.paths.root) / "evaluate" / asked.folder
-    return _Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), folder)
+    return Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), folder)
 
 
 def finished(config: Config) -> str | None:
     """The id of the run that did this evaluation, if one did; its model need not be there any more."""
     tracker = instantiate.tracker(config)
-    run = _finished(tracker, _job(config, tracker).fingerprint)
+    run = _finished(tracker, prepare(config, tracker).fingerprint)
     return run.run_id if run else None
 
 
@@ -147,7 +152,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
 
     engine.check(config)
     tracker = instantiate.tracker(config)
-    job = _job(config, tracker)
+    job = prepare(config, tracker)
     if done := _done(config, job, tracker):
         return done
 
@@ -216,7 +221,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
     return Evaluated(run.run_id, metrics)
 
 
-def _done(config: Config, job: _Job, tracker: Tracker) -> Evaluated | None:
+def _done(config: Config, job: Job, tracker: Tracker) -> Evaluated | None:
     run = _finished(tracker, job.fingerprint)
     if run is None:
         return None
@@ -257,7 +262,7 @@ def _baseline(config: Config) -> str:
     return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 
-def _facts(config: Config, job: _Job) -> dict[str, str]:
+def _facts(config: Config, job: Job) -> dict[str, str]:
     """What the run's name and description say."""
     model = job.trained.params.get("model", "") if job.trained else config.model
     return {
@@ -268,7 +273,7 @@ def _facts(config: Config, job: _Job) -> dict[str, str]:
     }
 
 
-def _tags(config: Config, job: _Job, day: datetime.date | None) -> dict[str, object]:
+def _tags(config: Config, job: Job, day: datetime.date | None) -> dict[str, object]:
     from benchmarks import suite
 
     tags: dict[str, object] = {
