@@ -102,9 +102,13 @@ def assets(arguments: list[str]) -> int:
 
 
 def compare(arguments: list[str]) -> int:
-    parser = _parser("compare", "two evaluations sample by sample")
-    parser.add_argument("first", help=_RUN)
-    parser.add_argument("second", help=f"{_RUN}; differences are the second minus the first")
+    parser = _parser(
+        "compare", "two evaluations sample by sample, or two groups of runs that differ in their seed"
+    )
+    parser.add_argument(
+        "first", help=f"{_RUN}; several with commas between, or the parent run of a sweep over seeds"
+    )
+    parser.add_argument("second", help="likewise; differences are the second minus the first")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--resamples", type=int, default=2000, help="resamples behind an interval")
     options = _parsed(parser, arguments, "seed=1 paths.root=DIR")

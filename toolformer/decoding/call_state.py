@@ -41,6 +41,14 @@ class Completion:
         """The first executed call."""
         return self.calls[0] if self.calls else None
 
+    @property
+    def through_calls(self) -> str:
+        """The text up to the end of its last executed call; empty without one."""
+        end = 0
+        for written in map(linearise, self.calls):
+            end = self.text.index(written, end) + len(written)
+        return self.text[:end]
+
 
 @dataclass(frozen=True)
 class Writer:

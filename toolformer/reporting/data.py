@@ -37,6 +37,12 @@ class Score:
     with_call: float | None = None
     """The score over these; None where there are none."""
     without_call: float | None = None
+    others: tuple[Run, ...] = ()
+    """Runs that differ from `run` only in their seed: every figure is then the mean of one."""
+
+    @property
+    def seeds(self) -> int:
+        return 1 + len(self.others)
 
 
 @dataclass(frozen=True)

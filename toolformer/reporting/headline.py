@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.figures import GOLD_NATS
 from toolformer.reporting.data import Evidence
 from toolformer.reporting.formatting import in_table_order, name_of, shown_count, title_of
 from toolformer.reporting.outcome_tables import shown_p
@@ -10,7 +11,11 @@ from toolformer.reporting.pairing import PAIRS, Compared, is_significant
 
 def headline(evidence: Evidence) -> str:
     """The first pair of systems with scores, on the benchmark with most examples, and a count of the others."""
-    scored = {key: compared for key, compared in evidence.paired.items() if compared.scores}
+    scored = {
+        key: compared
+        for key, compared in evidence.paired.items()
+        if compared.scores and not key[0].endswith(GOLD_NATS)
+    }
     pairs = dict.fromkeys([*PAIRS, *(key[1:] for key in scored)])
     system, other = next((pair for pair in pairs if any(key[1:] == pair for key in scored)), ("", ""))
     tasks = in_table_order(task for task, *pair in scored if tuple(pair) == (system, other))
@@ -34,9 +39,11 @@ def _sentence(task: str, system: str, other: str, found: dict[str, Compared]) ->
     value, low, high = (f"{end:+.1f}".replace("-", "−") for end in (ends.value, ends.low, ends.high))
     p = "" if scores.p_value is None else shown_p(scores.p_value)
     p = p and f", p {p}" if p.startswith("<") else p and f", p = {p}"
+    if found[task].p_holm is not None:
+        p += f" (corrected {shown_p(found[task].p_holm or 0.0)})"
     meaning = {1: "better by more than chance", -1: "worse by more than chance"}.get(_sign(found[task]), "")
     if not meaning:
-        meaning = "a tie" if not ends.value else "no difference is shown: it may be chance"
+        meaning = "a tie" if not ends.value else "no difference is shown; it may be chance"
     return (
         f"{title_of(task)}: {name_of(system)} has {scores.second:.1f} % right and {name_of(other)} {scores.first:.1f} %, a "
         f"difference of {value} points [{low}, {high}]{p}, n = {shown_count(scores.n)}: {meaning}."

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 import pyarrow.parquet as pq
@@ -13,11 +15,13 @@ from toolformer.errors import UserError
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import Annotation, Curve, Evidence, Sampled, Score, Training
 from toolformer.reporting.formatting import SYSTEMS, shown_count, title_of
-from toolformer.reporting.pairing import compare_systems
+from toolformer.reporting.pairing import compare_systems, over_seeds, read_samples
 from toolformer.reporting.selection import (
     DEFAULT_K,
     FIGURE4,
+    Seeds,
     Selection,
+    asked_by,
     baseline_names,
     dataset_of,
     faults,
@@ -69,21 +73,28 @@ def read(store: Store, experiment: str | None = None, seed: int = 0) -> Evidence
         explained.setdefault(run.tags.get("lineage.evaluate_run_id", ""), run)
     sampled, unread = _sampled(store, evaluated, selection, explained)
     known = {(sample.run_id, task): file for sample in sampled for task, file in sample.files.items()}
-    shown = {(row, task): (run.run_id, task) for (row, task), run in selection.shown.items()}
-    files = {cell: known[key] for cell, key in shown.items() if key in known}
+    files = {
+        (row, task): [(asked_by(run), known[run.run_id, task]) for run in runs]
+        for (row, task), runs in selection.shown.items()
+        if all((run.run_id, task) in known for run in runs)
+    }
     return Evidence(
         experiment,
         annotation,
-        scores={key: _score(run, key[1]) for key, run in selection.shown.items()},
+        scores={key: _of_seeds(runs, key[1], known, seed) for key, runs in selection.shown.items()},
         trained={data: _training(run, annotations.get(dataset_of(run))) for data, run in behind.items()},
         remarks=(*_remarks(selection), *remarks, *unread),
         by_k={
-            key: _score(run, key[1]) for key, run in selection.by_k.items() if f"{key[1]}/n_ac" in run.metrics
+            key: _of_seeds(runs, key[1], known, seed)
+            for key, runs in selection.by_k.items()
+            if f"{key[1]}/n_ac" in runs[0].metrics
         },
-        by_threshold={key: _score(run, key[1]) for key, run in selection.by_threshold.items()},
+        by_threshold={
+            key: _of_seeds(runs, key[1], known, seed) for key, runs in selection.by_threshold.items()
+        },
         kept={
-            row: annotations[dataset_of(trainings[run.tags["lineage.train_run_id"]])]
-            for (row, _), run in selection.by_threshold.items()
+            row: annotations[dataset_of(trainings[runs[0].tags["lineage.train_run_id"]])]
+            for (row, _), runs in selection.by_threshold.items()
         },
         model=selection.model,
         paired=compare_systems(files, seed),
@@ -93,7 +104,7 @@ def read(store: Store, experiment: str | None = None, seed: int = 0) -> Evidence
         sampled=sampled,
         ladders={
             task: ladder
-            for (system, task), run in selection.shown.items()
+            for (system, task), (run, *_) in selection.shown.items()
             if system == "toolformer" and (ladder := below(task, explained.get(run.run_id)))
         },
     )
@@ -115,7 +126,7 @@ def _remarks(selection: Selection) -> Iterator[str]:
             "training and one group of equal settings, and the newest run in each cell; toolformer compare RUN RUN says "
             "which keys differ."
         )
-    for (name, task), run in selection.shown.items():
+    for name, task, run in ((*cell, run) for cell, runs in selection.shown.items() for run in runs):
         if faults(run, task):
             yield (
                 f"{SYSTEMS.get(name, name)} on {title_of(task)}: a tool or server failed in {faults(run, task):,} of "
@@ -212,6 +223,38 @@ def _score(run: Run, task: str) -> Score:
         calls=_whole(metric.get("n_ac")),
         with_call=metric.get("score_ac"),
         without_call=metric.get("score_nc"),
+    )
+
+
+def _of_seeds(runs: Seeds, task: str, files: Mapping[tuple[str, str], Path], seed: int) -> Score:
+    """The figure of runs that differ only in their seed: the mean, with an interval where all samples can be read."""
+    scores = [_score(run, task) for run in runs]
+    if len(scores) == 1:
+        return scores[0]
+    paths = [files.get((run.run_id, task)) for run in runs]
+    interval = None
+    if None not in paths:
+        interval = over_seeds([read_samples(path) for path in paths if path], seed)
+
+    def mean(name: str) -> float | None:
+        values = [getattr(score, name) for score in scores]
+        return None if None in values else fmean(values)
+
+    tools = dict.fromkeys(tool for score in scores for tool in score.tool_shares)
+    return replace(
+        scores[0],
+        value=fmean(score.value for score in scores),
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        n=_whole(mean("n")),
+        call_share=mean("call_share"),
+        tool_shares={tool: fmean(score.tool_shares.get(tool, 0.0) for score in scores) for tool in tools},
+        seconds=mean("seconds"),
+        tokens=_whole(mean("tokens")),
+        calls=_whole(mean("calls")),
+        with_call=mean("with_call"),
+        without_call=mean("without_call"),
+        others=tuple(runs[1:]),
     )
 
 

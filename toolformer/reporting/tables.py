@@ -133,8 +133,8 @@ def runs(evidence: Evidence) -> Table:
     for task in in_table_order(task for _, task in evidence.scores):
         for row in (*SYSTEMS, *sorted({row for row, _ in evidence.scores} - set(SYSTEMS))):
             if score := evidence.scores.get((row, task)):
-                uses.append((score.run, title_of(task)))
-    uses += [(score.run, "Table 9") for score in evidence.by_k.values()]
+                uses += [(run, title_of(task)) for run in (score.run, *score.others)]
+    uses += [(run, "Table 9") for score in evidence.by_k.values() for run in (score.run, *score.others)]
     uses += [(run, "By τ_f") for run in evidence.kept.values()]
     uses += [(score.run, "By τ_f") for score in evidence.by_threshold.values()]
     uses += [(score.run, "Figure 4") for score in evidence.sizes.values()]

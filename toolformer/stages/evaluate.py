@@ -206,7 +206,16 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         if language_model := getattr(lm, "language_model", None):
             run.tag("dtype", str(language_model.dtype).removeprefix("torch."))
             metrics["parameters"] = language_model.model.num_parameters()
-        results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
+        settings = config.evaluation
+        if settings.gold_nats and config.system == "endpoint":
+            log.warning("evaluate: evaluation.gold_nats is not for an endpoint; left out")
+        results = suite.run(
+            lm,
+            loaded,
+            bootstrap_iters=settings.bootstrap,
+            seed=config.seed,
+            gold_nats=settings.gold_nats,
+        )
         metrics |= speed([sample for result in results.values() for sample in result.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
         for task, result in results.items():

@@ -20,6 +20,7 @@ from toolformer.stages.config import STAGES, Config, compose, fingerprint, valid
 from toolformer.stages.config.multirun import parse
 from toolformer.stages.evaluation_identity import calls
 from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
+from toolformer.stages.sweep_summary import sum_up
 from toolformer.tracking.provenance import command_of, masked_words
 
 log = logging.getLogger(__name__)
@@ -251,7 +252,11 @@ def _side_by_side(
         command = command_of("run", todo.overrides)
         parent = parent_run(jobs[0].config, f"{todo.name}: {stage}", todo.name, stage, words, command=command)
     words_of = [[*job.overrides, *(f"{key}={run}" for key, run in job.reads(ids).items())] for job in jobs]
-    return launch(stage, words_of, todo.of_hydra, parent)
+    outcomes = launch(stage, words_of, todo.of_hydra, parent)
+    if parent and stage == "evaluate":
+        done = [ids[job.key] for job in todo.jobs if job.stage == stage and job.key in ids]
+        sum_up(jobs[0].config, parent, [*done, *outcomes])
+    return outcomes
 
 
 def _report(jobs: Sequence[Job]) -> list[Exception]:

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 NOTE = "mlflow.note.content"
 """The tag that MLflow's pages show as a description, in Markdown."""
 PARENT = "mlflow.parentRunId"
+REPLICATE = "replicate"
+"""The tag of a run that holds a hash of all that decides its result but the seed."""
+HELD = "held"
+"""The tag of a sweep's parent run that names the runs of it that were done before and stand below another one."""
 STATUSES = ("FINISHED", "RUNNING", "FAILED", "KILLED")
 _NEVER = datetime.datetime.fromtimestamp(0, datetime.UTC)
 

@@ -182,6 +182,9 @@ class EvaluationConfig:
     with either in JSON or with an id a line; null is all."""
     bootstrap: Count = 1000
     """Resamples behind an interval."""
+    gold_nats: bool = False
+    """Also score each gold answer: −log p given the prompt and the result of the call, if any; a forward pass more an
+    example. Not for endpoints."""
 
 
 @dataclass
