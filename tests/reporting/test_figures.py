@@ -138,7 +138,7 @@ def test_every_run_behind_a_figure_is_listed(evidence: Evidence) -> None:
 def test_the_first_sentence_is_the_comparison(evidence: Evidence) -> None:
     assert headline.headline(evidence) == (
         "SVAMP: Toolformer has 37.5 % right and Toolformer (disabled) 2.5 %, a difference of +35.0 points [+17.5, +50.0], "
-        "p < 0.001, n = 40: better by more than chance."
+        "p < 0.001 (corrected 0.001), n = 40: better by more than chance."
     )
     assert evidence.paired["svamp", "toolformer_disabled", "model"].scores
     against = {
@@ -147,7 +147,7 @@ def test_the_first_sentence_is_the_comparison(evidence: Evidence) -> None:
     chance = headline.headline(
         Evidence(paired=against | {("nq", *PAIRS[0]): evidence.paired["svamp", *PAIRS[0]]})
     )
-    assert "p = 1.000, n = 40: no difference is shown" in chance
+    assert "p = 1.000 (corrected 1.000), n = 40: no difference is shown" in chance
     assert chance.endswith("Toolformer is better on 1, worse on 0, and on 1 no difference is shown.")
     assert headline.headline(Evidence()) == ""
 

@@ -54,7 +54,7 @@ SYMBOLS: Mapping[str, str] = {
     "AC": "over the examples with a call",
     "NC": "over the examples without a call",
     "n": "examples, or texts, that a number rests on",
-    "p": "how likely so large a difference is by chance alone, were the systems equal",
+    "p": "how likely so large a difference is by chance alone, were the systems equal; corrected for all comparisons: Holm",
     "[a, b]": "95 % interval",
     "†": "differs from Toolformer (disabled) by more than chance",
     "‡": "differs from M by more than chance",
