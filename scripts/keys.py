@@ -18,7 +18,7 @@ from toolformer.stages.config.schema import Config, ToolConfig
 
 EVERY = "Every stage"
 SECTIONS = {
-    "generate": ("corpus", "tools", "tool", "tool_default", "tool_sources", "prompts", "propose", "screen", "score", "filter", "generate", "engine"),
+    "generate": ("corpus", "tools", "tool", "tool_default", "tool_sources", "prompts", "filter_threshold", "propose", "screen", "score", "filter", "generate", "engine"),
     "train": ("dataset", "data", "trainer", "heldout"),
     "evaluate": ("system", "checkpoint", "decoding", "benchmarks", "evaluation", "chat", "endpoint"),
     "report": ("paper",),

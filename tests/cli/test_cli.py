@@ -16,6 +16,7 @@ from tests.conftest import Refused
 from toolformer import Toolformer
 from toolformer.cli import COMMANDS, STAGES, main
 from toolformer.errors import UserError
+from toolformer.stages import instantiate
 from toolformer.stages.config import CONF, compose, validate
 
 
@@ -39,7 +40,7 @@ def test_the_papers_setting_is_the_papers() -> None:
     thresholds = dict.fromkeys(("qa", "search", "calendar"), (0.05, 5, 5, 1.0))
     thresholds |= dict.fromkeys(("calculator", "translation"), (0.0, 20, 10, 0.5))
     for key, expected in thresholds.items():
-        tool = config.tool[key]
+        tool = instantiate.tool_settings(config, key)
         assert (tool.start_threshold, tool.max_positions, tool.samples, tool.filter_threshold) == expected
     trainer = config.trainer
     assert (trainer.learning_rate, trainer.warmup_ratio, trainer.max_steps) == (1e-5, 0.1, 2000)

@@ -50,7 +50,7 @@ def test_every_command_of_the_quickstart_runs(place: Path, capsys: pytest.Captur
                 command.answers(capsys)
         elif stage != "doctor":
             # A tiny model's calls gain nothing: each threshold of the page stands for one that lets them pass.
-            low = {"tool.calendar.filter_threshold=0.5": "tool.calendar.filter_threshold=-50"}
+            low = {"filter_threshold=0.5": "filter_threshold=-50"}
             words = [low.get(word, word) for word in command.words if not word.startswith("corpus.limit")]
             if stage == "generate" and not any("filter_threshold" in word for word in words):
                 words.append("tool.calendar.filter_threshold=-100")

@@ -127,6 +127,11 @@ def test_the_report_is_readable(browser: Any, pages: Path, dark: bool) -> None:
     for width in (1280, 400):
         opened(browser, pages / "report.html", dark=dark, width=width)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        # What does not fit shows that there is more.
+        bars = """return [...document.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth)
+          .map((one) => one.offsetHeight > one.clientHeight)"""
+        shown = browser.execute_script(bars)
+        assert all(shown) and (shown or width == 1280)
 
 
 def test_filters_order_and_keys(browser: Any, pages: Path) -> None:

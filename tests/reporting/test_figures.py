@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,9 @@ from benchmarks.paired import mcnemar
 from tests.reporting.conftest import accuracy, write_annotation
 from tests.reporting.memory import NOTE, Memory
 from tests.reporting.test_pairing import text
-from toolformer.reporting import escape, figures, outcome_tables, plots, reader, tables
+from toolformer.reporting import escape, figures, headline, outcome_tables, plots, reader, tables
 from toolformer.reporting.data import Evidence, Score
-from toolformer.reporting.pairing import BASELINE, compare_task
+from toolformer.reporting.pairing import BASELINE, PAIRS, compare_task
 from toolformer.reporting.table import Figure
 
 SCORE = Score(15.0, 14.0, 16.0, 100, None, {}, NOTE)
@@ -118,7 +119,9 @@ def test_differences_are_paired_and_marked(evidence: Evidence) -> None:
 
 
 def test_every_run_behind_a_figure_is_listed(evidence: Evidence) -> None:
-    listed = sorted((row[1].text, row[2].text, row[3].text) for row in tables.runs(evidence).rows)
+    rows = tables.runs(evidence).rows
+    assert all(row[3].text.endswith(f" like={row[0].text}") for row in rows)
+    listed = sorted((row[3].text.split()[1], row[1].text, row[2].text) for row in rows)
     assert listed == [
         ("evaluate", "M", "SVAMP"),
         ("evaluate", "Toolformer", "Figure 4"),  # of the other size
@@ -130,6 +133,50 @@ def test_every_run_behind_a_figure_is_listed(evidence: Evidence) -> None:
         ("generate", "", "Table 2, Table 10, Annotation"),
         ("train", "augmented", "Training"),
     ]
+
+
+def test_the_first_sentence_is_the_comparison(evidence: Evidence) -> None:
+    assert headline.headline(evidence) == (
+        "SVAMP: Toolformer has 37.5 % right and Toolformer (disabled) 2.5 %, a difference of +35.0 points [+17.5, +50.0], "
+        "p < 0.001 (corrected 0.001), n = 40: better by more than chance."
+    )
+    assert evidence.paired["svamp", "toolformer_disabled", "model"].scores
+    against = {
+        ("svamp", *pair): evidence.paired["svamp", "toolformer_disabled", "model"] for pair in PAIRS[:1]
+    }
+    chance = headline.headline(
+        Evidence(paired=against | {("nq", *PAIRS[0]): evidence.paired["svamp", *PAIRS[0]]})
+    )
+    assert "p = 1.000 (corrected 1.000), n = 40: no difference is shown" in chance
+    assert chance.endswith("Toolformer is better on 1, worse on 0, and on 1 no difference is shown.")
+    assert headline.headline(Evidence()) == ""
+
+
+def test_every_number_of_ours_leads_to_its_run_and_command(evidence: Evidence) -> None:
+    listed = {row[0].text for row in tables.runs(evidence).rows}
+    for table in tables.content(evidence).tables:
+        for row in table.rows:
+            for column, cell in zip(table.columns[1:], row[1:], strict=True):
+                if column.numeric and not column.paper and cell.text not in ("", "–"):
+                    assert (cell.run or table.run) in listed, (table.key, column.label)
+                    assert (cell.command or table.command).startswith("toolformer "), (
+                        table.key,
+                        column.label,
+                    )
+    (row,) = outcome_tables.paired(evidence).rows
+    assert re.fullmatch(r"toolformer compare \w{8} \w{8}", row[1].command)
+
+
+def test_ties_are_called_ties_and_mixed_n_stands_at_the_head() -> None:
+    scores = {("model", "svamp"): SCORE, ("toolformer", "svamp"): replace(SCORE, value=15.04)}
+    table = tables.scores(Evidence(scores=scores), 4)
+    assert [row[1].detail for row in table.rows] == ["[14.0, 16.0] tie"] * 2 and table.columns[
+        1
+    ].detail == "n = 100"
+    mixed = tables.scores(Evidence(scores=scores | {("toolformer", "svamp"): replace(SCORE, n=64)}), 4)
+    assert (
+        mixed.columns[1].detail == "n differs: 64 to 100" and mixed.rows[1][1].detail == "[14.0, 16.0] n = 64"
+    )
 
 
 def test_cost_is_counted(evidence: Evidence) -> None:

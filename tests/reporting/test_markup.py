@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import io
 import json
 import re
 import shutil
@@ -15,7 +17,8 @@ from typing import Any
 import pytest
 
 from tests.reporting.conftest import HOSTILE
-from toolformer.reporting import escape, plots, render
+from tests.reporting.memory import Memory
+from toolformer.reporting import console, escape, plots, reader, render, tables
 from toolformer.reporting.table import Cell, Column, Content, Figure, Passage, Table
 
 ODD = f"{HOSTILE} {{{{ 1 }}}} {{% x %}} << >> <# _ -- \u2028 </svg><img src=x onerror=alert(1)><!--"
@@ -84,14 +87,22 @@ def test_latex_escapes_everything() -> None:
 
 @pytest.mark.parametrize("content", [FULL, BARE])
 def test_latex_is_balanced_and_its_rows_have_as_many_cells_as_columns(content: Content) -> None:
-    text = render.latex(content)
-    braces = [len(re.findall(rf"(?<!\\)(?:\\\\)*{re.escape(brace)}", text)) for brace in "{}"]
-    assert braces[0] == braces[1]
-    begun = re.findall(r"\\begin\{(\w+)\}", text)
-    assert begun[0] == "document" and sorted(begun) == sorted(re.findall(r"\\end\{(\w+)\}", text))
-    for kinds, body in re.findall(
-        r"\\begin\{longtable\}\[l\]\{@\{\}([^\n]*)@\{\}\}\n(.*?)\\end\{longtable\}", text, re.S
-    ):
+    texts = {name: text for name, text in render.latex(content).items() if name.endswith(".tex")}
+    for text in texts.values():
+        braces = [len(re.findall(rf"(?<!\\)(?:\\\\)*{re.escape(brace)}", text)) for brace in "{}"]
+        assert braces[0] == braces[1]
+        begun = re.findall(r"\\begin\{(\w+\*?)\}", text)
+        assert sorted(begun) == sorted(re.findall(r"\\end\{(\w+\*?)\}", text))
+    tables = [name.removesuffix(".tex") for name in texts if "/" in name]
+    assert re.findall(r"\\input\{(.*)\}", texts["report.tex"]) == tables and len(tables) == 3 * (
+        content is FULL
+    )
+    for name in tables:
+        ((kinds, body),) = re.findall(
+            r"^\\begin\{tabular\}\{@\{\}([^\n]*)@\{\}\}\n(.*?)^\\end\{tabular\}",
+            texts[f"{name}.tex"],
+            re.S | re.M,
+        )
         columns = len(re.findall(r"[lrp]", re.sub(r"\{[^}]*\}", "", kinds)))
         for line in body.splitlines():
             if line.endswith(r"\\"):
@@ -99,19 +110,62 @@ def test_latex_is_balanced_and_its_rows_have_as_many_cells_as_columns(content: C
                 assert len(re.findall(r"(?<!\\)&", line)) + 1 + spanned == columns, line
 
 
+ARTICLE = r"""\documentclass[twocolumn]{article}
+\usepackage{booktabs,graphicx}
+\begin{document}
+%s
+\end{document}
+"""
+
+
+def pdflatex(folder: Path, name: str) -> str:
+    """Compiles, and returns what was logged."""
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", name]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120)
+    assert ended.returncode == 0, ended.stdout[-2000:]
+    return (folder / name).with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+
+
+def written(folder: Path, content: Content, images: dict[str, bytes]) -> list[str]:
+    """The LaTeX of a report in a folder; returns the names of its tables."""
+    files = {f"{render.FOLDER}/{name}": image for name, image in images.items()}
+    files |= {name: text.encode() for name, text in render.latex(content).items()}
+    for name, data in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    return [name for name in files if name.startswith("tables/") and name.endswith(".tex")]
+
+
 @pytest.mark.chaos
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex")
 @pytest.mark.parametrize("content", [FULL, BARE])
 def test_latex_compiles(content: Content, images: dict[str, bytes], tmp_path: Path) -> None:
-    (tmp_path / render.FOLDER).mkdir()
-    for name, image in images.items():
-        (tmp_path / render.FOLDER / name).write_bytes(image)
-    (tmp_path / "report.tex").write_text(render.latex(content), encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "report.tex"]
-    ended = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120
+    written(tmp_path, content, images)
+    pdflatex(tmp_path, "report.tex")
+
+
+@pytest.mark.chaos
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex")
+def test_the_tables_fit_into_an_article_of_two_columns(tracker: Memory, tmp_path: Path) -> None:
+    names = written(tmp_path, tables.content(reader.read(tracker, "default"), full=True), {})
+    assert len(names) > 12
+    (tmp_path / "article.tex").write_text(ARTICLE % "\n".join(rf"\input{{{name}}}" for name in names))
+    assert not re.findall(
+        r"Overfull .hbox|Float too large|undefined|multiply defined", pdflatex(tmp_path, "article.tex")
     )
-    assert ended.returncode == 0, ended.stdout[-2000:]
+
+
+def test_a_csv_is_beside_each_table() -> None:
+    texts = render.latex(FULL)
+    assert {name[:-4] for name in texts if name.endswith(".csv")} == {
+        name[:-4] for name in texts if "/" in name
+    }
+    rows = list(csv.reader(io.StringIO(texts["tables/table4.csv"])))
+    assert len({len(row) for row in rows}) == 1 and rows[1][2:5] == ["12.3", "[1, 2]", "29.4"]
+    cells = [Cell("9,400"), Cell("−1.5"), Cell("–"), Cell("=cmd()"), Cell("-x")]
+    table = Table("t", "", "", tuple(Column(str(n)) for n in range(5)), (tuple(cells),))
+    text = render.latex(Content("", (table,), (), "", ()))["tables/t.csv"]
+    assert text == "0,1,2,3,4\n9400,-1.5,,'=cmd(),'-x\n"
 
 
 class Page(HTMLParser):
@@ -151,7 +205,7 @@ def assert_harmless(text: str, scripts: int) -> Page:
         for name in ("href", "xlink:href"):
             address = attributes.get(name) or "samples.html"
             assert address.removeprefix("#") in identities or re.fullmatch(
-                r"#runs|#table10|(report|samples)\.html|figures/\w+\.svg", address
+                r"#runs|#table10|#run-\w{8}|(report|samples)\.html|figures/\w+\.svg", address
             ), address
         for style in re.findall(r"url\(([^)]*)\)", str(attributes)):
             assert style.removeprefix("#") in identities
@@ -179,6 +233,16 @@ def test_the_page_is_harmless_and_shows_hostile_text_as_it_is(images: dict[str, 
     assert_harmless(render.html(BARE, {}), 0)
 
 
+def test_symbols_say_on_hover_what_they_mean() -> None:
+    rows = ((Cell("M"), Cell("12.3", run="abcdef01", command="toolformer evaluate like=abcdef01")),)
+    part = Table("t", "Table 4", "Maths, by τ_f", (Column("Model", numeric=False), Column("NC")), rows)
+    text = render.html(Content("", (part,), (), "", (), headline="First."), {})
+    titles = dict(re.findall('<abbr title="([^"]*)">([^<]*)</abbr>', text))
+    assert {"M", "τ_f", "NC"} <= set(titles.values()) and "Model</th>" in text
+    assert '<a href="#run-abcdef01" title="toolformer evaluate like=abcdef01">12.3</a>' in text
+    assert "Table 4 · Maths" in text and text.index("First.") < text.index("<table")
+
+
 def test_nothing_in_the_data_of_samples_ends_its_script() -> None:
     data = {"candidates": None, "questions": [{"prompt": f"{ODD}\ud800\u2029"}]}
     text = render.json_in_script(data)
@@ -187,10 +251,26 @@ def test_nothing_in_the_data_of_samples_ends_its_script() -> None:
 
 
 def test_the_terminal_shows_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    render.terminal(report("[bold](x) `y`"))
+    console.show(report("[bold](x) `y`"))
     shown = " ".join(capsys.readouterr().out.split())
     assert "Table 4" in shown and "12.3†‡" in shown and "29.4" in shown and "Table 10" in shown
     assert "[bold](x) `y`" in shown and "<sup>" not in shown and "figures/" not in shown
+
+
+def test_no_number_is_cut_in_a_terminal(
+    tracker: Memory, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    content = tables.content(reader.read(tracker, "default"), full=True)
+    console.show(content)
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 100 and "…" not in shown.partition("Table 10")[0]
+    words = shown.split()
+    for table in content.tables:
+        for row in table.rows:
+            for column, cell in zip(table.columns, row, strict=True):
+                if column.numeric:
+                    assert not {*f"{cell.text}{cell.signs} {cell.detail}".split()} - {*words}, cell
 
 
 def test_a_figure_stays_where_its_table_is_absent() -> None:

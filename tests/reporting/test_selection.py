@@ -16,6 +16,7 @@ from toolformer.errors import UserError
 from toolformer.reporting import outcome_tables, reader, tables
 from toolformer.reporting.data import Evidence
 from toolformer.reporting.pairing import BASELINE
+from toolformer.reporting.table9 import by_threshold
 
 
 def trained(store: Memory, data: str = "augmented", dataset: str = "", model: str = "gpt2") -> str:
@@ -128,7 +129,7 @@ def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited
         assert compared.unpaired.total == 0 and compared.p_holm == compared.p_value
         assert evidence.scores["toolformer", "svamp"].run.params["seed"] == "0"
         assert not evidence.remarks, "no evaluation is left out"
-        assert len([row for row in tables.runs(evidence).rows if row[1].text == "evaluate"]) == 10
+        assert len([row for row in tables.runs(evidence).rows if " evaluate " in row[3].text]) == 10
     assert shown[0] == shown[1]
     toolformer = next(row for row in shown[0] if row[0][0] == "Toolformer")
     assert toolformer[1][1].endswith("] (5 seeds)") and toolformer[1][2] == "‡"
@@ -156,6 +157,34 @@ def test_a_sweep_over_k_stands_in_table_9_alone() -> None:
     evidence = reader.read(store)
     assert values(evidence) == {"toolformer": 3.0}
     assert {k: score.value for (k, _), score in evidence.by_k.items()} == {0: 1.0, 1: 2.0, 10: 3.0}
+
+
+def test_toolformer_by_threshold_where_all_else_is_equal() -> None:
+    store = Memory()
+    for threshold, score, steps in (
+        ("0.3", 9.0, "8"),
+        ("1.0", 7.0, "8"),
+        ("0.1", 50.0, "9"),
+        ("0.3", 8.0, "8"),
+    ):
+        own = {"calculator": {"filter_threshold": None}, "qa": {"filter_threshold": 0.5}}
+        config = {"tools": ["calculator"], "filter_threshold": float(threshold), "tool": own}
+        with store.run(stage="generate", config=config) as run:
+            run.metrics({"calls_kept": 10 / float(threshold), "texts_kept": 5.0})
+        tags = {"data": "augmented", "lineage.dataset_run_id": run.run_id}
+        with store.run(
+            stage="train", config={"model": "gpt2", "trainer": {"max_steps": steps}}, tags=tags
+        ) as training:
+            pass
+        evaluated(store, "toolformer", accuracy("svamp", score), training.run_id)
+    table = by_threshold(reader.read(store))
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["0.3", "5", "33", "8.0"],
+        ["1", "5", "10", "7.0"],
+    ]
+    assert table.columns[-1].detail == "n = 1,000" and table.rows[0][-1].command.startswith(
+        "toolformer evaluate like="
+    )
 
 
 def test_without_the_papers_k_toolformer_stands_at_the_newest_that_was_measured() -> None:

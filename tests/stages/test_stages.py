@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import GOLDEN, Refused, smoke_words
-from toolformer.annotation.results import Rows
-from toolformer.annotation.shards import CANDIDATES
+from toolformer.annotation.results import SCHEMAS, Rows
 from toolformer.calls import strip
 from toolformer.cli import main
 from toolformer.data import demo_corpus
@@ -46,7 +46,7 @@ def table(root: Path, run: Run, name: str) -> list[dict[str, Any]]:
 def test_candidates_and_datasets_are_what_they_promise(smoke_runs: Path) -> None:
     run = annotated(smoke_runs)
     path = Tracker(None, smoke_runs).artifact_path(run, "candidates.parquet")
-    assert pq.read_schema(path).equals(CANDIDATES)
+    assert pq.read_schema(path).equals(SCHEMAS["candidates.parquet"])
     for row in table(smoke_runs, run, "candidates.parquet"):
         values = [row[name] for name in ("loss_result", "loss_no_result", "loss_none", "gain")]
         if row["status"] == "scored":
@@ -59,6 +59,10 @@ def test_candidates_and_datasets_are_what_they_promise(smoke_runs: Path) -> None
         assert counts["documents"] == sum(counts["reasons"].values()) == 4
         assert counts["scored"] == counts["kept"] + sum(counts["filter_reasons"].values())
     augmented, plain = (table(smoke_runs, run, f"dataset_{name}.parquet") for name in ("augmented", "plain"))
+    in_texts = {(row["doc_id"], call["tool"], call["position"], call["gain"]) for row in augmented for call in row["calls"]}  # fmt: skip
+    kept = [row for row in table(smoke_runs, run, "candidates.parquet") if row["kept"]]
+    assert {(row["doc_id"], row["tool"], row["position"], row["gain"]) for row in kept} == in_texts
+    assert len(kept) == len(in_texts) == sum(counts["kept"] for counts in funnel.values())
     documents = {document.doc_id: document for document in demo_corpus()}
     for with_calls, without in zip(augmented, plain, strict=True):
         document = documents[without["doc_id"]]
@@ -72,13 +76,16 @@ def test_another_threshold_or_baseline_needs_no_model(
 ) -> None:
     monkeypatch.setattr(text_generator, "load", lambda *_: pytest.fail("a model was loaded"))
     before, store = annotated(pipeline), Tracker(None, pipeline)
-    high = [f"tool.{tool}.filter_threshold=100" for tool in TOOLS]
+    high = [*(f"tool.{tool}.filter_threshold=null" for tool in TOOLS), "filter_threshold=100"]
     strict, plain = (stage("generate", pipeline, *more) for more in (high, ["filter.baseline=plain"]))
     assert strict.texts == 0 and len({strict.run_id, plain.run_id, before.run_id}) == 3
     seconds = [store.get(run).metrics["annotation_seconds"] for run in (before.run_id, strict.run_id)]
     assert seconds[0] == seconds[1] > 0, "what the reused shards cost"
-    same = store.artifact_path(before, "candidates.parquet").read_bytes()
-    assert all((made.folder / "candidates.parquet").read_bytes() == same for made in (strict, plain))
+    same = pq.read_table(store.artifact_path(before, "candidates.parquet")).drop("kept")
+    for made in (strict, plain):
+        rows_made = pq.read_table(made.folder / "candidates.parquet")
+        assert rows_made.drop("kept") == same
+        assert pc.sum(rows_made["kept"]).as_py() == sum(counts["kept"] for counts in made.funnel.values())
     assert stage("generate", pipeline).run_id == before.run_id
     gains = {
         (row["doc_id"], row["tool"], row["position"], row["loss_none"] - row["loss_result"])

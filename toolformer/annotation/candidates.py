@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -36,8 +36,8 @@ class Sampling:
     equals, those between an equals sign and the number behind it."""
     samples: Count = 5
     """m: calls sampled per position."""
-    filter_threshold: Finite = 1.0
-    """τ_f in nats, applied after scoring: a call is kept where its gain reaches it."""
+    filter_threshold: Finite | None = None
+    """τ_f in nats, where it is not that of all tools."""
     selector: Annotated[str, OneOf("any", "calculator", "calendar", "translation")] = "any"
     """Which texts are tried: any, calculator, calendar or translation (appendix A.1)."""
 
@@ -68,6 +68,7 @@ class ToolSettings(Sampling, Proposing):
     name: str
     """Its name in a call: `Calculator`."""
     prompt: Prompt
+    filter_threshold: Finite = field(default=1.0, kw_only=True)
 
 
 def lowest_thresholds(settings: Iterable[ToolSettings]) -> dict[str, float]:

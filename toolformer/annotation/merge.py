@@ -29,6 +29,7 @@ class KeptCall:
     tool: str
     call: ApiCall
     gain: float
+    sample: int
 
 
 def row(candidate: Candidate) -> dict[str, object]:
@@ -107,7 +108,7 @@ def keep(
         known = best.get((doc_id, tool, position))
         counts[BEATEN] += known is not None
         if known is None or (worth, -sample) > (known[0], -known[1]):
-            kept = KeptCall(position, tool, executed_call(entry), worth)
+            kept = KeptCall(position, tool, executed_call(entry), worth, sample)
             best[doc_id, tool, position] = (worth, sample, kept)
     documents: dict[str, list[KeptCall]] = {}
     for (doc_id, _, _), (_, _, kept) in sorted(

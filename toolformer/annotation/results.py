@@ -36,7 +36,7 @@ DATASET = pa.schema(
     {"text": _TEXT, "calls": pa.list_(pa.struct(_CALL)), "url": _TEXT, "date": _TEXT, "doc_id": _TEXT}
 )
 SCHEMAS = {
-    "candidates.parquet": CANDIDATES,
+    "candidates.parquet": CANDIDATES.append(pa.field("kept", pa.bool_())),
     "dataset_augmented.parquet": DATASET,
     "dataset_plain.parquet": DATASET,
     "documents_without_calls.parquet": DATASET,
@@ -74,10 +74,11 @@ def write_results(
                 store.discard(name)
                 broken.append(name)
                 continue
-            table = shard.select(CANDIDATES.names)
-            candidates.add(table.replace_schema_metadata(None))
+            table = shard.select(CANDIDATES.names).replace_schema_metadata(None)
+            rows = table.to_pylist()
             dropped: dict[str, Counter[str]] = {}
-            kept = keep(table.to_pylist(), thresholds, baseline, dropped)
+            kept = keep(rows, thresholds, baseline, dropped)
+            candidates.add(table.append_column("kept", pa.array(_is_kept(rows, kept), pa.bool_())))
             _add(funnel, json.loads(shard.schema.metadata[b"funnel"]), kept, dropped)
             seconds += float(shard.schema.metadata[b"seconds"])
             documents = documents_of(shard)
@@ -107,8 +108,15 @@ def check(path: Path) -> None:
         json.loads(path.read_bytes())
         return
     columns = set(pq.read_schema(path).names)
-    if missing := [column for column in SCHEMAS[path.name].names if column not in columns]:
+    # `kept` is newer than some runs, and nothing that reads a run needs it.
+    if missing := [column for column in SCHEMAS[path.name].names if column not in {*columns, "kept"}]:
         raise ValueError(f"it has no column {missing[0]}")
+
+
+def _is_kept(rows: Iterable[Mapping[str, Any]], kept: Mapping[str, Iterable[KeptCall]]) -> list[bool]:
+    """Of each row whether its call stands in C*."""
+    calls = {(doc_id, call.tool, call.position, call.sample) for doc_id in kept for call in kept[doc_id]}
+    return [(row["doc_id"], row["tool"], row["position"], row["sample"]) in calls for row in rows]
 
 
 def _dataset(rows: Iterable[dict[str, object]]) -> pa.Table:

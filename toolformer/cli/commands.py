@@ -155,7 +155,7 @@ def explain(arguments: list[str]) -> int:
     names = "an evaluation of Toolformer or an annotation: an id or its first characters, latest, or latest:generate"
     parser.add_argument("run", help=names)
     options = _parsed(parser, arguments, "lm.device=cuda paths.root=DIR")
-    from toolformer.reporting import render
+    from toolformer.reporting import console
     from toolformer.stages import explain as explaining
     from toolformer.tracking import Tracker
     from toolformer.tracking.provenance import command_of
@@ -166,7 +166,7 @@ def explain(arguments: list[str]) -> int:
     if run.stage == "evaluate":
         like = _config("evaluate", [f"like={run.run_id}", *options.overrides])
         run = explaining.ladder(like, run, command=command_of("explain", arguments))
-    render.terminal(explaining.content(tracker, run))
+    console.show(explaining.content(tracker, run))
     return 0
 
 

@@ -31,7 +31,7 @@ def build(
     seed: int = 0,
     full: bool = False,
 ) -> Report:
-    """Write `report.md`, `report.tex`, `report.html`, `samples.html` and `figures/` into the folder `out`.
+    """Write `report.md`, `report.tex`, `report.html`, `samples.html`, `tables/` and `figures/` into the folder `out`.
 
     The same runs give the same bytes.
 
@@ -47,7 +47,7 @@ def build(
     content = tables.content(evidence, full)
     data = samples_page.data(evidence)
     images = {name: image for figure in content.figures for name, image in plots.files(figure).items()}
-    texts = {"report.md": render.markdown(content), "report.tex": render.latex(content)}
+    texts = {"report.md": render.markdown(content), **render.latex(content)}
     texts["report.html"] = render.html(content, images, "samples.html" if data else "")
     samples = Path(out) / "samples.html"
     if data:
@@ -55,7 +55,8 @@ def build(
     files = {f"{render.FOLDER}/{name}": image for name, image in images.items()}
     files |= {name: text.encode() for name, text in texts.items()}
     with writing(Path(out)):
-        (Path(out) / render.FOLDER).mkdir(parents=True, exist_ok=True)
+        for folder in {Path(name).parent for name in files}:
+            (Path(out) / folder).mkdir(parents=True, exist_ok=True)
     for name, written in files.items():
         write_whole(Path(out) / name, written)
     if not data:
@@ -66,4 +67,6 @@ def build(
 
 def terminal(report: Report) -> None:
     """Print the report's tables to the terminal."""
-    render.terminal(report.content)
+    from toolformer.reporting import console  # Rich is for the terminal alone
+
+    console.show(report.content)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from toolformer.annotation.candidates import LOWEST_SHOWN
 from toolformer.annotation.execute import LOOK_AHEAD
 from toolformer.annotation.funnel import STEPS
 from toolformer.calls import ApiCall, linearise, parse
@@ -78,19 +79,29 @@ def scored(path: Path, baseline: str) -> Iterator[pa.Table]:
     yield from held
 
 
-def counts(path: Path, baseline: str, tools: set[str]) -> dict[tuple[str, float], Counts]:
-    """Examples and calls by tool and τ_f, as `merge` would keep them: one call of a tool at a position."""
+def counts(
+    path: Path, baseline: str, tools: set[str], own: Mapping[str, float]
+) -> dict[tuple[str, float], Counts]:
+    """Examples and calls by tool and τ_f, the paper's and those of the run, which `own` has by tool.
+
+    Counted as `merge` would keep them, one call of a tool at a position, from the least τ_f on at which all gains are known.
+    """
+    thresholds = sorted({*paper.THRESHOLDS, *(own[tool] for tool in tools if tool in own)})
     examples, calls = Counter[tuple[str, float]](), Counter[tuple[str, float]]()
     for table in scored(path, baseline):
         tools = tools | set(pc.unique(table["tool"]).to_pylist())
         places = table.group_by(["tool", "doc_id", "position"]).aggregate([("gain", "max")])
-        for threshold in paper.THRESHOLDS:
+        for threshold in thresholds:
             above = places.filter(pc.field("gain_max") >= threshold).group_by("tool")
             for row in above.aggregate([("doc_id", "count_distinct"), ("doc_id", "count")]).to_pylist():
                 examples[row["tool"], threshold] += row["doc_id_count_distinct"]
                 calls[row["tool"], threshold] += row["doc_id_count"]
-    cells = [(tool, threshold) for tool in tools for threshold in paper.THRESHOLDS]
-    return {cell: Counts(examples[cell], calls[cell]) for cell in cells}
+    return {
+        (tool, threshold): Counts(examples[tool, threshold], calls[tool, threshold])
+        for tool in tools
+        for threshold in thresholds
+        if threshold >= min(own.get(tool, LOWEST_SHOWN), LOWEST_SHOWN)
+    }
 
 
 def kept(augmented: Path, ids: Sequence[str]) -> set[tuple[str, str, int]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolformer.reporting.pairing import Compared
+from toolformer.reporting.selection import Thresholds
 from toolformer.reporting.table import Passage
 from toolformer.tracking import Run
 
@@ -157,6 +158,10 @@ class Evidence:
     remarks: tuple[str, ...] = ()
     by_k: Mapping[tuple[int, str], Score] = field(default_factory=dict)
     """Toolformer, by k and task, for the tasks that were measured with at least two."""
+    by_threshold: Mapping[tuple[Thresholds, str], Score] = field(default_factory=dict)
+    """Toolformer, by τ_f of each tool and by task, for the tasks that were measured with at least two."""
+    kept: Mapping[Thresholds, Run] = field(default_factory=dict)
+    """The annotations behind these, by τ_f."""
     model: str = ""
     """The model of the tables: the one with the most figures."""
     paired: Mapping[tuple[str, str, str], Compared] = field(default_factory=dict)

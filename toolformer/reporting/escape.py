@@ -28,7 +28,7 @@ def markdown(text: str) -> str:
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "-": "-{}", "[": "{[}", "]": "{]}",
+    "|": r"\textbar{}", '"': r"{\char34}", "`": r"\textasciigrave{}", "-": "-{}", "[": "{[}", "]": "{]}",
     "–": "--{}", "—": "---{}", "‘": "`{}", "’": "'{}", "“": "``{}", "”": "''{}", "…": r"\ldots{}", "•": r"\textbullet{}",
     "−": r"\ensuremath{-}", "→": r"\ensuremath{\rightarrow}", "≤": r"\ensuremath{\leq}", "≥": r"\ensuremath{\geq}",
     "τ": r"\ensuremath{\tau}", "ε": r"\ensuremath{\varepsilon}", "⁻": r"\textsuperscript{\ensuremath{-}}",
@@ -38,8 +38,18 @@ _LATEX = {
 
 def latex(text: str) -> str:
     """For LaTeX: ASCII and Latin-1; other characters as `\\fallback{stand-in}{character}`."""
-    text = "".join(map(_latex_character, unicodedata.normalize("NFC", clean(text))))
+    text = " ".join(map(_latex_word, unicodedata.normalize("NFC", clean(text)).split(" ")))
     return text.replace(r"\ensuremath{\tau}\_f", r"$\tau_f$")
+
+
+def _latex_word(word: str) -> str:
+    # LaTeX breaks no line inside of a word; a long one, such as a call, may be broken where it has no letters.
+    pieces = [(character, _latex_character(character)) for character in word]
+    is_long = len(word) > 24
+    return "".join(
+        rf"{piece}\allowbreak{{}}" if is_long and not (character.isascii() and character.isalnum()) else piece
+        for character, piece in pieces
+    )
 
 
 def _latex_character(character: str) -> str:

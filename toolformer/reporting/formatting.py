@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from benchmarks import MLQA_LANGUAGES
 from benchmarks.metrics import wilson
@@ -11,6 +12,7 @@ from toolformer.reporting import paper
 from toolformer.reporting.data import Score
 from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.table import Cell
+from toolformer.tracking import Run
 
 DASH = "–"
 
@@ -36,6 +38,48 @@ TASKS: Mapping[str, str] = {
     "wikitext_perplexity": "WikiText",
     "heldout_perplexity": "Held-out text",
 }
+
+
+SYMBOLS: Mapping[str, str] = {
+    "M": "the language model as it is",
+    "M + CC": "the model, finetuned on the texts without calls",
+    "Toolformer": "the model, finetuned on the texts with calls, and free to call tools",
+    "Toolformer (disabled)": "the same model, not allowed to call",
+    "C*": "the texts with the calls that were kept; C: the same texts without",
+    "τ_f": "the gain, in nats, that a call must reach to be kept",
+    "L(ε)": "loss on the tokens after the call's place, in nats, without a call",
+    "L⁺": "the same with the call and its result",
+    "L⁻": "the same without the result: the smaller of the losses without a call and with one whose result is empty",
+    "k": "a call starts when its token is among the k most likely",
+    "AC": "over the examples with a call",
+    "NC": "over the examples without a call",
+    "n": "examples, or texts, that a number rests on",
+    "p": "how likely so large a difference is by chance alone, were the systems equal; corrected for all comparisons: Holm",
+    "[a, b]": "95 % interval",
+    "†": "differs from Toolformer (disabled) by more than chance",
+    "‡": "differs from M by more than chance",
+    "tie": "another system has the same figure",
+    DASH: "not measured",
+}
+"""What the tables' symbols mean."""
+
+
+def from_run(cell: Cell, run: Run) -> Cell:
+    """The number with the run that it comes from."""
+    return replace(cell, run=run.run_id[:8], command=repeats(run))
+
+
+def repeats(run: Run) -> str:
+    """The command that does what the run did."""
+    return f"toolformer {run.stage} like={run.run_id[:8]}"
+
+
+def shown_sizes(sizes: Iterable[int | None]) -> str:
+    """For the head of a column: how many examples its numbers rest on."""
+    known = sorted({size for size in sizes if size})
+    if len(known) < 2:
+        return f"n = {known[0]:,}" if known else ""
+    return f"n differs: {known[0]:,} to {known[-1]:,}"
 
 
 def title_of(task: str) -> str:

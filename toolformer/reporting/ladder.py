@@ -10,7 +10,7 @@ from toolformer.reporting import paper
 from toolformer.reporting.candidate_stats import FATES
 from toolformer.reporting.data import Annotation
 from toolformer.reporting.escape import clean
-from toolformer.reporting.formatting import DASH, in_order, in_table_order, shown_count, title_of
+from toolformer.reporting.formatting import DASH, in_order, in_table_order, repeats, shown_count, title_of
 from toolformer.reporting.table import Cell, Column, Figure, Passage, Table
 
 Ladders = Mapping[str, Mapping[str, float]]
@@ -102,7 +102,9 @@ def lost(annotation: Annotation | None) -> Table:
         "Every text tried counts once, with the call that came furthest: no position (no call was tried), malformed, the "
         "tool gave no result, no result lowers the loss, no gain reaches τ_f, kept."
     )
-    return Table("lost", "Annotation", "Where the yield is lost", columns, tuple(rows), caption)
+    run = annotation.run if annotation else None
+    of_run = (run.run_id[:8], repeats(run)) if run else ("", "")
+    return Table("lost", "Annotation", "Where the yield is lost", columns, tuple(rows), caption, (), *of_run)
 
 
 def nearest(passages: Sequence[Passage]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import GOLD_NATS
@@ -12,9 +13,11 @@ from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.formatting import (
     DASH,
     SYSTEMS,
+    from_run,
     in_order,
     in_table_order,
     name_of,
+    repeats,
     share_cell,
     shown_count,
     title_of,
@@ -48,7 +51,7 @@ def paired(evidence: Evidence) -> Table:
     for task in in_table_order(task for task, *_ in evidence.paired):
         # Perplexity is measured with calls disabled: Toolformer (disabled) stands for both.
         pairs = (PAIRS[0], PAIRS[2] if task.endswith("perplexity") else PAIRS[1])
-        cells = [cell for pair in pairs for cell in _difference(evidence.paired.get((task, *pair)))]
+        cells = [cell for pair in pairs for cell in _difference(evidence, task, *pair)]
         if any(cell.text for cell in cells):
             rows.append((Cell(title_of(task)), *cells))
     groups = [f"Toolformer − {SYSTEMS[other]}" for _, other in PAIRS[:2]]
@@ -67,9 +70,17 @@ def paired(evidence: Evidence) -> Table:
     return Table("paired", "Significance", title, tuple(columns), tuple(rows), caption)
 
 
-def _difference(compared: Compared | None) -> list[Cell]:
+def _difference(evidence: Evidence, task: str, system: str, other: str) -> list[Cell]:
+    compared = evidence.paired.get((task, system, other))
     if compared is None:
         return [Cell()] * len(DIFFERENCE)
+    measured = task.removesuffix(f"/{GOLD_NATS}")
+    first, second = (evidence.scores[row, measured].run.run_id[:8] for row in (other, system))
+    command = f"toolformer compare {first} {second}"
+    return [replace(cell, run=second, command=command) for cell in _compared(compared)]
+
+
+def _compared(compared: Compared) -> list[Cell]:
     comparison, p = compared.scores or compared.perplexity, Cell(DASH)
     assert comparison
     if compared.p_value is not None:
@@ -123,7 +134,12 @@ def cost(evidence: Evidence) -> Table:
                 making = [_shown_seconds(training.annotation_seconds), shown_count(training.calls)]
                 making += [_shown_seconds(training.seconds), shown_count(training.tokens)]
             name = Cell(name_of(system), "" if system in SYSTEMS else "(baseline)")
-            rows.append((name, *map(Cell, making), *_answers(scores)))
+            made = [from_run(Cell(text), training.run) if training else Cell(text) for text in making]
+            runs = {score.run.run_id[:8]: repeats(score.run) for score in scores}
+            first, again = next(iter(runs), ""), "; ".join(runs.values())
+            rows.append(
+                (name, *made, *(replace(cell, run=first, command=again) for cell in _answers(scores)))
+            )
     rules = tuple(index for index, row in enumerate(rows) if row[0].detail)[:1]
     columns = [Column("System", numeric=False)]
     labels = ("annotation, s", "calls tried", "training, s", "tokens")
@@ -172,7 +188,8 @@ def tool_use(evidence: Evidence) -> Table:
         shares = (score.call_share or 0.0, *(score.tool_shares.get(tool, 0.0) for tool in tools))
         theirs = next(((share, tool) for (name, tool), share in paper.TOOL_USE.items() if name == task), None)
         papers = Cell(f"{theirs[0]:.1f}", theirs[1]) if theirs else Cell()
-        rows.append((Cell(title_of(task)), *(share_cell(100 * share, score.n) for share in shares), papers))
+        cells = (from_run(share_cell(100 * share, score.n), score.run) for share in shares)
+        rows.append((Cell(title_of(task)), *cells, papers))
     columns = [Column("Benchmark", numeric=False), Column("any tool", "with a call, %")]
     columns += [Column(tool, "with a call, %") for tool in tools]
     columns.append(Column("paper", paper=True))

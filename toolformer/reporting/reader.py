@@ -23,9 +23,11 @@ from toolformer.reporting.selection import (
     Selection,
     asked_by,
     baseline_names,
+    dataset_of,
     faults,
     measured,
     select,
+    thresholds,
 )
 from toolformer.reporting.table import Passage
 from toolformer.tracking import Run
@@ -63,7 +65,7 @@ def read(store: Store, experiment: str | None = None, seed: int = 0) -> Evidence
     further = store.runs("evaluate", experiment=FIGURE4) if experiment not in (None, FIGURE4) else []
     trainings = {run.run_id: run for run in store.runs("train")}
     annotations = {run.run_id: run for run in store.runs("generate")}
-    selection = select(evaluated, further, trainings)
+    selection = select(evaluated, further, trainings, annotations)
     behind = _trainings(selection, trained, trainings)
     annotation, remarks = _annotation(store, behind, annotations, generated)
     explained: dict[str, Run] = {}
@@ -80,12 +82,19 @@ def read(store: Store, experiment: str | None = None, seed: int = 0) -> Evidence
         experiment,
         annotation,
         scores={key: _of_seeds(runs, key[1], known, seed) for key, runs in selection.shown.items()},
-        trained={data: _training(run, annotations.get(_dataset(run))) for data, run in behind.items()},
+        trained={data: _training(run, annotations.get(dataset_of(run))) for data, run in behind.items()},
         remarks=(*_remarks(selection), *remarks, *unread),
         by_k={
             key: _of_seeds(runs, key[1], known, seed)
             for key, runs in selection.by_k.items()
             if f"{key[1]}/n_ac" in runs[0].metrics
+        },
+        by_threshold={
+            key: _of_seeds(runs, key[1], known, seed) for key, runs in selection.by_threshold.items()
+        },
+        kept={
+            row: annotations[dataset_of(trainings[runs[0].tags["lineage.train_run_id"]])]
+            for (row, _), runs in selection.by_threshold.items()
         },
         model=selection.model,
         paired=compare_systems(files, seed),
@@ -137,15 +146,11 @@ def _trainings(selection: Selection, trained: Iterable[Run], known: Mapping[str,
     return newest
 
 
-def _dataset(run: Run) -> str:
-    return run.tags.get("lineage.dataset_run_id", "")
-
-
 def _annotation(
     store: Store, behind: Mapping[str, Run], annotations: Mapping[str, Run], generated: Sequence[Run]
 ) -> tuple[Annotation | None, list[str]]:
     """The annotation that the trainings read, else the newest; and what is to be said about it."""
-    sources = {data: source for data, run in behind.items() if (source := _dataset(run))}
+    sources = {data: source for data, run in behind.items() if (source := dataset_of(run))}
     named = next((sources[data] for data in ("augmented", "plain") if data in sources), "")
     remarks = []
     if len(set(sources.values())) > 1:
@@ -294,11 +299,11 @@ def annotation_of(store: Store, run: Run) -> Annotation:
     baseline = run.params.get("filter.baseline", "paper")
     try:
         funnel = candidate_stats.funnel(files["funnel.json"])
-        counts = candidate_stats.counts(candidates, baseline, set(funnel))
+        counts = candidate_stats.counts(candidates, baseline, set(funnel), thresholds(run))
         examples = candidate_stats.examples(candidates, baseline, augmented, texts)
-        edges, gains = candidate_stats.gains(candidates, baseline, _thresholds(run))
+        edges, gains = candidate_stats.gains(candidates, baseline, thresholds(run))
         tried = {tool: entry.steps["selected"] for tool, entry in funnel.items() if "selected" in entry.steps}
-        lost = candidate_stats.lost(candidates, baseline, _thresholds(run), tried)
+        lost = candidate_stats.lost(candidates, baseline, thresholds(run), tried)
     except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:  # pyarrow's are among them
         raise UserError(str(error).splitlines()[0][:120]) from error
     skipped = {
@@ -316,15 +321,5 @@ def misses(annotation: Annotation) -> tuple[Passage, ...]:
         UserError: a file cannot be read.
     """
     files = [annotation.files[name] for name in candidate_stats.TEXTS if name in annotation.files]
-    path, thresholds = annotation.files["candidates.parquet"], _thresholds(annotation.run)
-    return candidate_stats.misses(path, annotation.baseline, files, thresholds)
-
-
-def _thresholds(run: Run) -> dict[str, float]:
-    """τ_f by tool."""
-    thresholds: dict[str, float] = {}
-    for key, value in run.params.items():
-        if key.startswith("tool.") and key.endswith(".filter_threshold"):
-            with suppress(ValueError):
-                thresholds[key.split(".")[1]] = float(value)
-    return thresholds
+    path = annotation.files["candidates.parquet"]
+    return candidate_stats.misses(path, annotation.baseline, files, thresholds(annotation.run))

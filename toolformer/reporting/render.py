@@ -1,4 +1,4 @@
-"""A report's content as Markdown, LaTeX and HTML through the templates beside this module, and in the terminal.
+"""A report's content as Markdown, LaTeX, CSV and HTML, through the templates beside this module.
 
 Every text that a template prints is escaped for its format, unless it is `Markup`. The pages make no request and run
 only their own script, which the content security policy names by its hash.
@@ -7,12 +7,12 @@ only their own script, which the content security policy names by its hash.
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import html as html_escapes
+import io
 import json
-import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from itertools import groupby
@@ -22,22 +22,74 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from toolformer.reporting import escape, plots
-from toolformer.reporting.table import Column, Content
+from toolformer.reporting.formatting import DASH, SYMBOLS
+from toolformer.reporting.table import CALLS, Column, Content, Table
 
 FOLDER = "figures"
 """The folder of the figures' files, beside the report."""
+_SYMBOL = re.compile(
+    r"(?<!\w)(" + "|".join(map(re.escape, sorted(SYMBOLS, key=len, reverse=True))) + r")(?![\w*])"
+)
+_COLUMN = 55
+"""Characters of small print in a column of an article; a wider table spans both."""
 
 
-def markdown(content: Content, *, images: bool = True) -> str:
-    """The report as GitHub Markdown; without `images` figures are left out."""
-    return _text("report.md.j2", escape.markdown, content=content, images=images)
+def markdown(content: Content) -> str:
+    """The report as GitHub Markdown."""
+    return _text("report.md.j2", escape.markdown, content=content)
 
 
-def latex(content: Content) -> str:
-    """The report as a LaTeX document with booktabs tables."""
+def latex(content: Content) -> dict[str, str]:
+    """`report.tex` and, by name, what it inputs: a booktabs table a file, with a CSV of each."""
     syntax = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<"}
     syntax |= {"variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}
-    return _text("report.tex.j2", escape.latex, syntax, content=content)
+    texts = {"report.tex": _text("report.tex.j2", escape.latex, syntax, content=content)}
+    for part in content.printed:
+        if isinstance(part, Table) and part.rows:
+            sentences = sum(column.wide for column in part.columns) or 1
+            texts[f"tables/{part.key}.tex"] = _text(
+                "table.tex.j2", escape.latex, syntax, part=part,
+                star="*" if _characters(part) > _COLUMN else "",
+                wide=f"{(0.76 if len(part.columns) < 7 else 0.24) / sentences:.2f}",
+            )  # fmt: skip
+            texts[f"tables/{part.key}.csv"] = _csv(part)
+    return texts
+
+
+def _characters(table: Table) -> int:
+    """About how wide the table is: of each column the widest line."""
+    widths = []
+    for column, *cells in zip(table.columns, *table.rows, strict=True):
+        lines = [column.label, column.detail, *(line for cell in cells for line in (cell.text, cell.detail))]
+        widths.append(30 if column.wide else 2 + max(map(len, lines)))
+    return sum(widths)
+
+
+def _csv(table: Table) -> str:
+    """The cells as text, numbers as machines read them; details, such as intervals, in columns of their own."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    detailed = [any(row[index].detail for row in table.rows) for index in range(len(table.columns))]
+    head = []
+    for column, has_detail in zip(table.columns, detailed, strict=True):
+        name = _plain(", ".join(filter(None, (column.group, column.label, column.detail))))
+        head += [name, f"{name}: detail"] if has_detail else [name]
+    writer.writerow(head)
+    for row in table.rows:
+        line: list[str] = []
+        for cell, has_detail in zip(row, detailed, strict=True):
+            line.append(_plain(f"{cell.before} {cell.text}{cell.after}"))
+            line += [_plain(cell.detail)] if has_detail else []
+        writer.writerow(line)
+    return file.getvalue()
+
+
+def _plain(text: str) -> str:
+    text = escape.clean(text)
+    if re.fullmatch(r"[−+-]?[\d,]+(\.\d+)?", text):
+        return text.replace(",", "").replace("−", "-")
+    # A spreadsheet must not take what a model wrote for a formula.
+    return "" if text == DASH else f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
 def html(content: Content, images: Mapping[str, bytes], samples: str = "") -> str:
@@ -56,16 +108,6 @@ def samples_html(title: str, data: Mapping[str, Any]) -> str:
     """The page to read candidates and answers on; `data` as `samples_page.data` returns it."""
     script = _file("samples.js")
     return _page("samples", script, heading=title, data=data, json=Markup(json_in_script(data)))
-
-
-def terminal(content: Content) -> None:
-    """Print the tables."""
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    # A file or a pipe has no width; Rich would wrap the tables at 80 columns.
-    console = Console() if sys.stdout.isatty() or "COLUMNS" in os.environ else Console(width=160)
-    console.print(Markdown(markdown(content, images=False), hyperlinks=False))
 
 
 def json_in_script(value: Any) -> str:
@@ -104,8 +146,18 @@ def _render(
         finalize=lambda value: value if isinstance(value, Markup) else Markup(escaped(str(value))),
         **syntax,
     )
-    environment.globals |= {"folder": FOLDER, "groups": _groups, "raw": Markup}
+    environment.globals |= {"folder": FOLDER, "groups": _groups, "raw": Markup, "calls": CALLS}
+    environment.filters["explained"] = _explained
     return environment.get_template(name).render(context)
+
+
+def _explained(text: str) -> Markup:
+    """Text of the page in which each symbol says on hover what it means."""
+    parts = _SYMBOL.split(escape.clean(text))
+    return Markup("").join(
+        Markup('<abbr title="{}">{}</abbr>').format(SYMBOLS[part], part) if part in SYMBOLS else part
+        for part in parts
+    )
 
 
 def _groups(columns: Sequence[Column]) -> list[tuple[str, int, int]]:

@@ -7,7 +7,9 @@ each cell the newest of them for each seed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -19,6 +21,8 @@ from toolformer.reporting.pairing import BASELINE
 from toolformer.tracking import Run
 from toolformer.tracking.run import REPLICATE
 
+Thresholds = tuple[tuple[str, float], ...]
+"""τ_f of each tool."""
 K = TypeVar("K", bound=Hashable)
 M = TypeVar("M", bound=Hashable)
 Seeds = Sequence[Run]
@@ -35,6 +39,9 @@ TABLES = (
     (*GROUPS["mlqa"], *GROUPS["mlqa_all_en"], "mlqa_en"),
 )
 """The benchmarks that share a table; all of the user's own share another."""
+_ANNOTATED = ("model", "corpus.", "tool", "propose.", "prompts", "screen.", "filter.")
+_TRAINED = ("model", "trainer.")
+"""Parameters that decide an annotation, and a training; besides the seed."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,8 @@ class Selection:
     """At which Toolformer's row was decoded: the paper's where that was measured, else the newest evaluation's."""
     by_k: Mapping[tuple[int, str], Seeds]
     """Toolformer's by k and task, for the tasks that were measured with at least two."""
+    by_threshold: Mapping[tuple[Thresholds, str], Seeds]
+    """Toolformer's by τ_f and task, likewise, of trainings that differ in τ_f alone."""
     sizes: Mapping[tuple[str, str, str], Run]
     """Figure 4: by model, system and task, if there are models of two sizes."""
     parameters: Mapping[str, float]
@@ -61,13 +70,19 @@ class Selection:
     """Evaluations of shown benchmarks that no table shows."""
 
 
-def select(evaluated: Sequence[Run], further: Sequence[Run], trained: Mapping[str, Run]) -> Selection:
+def select(
+    evaluated: Sequence[Run],
+    further: Sequence[Run],
+    trained: Mapping[str, Run],
+    annotated: Mapping[str, Run],
+) -> Selection:
     """The runs that a report shows.
 
     Args:
         evaluated: finished evaluations, the newest first.
         further: those that count in Figure 4 alone.
         trained: trainings by id, where evaluations name them.
+        annotated: annotations by id, where trainings name them.
     """
     every = [*evaluated, *further]
     models = {run.run_id: _model_of(run, trained) for run in every}
@@ -80,7 +95,11 @@ def select(evaluated: Sequence[Run], further: Sequence[Run], trained: Mapping[st
     model = _most(figures, "")
     own = [run for run in evaluated if run.tags.get("baseline") or models[run.run_id] == model]
     behind = trainings(own, trained)
-    own = of_trainings(own, behind, trained)
+    of_all_trainings, own = own, of_trainings(own, behind, trained)
+    first: dict[str, Run] = {}
+    for run in sorted(own, key=lambda run: seed_of(run, trained)):
+        first.setdefault(_data_of(run), run)
+    ids = {data: _training_of(first[data]) for data in behind}
     decoded = [run.tags["decoding.k"] for run in own if _is_of_sweep(run) and run.tags["decoding.k"] != "0"]
     k = DEFAULT_K if DEFAULT_K in decoded or not decoded else decoded[0]
     rows = {run.run_id: _system(run, k) for run in own if _system(run, k)}
@@ -88,24 +107,66 @@ def select(evaluated: Sequence[Run], further: Sequence[Run], trained: Mapping[st
     ks = {run.run_id: int(run.tags["decoding.k"]) for run in own if _is_of_sweep(run)}
     shown: dict[tuple[str, str], Seeds] = {}
     by_k: dict[tuple[int, str], Seeds] = {}
+    by_threshold: dict[tuple[Thresholds, str], Seeds] = {}
+    at_k = [run for run in of_all_trainings if _system(run, k) == "toolformer"]
+    filtered = _by_threshold(at_k, ids.get("augmented", ""), trained, annotated)
     tasks = dict.fromkeys(task for run in own for task, _ in measured(run))
     for table in (*TABLES, tasks.keys() - set(TASKS)):
         shown |= comparable(own, table, rows, trained)
     for task in tasks:
         sweep = comparable(own, (task,), ks, trained)
         by_k |= sweep if len(sweep) > 1 else {}
+        filters = comparable(at_k, (task,), filtered, trained)
+        by_threshold |= filters if len(filters) > 1 else {}
     sizes, parameters = _sizes(every, models, trained)
-    cells = (*shown.values(), *by_k.values(), sizes.values())
+    cells = (*shown.values(), *by_k.values(), *by_threshold.values(), sizes.values())
     used = {run.run_id for runs in cells for run in runs}
     tasks_shown = {task for _, task in shown}
     left_out = sum(
         run.run_id not in used and any(task in tasks_shown for task, _ in measured(run)) for run in evaluated
     )
-    first: dict[str, Run] = {}
-    for run in sorted(own, key=lambda run: seed_of(run, trained)):
-        first.setdefault(_data_of(run), run)
-    ids = {data: _training_of(first[data]) for data in behind}
-    return Selection(model, models, ids, shown, k, by_k, sizes, parameters, left_out)
+    return Selection(model, models, ids, shown, k, by_k, by_threshold, sizes, parameters, left_out)
+
+
+def thresholds(run: Run) -> dict[str, float]:
+    """τ_f by tool, of an annotation."""
+    tools = re.findall(r"\w+", run.params.get("tools", ""))
+    found: dict[str, float] = {}
+    for key, value in run.params.items():
+        match = re.fullmatch(r"tool\.(\w+)\.filter_threshold", key)
+        if match and (not tools or match[1] in tools):
+            with suppress(ValueError):
+                found[match[1]] = float(run.params.get("filter_threshold", "") if value == "null" else value)
+    return found
+
+
+def dataset_of(run: Run) -> str:
+    """The id of the annotation that a training read."""
+    return run.tags.get("lineage.dataset_run_id", "")
+
+
+def _by_threshold(
+    runs: Iterable[Run], chosen: str, trained: Mapping[str, Run], annotated: Mapping[str, Run]
+) -> dict[str, Thresholds]:
+    """τ_f of the evaluations, by id, whose trainings have all settings of the chosen one but for τ_f."""
+
+    def made(training_id: str) -> tuple[Run, Run] | None:
+        training = trained.get(training_id)
+        annotation = annotated.get(dataset_of(training)) if training else None
+        return (training, annotation) if training and annotation else None
+
+    def settings(training: Run, annotation: Run) -> dict[str, str]:
+        params = {f"train {key}": training.params[key] for key in training.params if key.startswith(_TRAINED)}
+        params |= {key: annotation.params[key] for key in annotation.params if key.startswith(_ANNOTATED)}
+        return {key: value for key, value in params.items() if not key.endswith("filter_threshold")}
+
+    reference = made(chosen)
+    found: dict[str, Thresholds] = {}
+    for run in runs:
+        pair = made(_training_of(run))
+        if pair and reference and settings(*pair) == settings(*reference):
+            found[run.run_id] = tuple(sorted(thresholds(pair[1]).items()))
+    return found
 
 
 def measured(run: Run) -> Iterator[tuple[str, float]]:

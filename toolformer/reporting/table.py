@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+CALLS = "Kept and rejected calls"
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -17,6 +19,13 @@ class Cell:
     bold: bool = False
     signs: str = ""
     """Signs of significance, explained in the caption."""
+    before: str = ""
+    after: str = ""
+    """Of a call, the text around it; `after` begins with a blank unless the call is inside a word."""
+    run: str = ""
+    """The first 8 characters of the run that a number comes from, or of one of them; empty: the table's."""
+    command: str = ""
+    """What makes the number again."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,9 @@ class Table:
     caption: str = ""
     rules: tuple[int, ...] = ()
     """Indices of the rows that have a rule above them."""
+    run: str = ""
+    command: str = ""
+    """As of a cell, for the numbers of our own that name none."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +98,18 @@ class Content:
     title: str
     tables: tuple[Table, ...]
     passages: tuple[Passage, ...]
-    """Table 10, after the tables; absent without any."""
+    """Table 10 where it is shown as a list, after the tables; absent without any."""
     passages_caption: str
     closing: tuple[Table, ...]
-    """After Table 10: the runs, and what was not measured."""
+    """After Table 10: the symbols, the runs, and what was not measured."""
     remarks: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     """(value, what it counts), for the head of the page."""
     gain: str = ""
     """The gain as a formula."""
+    headline: str = ""
+    """System against system, in a sentence; the first thing that is said."""
 
     @property
     def parts(self) -> tuple[Table | Figure, ...]:
@@ -105,3 +119,18 @@ class Content:
         for table in self.tables:
             parts += [table, *(figure for figure in self.figures if figure.after == table.key)]
         return (*parts, *(figure for figure in self.figures if figure.after not in keys))
+
+    @property
+    def printed(self) -> tuple[Table | Figure, ...]:
+        """All tables and figures in reading order, Table 10 too."""
+        columns = (Column("Example", numeric=False, wide=True), Column(self.gain), Column("", numeric=False))
+        rows = tuple(
+            (
+                Cell(passage.call, bold=True, before=passage.before, after=passage.after),
+                Cell(f"{passage.gain:.2f}"),
+                Cell("kept" if passage.kept else "rejected"),
+            )
+            for passage in self.passages
+        )
+        calls = Table("table10", "Table 10", CALLS, columns, rows, self.passages_caption)
+        return (*self.parts, *([calls] if rows else []), *self.closing)

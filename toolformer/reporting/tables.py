@@ -12,21 +12,26 @@ from toolformer.reporting.data import GAIN, Evidence, Score
 from toolformer.reporting.figures import figures, scaling
 from toolformer.reporting.formatting import (
     DASH,
+    SYMBOLS,
     SYSTEMS,
+    from_run,
     in_table_order,
     name_of,
     own_tasks,
+    repeats,
     short_commit,
     shown_count,
     shown_interval,
     shown_score,
+    shown_sizes,
     title_of,
 )
+from toolformer.reporting.headline import headline
 from toolformer.reporting.ladder import ladder, lost
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
 from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.table import Cell, Column, Content, Table
-from toolformer.reporting.table9 import table9
+from toolformer.reporting.table9 import by_threshold, table9
 from toolformer.tracking import Run
 
 _BEST = "95 % intervals in brackets, our best system in bold where all were asked as many examples."
@@ -75,6 +80,7 @@ def content(evidence: Evidence, full: bool = False) -> Content:
         tool_use(evidence),
         ladder(evidence.ladders),
         table9(evidence, full),
+        by_threshold(evidence),
         cost(evidence),
         funnel(evidence),
         lost(annotation),
@@ -91,11 +97,14 @@ def content(evidence: Evidence, full: bool = False) -> Content:
         tuple(table for table in tables if table.rows),
         annotation.examples if annotation else (),
         caption,
-        tuple(table for table in (runs(evidence), missing(evidence)) if table.rows or table.caption),
+        tuple(
+            table for table in (symbols(), runs(evidence), missing(evidence)) if table.rows or table.caption
+        ),
         evidence.remarks,
         figures(evidence),
         facts(evidence),
         gain,
+        headline(evidence),
     )
 
 
@@ -126,22 +135,27 @@ def runs(evidence: Evidence) -> Table:
             if score := evidence.scores.get((row, task)):
                 uses += [(run, title_of(task)) for run in (score.run, *score.others)]
     uses += [(run, "Table 9") for score in evidence.by_k.values() for run in (score.run, *score.others)]
+    uses += [(run, "By τ_f") for run in evidence.kept.values()]
+    uses += [(score.run, "By τ_f") for score in evidence.by_threshold.values()]
     uses += [(score.run, "Figure 4") for score in evidence.sizes.values()]
     rows = []
     for run in {run.run_id: run for run, _ in uses}.values():
         tags, names = run.tags, dict.fromkeys(name for other, name in uses if other.run_id == run.run_id)
-        cells = [
-            run.run_id[:8],
-            run.stage,
-            name_of(tags.get("system") or tags.get("data", "")),
-            ", ".join(names),
-        ]
+        cells = [run.run_id[:8], name_of(tags.get("system") or tags.get("data", "")), ", ".join(names)]
+        cells += [repeats(run)]
         cells += [short_commit(run.commit), run.started.date().isoformat()]
         cells += [tags.get("device_name") or tags.get("device", "")]
         rows.append(tuple(map(Cell, cells)))
-    labels = ("Run", "Stage", "System or data", "Columns", "Commit", "Date", "Device")
+    labels = ("Run", "System or data", "Columns", "Again by", "Commit", "Date", "Device")
     columns = tuple(Column(label, numeric=False, wide=label == "Columns") for label in labels)
     return Table("runs", "", "Runs", columns, tuple(rows), "" if rows else "There is no finished run yet.")
+
+
+def symbols() -> Table:
+    """The legend."""
+    rows = tuple((Cell(symbol), Cell(meaning)) for symbol, meaning in SYMBOLS.items())
+    columns = (Column("Symbol", numeric=False), Column("Meaning", numeric=False, wide=True))
+    return Table("symbols", "", "Symbols", columns, rows)
 
 
 def missing(evidence: Evidence) -> Table:
@@ -220,17 +234,13 @@ def systems_by_tasks(
     sizes = {task: {score.n for (_, other), score in measured.items() if other == task} for task in tasks}
     columns = [Column("Model", numeric=False)]
     for task in tasks:
-        common = next(iter(sizes[task])) if len(sizes[task]) == 1 else None
-        columns.append(
-            Column("this run", title_of(task), detail=f"n = {shown_count(common)}" if common else "")
-        )
+        columns.append(Column("this run", title_of(task), detail=shown_sizes(sizes[task])))
         if task in paper.SCORES:
             label = "paper (CCNet)" if task == "heldout_perplexity" else "paper"
             columns.append(Column(label, title_of(task), paper=True))
-    best = {
-        task: _best([measured[row, task] for row in systems if (row, task) in measured], lower)
-        for task in tasks
-    }
+    own = {task: [measured[row, task] for row in systems if (row, task) in measured] for task in tasks}
+    best = {task: _best(own[task], lower) for task in tasks}
+    ties = {task for task in tasks if [shown_score(s.value, lower) for s in own[task]].count(best[task]) > 1}
 
     def line(
         name: str,
@@ -246,7 +256,8 @@ def systems_by_tasks(
                 value = shown_score(score.value, lower)
                 interval = shown_interval(score, lower, with_n=len(sizes[task]) != 1)
                 bold = system in systems and value == best[task]
-                cells.append(Cell(value, interval, bold, signs(evidence, system, task)))
+                detail = f"{interval} tie" if bold and task in ties else interval
+                cells.append(from_run(Cell(value, detail, bold, signs(evidence, system, task)), score.run))
             else:
                 cells.append(Cell(blank))
             if task in paper.SCORES:

@@ -39,6 +39,7 @@ _ANNOTATING = (
     "screen",
     "score",
     "filter",
+    "filter_threshold",
     "generate",
     "prompts",
     "engine",

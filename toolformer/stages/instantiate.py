@@ -172,6 +172,8 @@ def tool_settings(config: Config, key: str) -> ToolSettings:
 
     given = {**vars(config.propose), **vars(config.tool[key]), "key": key, "prompt": _prompt(config, key)}
     given["max_call_tokens"] = config.tool[key].max_call_tokens or config.propose.max_call_tokens
+    if given["filter_threshold"] is None:
+        given["filter_threshold"] = config.filter_threshold
     return ToolSettings(**{field.name: given[field.name] for field in fields(ToolSettings)})
 
 

@@ -21,6 +21,7 @@ from toolformer.data.bounds import (
     Amount,
     Count,
     Day,
+    Finite,
     Matching,
     OneOf,
     Place,
@@ -257,6 +258,9 @@ class Config:
     (config/tool_sources.py has its keys)."""
     prompts: str = "paper"
     """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool."""
+    filter_threshold: Finite = 1.0
+    """τ_f in nats, of every tool that has none of its own: a call is kept where its gain reaches it; applied after
+    scoring, so that another needs no model."""
     propose: Proposing = field(default_factory=Proposing)
     screen: Screen = field(default_factory=Screen)
     score: ScoreConfig = field(default_factory=ScoreConfig)

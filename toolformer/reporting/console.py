@@ -1,0 +1,83 @@
+"""A report's tables in the terminal. A table that is too wide is shown in parts, so that no number is cut."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from toolformer.reporting.escape import clean
+from toolformer.reporting.table import Cell, Column, Content, Table
+
+_SENTENCES = 24
+"""Characters that a column of sentences has at least."""
+_GAP = 3
+
+
+def show(content: Content) -> None:
+    """Prints the tables."""
+    # A file or a pipe has no width; Rich would take 80 columns.
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160, highlight=False)
+    for text in (content.title, content.headline, *content.remarks):
+        if text:
+            console.print(clean(text), markup=False, end="\n\n")
+    for part in content.printed:
+        if isinstance(part, Table):
+            console.print(clean(f"{part.number} {part.title}"), markup=False, style="bold")
+            for columns in _fitting(part, console.width) if part.rows else ():
+                console.print(_grid(part, columns, console.width))
+            console.print(clean(part.caption), markup=False, end="\n\n")
+
+
+def _fitting(table: Table, width: int) -> Iterator[list[int]]:
+    """The columns that stand side by side, by index; each part begins with the first column."""
+    widths = [_width(table, index) + _GAP for index in range(len(table.columns))]
+    shown = [0]
+    for index in range(1, len(widths)):
+        if len(shown) > 1 and sum(widths[other] for other in (*shown, index)) > width:
+            yield shown
+            shown = [0]
+        shown.append(index)
+    yield shown
+
+
+def _head(column: Column) -> list[str]:
+    return [clean(text) for text in (column.group, column.label, column.detail) if text]
+
+
+def _lines(cell: Cell) -> list[str]:
+    text = f"{cell.before} {cell.text}{cell.signs}{cell.after}"
+    return [clean(part) for part in (text, cell.detail) if part]
+
+
+def _width(table: Table, index: int) -> int:
+    """What a column needs at least, in characters: the words of its head and the lines of its cells stay whole."""
+    if table.columns[index].wide:
+        return _SENTENCES
+    lines = [line for row in table.rows for line in _lines(row[index])]
+    return max(map(cell_len, (*" ".join(_head(table.columns[index])).split(), *lines)), default=1)
+
+
+def _grid(table: Table, indices: list[int], width: int) -> Grid:
+    least = {index: _width(table, index) for index in indices}
+    whole = {index: max(map(cell_len, _head(table.columns[index])), default=1) for index in indices}
+    widths = {index: max(least[index], whole[index]) for index in indices}
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index in indices:
+        column, fits = table.columns[index], sum(widths.values()) + _GAP * len(indices) <= width
+        grid.add_column(
+            Text("\n".join(_head(column))),
+            justify="right" if column.numeric else "left",
+            width=None if column.wide else widths[index] if fits else least[index],
+            overflow="fold",
+        )
+    for row in table.rows:
+        cells = [row[index] for index in indices]
+        grid.add_row(*(Text("\n".join(_lines(cell)), "bold" if cell.bold else "") for cell in cells))
+    return grid
