@@ -267,8 +267,6 @@ def run(
         rows = [(sample, records.get((name, sample["doc_id"]))) for sample in samples]
         make = _scored if "score" in samples[0] else _perplexity
         found[name] = make(name, rows, bootstrap_iters, seed)
-        value = found[name].interval
-        log.info("%s: %.2f [%.2f, %.2f], n = %d", name, value.value, value.low, value.high, value.n)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tracking.conftest import run, start
+from tests.tracking.conftest import run, start, wait_for
 from toolformer.errors import UserError
 from toolformer.tracking import NotFound, Tracker
 
@@ -167,6 +167,16 @@ def test_a_running_run_of_another_machine_is_left_alone(store: Tracker) -> None:
         assert active.run_id != far
 
 
+def test_system_metrics_when_asked_for(store: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
+    tracker = Tracker(None, store.root, system_metrics=True)
+    with run(tracker, "used") as active:
+        wait_for(lambda: "system/cpu_utilization_percentage" in store.get(active.run_id).metrics)
+    with run(store, "unused") as active:
+        time.sleep(0.2)
+    assert not [key for key in store.get(active.run_id).metrics if key.startswith("system/")]
+
+
 def test_looking_up(store: Tracker) -> None:
     for fingerprint, data in (("a", "augmented"), ("b", "plain"), ("c", "augmented")):
         tags = {"data": data, "lineage.dataset_run_id": "d'1"}
@@ -178,6 +188,11 @@ def test_looking_up(store: Tracker) -> None:
     found = store.find_finished("looked", "a")
     assert found is not None and store.find_finished("looked", "z") is None
     assert store.resolve("looked", "latest").run_id == active.run_id
+    assert store.resolve("looked", "latest", experiment="toolformer").run_id == active.run_id
+    with pytest.raises(
+        UserError, match=f"of name=mine: say which one.*: name=toolformer has {active.run_id[:8]}$"
+    ):
+        store.resolve("looked", "latest", experiment="mine")
     for reference in (found.run_id, found.run_id[:12]):
         assert store.resolve("looked", reference).run_id == found.run_id
 

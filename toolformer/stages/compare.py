@@ -42,31 +42,33 @@ class Comparison:
     """Whether the same code scored both."""
 
 
-def find(tracker: Tracker, reference: str) -> Run:
-    """An evaluation: a run id, the first characters (at least 6) of one, `latest`, or `latest:SYSTEM`.
+def find(tracker: Tracker, reference: str, **tags: str) -> Run:
+    """An evaluation: a run id, the first characters (at least 6) of one, `latest` (with these tags), or `latest:SYSTEM`.
 
     Raises:
         UserError: there is none, or it is no finished evaluation.
     """
     name, colon, system = reference.partition(":")
     if not colon:
-        return tracker.resolve("evaluate", reference)
+        return tracker.resolve("evaluate", reference, **tags)
     if name != "latest" or system not in SYSTEMS:
         raise UserError(
             f"compare: {reference!r} is no run; say a run id, latest, or latest: and one of {', '.join(SYSTEMS)}"
         )
-    return tracker.resolve("evaluate", "latest", system=system)
+    return tracker.resolve("evaluate", "latest", system=system, **tags)
 
 
-def compare(tracker: Tracker, first: str, second: str, seed: int = 0, resamples: int = 2000) -> Comparison:
+def compare(
+    tracker: Tracker, first: str, second: str, seed: int = 0, resamples: int = 2000, **tags: str
+) -> Comparison:
     """Compares two evaluations, named as in `find`.
 
     Raises:
         UserError: no such runs, one and the same run twice, or no sample in common.
     """
-    one, two = find(tracker, first), find(tracker, second)
+    one, two = find(tracker, first, **tags), find(tracker, second, **tags)
     if one.run_id == two.run_id:
-        raise UserError(f"compare: {first} and {second} are the same run {one.run_id}; name two")
+        raise UserError(f"compare: {first} and {second} are the same run {one.run_id[:8]}; name two")
     samples_one, samples_two = _samples(tracker, one), _samples(tracker, two)
     common = [task for task in samples_one if task in samples_two]
     pairs = (compare_task(task, samples_one[task], samples_two[task], seed, resamples) for task in common)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,17 @@ from dataclasses import dataclass
 NOTE = "mlflow.note.content"
 """The tag that MLflow's pages show as a description, in Markdown."""
 PARENT = "mlflow.parentRunId"
+LOGGED_MODEL = "logged_model"
+"""The tag of a training that names its logged model in the local store."""
+EXPERIMENT = "toolformer"
+"""MLflow's experiment."""
 STATUSES = ("FINISHED", "RUNNING", "FAILED", "KILLED")
+FIGURES = {
+    "generate": ("documents", "texts_kept", "calls_kept"),
+    "train": ("best_heldout_perplexity", "heldout_perplexity"),
+}
+"""Metrics that say what a run of each stage came to; of an evaluation, each benchmark's score or perplexity."""
+_MEASURED = re.compile(r"[^/]+/(score|perplexity)")
 _NEVER = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
@@ -39,6 +50,12 @@ class Run:
     @property
     def commit(self) -> str:
         return self.tags.get("git_commit", "unknown")
+
+
+def figures(run: Run) -> dict[str, float]:
+    """The few metrics that say what a run came to."""
+    known = FIGURES.get(run.stage) or sorted(key for key in run.metrics if _MEASURED.fullmatch(key))
+    return {key: run.metrics[key] for key in known if key in run.metrics}
 
 
 def moment(milliseconds: int | None) -> datetime.datetime:
