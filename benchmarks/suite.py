@@ -27,8 +27,6 @@ from benchmarks.user_tasks import deciding_files, fit, own_tasks, targets
 from toolformer.errors import UserError
 from toolformer.storage import sha256
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class TaskResult:

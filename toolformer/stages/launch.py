@@ -143,7 +143,8 @@ class Task:
             configure()  # a worker that a launcher started
         hydra = HydraConfig.get()
         number = hydra.job.num
-        log.info("%s", f"{self.stage} {number + 1} of {len(self.jobs)} {self.jobs[number]}".strip())
+        if len(self.jobs) > 1:
+            log.info("%s", f"{self.stage} {number + 1} of {len(self.jobs)} {self.jobs[number]}".strip())
         words = list(hydra.overrides.task)
         if config.like:
             config = compose(self.stage, words)

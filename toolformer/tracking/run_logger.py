@@ -104,9 +104,9 @@ class ActiveRun:
     def model(self, name: str, folder: Path, tags: Mapping[str, str]) -> None:
         """Makes the run's model, which stays in its folder, a logged model and a version of a registered one."""
         tags = {**tags, "model_path": str(folder.resolve())}
-        model_id = log_model(self._store, self.run_id, name, tags)
-        self._store.register(self.run_id, name, tags, model_id)
-        self.tag(LOGGED_MODEL, model_id)
+        version = self._store.register(self.run_id, name, tags)
+        versions = {"mlflow.modelVersions": json.dumps([{"name": name, "version": int(version)}])}
+        self.tag(LOGGED_MODEL, log_model(self._store, self.run_id, name, {**tags, **versions}))
 
     def params(self, config: Mapping[str, Any], logged: Mapping[str, str]) -> None:
         """Logs a configuration, flattened and whole; `logged` are the parameters that the run has."""

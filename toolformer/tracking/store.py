@@ -185,17 +185,18 @@ class Store:
             else:
                 client.set_terminated(run_id, status, ended)
 
-    def register(self, run_id: str, name: str, tags: Mapping[str, str], model_id: str | None = None) -> None:
-        """Makes a run's model (as a logged model `model_id`) a version of a registered model, once."""
+    def register(self, run_id: str, name: str, tags: Mapping[str, str]) -> str:
+        """Makes a run's model a version of a registered model, once; returns the version."""
         with self.faults() as client:
             with _perhaps_there():
                 client.create_registered_model(name)
             versions = client.search_model_versions(f"name = '{name}'")
             version = next((version for version in versions if version.run_id == run_id), None)
             version = version or client.create_model_version(
-                name, f"runs:/{run_id}/model", run_id, dict(tags), await_creation_for=0, model_id=model_id
+                name, f"runs:/{run_id}/model", run_id, dict(tags), await_creation_for=0
             )
             client.set_tag(run_id, "registered_model", f"models:/{name}/{version.version}")
+            return str(version.version)
 
     def rows(self, condition: str = "", with_deleted: bool = False) -> Iterator[Any]:
         """MLflow's runs of every experiment, the last to finish first."""

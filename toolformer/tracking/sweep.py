@@ -22,16 +22,20 @@ _BETTER: tuple[tuple[str, Callable[..., Run]], ...] = (
 
 def summarise(tracker: Tracker, parent: str, children: Mapping[str, str]) -> None:
     """Writes the sweep's table into its parent run, and which child is best; `children` are ids with what was swept."""
-    runs = {tracker.get(run_id): swept for run_id, swept in children.items()}
+    runs = [tracker.get(run_id) for run_id in children]
     columns = list(dict.fromkeys(key for run in runs for key in figures(run)))
     rows = [
-        {"run": run.run_id[:8], "swept": swept, **{key: figures(run).get(key) for key in columns}}
-        for run, swept in runs.items()
+        {
+            "run": run.run_id[:8],
+            "swept": children[run.run_id],
+            **{key: figures(run).get(key) for key in columns},
+        }
+        for run in runs
     ]
     log = ActiveRun(tracker.store, parent, resumed=True)
     log.table("sweep", rows)
-    chosen = best(list(runs))
-    tags = {BEST: chosen.run_id, "best_child_swept": runs[chosen]} if chosen else {}
+    chosen = best(runs)
+    tags = {BEST: chosen.run_id, "best_child_swept": children[chosen.run_id]} if chosen else {}
     note = tracker.get(parent).tags.get(NOTE, "").partition("\n\n| run |")[0]
     log.tags({NOTE: f"{note}\n\n{_markdown(rows, chosen)}", **tags})
     _close(tracker, parent)
