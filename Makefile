@@ -9,6 +9,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
+# Python may keep what it compiles, also where the environment forbids it: importing torch and transformers takes a third of the time.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup setup-dev demo test chaos lint format ui
 

@@ -6,6 +6,7 @@ of the conversion, three times the float32 weights, goes back to the system.
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,12 @@ def convert(gguf_file: Path, folder: Path, bos: bool) -> None:
 
     Not bfloat16: 4-bit weights times their scales do not fit into its 8 bits.
     """
+    import gguf
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    # Transformers reads the file for the tokenizer, the configuration and the weights: a vocabulary takes half a minute.
+    gguf.GGUFReader = functools.lru_cache(gguf.GGUFReader)
     source, name = str(gguf_file.parent), gguf_file.name
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
     if bos:
