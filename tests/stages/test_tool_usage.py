@@ -95,7 +95,7 @@ def test_calls_of_tools_leave_traces(tmp_path: Path, capsys: pytest.CaptureFixtu
     def traces(**chosen: str) -> list[Any]:
         with runs.faults() as client:
             place = client.get_experiment_by_name("toolformer").experiment_id
-            return list(client.search_traces([place], **chosen))
+            return list(client.search_traces(locations=[place], **chosen))
 
     traced = [trace.data.spans for trace in traces(run_id=evaluated.run_id)]
     assert 1 <= len(traced) <= 8

@@ -108,7 +108,7 @@ def log_trace(store: Store, experiment: str, spans: Sequence[Span], run_id: str 
     rows = [
         Entity.from_dict(
             {
-                "trace_id": number, "span_id": own, "parent_span_id": "" if span is spans[0] else ids[0],
+                "trace_id": f"tr-{number}", "span_id": own, "parent_span_id": "" if span is spans[0] else ids[0],
                 "name": span.name, "start_time_unix_nano": span.began, "end_time_unix_nano": span.ended,
                 "status": {"code": "ERROR" if span.failed else "OK", "message": span.failed}, "events": [],
                 "attributes": {
