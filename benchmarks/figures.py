@@ -16,6 +16,8 @@ Sample = Mapping[str, Any]
 FAULTS = "n_faults"
 """Figure: examples answered without a tool, or not at all, since it (or the model's server) broke down."""
 
+GOLD_NATS = "gold_nats"
+"""Figure, and column of samples: −log p of the gold answer, given the prompt and the result of the call, if any."""
 MOST_FAMILIES = 10
 """Families of questions that a benchmark may have for each to get a score of its own."""
 
@@ -37,6 +39,8 @@ def figures(result: TaskResult, tool_keys: Mapping[str, str] | None = None) -> d
     }
     if result.is_perplexity:
         return found | {name: other.value for name, other in result.others.items()}
+    if gold := result.gold_nats:
+        found |= {GOLD_NATS: gold.value, f"{GOLD_NATS}/ci_low": gold.low, f"{GOLD_NATS}/ci_high": gold.high}
     cut = [sample["prompt_cut"] for sample in samples]
     if None not in cut:
         found["n_cut"] = sum(tokens > 0 for tokens in cut)

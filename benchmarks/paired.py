@@ -1,7 +1,8 @@
-"""Two systems on the same samples: differences with paired bootstrap intervals, and McNemar's exact test.
+"""Two systems on the same samples: differences with paired bootstrap intervals, and paired tests.
 
-Pure functions of two equally long lists, one entry a sample; knows no runs and no files. Every difference is the
-second minus the first. Intervals are 95 % percentile bootstrap intervals with whole samples resampled, seeded.
+Pure functions of two equally long lists, one entry a sample, or of two groups of runs over seeds; knows no files. Every
+difference is the second minus the first. Intervals are 95 % percentile bootstrap intervals with whole samples resampled,
+of groups seeds too. Right or wrong is tested by McNemar's exact test, anything else, and groups, by a paired t test.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 from scipy.stats import binomtest
 
 from benchmarks.metrics import RESAMPLES, bootstrap_ends, perplexity
+from benchmarks.power import detectable_percent, detectable_shift
+from benchmarks.seeds import Answers, Contrast, Group, contrast, ends, groups, resampled, to_perplexity
 
 
 @dataclass(frozen=True)
@@ -30,15 +33,18 @@ class ScoreComparison:
     """Scores in percent of two systems on the same `n` samples."""
 
     n: int
+    """Samples; of several seeds each once."""
     first: float
     second: float
     difference: Estimate
     """Percentage points, second minus first."""
-    only_first: int
-    """Samples that the first has right and the second wrong."""
-    only_second: int
+    only_first: int | None
+    """Samples that the first has right and the second wrong, of all seeds; None where seeds do not match."""
+    only_second: int | None
     p_value: float | None
-    """Two-sided exact McNemar; None where a score is neither 0 nor 100."""
+    """Two-sided: exact McNemar, or a paired t test of graded scores and over seeds; None where nothing varies."""
+    detectable: float | None = None
+    """The least difference, in percentage points, that this test would have shown in four cases of five."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,10 @@ class PerplexityComparison:
     """Second minus first."""
     ratio: Estimate
     """Second over first."""
+    p_value: float | None = None
+    """Two-sided, of a paired t test of log p a unit; None where nothing varies."""
+    detectable: float | None = None
+    """The least ratio above 1 that this test would have shown in four cases of five."""
 
 
 def compare_scores(
@@ -68,19 +78,24 @@ def compare_scores(
     """
     one, two = _paired(first, second)
     only_first, only_second = int(np.sum(one > two)), int(np.sum(two > one))
+    tested: tuple[float | None, float | None]
     right_or_wrong = bool(np.isin(np.concatenate([one, two]), (0.0, 100.0)).all())
 
     def difference(one: Any, two: Any, axis: int = -1) -> Any:
         return np.mean(two, axis=axis) - np.mean(one, axis=axis)
 
+    if right_or_wrong:
+        tested = mcnemar(only_first, only_second), detectable_percent(len(one), only_first + only_second)
+    else:
+        tested = _tested(_single(one), _single(two))
     return ScoreComparison(
-        n=len(one),
-        first=float(one.mean()),
-        second=float(two.mean()),
-        difference=_estimate((one, two), difference, seed, resamples),
-        only_first=only_first,
-        only_second=only_second,
-        p_value=mcnemar(only_first, only_second) if right_or_wrong else None,
+        len(one),
+        float(one.mean()),
+        float(two.mean()),
+        _estimate((one, two), difference, seed, resamples),
+        only_first,
+        only_second,
+        *tested,
     )
 
 
@@ -128,13 +143,71 @@ def compare_perplexities(
     data = (one, units_one, two, units_two)
     # A resample of texts without units, or of hopeless ones, is infinite or no number.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        p_value, detectable = _tested(_single(one, units_one), _single(two, units_two))
         return PerplexityComparison(
-            n=len(one),
-            first=value_one,
-            second=value_two,
-            difference=_estimate(data, difference, seed, resamples),
-            ratio=_estimate(data, ratio, seed, resamples),
+            len(one),
+            value_one,
+            value_two,
+            _estimate(data, difference, seed, resamples),
+            _estimate(data, ratio, seed, resamples),
+            p_value,
+            None if detectable is None else float(np.exp(detectable)),
         )
+
+
+def compare_seeds(
+    first: Sequence[Answers],
+    second: Sequence[Answers],
+    matched: bool,
+    is_perplexity: bool,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> ScoreComparison | PerplexityComparison:
+    """Compares two groups of runs that differ only in their seed, an entry a seed.
+
+    Args:
+        matched: both groups have the same seeds, in the same order, each asked the same in both.
+        is_perplexity: answers are log-likelihoods in nats with their units, else scores from 0 to 100.
+    """
+    one, two = groups(first, second)
+    n = one.values.shape[1]
+    p_value, detectable = _tested(one, two, matched)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        drawn = resampled([one, two], matched, seed, resamples, to_perplexity if is_perplexity else None)
+        changes, ratios = drawn[:, 1] - drawn[:, 0], drawn[:, 1] / drawn[:, 0]
+    if is_perplexity:
+        mean, other = (float(to_perplexity(group.each).mean()) for group in (one, two))
+        return PerplexityComparison(
+            n,
+            mean,
+            other,
+            Estimate(other - mean, *ends(changes)),
+            Estimate(other / mean, *ends(ratios)),
+            p_value,
+            None if detectable is None else float(np.exp(detectable)),
+        )
+    mean, other = (float(group.each.mean()) for group in (one, two))
+    return ScoreComparison(
+        n,
+        mean,
+        other,
+        Estimate(other - mean, *ends(changes)),
+        int(np.sum(one.values > two.values)) if matched else None,
+        int(np.sum(two.values > one.values)) if matched else None,
+        p_value,
+        detectable,
+    )
+
+
+def _single(values: Any, units: Any = None) -> Group:
+    return Group(values[None], np.ones((1, len(values))) if units is None else units[None])
+
+
+def _tested(first: Group, second: Group, matched: bool = False) -> tuple[float | None, float | None]:
+    """p and the least difference that would have been shown, of a t test."""
+    tested: Contrast = contrast(first, second, matched)
+    p_value = tested.p_value
+    return p_value, None if p_value is None else detectable_shift(tested.error, tested.freedom)
 
 
 def _paired(first: Sequence[float], second: Sequence[float]) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import hashlib
 import logging
 import unittest.mock
@@ -16,13 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import lm_eval
+import numpy as np
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 
 from benchmarks import DATA_FILES, GROUPS, TASKS, TASKS_DIR
 from benchmarks.loaders.sources import data_folder, find_file
-from benchmarks.metrics import RESAMPLES, Interval, percent_interval, perplexity_interval
+from benchmarks.metrics import (
+    RESAMPLES,
+    Interval,
+    bootstrap_ends,
+    percent_interval,
+    perplexity_interval,
+)
 from benchmarks.user_tasks import deciding_files, fit, own_tasks, targets
 from toolformer.errors import UserError
 from toolformer.storage import sha256
@@ -41,6 +49,8 @@ class TaskResult:
     """A row a document, all with the same keys."""
     others: dict[str, Interval] = field(default_factory=dict)
     """Perplexity tasks: `word_perplexity`, and `token_perplexity` where tokens are known."""
+    gold_nats: Interval | None = None
+    """−log p of the gold answer, its mean, where that was asked for."""
 
     @property
     def is_perplexity(self) -> bool:
@@ -236,6 +246,7 @@ def run(
     bootstrap_iters: int = RESAMPLES,
     seed: int = 0,
     ids: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
+    gold_nats: bool = False,
 ) -> dict[str, TaskResult]:
     """Evaluates a model; a result a task, in the order asked for.
 
@@ -243,6 +254,7 @@ def run(
         tasks: names, loaded with `metadata` and `ids` (see `load`), or what `load` gave.
         limit: takes the first documents only, as lm-eval's; `metadata`'s `subset` makes a seeded choice.
         bootstrap_iters: resamples of the intervals, which `seed` decides.
+        gold_nats: ask a model of ours also for −log p of each first right answer (of tasks that are answered in words).
 
     Raises:
         UserError: an unknown task, or a benchmark whose data is missing.
@@ -253,6 +265,8 @@ def run(
     before = len(getattr(lm, "records", []))
     if hasattr(lm, "switched_off"):
         lm.switched_off = loaded.switched_off
+    if gold_nats and hasattr(lm, "gold"):
+        lm.gold = {name: functools.partial(_gold, loaded.tasks["tasks"][name]) for name in loaded.names}
     with _quiet():
         # lm-eval's own bootstrap knows nothing of perplexities: the intervals are made below.
         results = lm_eval.evaluate(lm, loaded.tasks, limit=limit, bootstrap_iters=0)
@@ -266,6 +280,10 @@ def run(
         make = _scored if "score" in samples[0] else _perplexity
         found[name] = make(name, rows, bootstrap_iters, seed)
     return found
+
+
+def _gold(task: Any, document: Mapping[str, Any]) -> str:
+    return str(targets(document, task.doc_to_target(document))[0])
 
 
 def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: int) -> TaskResult:
@@ -299,8 +317,16 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
                 "seconds": record.seconds if record else None,
             }
         )
+    nats, gold = [record.gold_nats if record else None for _, record in rows], None
+    if None not in nats:
+        for sample, value in zip(samples, nats, strict=True):
+            sample["gold_nats"] = value
+        values = np.array(nats, dtype=float)
+        mean = float(values.mean())
+        gold = Interval(mean, *bootstrap_ends(mean, (values,), np.mean, seed, resamples), len(values))
     scores = [sample["score"] for sample in samples]
-    return TaskResult(name, percent_interval([s / 100 for s in scores], seed, resamples), scores, samples)
+    percent = percent_interval([score / 100 for score in scores], seed, resamples)
+    return TaskResult(name, percent, scores, samples, gold_nats=gold)
 
 
 def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: int) -> TaskResult:
@@ -326,7 +352,8 @@ def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed
         for unit in ("words", "tokens")
         if all(s[unit] is not None for s in samples)
     }
-    return TaskResult(name, others.get("token_perplexity", others["word_perplexity"]), sums, samples, others)
+    value = others.get("token_perplexity", others["word_perplexity"])
+    return TaskResult(name, value, sums, samples, others)
 
 
 @contextlib.contextmanager

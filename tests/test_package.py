@@ -63,7 +63,7 @@ def test_an_installed_toolformer_composes_and_runs_a_tool_and_the_smoke_experime
 ) -> None:
     assert toolformer(installed, tmp_path, "--version").startswith("toolformer ")
     assert toolformer(installed, tmp_path, "tool", "calculator", "1+1") == "2\n"
-    assert toolformer(installed, tmp_path, str(installed), code=COMPOSE) == "4\n"
+    assert toolformer(installed, tmp_path, str(installed), code=COMPOSE) == "5\n"
     words = [f"model={MODEL}", "tools=[calendar,calculator]", "lm.dtype=float32"]
     toolformer(installed, tmp_path, "run", "experiment=smoke", *words)
     folder = tmp_path / "runs" / "report" / "smoke"

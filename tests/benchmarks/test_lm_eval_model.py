@@ -12,8 +12,10 @@ import pytest
 from lm_eval.api.instance import Instance
 
 from benchmarks import suite
+from benchmarks.figures import figures
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.decoding.test_calls import force, talker
+from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.decoding import recording
 from toolformer.decoding.decoder import Completion, Decoder
@@ -118,6 +120,57 @@ def test_an_interrupted_run_goes_on_where_it_was(scripted: Scripted, tmp_path: P
         assert again.generate_until(requests) == answers and again.records == model.records
     assert scripted.asked == []
     assert len(path.read_text().splitlines()) == 7
+
+
+def test_the_gold_answer_is_scored_behind_the_result_of_the_call(
+    tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = ApiCall("Calendar", "").with_result("Today is Monday.")
+    written = {
+        "a": Completion(
+            f" So{linearise(call)} it [Calendar() -> x] 5.", " So it [Calendar() -> x] 5.", (call,)
+        ),
+        "b": Completion(" none", " none", failed="no result"),
+    }
+
+    class Answers(Decoder):
+        def complete(
+            self, prompts: Sequence[str], *_: Any, on_batch: Any, **options: Any
+        ) -> list[Completion]:
+            found = [written[prompt] for prompt in prompts]
+            on_batch(range(len(prompts)), found)
+            return found
+
+    requests = [instance("a"), instance("b", doc_id=1), instance("b", "svamp", 2)]
+    expected = tiny_gpt2.log_likelihoods([(f"a So{linearise(call)}", " Monday"), ("b", " Monday")])
+    scored: list[tuple[str, str]] = []
+    original = tiny_gpt2.log_likelihoods
+
+    def score(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
+        scored.extend(pairs)
+        return original(pairs)
+
+    monkeypatch.setattr(tiny_gpt2, "log_likelihoods", score)
+    for again in (False, True):
+        with AnswerFile(tmp_path / "answers.jsonl") as file:
+            model = ToolformerLM(Answers(tiny_gpt2, {}), file, progress=False)
+            model.gold = {"dateset": lambda document: "Monday"}
+            model.generate_until(requests)
+        nats = [record.gold_nats for record in model.records]
+        assert nats == [pytest.approx(-expected[0][0]), pytest.approx(-expected[1][0]), None]
+        assert len(scored) == 2, "recorded" if again else "of the task that asks for it"
+
+
+def test_nats_of_the_gold_answer_are_a_column_and_a_figure(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
+    write(tmp_path, "svamp/svamp", [{**SVAMP, "id": str(n), "question": f"Is it {n}?"} for n in range(4)])
+    lm = ToolformerLM(Decoder(tiny_gpt2, mode="plain"), progress=False)
+    found = suite.run(lm, ["svamp"], {"data_dir": str(tmp_path)}, bootstrap_iters=50, gold_nats=True)["svamp"]
+    pairs = [(sample["prompt"], f" {sample['target'][0]}") for sample in found.samples]
+    expected = [-value for value, _ in tiny_gpt2.log_likelihoods(pairs)]
+    assert [sample["gold_nats"] for sample in found.samples] == pytest.approx(expected)
+    figure = figures(found)
+    assert figure["gold_nats"] == pytest.approx(sum(expected) / 4)
+    assert figure["gold_nats/ci_low"] < figure["gold_nats"] < figure["gold_nats/ci_high"]
 
 
 def test_a_cut_prompt_leaves_a_trace(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:

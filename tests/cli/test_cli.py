@@ -272,7 +272,10 @@ def test_an_interruption_that_a_library_swallows_is_one(
     assert capsys.readouterr().err == "toolformer: interrupted; the same command goes on where it stopped\n"
 
 
-HEAVY = ("torch", "transformers", "lm_eval", "datasets", "deepspeed", "ray", "matplotlib", "openai", "mcp")
+HEAVY = (
+    *("torch", "transformers", "lm_eval", "datasets", "deepspeed", "ray", "matplotlib", "openai", "mcp"),
+    "statsmodels",
+)
 TRACKING = ("mlflow", "pandas", "pyarrow", "scipy", "sqlalchemy")
 SCRIPT = """
 import sys

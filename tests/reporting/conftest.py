@@ -84,7 +84,13 @@ def write_annotation(folder: Path, rows: Sequence[Any] = ROWS, threshold: float 
     for doc_id, tool, position, sample, call_input, result, status, gain in rows:
         call = linearise(call_of(tool, call_input, None)).strip()
         row = {"doc_id": doc_id, "tool": tool, "position": position, "sample": sample, "call": call}
-        row |= {"result": result, "status": status, "gain": gain, "start_probability": 0.5}
+        row |= {
+            "call_input": call_input,
+            "result": result,
+            "status": status,
+            "gain": gain,
+            "start_probability": 0.5,
+        }
         if gain is not None:
             row |= {"loss_result": 1.0, "loss_no_result": 1.0 + gain, "loss_none": 1.0 + gain}
         candidates.append(dict.fromkeys(CANDIDATES.names) | row)

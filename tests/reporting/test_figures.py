@@ -185,7 +185,7 @@ def test_a_difference_of_perplexities_says_of_what() -> None:
     scores = {(system, found.task): SCORE for system in ("model", "toolformer_disabled")}
     evidence = Evidence(scores=scores, paired={(found.task, "toolformer_disabled", "model"): found})
     (row,) = outcome_tables.paired(evidence).rows
-    assert row[5].detail.endswith("n = 9 a word")
+    assert row[6].detail.endswith("n = 9 a word")
 
 
 def test_a_benchmark_of_ones_own_is_listed_where_tools_are_counted() -> None:

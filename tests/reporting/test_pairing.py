@@ -12,8 +12,11 @@ import pytest
 from toolformer.errors import UserError
 from toolformer.reporting.pairing import (
     Unpaired,
+    compare_groups,
+    compare_measures,
     compare_systems,
     compare_task,
+    corrected,
     is_significant,
     pair,
     read_samples,
@@ -51,10 +54,30 @@ def test_the_same_words_on_another_day_are_another_question(tmp_path: Path) -> N
     assert pair([monday], [monday]) == ([(monday, monday)], Unpaired())
     assert pair([monday], [tuesday]) == ([], Unpaired(changed=1))
     files = {
-        (system, "dateset"): write(tmp_path / f"{system}.parquet", [row])
+        (system, "dateset"): [(0, write(tmp_path / f"{system}.parquet", [row]))]
         for system, row in (("toolformer", monday), ("model", tuesday))
     }
     assert compare_systems(files) == {}
+
+
+def test_nats_of_the_gold_answer_are_compared_beside_the_score() -> None:
+    first = [scored(n, 0.0, gold_nats=3.0 + n % 3) for n in range(20)]
+    second = [scored(n, 0.0, gold_nats=2.5 + n % 2) for n in range(20)]
+    score, nats = compare_measures("svamp", [(0, first)], [(0, second)], 0, 50)
+    assert score.task == "svamp" and score.p_value == 1.0
+    assert nats.task == "svamp/gold_nats" and nats.scores and nats.scores.only_first is None
+    assert nats.scores.difference.value == pytest.approx(-0.95) and is_significant(nats)
+    assert [p.p_holm for p in corrected([score, nats])] == [1.0, pytest.approx(2 * (nats.p_value or 0))]
+    (alone,) = compare_measures("svamp", [(0, first)], [(0, [scored(n, 0.0) for n in range(20)])], 0, 50)
+    assert alone.task == "svamp", "one side has none"
+
+
+def test_groups_whose_seeds_do_not_match_are_compared_over_what_both_were_asked() -> None:
+    first = [(0, [scored(n, 100.0 * (n % 3 == 0)) for n in range(30)])]
+    second = [(0, [scored(n, 100.0 * (n % 2 == 0)) for n in range(5, 35)]) for _ in range(3)]
+    found = compare_groups("svamp", first, second, 0, 50)
+    assert found and found.scores and found.scores.n == 25 and found.seeds == (1, 3)
+    assert found.unpaired == Unpaired(5, 5) and found.scores.only_first is None
 
 
 def test_perplexity_is_per_token_or_per_word() -> None:

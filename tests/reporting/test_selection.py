@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from tests.reporting.conftest import EXECUTED, accuracy, log_run, write_annotation
 from tests.reporting.memory import Memory
+from tests.reporting.test_pairing import scored
 from toolformer.errors import UserError
 from toolformer.reporting import outcome_tables, reader, tables
 from toolformer.reporting.data import Evidence
@@ -83,6 +85,67 @@ def test_all_figures_of_a_system_are_of_one_training_and_one_model() -> None:
     assert evidence.sizes["gpt2-large", "toolformer", "svamp"].value == 50.0
     titles = [sample.title for sample in evidence.sampled]
     assert titles[:2] == ["Toolformer, gpt2-large", "Toolformer"]
+
+
+def of_seeds(
+    folder: Path, seeds: Sequence[int], limited: bool = False, store: Memory | None = None
+) -> Memory:
+    """M and Toolformer, both evaluated at each seed, and Toolformer trained at each; `limited` to questions of its own."""
+    store, names = store or Memory(), {"model": 30, "toolformer": 60}
+    for seed in seeds:
+        tags = {"data": "augmented", "replicate": "the same"}
+        with store.run(stage="train", config={"model": "gpt2", "seed": seed}, tags=tags) as training:
+            training.metrics({"train_tokens": 512.0})
+        for system, right in names.items():
+            first = 100 * seed if limited else 0
+            shift = seed * (system == "toolformer")
+            rows = [
+                scored(n, 100.0 * ((7 * n + shift) % 100 < right + shift)) for n in range(first, first + 100)
+            ]
+            path = folder / f"{system}-{seed}.parquet"
+            pq.write_table(pa.Table.from_pylist(rows), path)
+            own = {"system": system, "decoding.k": "10", "comparison": "same"}
+            own |= {"lineage.train_run_id": training.run_id} if system == "toolformer" else {}
+            with store.run(stage="evaluate", config={"model": "gpt2", "seed": seed}, tags=own) as run:
+                value = sum(row["score"] for row in rows) / len(rows)
+                run.metrics(accuracy("svamp", value, n=len(rows)))
+                (folder / str(run.run_id)).mkdir(exist_ok=True)
+                path = path.rename(folder / str(run.run_id) / "svamp.parquet")
+                run.artifact(path, "samples")
+    return store
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited: bool) -> None:
+    shown = []
+    for name, seeds in (("at once", (0, 1, 2, 3, 4)), ("resumed", (3, 1, 0, 4, 2))):
+        (tmp_path / name).mkdir()
+        evidence = reader.read(of_seeds(tmp_path / name, seeds, limited))
+        (table,) = (table for table in tables.content(evidence).tables if table.key == "table4")
+        shown.append([[(cell.text, cell.detail, cell.signs) for cell in row] for row in table.rows])
+        compared = evidence.paired["svamp", "toolformer", "model"]
+        assert compared.seeds == (5, 5) and compared.scores and compared.scores.n == (500 if limited else 100)
+        assert compared.unpaired.total == 0 and compared.p_holm == compared.p_value
+        assert evidence.scores["toolformer", "svamp"].run.params["seed"] == "0"
+        assert not evidence.remarks, "no evaluation is left out"
+        assert len([row for row in tables.runs(evidence).rows if row[1].text == "evaluate"]) == 10
+    assert shown[0] == shown[1]
+    toolformer = next(row for row in shown[0] if row[0][0] == "Toolformer")
+    assert toolformer[1][1].endswith("] (5 seeds)") and toolformer[1][2] == "‡"
+    (tmp_path / "one").mkdir()
+    alone = of_seeds(tmp_path / "one", (2,), limited)
+    assert reader.read(alone).scores["toolformer", "svamp"].seeds == 1
+
+
+def test_a_training_with_other_settings_is_no_further_seed(tmp_path: Path) -> None:
+    store = Memory()
+    tags = {"data": "augmented", "replicate": "another"}
+    with store.run(stage="train", config={"model": "gpt2", "seed": 2}, tags=tags) as training:
+        training.metrics({"train_tokens": 512.0})
+    evaluated(store, "toolformer", accuracy("svamp", 99.0), training.run_id)
+    evaluated(store, "toolformer", accuracy("svamp", 99.0), comparison="others")
+    evidence = reader.read(of_seeds(tmp_path, (0, 1), store=store))
+    assert evidence.scores["toolformer", "svamp"].seeds == 2 and "left out: 2." in evidence.remarks[-1]
 
 
 def test_a_sweep_over_k_stands_in_table_9_alone() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.paired import compare_scores
 from tests.conftest import Refused
+from tests.evaluations import words
 from tests.reporting.test_pairing import scored, text
 from toolformer.cli import main
 from toolformer.tracking import Tracker
@@ -61,7 +62,7 @@ def test_the_command_prints_tables_and_json(
     words = [f"paths.root={root}", "name=toolformer"]
     assert main(["compare", "latest:model", "latest:toolformer", *words]) == 0
     shown = capsys.readouterr().out
-    assert "McNemar" in shown and "B / A" in shown and "evaluation.limit" in shown
+    assert "McNemar" in shown and "p (Holm)" in shown and "B / A" in shown and "evaluation.limit" in shown
     assert "svamp: 15 samples without a partner: 5 only in A, 10 only in B, 0 asked otherwise" in shown
     assert "asdiv: not compared, B has nothing to pair with it" in shown
 
@@ -82,3 +83,40 @@ def test_wrong_runs_are_one_line(
     root, ids = runs
     chosen = [ids[int(name)] if name.isdigit() else name for name in names]
     assert words in refused("compare", *chosen, f"paths.root={root}")
+
+
+def test_a_sweep_over_seeds_is_summed_up_and_compared(
+    tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = words(
+        tmp_path, f"model={tiny_folder}", "benchmarks=[dateset,heldout_perplexity]", "evaluation.limit=6"
+    )
+    assert main(["evaluate", *given, "system=model", "seed=1"]) == 0, "one of them is done before"
+    sweep = ["evaluate", "-m", *given, "system=model,baseline", "seed=0,1"]
+    assert main(sweep) == 0
+    tracker = Tracker(None, tmp_path)
+    (parent,) = (run for run in tracker.all_runs() if "sweep" in run.tags)
+    runs = [run for run in tracker.runs("evaluate") if run.tags["system"] == "model"]
+    assert len(runs) == 2 == parent.metrics["model/dateset/seeds"]
+    for task, figure in (("dateset", "score"), ("heldout_perplexity", "perplexity")):
+        name = f"{task}/{figure}"
+        mean = sum(run.metrics[name] for run in runs) / 2
+        assert parent.metrics[f"model/{name}"] == pytest.approx(mean)
+        assert parent.metrics[f"model/{task}/ci_low"] <= mean <= parent.metrics[f"model/{task}/ci_high"]
+    assert main(sweep) == 0, "resumed"
+    assert tracker.get(parent.run_id).metrics == parent.metrics
+    capsys.readouterr()
+    names = [f"{parent.run_id[:8]}:{system}" for system in ("model", "baseline")]
+    assert main(["compare", *names, "--json", f"paths.root={tmp_path}"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["first"].split(",")) == 2 and "2 seeds" in found["first_name"]
+    assert [row["seeds"] for row in found["benchmarks"]] == [[2, 2], [2, 2]]
+    assert found["benchmarks"][0]["scores"]["difference"]["value"] == 0, "one and the same model"
+    listed = ",".join(run.run_id for run in runs)
+    assert main(["compare", listed, names[1], f"paths.root={tmp_path}"]) == 0
+    assert "2 seeds" in " ".join(capsys.readouterr().out.split())
+    assert main(["compare", parent.run_id, names[1], f"paths.root={tmp_path}"]) == 2
+    assert (
+        f"differ in more than their seed (system); name one system of it, as {parent.run_id}:model"
+        in capsys.readouterr().err
+    )

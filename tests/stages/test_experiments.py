@@ -27,7 +27,7 @@ PLACES = ["corpus.path=corpus", "heldout.path=heldout"]
 
 def test_there_is_an_experiment_for_every_result() -> None:
     results = {*(f"table{number}" for number in range(2, 11)), "figure4"}
-    assert set(NAMES) == results | {"paper", "demo", "smoke", "evidence"}
+    assert set(NAMES) == results | {"paper", "demo", "smoke", "evidence", "ladder"}
     assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == results
 
 
@@ -47,7 +47,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_composes_and_names_what_there_is(name: str, places: list[str]) -> None:
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
-    read = [] if name in ("demo", "smoke") else places  # the embedded corpus is refused a path
+    read = [] if name in ("demo", "smoke", "ladder") else places  # the embedded corpus is refused a path
     read = [places[0], "corpus.text_field=raw_content"] if name == "evidence" else read
     sweep = parse("evaluate", [f"experiment={name}", *read])
     stages = validate(compose("evaluate", sweep.fixed)).run.stages
@@ -152,7 +152,7 @@ def test_experiments_of_experiments_share_what_they_have_in_common(nothing_done:
     made = experiments.plan(["experiment=paper", members, "system=toolformer", *PLACES])
     count = {stage: sum(job.stage == stage for job in made.jobs) for stage in STAGES}
     # GPT-J annotates with five tools, and each model with three for Figure 4.
-    assert count == {"generate": 1 + 5, "train": 1 + 5, "evaluate": 4 + 5, "report": 2}
+    assert count == {"generate": 1 + 5, "train": 1 + 5, "evaluate": 4 + 5, "explain": 0, "report": 2}
     assert all(job.needs for job in made.jobs if job.stage in ("train", "evaluate"))
     (medium,) = (job for job in made.jobs if job.stage == "evaluate" and "model=gpt2-medium" in job.overrides)
     assert medium.needs and medium.needs.shown == "model=gpt2-medium"

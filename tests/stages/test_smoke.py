@@ -98,6 +98,21 @@ def test_the_same_job_twice_at_once_is_done_once(
     assert "contexts" not in capsys.readouterr().err, "bars of lm-eval"
 
 
+def test_a_second_seed_joins_the_row_of_the_first(pipeline: Path) -> None:
+    assert main(["run", *smoke_words(pipeline), "system=model,toolformer", "seed=0,1"]) == 0
+    tracker = Tracker(None, pipeline)
+    assert len({run.tags["replicate"] for run in tracker.runs("train", data="augmented")}) == 1
+    evaluated = tracker.runs("evaluate", system="toolformer")
+    assert sorted(run.params["seed"] for run in evaluated) == ["0", "1"]
+    lines = (pipeline / "report" / "smoke" / "report.md").read_text(encoding="utf-8").splitlines()
+    (row,) = (line for line in lines if line.startswith("| Toolformer |") and "seeds)" in line)
+    mean = sum(run.metrics["dateset/score"] for run in evaluated) / 2
+    assert f"{mean:.1f}" in row and "(2 seeds)" in row
+    (parent,) = {run.tags["mlflow.parentRunId"] for run in evaluated if run.params["seed"] == "1"}
+    assert tracker.get(parent).metrics["toolformer/dateset/score"] == mean
+    assert [run.run_id for run in tracker.swept("evaluate", parent)], "with what was done before"
+
+
 def test_what_is_gone_is_made_again_when_it_is_read(
     pipeline: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

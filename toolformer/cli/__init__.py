@@ -40,6 +40,7 @@ COMMANDS = {
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
     "runs": "list runs and what they were made from; toolformer runs push copies to a server what it lacks",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
+    "explain": "why answers are right or wrong, where calls are lost: toolformer explain RUN",
     "lm_eval": "lm-eval's own command with the model toolformer and these tasks in it",
     "assets": "fetch the embedded models and data",
     "index": "make a corpus searchable: toolformer index corpus=jsonl corpus.path=FILE index.path=DIR",
@@ -194,6 +195,7 @@ def _stage(stage: str, arguments: list[str]) -> int:
         run_stage(stage, valid, command=command_of(stage, words))
     else:
         from toolformer.stages.config.multirun import parse
+        from toolformer.stages.sweep_summary import sum_up
 
         sweep = parse(stage, words)
         first = validate(compose(stage, sweep.fixed), stage)
@@ -203,7 +205,10 @@ def _stage(stage: str, arguments: list[str]) -> int:
             validate(compose(stage, job), stage)
         command = command_of(stage, words, "-m")
         parent = parent_run(first, command.removeprefix("toolformer "), stage, sorted(words), command=command)
-        raise_first(launch(stage, jobs, sweep.of_hydra, parent))
+        outcomes = launch(stage, jobs, sweep.of_hydra, parent)
+        if stage == "evaluate":
+            sum_up(first, parent, outcomes)
+        raise_first(outcomes)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The small commands: tool, complete, index, assets, compare, run, ui and demo.
+"""The small commands: tool, complete, index, assets, compare, explain, run, ui and demo.
 
 A command is a function of its name: it takes its arguments and returns the exit code. Heavy modules are imported when a
 command needs them.
@@ -180,9 +180,13 @@ def assets(arguments: list[str]) -> int:
 
 
 def compare(arguments: list[str]) -> int:
-    parser = _parser("compare", "two evaluations sample by sample")
-    parser.add_argument("first", help=_RUN)
-    parser.add_argument("second", help=f"{_RUN}; differences are the second minus the first")
+    parser = _parser(
+        "compare", "two evaluations sample by sample, or two groups of runs that differ in their seed"
+    )
+    parser.add_argument(
+        "first", help=f"{_RUN}; several with commas between, or the parent run of a sweep over seeds"
+    )
+    parser.add_argument("second", help="likewise; differences are the second minus the first")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--resamples", type=int, default=2000, help="resamples behind an interval")
     options = _parsed(parser, arguments, "name=demo paths.root=DIR")
@@ -201,6 +205,28 @@ def compare(arguments: list[str]) -> int:
         return 0
     _console().print(*comparing.tables(compared))
     print("\n".join(comparing.remarks(compared)))
+    return 0
+
+
+def explain(arguments: list[str]) -> int:
+    parser = _parser(
+        "explain", "why an evaluation's answers are right or wrong, or where an annotation's yield is lost"
+    )
+    names = "an evaluation of Toolformer or an annotation: an id or its first characters, latest, or latest:generate"
+    parser.add_argument("run", help=names)
+    options = _parsed(parser, arguments, "lm.device=cuda paths.root=DIR")
+    from toolformer.reporting import render
+    from toolformer.stages import explain as explaining
+    from toolformer.tracking import Tracker
+    from toolformer.tracking.provenance import command_of
+
+    config = _config("evaluate", options.overrides, checked_as="report")
+    tracker = Tracker(config.tracking.uri, Path(config.paths.root))
+    run = explaining.find(tracker, options.run)
+    if run.stage == "evaluate":
+        like = _config("evaluate", [f"like={run.run_id}", *options.overrides])
+        run = explaining.ladder(like, run, command=command_of("explain", arguments))
+    render.terminal(explaining.content(tracker, run))
     return 0
 
 

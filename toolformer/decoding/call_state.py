@@ -41,6 +41,14 @@ class Completion:
         """The first executed call."""
         return self.calls[0] if self.calls else None
 
+    @property
+    def through_calls(self) -> str:
+        """The text up to the end of its last executed call; empty without one."""
+        end = 0
+        for written in map(linearise, self.calls):
+            end = self.text.index(written, end) + len(written)
+        return self.text[:end]
+
 
 @dataclass(frozen=True)
 class Writer:
@@ -128,7 +136,7 @@ class Writer:
             row.fault = result.fault
             return
         call = row.pending.with_result(result.text)
-        call = row.pending.with_result(self._cut(call.result or ""))
+        call = row.pending.with_result(cut_result(model, call.result or "", self.max_result_tokens))
         before = model.decode(row.written[: row.call_start])
         row.text += before + linearise(call)
         row.plain += before
@@ -141,19 +149,19 @@ class Writer:
         row.written, row.call_start, row.pending, row.at_start = [], None, None, None
         row.may_call = len(row.calls) < self.max_calls
 
-    def _cut(self, result: str) -> str:
-        """As much of a result as has at most `max_result_tokens` tokens."""
-        model = self.language_model
-        ids = model.encode_behind(f" {result}")
-        most = self.max_result_tokens
-        while len(ids) > self.max_result_tokens:
-            # Cut inside of a character, or into tokens that are encoded to more: shorter still.
-            result = model.decode(ids[:most]).rstrip("\ufffd").strip()
-            ids, most = model.encode_behind(f" {result}"), most - 1
-        return result
-
     def completion(self, row: Row) -> Completion:
         """What the row has written, up to the first stop text, which may begin before a call and end behind it."""
         plain = cut_at(row.plain + self.language_model.decode(row.written), self.stop)
         text = row.text + plain[len(row.plain) :]
         return Completion(text, plain, tuple(row.calls), row.failed, row.tokens, row.fault, row.prompt_cut)
+
+
+def cut_result(model: LanguageModel, result: str, limit: int) -> str:
+    """As much of a result as has at most `limit` tokens."""
+    ids = model.encode_behind(f" {result}")
+    most = limit
+    while len(ids) > limit:
+        # Cut inside of a character, or into tokens that are encoded to more: shorter still.
+        result = model.decode(ids[:most]).rstrip("\ufffd").strip()
+        ids, most = model.encode_behind(f" {result}"), most - 1
+    return result

@@ -7,7 +7,7 @@ Knows tasks only by name (which tools they may not use) and by two fields of the
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ class ToolformerLM(RecordingLM):
         self.language_model = decoder.language_model
         own = {"model": self.language_model.name, "dtype": str(self.language_model.dtype)}
         super().__init__(answers, {**own, **(identity or {})}, progress)
+        self.gold: Mapping[str, Callable[[Any], str]] = {}
+        """By task, what gives a document's gold answer, where its nats are wanted beside the completion."""
         self._clocks = frozenset(clocks)
         self._day = (day or datetime.date.today()).isoformat()
         self._device = self.language_model.device
@@ -121,12 +123,27 @@ class ToolformerLM(RecordingLM):
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy continuations of (prompt, settings); the scored text is the one without calls."""
         texts: list[str] = []
-        for request, key in zip(requests, self._complete(requests), strict=True):
-            completion = _completion(self.answers[key])
-            self._record(request, key, completion=completion, tokens=completion.tokens)
+        keys = self._complete(requests)
+        completions = [_completion(self.answers[key]) for key in keys]
+        nats = self._gold_nats(requests, completions)
+        for request, key, completion, gold in zip(requests, keys, completions, nats, strict=True):
+            self._record(request, key, completion=completion, tokens=completion.tokens, gold_nats=gold)
             texts.append(completion.plain)
             self.cache_hook.add_partial("generate_until", request.args, completion.plain)
         return texts
+
+    def _gold_nats(
+        self, requests: Sequence[Instance], completions: Sequence[Completion]
+    ) -> list[float | None]:
+        """−log p(gold answer | prompt, and the text up to the result of the last call if there is one), where wanted."""
+        pairs: dict[int, tuple[str, str]] = {}
+        for index, (request, completion) in enumerate(zip(requests, completions, strict=True)):
+            if gold := self.gold.get(request.task_name or ""):
+                pairs[index] = request.args[0] + completion.through_calls, f" {gold(request.doc)}"
+        keys = {index: self._key("pair", *pair) for index, pair in pairs.items()}
+        asked, score = list(pairs.values()), self.language_model.log_likelihoods
+        self._answer_all(list(keys.values()), asked, score, PAIRS_AT_ONCE, "gold answers")
+        return [-self.answers[keys[index]][0] if index in keys else None for index in range(len(completions))]
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """(log p(continuation | context) in nats, whether greedy decoding would write it) of each request."""

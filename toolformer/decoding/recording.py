@@ -156,6 +156,8 @@ class Record:
     """Tokens written, or tokens scored (whole texts only); None where nobody counted them."""
     seconds: float | None = None
     """What the answer took, its even share of its batch; None where it was not measured."""
+    gold_nats: float | None = None
+    """−log p of the gold answer, where that was asked for."""
 
 
 class RecordingLM(LM, ABC):

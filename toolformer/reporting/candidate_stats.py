@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from toolformer.annotation.execute import LOOK_AHEAD
 from toolformer.annotation.funnel import STEPS
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.reporting import paper
@@ -26,6 +27,9 @@ from toolformer.reporting.table import Passage
 WITHOUT_CALLS = "documents_without_calls.parquet"
 TEXTS = ("dataset_plain.parquet", WITHOUT_CALLS)
 """The files that hold texts as they were, without calls."""
+FATES = ("no position", "malformed", "tool failed", "no help", "below τ_f", "kept")
+"""How far a text came with its best call: none was tried or sampled, none reads back as a call of the tool, none had a
+result, no result lowers the loss, no gain reaches τ_f, or one does."""
 LOSSES = ("loss_result", "loss_no_result", "loss_none")
 CONTEXT = 110  # characters of text shown on either side of a call
 LONGEST_CALL = 260  # characters
@@ -38,6 +42,8 @@ _BEST = [("gain", "descending"), *((name, "ascending") for name in ("doc_id", "p
 _WORST = [("gain", "ascending"), *((name, "descending") for name in ("doc_id", "position", "sample"))]
 _SAMPLED = 2**17  # gains that decide the bins; of more, evenly spaced ones
 ROWS = 2**14  # of a file that are in memory at a time
+_BOUND = ds.field("loss_none") - ds.field("loss_result")
+"""What the gain never exceeds."""
 
 
 def batches(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -47,14 +53,18 @@ def batches(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch])
 
 
+def gain_of(baseline: str) -> pc.Expression:
+    """The gain as far as it is known, as an expression over the columns `gain` and `LOSSES`; see `scored`."""
+    return _BOUND if baseline == "plain" else pc.coalesce(ds.field("gain"), _BOUND)
+
+
 def scored(path: Path, baseline: str) -> Iterator[pa.Table]:
     """The scored candidates with their gains, in the order of the file; all of a document in one table.
 
     With the baseline `plain`, and where the annotation left the gain open because its bound was below every threshold,
     the gain is L(ε) − L(e(c, r)).
     """
-    bound = ds.field("loss_none") - ds.field("loss_result")
-    gain = bound if baseline == "plain" else pc.coalesce(ds.field("gain"), bound)
+    bound, gain = _BOUND, gain_of(baseline)
     valid = (ds.field("status") == "scored") & gain.is_valid() & ~gain.is_nan()
     valid &= bound.is_valid() & ~bound.is_nan() & ~pc.coalesce(ds.field("loss_no_result"), 0.0).is_nan()
     columns = {name: ds.field(name) for name in _KEY} | {"gain": gain}
@@ -125,13 +135,18 @@ def _first(
     )
 
 
+def _stored(plain: Sequence[Path]) -> pa.ChunkedArray:
+    """The ids of the documents in these files."""
+    columns = [pq.read_table(file, columns=["doc_id"])["doc_id"] for file in plain]
+    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
+
+
 def examples(path: Path, baseline: str, augmented: Path, plain: Sequence[Path]) -> tuple[Passage, ...]:
     """Table 10: of each tool the best kept calls and the nearest miss, and the calls that did most harm.
 
     Of the documents whose texts stand in the files `plain`.
     """
-    columns = [pq.read_table(file, columns=["doc_id"])["doc_id"] for file in plain]
-    stored = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
+    stored = _stored(plain)
     best: dict[str, pa.Table] = {}
     worst = None
     for table in scored(path, baseline):
@@ -157,7 +172,13 @@ def examples(path: Path, baseline: str, augmented: Path, plain: Sequence[Path]) 
         for rows in ends:
             take(rows, is_kept, count)
     take(bottom, False, WORST)
-    ids = sorted({doc_id for doc_id, *_ in chosen})
+    passages = _passages(path, plain, list(chosen.values()))
+    return tuple(sorted(passages, key=lambda passage: (not passage.kept, -passage.gain)))
+
+
+def _passages(path: Path, plain: Sequence[Path], rows: Sequence[Mapping[str, Any]]) -> list[Passage]:
+    """Scored candidates, with `kept`, in their texts, which stand in the files `plain`."""
+    ids = sorted({row["doc_id"] for row in rows})
     texts = {
         row["doc_id"]: row["text"] for file in plain for row in of_documents(file, ["doc_id", "text"], ids)
     }
@@ -165,12 +186,12 @@ def examples(path: Path, baseline: str, augmented: Path, plain: Sequence[Path]) 
         tuple(row[name] for name in _KEY): row for row in of_documents(path, [*_KEY, "call", "result"], ids)
     }
     passages = []
-    for row in chosen.values():
+    for row in rows:
         source = written[tuple(row[name] for name in _KEY)]
         call = parse(source["call"]).with_result(source["result"] or "")
         text = texts[row["doc_id"]]
         passages.append(passage(row["tool"], text, row["position"], call, row["gain"], row["kept"]))
-    return tuple(sorted(passages, key=lambda passage: (not passage.kept, -passage.gain)))
+    return passages
 
 
 def passage(tool: str, text: str, position: int, call: ApiCall, gain: float, kept: bool) -> Passage:
@@ -185,6 +206,56 @@ def passage(tool: str, text: str, position: int, call: ApiCall, gain: float, kep
         after = after[:CONTEXT].rpartition(" ")[0] + " …"
     blank = " " if text[position : position + 1].isspace() else ""
     return Passage(tool, before, written, blank + after, gain, kept)
+
+
+def misses(
+    path: Path, baseline: str, plain: Sequence[Path], thresholds: Mapping[str, float], count: int = 10
+) -> tuple[Passage, ...]:
+    """Of each tool the calls nearest below τ_f, the best of a place, in documents whose texts stand in the files `plain`."""
+    stored = _stored(plain)
+    best: dict[str, pa.Table] = {}
+    for table in scored(path, baseline):
+        for tool in set(pc.unique(table["tool"]).to_pylist()) & thresholds.keys():
+            below = (pc.field("tool") == tool) & (pc.field("gain") < thresholds[tool])
+            best[tool] = _first(best.get(tool), table.filter(below), _BEST, stored)
+    chosen: list[dict[str, Any]] = []
+    for tool in sorted(best):
+        places = {(row["doc_id"], row["position"]): row for row in reversed(best[tool].to_pylist())}
+        rows = sorted(places.values(), key=lambda row: (-row["gain"], row["doc_id"], row["position"]))
+        chosen += [row | {"kept": False} for row in rows[:count]]
+    return tuple(_passages(path, plain, chosen))
+
+
+def lost(
+    path: Path, baseline: str, thresholds: Mapping[str, float], tried: Mapping[str, int]
+) -> dict[str, dict[str, int]]:
+    """By tool, of the texts `tried` how many came how far with their best call, by the names of `FATES`; they add up."""
+    counts = {tool: Counter[int]() for tool in tried}
+    best: dict[tuple[str, str], int] = {}
+
+    def settle(unless: str | None) -> None:
+        for doc_id, tool in [key for key in best if key[0] != unless]:
+            counts.setdefault(tool, Counter())[best.pop((doc_id, tool))] += 1
+
+    columns = {"doc_id": ds.field("doc_id"), "tool": ds.field("tool"), "gain": gain_of(baseline)}
+    columns |= {"malformed": ds.field("call_input").is_null() | (ds.field("status") == LOOK_AHEAD)}
+    columns |= {"failed": ds.field("result").is_null()}
+    for batch in batches(path, ["doc_id", "tool", "call_input", "status", "result", "gain", *LOSSES]):
+        table = ds.dataset(batch).to_table(columns=columns)
+        gain = table["gain"].to_numpy().astype(float)
+        limit = np.array([thresholds.get(tool, np.inf) for tool in table["tool"].to_pylist()])
+        conditions = [table["malformed"].to_numpy(), table["failed"].to_numpy(), ~(gain > 0), gain < limit]
+        fates = np.select(conditions, [1, 2, 3, 4], 5).tolist()
+        for doc_id, tool, fate in zip(
+            table["doc_id"].to_pylist(), table["tool"].to_pylist(), fates, strict=True
+        ):
+            if best.get((doc_id, tool), 0) < fate:
+                best[doc_id, tool] = fate
+        settle(table["doc_id"][-1].as_py() if len(table) else None)  # more rows of it may follow
+    settle(None)
+    for tool, count in counts.items():
+        count[0] = max(0, tried.get(tool, 0) - sum(count.values()))
+    return {tool: {name: count[fate] for fate, name in enumerate(FATES)} for tool, count in counts.items()}
 
 
 def gains(

@@ -36,6 +36,12 @@ class Score:
     with_call: float | None = None
     """The score over these; None where there are none."""
     without_call: float | None = None
+    others: tuple[Run, ...] = ()
+    """Runs that differ from `run` only in their seed: every figure is then the mean of one."""
+
+    @property
+    def seeds(self) -> int:
+        return 1 + len(self.others)
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,8 @@ class Sampled:
     """The system's name, or the baseline's."""
     files: Mapping[str, Path]
     """Files of samples by task, those that can be read; columns as in docs/benchmarks.md."""
+    classes: Mapping[str, Path] = field(default_factory=dict)
+    """Files with the class of each sample by task, of what was explained."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,8 @@ class Annotation:
     """Artifacts by name; `documents_without_calls.parquet` may be missing."""
     baseline: str = "paper"
     """What the gain is measured against."""
+    lost: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By tool, how many texts came how far (`candidate_stats.FATES`)."""
 
     @property
     def difference(self) -> str:
@@ -158,3 +168,5 @@ class Evidence:
     """Of the models of Figure 4."""
     sampled: tuple[Sampled, ...] = ()
     """All evaluations, the newest first."""
+    ladders: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By task, the metrics of the explanation of Toolformer's evaluation."""

@@ -14,6 +14,7 @@ from toolformer.reporting import paper
 from toolformer.reporting.data import Annotation, Curve, Evidence, Score
 from toolformer.reporting.escape import clean
 from toolformer.reporting.formatting import SYSTEMS, in_order, in_table_order, title_of
+from toolformer.reporting.ladder import picture
 from toolformer.reporting.plots import INK
 from toolformer.reporting.selection import SCALED
 from toolformer.reporting.table import Figure, Panel
@@ -33,7 +34,8 @@ DATA = {"augmented": "C* (Toolformer)", "plain": "C (M + CC)"}
 def figures(evidence: Evidence) -> tuple[Figure, ...]:
     """All figures that the evidence has data for."""
     builders = (overview, scaling, by_k, gains, training)
-    return tuple(figure for build in builders if (figure := build(evidence)))
+    drawn = (*(build(evidence) for build in builders), picture(evidence.ladders))
+    return tuple(figure for figure in drawn if figure)
 
 
 def overview(evidence: Evidence) -> Figure | None:

@@ -40,7 +40,8 @@ TASKS: Mapping[str, str] = {
 
 def title_of(task: str) -> str:
     """A task's name in tables; a task of the user's own goes by its own."""
-    return TASKS.get(task, task)
+    name, _, measure = task.partition("/")
+    return TASKS.get(name, name) + (f", {measure.replace('_', ' ')}" if measure else "")
 
 
 def name_of(row: str) -> str:
@@ -69,6 +70,8 @@ def shown_interval(score: Score, perplexity: bool, with_n: bool) -> str:
         parts.append(f"[{shown_score(score.low, perplexity)}, {shown_score(score.high, perplexity)}]")
     if with_n and score.n is not None:
         parts.append(f"n = {shown_count(score.n)}")
+    if score.others:
+        parts.append(f"({score.seeds} seeds)")
     return " ".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from benchmarks.figures import GOLD_NATS
 from toolformer.decoding.settings import TRAINED_ON
 from toolformer.reporting import paper
 from toolformer.reporting.data import Evidence, Score
@@ -24,10 +25,11 @@ from toolformer.reporting.table import Cell, Column, Table
 if TYPE_CHECKING:
     from benchmarks.paired import Estimate
 
+DIFFERENCE = ("difference", "only it", "only other", "p", "detectable")
 SIGN_OF = {"toolformer_disabled": "†", "model": "‡"}
 SIGNS = (
-    "† differs from Toolformer (disabled), ‡ differs from M: paired on the same examples, exact McNemar p < 0.05 "
-    "(graded scores and perplexity: 95 % paired bootstrap interval without 0), not corrected for the number of comparisons."
+    "† differs from Toolformer (disabled), ‡ differs from M: paired on the same examples, p < 0.05 corrected for all "
+    "comparisons of the report (Holm); exact McNemar, or for graded scores, perplexity and several seeds a paired t test."
 )
 
 
@@ -52,12 +54,14 @@ def paired(evidence: Evidence) -> Table:
     groups = [f"Toolformer − {SYSTEMS[other]}" for _, other in PAIRS[:2]]
     columns = [Column("Benchmark", numeric=False)]
     for group in groups:
-        columns += [Column(label, group) for label in ("difference", "only it", "only other", "p")]
+        columns += [Column(label, group) for label in DIFFERENCE]
     caption = (
         "Percentage points (perplexity: its difference, of Toolformer (disabled), calls being off), over the examples "
         "that both systems were asked; 95 % paired bootstrap intervals in brackets. “Only it” and “only other” are the "
-        "examples that one of the two alone has right, p is McNemar's from them, exact and two-sided; bold below "
-        "0.05, not corrected for the number of comparisons."
+        "examples that one of the two alone has right; p is two-sided: McNemar's from them, exact, or of a paired t test "
+        "for perplexity, graded scores and several seeds. Below it p corrected for all comparisons of the report (Holm); "
+        "bold where that is below 0.05. “Detectable” is the least difference (perplexity: ratio) that a test at 5 % of so "
+        "many examples shows in four cases of five."
     )
     title = "Toolformer against the disabled model and the base, example by example"
     return Table("paired", "Significance", title, tuple(columns), tuple(rows), caption)
@@ -65,17 +69,38 @@ def paired(evidence: Evidence) -> Table:
 
 def _difference(compared: Compared | None) -> list[Cell]:
     if compared is None:
-        return [Cell()] * 4
-    bold = is_significant(compared)
+        return [Cell()] * len(DIFFERENCE)
+    comparison, p = compared.scores or compared.perplexity, Cell(DASH)
+    assert comparison
+    if compared.p_value is not None:
+        detail = "" if compared.p_holm is None else f"Holm {shown_p(compared.p_holm)}"
+        p = Cell(shown_p(compared.p_value), detail, is_significant(compared))
+    least = comparison.detectable
     if scores := compared.scores:
-        counts = (Cell(shown_count(count)) for count in (scores.only_second, scores.only_first))
-        p = Cell(DASH)
-        if scores.p_value is not None:
-            p = Cell(f"{scores.p_value:.3f}" if scores.p_value >= 0.001 else "< 0.001", bold=bold)
-        return [_estimate(scores.difference, 1, scores.n), *counts, p]
-    assert compared.perplexity is not None
-    shown = _estimate(compared.perplexity.difference, 2, compared.perplexity.n)
-    return [Cell(shown.text, f"{shown.detail} a {compared.unit}", bold), Cell(), Cell(), Cell()]
+        digits = 2 if compared.task.endswith(GOLD_NATS) else 1
+        shown, counts = (
+            _estimate(scores.difference, digits, scores.n),
+            (scores.only_second, scores.only_first),
+        )
+        detectable = DASH if least is None else f"{least:.{digits}f}"
+    else:
+        shown, counts = _estimate(comparison.difference, 2, comparison.n), (None, None)
+        shown = Cell(shown.text, f"{shown.detail} a {compared.unit}")
+        detectable = DASH if least is None else f"× {least:.3f}"
+    if max(compared.seeds) > 1:
+        shown = Cell(
+            shown.text, f"{shown.detail} ({' and '.join(map(str, sorted(set(compared.seeds))))} seeds)"
+        )
+    return [
+        shown,
+        *(Cell("" if count is None else shown_count(count)) for count in counts),
+        p,
+        Cell(detectable),
+    ]
+
+
+def shown_p(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def _estimate(estimate: Estimate, digits: int, n: int) -> Cell:

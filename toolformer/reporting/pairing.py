@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks.metrics import RESAMPLES
-from benchmarks.paired import PerplexityComparison, ScoreComparison, compare_perplexities, compare_scores
+from benchmarks.figures import GOLD_NATS
+from benchmarks.metrics import RESAMPLES, Interval
+from benchmarks.paired import (
+    PerplexityComparison,
+    ScoreComparison,
+    compare_perplexities,
+    compare_scores,
+    compare_seeds,
+)
+from benchmarks.power import LEVEL, holm
+from benchmarks.seeds import Answers, percent_over_seeds, perplexity_over_seeds
 from toolformer.errors import UserError
 
 Row = Mapping[str, Any]
+Seeds = Sequence[tuple[int, Sequence[Row]]]
+"""The samples of runs that differ only in their seed, each with the seed that chose its questions."""
 
 SCORED = ("id", "prompt", "target", "score")
 TEXTS = ("id", "text_sha256", "log_likelihood", "tokens", "words")
@@ -34,7 +44,6 @@ BASELINE = "baseline "
 """Stands before a baseline's name where systems have their key, which has no blank."""
 BASELINE_PAIRS = ("toolformer_disabled", "model")
 """What every baseline is compared with."""
-LEVEL = 0.05
 
 
 def read_samples(
@@ -88,6 +97,15 @@ class Compared:
     perplexity: PerplexityComparison | None = None
     unit: str = ""
     """Perplexity: per token, or per word where the two models count tokens differently."""
+    p_holm: float | None = None
+    """p corrected for all comparisons that were made with this one."""
+    seeds: tuple[int, int] = (1, 1)
+    """Runs of each side that differ only in their seed."""
+
+    @property
+    def p_value(self) -> float | None:
+        comparison = self.scores or self.perplexity
+        return comparison.p_value if comparison else None
 
 
 def compare_task(
@@ -141,37 +159,122 @@ def asked(row: Row) -> str:
     return json.dumps([row["id"], row["text_sha256"]])
 
 
+def compare_groups(task: str, first: Seeds, second: Seeds, seed: int, resamples: int) -> Compared | None:
+    """One benchmark, of groups of runs that differ only in their seed, or None where nothing was asked of both.
+
+    Groups that chose their questions by the same seeds are paired seed by seed; else all seeds of one count against all
+    of the other, on the questions that both were asked.
+    """
+    if len(first) == len(second) == 1:
+        return compare_task(task, first[0][1], second[0][1], seed, resamples)
+    ones, twos = dict(first), dict(second)
+    matched = len(ones) == len(first) and len(twos) == len(second) and ones.keys() == twos.keys()
+    if matched:
+        paired = [pair(ones[key], twos[key]) for key in sorted(ones)]
+        matched = all(pairs for pairs, _ in paired)
+    if matched:
+        sides = [[[row[index] for row in pairs] for pairs, _ in paired] for index in (0, 1)]
+        alone = [(one.only_first, one.only_second, one.changed) for _, one in paired]
+        unpaired = Unpaired(*map(sum, zip(*alone, strict=True)))
+    else:
+        questions = [{asked(row) for _, rows in side for row in rows} for side in (first, second)]
+        common = questions[0] & questions[1]
+        every = [
+            [[row for row in rows if asked(row) in common] for _, rows in side] for side in (first, second)
+        ]
+        sides = [[rows for rows in side if rows] for side in every]
+        unpaired = Unpaired(*(len(own - common) for own in questions))
+    if not all(sides):
+        return None
+    unit = (
+        "" if "score" in sides[0][0][0] else unit_of([row for side in sides for rows in side for row in rows])
+    )
+    answers = [[answers_of(rows, unit) for rows in side] for side in sides]
+    found = compare_seeds(answers[0], answers[1], matched, bool(unit), seed, resamples)
+    seeds = len(sides[0]), len(sides[1])
+    if isinstance(found, ScoreComparison):
+        return Compared(task, unpaired, scores=found, seeds=seeds)
+    return Compared(task, unpaired, perplexity=found, unit=unit.removesuffix("s"), seeds=seeds)
+
+
+def compare_measures(task: str, first: Seeds, second: Seeds, seed: int, resamples: int) -> list[Compared]:
+    """One benchmark: `compare_groups`, and likewise as TASK/gold_nats the nats of the gold answer where both sides have them."""
+    found = compare_groups(task, first, second, seed, resamples)
+    graded = [
+        [(own, [{**row, "score": row[GOLD_NATS]} for row in rows if row.get(GOLD_NATS) is not None]) for own, rows in side]
+        for side in (first, second)
+    ]  # fmt: skip
+    nats = None
+    if all(rows for side in graded for _, rows in side):
+        nats = compare_groups(f"{task}/{GOLD_NATS}", graded[0], graded[1], seed, resamples)
+    if nats and nats.scores:
+        nats = replace(nats, scores=replace(nats.scores, only_first=None, only_second=None))
+    return [compared for compared in (found, nats) if compared]
+
+
+def unit_of(rows: Iterable[Row]) -> str:
+    """What a perplexity is per: tokens where all runs count as many in a text, else words."""
+    counts: dict[str, set[int | None]] = {}
+    for row in rows:
+        counts.setdefault(row["text_sha256"], set()).add(row["tokens"])
+    return (
+        "tokens" if all(len(of_text) == 1 and None not in of_text for of_text in counts.values()) else "words"
+    )
+
+
+def answers_of(rows: Iterable[Row], unit: str) -> Answers:
+    """One seed's answers by question; without a unit scores."""
+    answers: dict[str, tuple[float, float]] = {}
+    times: Counter[str] = Counter()
+    for row in rows:
+        question = asked(row)
+        times[question] += 1  # of equal ones the n-th goes with the n-th
+        value = (row["log_likelihood"], row[unit]) if unit else (row["score"], 1.0)
+        answers[f"{question} {times[question]}"] = value
+    return answers
+
+
+def over_seeds(runs: Sequence[Sequence[Row]], seed: int, resamples: int = RESAMPLES) -> Interval:
+    """The mean of runs that differ only in their seed, with its interval over seeds and questions."""
+    if "score" in runs[0][0]:
+        return percent_over_seeds([answers_of(rows, "") for rows in runs], seed, resamples)
+    unit = unit_of(row for rows in runs for row in rows)
+    return perplexity_over_seeds([answers_of(rows, unit) for rows in runs], seed, resamples)
+
+
+def corrected(comparisons: Sequence[Compared]) -> list[Compared]:
+    """Comparisons with p corrected for their number (Holm)."""
+    p_values = holm([compared.p_value for compared in comparisons])
+    return [replace(compared, p_holm=p) for compared, p in zip(comparisons, p_values, strict=True)]
+
+
 def compare_systems(
-    files: Mapping[tuple[str, str], Path], seed: int = 0, resamples: int = RESAMPLES
+    files: Mapping[tuple[str, str], Sequence[tuple[int, Path]]], seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[tuple[str, str, str], Compared]:
     """Comparisons by task, system and the system it is compared with, where there are samples in common.
 
     Args:
-        files: samples by system (a baseline's name after `BASELINE`) and task.
+        files: by system (a baseline's name after `BASELINE`) and task, the samples of each seed.
 
     Raises:
         UserError: a file of samples cannot be read.
     """
     comparisons: dict[tuple[str, str, str], Compared] = {}
     for task in dict.fromkeys(task for _, task in files):
-        rows = {system: read_samples(path) for (system, name), path in files.items() if name == task}
+        rows = {
+            system: [(own, read_samples(path, [GOLD_NATS])) for own, path in paths]
+            for (system, name), paths in files.items()
+            if name == task
+        }
         further = ((row, other) for row in rows if row.startswith(BASELINE) for other in BASELINE_PAIRS)
         for system, other in (*PAIRS, *further):
             if system in rows and other in rows:
-                compared = compare_task(task, rows[other], rows[system], seed, resamples)
-                if compared:
-                    comparisons[task, system, other] = compared
-    return comparisons
+                for compared in compare_measures(task, rows[other], rows[system], seed, resamples):
+                    comparisons[compared.task, system, other] = compared
+    return dict(zip(comparisons, corrected(list(comparisons.values())), strict=True))
 
 
 def is_significant(compared: Compared) -> bool:
-    """Whether the difference is more than chance: McNemar's p below 0.05, or a 95 % interval without 0.
-
-    A single sample, or a difference that is no finite number, is not significant.
-    """
-    if compared.scores and compared.scores.p_value is not None:
-        return compared.scores.p_value < LEVEL
-    comparison = compared.scores or compared.perplexity
-    assert comparison
-    low, high = comparison.difference.low, comparison.difference.high
-    return math.isfinite(low) and math.isfinite(high) and low < high and not low <= 0 <= high
+    """Whether the difference is more than chance: p below 0.05, corrected where several comparisons were made."""
+    p = compared.p_value if compared.p_holm is None else compared.p_holm
+    return p is not None and p < LEVEL

@@ -47,7 +47,7 @@ def files(figure: Figure) -> dict[str, bytes]:
         for number, panel in enumerate(figure.panels, start=1):
             axes = canvas.add_subplot(rows, columns, number)
             panel(axes)
-            if len(axes.get_legend_handles_labels()[0]) > 1:
+            if axes.get_legend() is None and len(axes.get_legend_handles_labels()[0]) > 1:
                 axes.legend()
         for kind, fields in metadata.items():
             buffer = io.BytesIO()

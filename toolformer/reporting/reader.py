@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 import pyarrow.parquet as pq
@@ -13,16 +15,19 @@ from toolformer.errors import UserError
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import Annotation, Curve, Evidence, Sampled, Score, Training
 from toolformer.reporting.formatting import SYSTEMS, shown_count, title_of
-from toolformer.reporting.pairing import compare_systems
+from toolformer.reporting.pairing import compare_systems, over_seeds, read_samples
 from toolformer.reporting.selection import (
     DEFAULT_K,
     FIGURE4,
+    Seeds,
     Selection,
+    asked_by,
     baseline_names,
     faults,
     measured,
     select,
 )
+from toolformer.reporting.table import Passage
 from toolformer.tracking import Run
 
 CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
@@ -61,18 +66,26 @@ def read(store: Store, experiment: str | None = None, seed: int = 0) -> Evidence
     selection = select(evaluated, further, trainings)
     behind = _trainings(selection, trained, trainings)
     annotation, remarks = _annotation(store, behind, annotations, generated)
-    sampled, unread = _sampled(store, evaluated, selection)
+    explained: dict[str, Run] = {}
+    for run in store.runs("explain", **tags):
+        explained.setdefault(run.tags.get("lineage.evaluate_run_id", ""), run)
+    sampled, unread = _sampled(store, evaluated, selection, explained)
     known = {(sample.run_id, task): file for sample in sampled for task, file in sample.files.items()}
-    shown = {(row, task): (run.run_id, task) for (row, task), run in selection.shown.items()}
-    files = {cell: known[key] for cell, key in shown.items() if key in known}
+    files = {
+        (row, task): [(asked_by(run), known[run.run_id, task]) for run in runs]
+        for (row, task), runs in selection.shown.items()
+        if all((run.run_id, task) in known for run in runs)
+    }
     return Evidence(
         experiment,
         annotation,
-        scores={key: _score(run, key[1]) for key, run in selection.shown.items()},
+        scores={key: _of_seeds(runs, key[1], known, seed) for key, runs in selection.shown.items()},
         trained={data: _training(run, annotations.get(_dataset(run))) for data, run in behind.items()},
         remarks=(*_remarks(selection), *remarks, *unread),
         by_k={
-            key: _score(run, key[1]) for key, run in selection.by_k.items() if f"{key[1]}/n_ac" in run.metrics
+            key: _of_seeds(runs, key[1], known, seed)
+            for key, runs in selection.by_k.items()
+            if f"{key[1]}/n_ac" in runs[0].metrics
         },
         model=selection.model,
         paired=compare_systems(files, seed),
@@ -80,7 +93,19 @@ def read(store: Store, experiment: str | None = None, seed: int = 0) -> Evidence
         sizes={key: _score(run, key[2]) for key, run in selection.sizes.items()},
         parameters=selection.parameters,
         sampled=sampled,
+        ladders={
+            task: ladder
+            for (system, task), (run, *_) in selection.shown.items()
+            if system == "toolformer" and (ladder := below(task, explained.get(run.run_id)))
+        },
     )
+
+
+def below(task: str, run: Run | None) -> dict[str, float]:
+    """A run's metrics of one task, if it has any."""
+    start = f"{task}/"
+    metrics = run.metrics if run else {}
+    return {name.removeprefix(start): value for name, value in metrics.items() if name.startswith(start)}
 
 
 def _remarks(selection: Selection) -> Iterator[str]:
@@ -92,7 +117,7 @@ def _remarks(selection: Selection) -> Iterator[str]:
             "training and one group of equal settings, and the newest run in each cell; toolformer compare RUN RUN says "
             "which keys differ."
         )
-    for (name, task), run in selection.shown.items():
+    for name, task, run in ((*cell, run) for cell, runs in selection.shown.items() for run in runs):
         if faults(run, task):
             yield (
                 f"{SYSTEMS.get(name, name)} on {title_of(task)}: a tool or server failed in {faults(run, task):,} of "
@@ -140,7 +165,7 @@ def _annotation(
 
 
 def _sampled(
-    store: Store, runs: Sequence[Run], selection: Selection
+    store: Store, runs: Sequence[Run], selection: Selection, explained: Mapping[str, Run]
 ) -> tuple[tuple[Sampled, ...], list[str]]:
     """The evaluations whose samples can be read; and what cannot."""
     sampled, unread = [], []
@@ -165,15 +190,16 @@ def _sampled(
         title = system if model == selection.model or not model else f"{system}, {model}"
         if run.tags.get("system") == "toolformer" and k != DEFAULT_K:
             title += f", k = {k}"
-        sampled.append(Sampled(run.run_id, title, system, files))
+        classes: dict[str, Path] = {}
+        for task in files if run.run_id in explained else ():
+            with suppress(UserError):  # not explained, or gone: the answers still stand
+                classes[task] = store.artifact_path(explained[run.run_id], f"ladder/{task}.parquet")
+        sampled.append(Sampled(run.run_id, title, system, files, classes))
     return tuple(sampled), unread
 
 
 def _score(run: Run, task: str) -> Score:
-    start = f"{task}/"
-    metric = {
-        name.removeprefix(start): value for name, value in run.metrics.items() if name.startswith(start)
-    }
+    metric = below(task, run)
     seconds, speed = metric.get("seconds"), metric.get("tokens_per_second")
     return Score(
         value=dict(measured(run))[task],
@@ -192,6 +218,38 @@ def _score(run: Run, task: str) -> Score:
         calls=_whole(metric.get("n_ac")),
         with_call=metric.get("score_ac"),
         without_call=metric.get("score_nc"),
+    )
+
+
+def _of_seeds(runs: Seeds, task: str, files: Mapping[tuple[str, str], Path], seed: int) -> Score:
+    """The figure of runs that differ only in their seed: the mean, with an interval where all samples can be read."""
+    scores = [_score(run, task) for run in runs]
+    if len(scores) == 1:
+        return scores[0]
+    paths = [files.get((run.run_id, task)) for run in runs]
+    interval = None
+    if None not in paths:
+        interval = over_seeds([read_samples(path) for path in paths if path], seed)
+
+    def mean(name: str) -> float | None:
+        values = [getattr(score, name) for score in scores]
+        return None if None in values else fmean(values)
+
+    tools = dict.fromkeys(tool for score in scores for tool in score.tool_shares)
+    return replace(
+        scores[0],
+        value=fmean(score.value for score in scores),
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        n=_whole(mean("n")),
+        call_share=mean("call_share"),
+        tool_shares={tool: fmean(score.tool_shares.get(tool, 0.0) for score in scores) for tool in tools},
+        seconds=mean("seconds"),
+        tokens=_whole(mean("tokens")),
+        calls=_whole(mean("calls")),
+        with_call=mean("with_call"),
+        without_call=mean("without_call"),
+        others=tuple(runs[1:]),
     )
 
 
@@ -239,6 +297,8 @@ def annotation_of(store: Store, run: Run) -> Annotation:
         counts = candidate_stats.counts(candidates, baseline, set(funnel))
         examples = candidate_stats.examples(candidates, baseline, augmented, texts)
         edges, gains = candidate_stats.gains(candidates, baseline, _thresholds(run))
+        tried = {tool: entry.steps["selected"] for tool, entry in funnel.items() if "selected" in entry.steps}
+        lost = candidate_stats.lost(candidates, baseline, _thresholds(run), tried)
     except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:  # pyarrow's are among them
         raise UserError(str(error).splitlines()[0][:120]) from error
     skipped = {
@@ -246,7 +306,18 @@ def annotation_of(store: Store, run: Run) -> Annotation:
         for name, count in run.metrics.items()
         if name.startswith(_SKIPPED)
     }
-    return Annotation(run, counts, funnel, examples, skipped, gains, edges, files, baseline)
+    return Annotation(run, counts, funnel, examples, skipped, gains, edges, files, baseline, lost)
+
+
+def misses(annotation: Annotation) -> tuple[Passage, ...]:
+    """Of each tool the ten calls nearest below τ_f.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    files = [annotation.files[name] for name in candidate_stats.TEXTS if name in annotation.files]
+    path, thresholds = annotation.files["candidates.parquet"], _thresholds(annotation.run)
+    return candidate_stats.misses(path, annotation.baseline, files, thresholds)
 
 
 def _thresholds(run: Run) -> dict[str, float]:

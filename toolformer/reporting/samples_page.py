@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from benchmarks.ladder.classes import CLASSES
 from toolformer.annotation import merge
 from toolformer.data.sampling import Draw, lot
 from toolformer.errors import UserError
@@ -210,9 +212,10 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[dict[s
         even = np.unique(np.linspace(0, len(keys) - 1, min(len(keys), limit)).astype(int))
         drawn: dict[str, dict[str, Any]] = {keys[index]: {} for index in even}
         for number, (run, rows) in enumerate(zip(runs, rows_of, strict=True)):
+            classes = _classes(run.classes.get(task))
             for row in read_samples(run.files[task], _ANSWER, [rows[key] for key in drawn if key in rows]):
                 question = drawn[asked(row)] = drawn[asked(row)] or _question(row, len(runs))
-                question["answers"][number] = _answer(row)
+                question["answers"][number] = _answer(row) | {"class": classes.get(str(row["id"]))}
         page.append({
             "task": title_of(task),
             "runs": [{"title": run.title, "run": run.run_id[:8], "system": run.system} for run in runs],
@@ -230,6 +233,12 @@ def _question(row: Mapping[str, Any], runs: int) -> dict[str, Any]:
         "more": max(0, len(row["target"]) - TARGETS),
         "answers": [None] * runs,
     }
+
+
+def _classes(path: Path | None) -> dict[str, str]:
+    """Why each sample is right or wrong, by id, as it is shown."""
+    rows = pq.read_table(path, columns=["id", "class"]).to_pylist() if path else []
+    return {row["id"]: CLASSES.get(row["class"], row["class"]) for row in rows}
 
 
 def _answer(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """Which of many evaluations and trainings a report shows. Pure functions of runs, which come the newest first.
 
-A report shows one model M and one training of it per kind of data. A table shows the evaluations that are comparable
-(equal tag `comparison`: questions, tools, decoding, number format), and in each cell the newest of them.
+A report shows one model M and one training of it per kind of data, with those that differ from it only in their seed. A
+table shows the evaluations that are comparable (equal tag `comparison`: questions, tools, decoding, number format), and in
+each cell the newest of them for each seed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from benchmarks import GROUPS, TASKS
 from benchmarks.figures import FAULTS
@@ -16,8 +17,12 @@ from toolformer.decoding.settings import TRAINED_ON
 from toolformer.reporting import paper
 from toolformer.reporting.pairing import BASELINE
 from toolformer.tracking import Run
+from toolformer.tracking.run import REPLICATE
 
 K = TypeVar("K", bound=Hashable)
+M = TypeVar("M", bound=Hashable)
+Seeds = Sequence[Run]
+"""Evaluations that differ only in their seed, in its order; most often one."""
 DEFAULT_K = "10"
 FIGURE4 = "figure4"
 """The experiment of Figure 4."""
@@ -41,12 +46,12 @@ class Selection:
     models: Mapping[str, str]
     """The base model of each evaluation by its id; empty for a baseline."""
     trainings: Mapping[str, str]
-    """By data, the id of the training behind the figures; empty where evaluations name none."""
-    shown: Mapping[tuple[str, str], Run]
+    """By data, the id of the training behind the figures, of several seeds the first; empty where evaluations name none."""
+    shown: Mapping[tuple[str, str], Seeds]
     """By row (a system, or a baseline's name after `BASELINE`) and task."""
     k: str
     """At which Toolformer's row was decoded: the paper's where that was measured, else the newest evaluation's."""
-    by_k: Mapping[tuple[int, str], Run]
+    by_k: Mapping[tuple[int, str], Seeds]
     """Toolformer's by k and task, for the tasks that were measured with at least two."""
     sizes: Mapping[tuple[str, str, str], Run]
     """Figure 4: by model, system and task, if there are models of two sizes."""
@@ -66,35 +71,41 @@ def select(evaluated: Sequence[Run], further: Sequence[Run], trained: Mapping[st
     """
     every = [*evaluated, *further]
     models = {run.run_id: _model_of(run, trained) for run in every}
-    model = _most(
+    figures = (
         (models[run.run_id], (run.tags.get("system", ""), task))
         for run in evaluated
         if not run.tags.get("baseline")
         for task, _ in measured(run)
     )
+    model = _most(figures, "")
     own = [run for run in evaluated if run.tags.get("baseline") or models[run.run_id] == model]
-    behind = trainings(own)
-    own = of_trainings(own, behind)
+    behind = trainings(own, trained)
+    own = of_trainings(own, behind, trained)
     decoded = [run.tags["decoding.k"] for run in own if _is_of_sweep(run) and run.tags["decoding.k"] != "0"]
     k = DEFAULT_K if DEFAULT_K in decoded or not decoded else decoded[0]
     rows = {run.run_id: _system(run, k) for run in own if _system(run, k)}
     rows |= {run_id: BASELINE + name for run_id, name in baseline_names(own).items()}
     ks = {run.run_id: int(run.tags["decoding.k"]) for run in own if _is_of_sweep(run)}
-    shown: dict[tuple[str, str], Run] = {}
-    by_k: dict[tuple[int, str], Run] = {}
+    shown: dict[tuple[str, str], Seeds] = {}
+    by_k: dict[tuple[int, str], Seeds] = {}
     tasks = dict.fromkeys(task for run in own for task, _ in measured(run))
     for table in (*TABLES, tasks.keys() - set(TASKS)):
-        shown |= comparable(own, table, rows)
+        shown |= comparable(own, table, rows, trained)
     for task in tasks:
-        sweep = comparable(own, (task,), ks)
+        sweep = comparable(own, (task,), ks, trained)
         by_k |= sweep if len(sweep) > 1 else {}
-    sizes, parameters = _sizes(every, models)
-    used = {run.run_id for run in (*shown.values(), *by_k.values(), *sizes.values())}
+    sizes, parameters = _sizes(every, models, trained)
+    cells = (*shown.values(), *by_k.values(), sizes.values())
+    used = {run.run_id for runs in cells for run in runs}
     tasks_shown = {task for _, task in shown}
     left_out = sum(
         run.run_id not in used and any(task in tasks_shown for task, _ in measured(run)) for run in evaluated
     )
-    return Selection(model, models, behind, shown, k, by_k, sizes, parameters, left_out)
+    first: dict[str, Run] = {}
+    for run in sorted(own, key=lambda run: seed_of(run, trained)):
+        first.setdefault(_data_of(run), run)
+    ids = {data: _training_of(first[data]) for data in behind}
+    return Selection(model, models, ids, shown, k, by_k, sizes, parameters, left_out)
 
 
 def measured(run: Run) -> Iterator[tuple[str, float]]:
@@ -110,34 +121,90 @@ def faults(run: Run, task: str) -> int:
     return round(run.metrics.get(f"{task}/{FAULTS}", 0))
 
 
-def comparable(runs: Iterable[Run], tasks: Iterable[str], rows: Mapping[str, K]) -> dict[tuple[K, str], Run]:
-    """The cells of a table by row and task: of the `comparison` with most rows (then the newest) the newest run each.
+def comparable(
+    runs: Iterable[Run], tasks: Iterable[str], rows: Mapping[str, K], trained: Mapping[str, Run]
+) -> dict[tuple[K, str], Seeds]:
+    """The cells of a table by row and task: of the `comparison` with most rows (then the newest) the newest run a seed.
 
-    A run in which tools broke down counts only where there is no other. `rows` gives a run's row by its id.
+    Rows stand together that were asked the questions of one seed; runs of other seeds join those of theirs. A run in
+    which tools broke down counts only where there is no other. `rows` gives a run's row by its id.
     """
     wanted = set(tasks)
     pairs = [(run, task) for run in runs if run.run_id in rows for task, _ in measured(run) if task in wanted]
-    chosen = _most((run.tags.get("comparison", ""), rows[run.run_id]) for run, _ in pairs)
-    cells: dict[tuple[K, str], Run] = {}
-    for run, task in sorted(pairs, key=lambda pair: faults(*pair) > 0):
-        if run.tags.get("comparison", "") == chosen:
-            cells.setdefault((rows[run.run_id], task), run)
-    return cells
+    named = ((run, (run.tags.get("comparison", ""), asked_by(run))) for run, _ in pairs)
+    comparison, _ = _most(((key, rows[run.run_id]) for run, key in named), ("", 0))
+    pairs = [(run, task) for run, task in pairs if run.tags.get("comparison", "") == comparison]
+    by_seed = sorted(((asked_by(run), rows[run.run_id]) for run, _ in pairs), key=lambda pair: pair[0])
+    asked = _most(by_seed, 0)
+    # What a model as it is was asked by further seeds counts where a trained one was asked the same.
+    joined = {asked_by(run) for run, _ in pairs if _data_of(run)} | {asked}
+    if not any(_data_of(run) for run, _ in pairs):
+        joined |= {asked_by(run) for run, _ in pairs}
+    cells: dict[tuple[K, str], dict[int, Run]] = {}
+    # Of one training evaluated on the questions of several seeds, those count that the other rows were asked.
+    for run, task in sorted(pairs, key=lambda pair: (faults(*pair) > 0, asked_by(pair[0]) != asked)):
+        if asked_by(run) in joined:
+            cells.setdefault((rows[run.run_id], task), {}).setdefault(seed_of(run, trained), run)
+    return {
+        cell: [of_seed[seed] for seed in sorted(of_seed)]
+        for cell, of_seed in cells.items()
+        if any(asked_by(run) == asked for run in of_seed.values())
+    }
 
 
-def trainings(runs: Iterable[Run]) -> dict[str, str]:
-    """By data, the training whose model has most figures; of several the one measured last."""
+def asked_by(run: Run) -> int:
+    """The seed of a run, which of an evaluation chose its questions."""
+    seed = run.params.get("seed", "0")
+    return int(seed) if seed.isdecimal() else 0
+
+
+def seed_of(run: Run, trained: Mapping[str, Run]) -> int:
+    """What tells an evaluation from those that differ only in their seed: its training's seed, or its own."""
+    return asked_by(trained.get(_training_of(run), run))
+
+
+class Kind(NamedTuple):
+    """What evaluations share that differ only in their seed."""
+
+    comparison: str
+    system: str
+    baseline: str
+    k: str
+    replicate: str
+    """As `replicate` gives it."""
+    model: str
+    """Of a model as it is."""
+
+
+def kind_of(run: Run, trained: Mapping[str, Run]) -> Kind:
+    """What an evaluation shares with those that differ from it only in their seed."""
+    training = replicate(run, trained)
+    comparison, system, baseline, k = (
+        run.tags.get(tag, "") for tag in ("comparison", "system", "baseline", "decoding.k")
+    )
+    model = "" if training else run.params.get("model", "")
+    return Kind(comparison, system, baseline, k, training, model)
+
+
+def replicate(run: Run, trained: Mapping[str, Run]) -> str:
+    """What the trainings share that differ from an evaluation's only in their seed; empty for a model as it is."""
+    training = _training_of(run)
+    return trained[training].tags.get(REPLICATE, training) if training in trained else training
+
+
+def trainings(runs: Iterable[Run], trained: Mapping[str, Run]) -> dict[str, str]:
+    """By data, what the training whose model has most figures shares with its replicates; of several the last measured."""
     cells: dict[str, list[tuple[str, Hashable]]] = {}
     for run in runs:
         if data := _data_of(run):
             rows = ((run.tags["system"], run.tags.get("decoding.k", ""), task) for task, _ in measured(run))
-            cells.setdefault(data, []).extend((_training_of(run), row) for row in rows)
-    return {data: _most(pairs) for data, pairs in cells.items()}
+            cells.setdefault(data, []).extend((replicate(run, trained), row) for row in rows)
+    return {data: _most(pairs, "") for data, pairs in cells.items()}
 
 
-def of_trainings(runs: Iterable[Run], chosen: Mapping[str, str]) -> list[Run]:
-    """The evaluations without those of models from other trainings."""
-    return [run for run in runs if not (data := _data_of(run)) or _training_of(run) == chosen.get(data)]
+def of_trainings(runs: Iterable[Run], chosen: Mapping[str, str], trained: Mapping[str, Run]) -> list[Run]:
+    """The evaluations without those of models from other trainings; `chosen` is as `trainings` gives it."""
+    return [run for run in runs if not (data := _data_of(run)) or replicate(run, trained) == chosen.get(data)]
 
 
 def baseline_names(runs: Iterable[Run]) -> dict[str, str]:
@@ -183,16 +250,16 @@ def _is_of_sweep(run: Run) -> bool:
     return run.tags.get("system") == "toolformer" and run.tags.get("decoding.k", "").isdecimal()
 
 
-def _most(pairs: Iterable[tuple[str, Hashable]]) -> str:
-    """The key with most different values, of several the first; empty where there is none."""
-    values: dict[str, set[Hashable]] = {}
+def _most(pairs: Iterable[tuple[M, Hashable]], default: M) -> M:
+    """The key with most different values, of several the first; `default` where there is none."""
+    values: dict[M, set[Hashable]] = {}
     for key, value in pairs:
         values.setdefault(key, set()).add(value)
-    return max(values, key=lambda key: len(values[key]), default="")
+    return max(values, key=lambda key: len(values[key]), default=default)
 
 
 def _sizes(
-    runs: Sequence[Run], models: Mapping[str, str]
+    runs: Sequence[Run], models: Mapping[str, str], trained: Mapping[str, Run]
 ) -> tuple[dict[tuple[str, str, str], Run], dict[str, float]]:
     """Figure 4: the comparable evaluations of every model of known size, each model of one training, and the sizes."""
     sizes: dict[str, float] = {}
@@ -204,8 +271,9 @@ def _sizes(
     rows: dict[str, tuple[str, str]] = {}
     for model in sizes:
         of_model = [run for run in runs if models[run.run_id] == model and _system(run) in SCALED]
-        rows |= {run.run_id: (model, _system(run)) for run in of_trainings(of_model, trainings(of_model))}
+        chosen = trainings(of_model, trained)
+        rows |= {run.run_id: (model, _system(run)) for run in of_trainings(of_model, chosen, trained)}
     tasks = [task for group in ("lama", "math", "qa") for task in GROUPS[group]]
-    cells = {(*row, task): run for (row, task), run in comparable(runs, tasks, rows).items()}
+    cells = {(*row, task): runs[0] for (row, task), runs in comparable(runs, tasks, rows, trained).items()}
     sizes = {model: size for model, size in sizes.items() if any(model == other for other, *_ in cells)}
     return (cells, sizes) if len(set(sizes.values())) > 1 else ({}, {})

@@ -22,6 +22,7 @@ from toolformer.reporting.formatting import (
     shown_score,
     title_of,
 )
+from toolformer.reporting.ladder import ladder, lost
 from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
 from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.table import Cell, Column, Content, Table
@@ -72,9 +73,11 @@ def content(evidence: Evidence, full: bool = False) -> Content:
         ),
         paired(evidence),
         tool_use(evidence),
+        ladder(evidence.ladders),
         table9(evidence, full),
         cost(evidence),
         funnel(evidence),
+        lost(annotation),
         reasons(evidence),
     )
     gain = annotation.difference if annotation else GAIN
@@ -121,8 +124,8 @@ def runs(evidence: Evidence) -> Table:
     for task in in_table_order(task for _, task in evidence.scores):
         for row in (*SYSTEMS, *sorted({row for row, _ in evidence.scores} - set(SYSTEMS))):
             if score := evidence.scores.get((row, task)):
-                uses.append((score.run, title_of(task)))
-    uses += [(score.run, "Table 9") for score in evidence.by_k.values()]
+                uses += [(run, title_of(task)) for run in (score.run, *score.others)]
+    uses += [(run, "Table 9") for score in evidence.by_k.values() for run in (score.run, *score.others)]
     uses += [(score.run, "Figure 4") for score in evidence.sizes.values()]
     rows = []
     for run in {run.run_id: run for run, _ in uses}.values():

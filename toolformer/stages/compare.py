@@ -1,4 +1,7 @@
-"""Two evaluation runs on the same samples: paired differences by benchmark, and the settings in which they differ."""
+"""Two evaluations, or groups of them that differ only in their seed, on the same samples.
+
+Paired differences by benchmark, and the settings in which the two differ.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.figures import GOLD_NATS
 from toolformer.credentials import printable
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError
-from toolformer.reporting.pairing import Compared, Row, compare_task, read_samples
+from toolformer.reporting.pairing import Compared, Row, Seeds, compare_measures, corrected, read_samples
+from toolformer.reporting.selection import asked_by, kind_of, seed_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,10 +30,10 @@ _IGNORED = ("name", "run.", "paths.root", "paths.cache", "tracking.", "like", "p
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs; every difference is the second minus the first."""
+    """Two runs or groups; every difference is the second minus the first."""
 
     first: str
-    """Run id."""
+    """Run id, or several with commas between."""
     second: str
     first_name: str
     second_name: str
@@ -37,57 +42,78 @@ class Comparison:
     """Benchmarks that the second run does not have, or has no sample of in common."""
     only_second: tuple[str, ...]
     settings: Mapping[str, tuple[str, str]]
-    """The logged settings in which the runs differ, with both values; empty for one that a run lacks."""
+    """The logged settings in which the runs differ, with both sides' values; empty for one that a side lacks."""
     same_scoring: bool
     """Whether the same code scored both."""
 
 
-def find(tracker: Tracker, reference: str, **tags: str) -> Run:
-    """An evaluation: a run id, the first characters (at least 6) of one, `latest` (with these tags), or `latest:SYSTEM`.
+def find(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
+    """An evaluation, or several that differ only in their seed, in its order.
+
+    Args:
+        reference: a run id or the first characters (at least 6) of one, `latest` (with these tags), `latest:SYSTEM`; several of these with
+            commas between; the parent run of a sweep over seeds, or PARENT:SYSTEM.
 
     Raises:
-        UserError: there is none, or it is no finished evaluation.
+        UserError: there is none, it is no finished evaluation, or several differ in more than their seed.
     """
+    runs = {run.run_id: run for part in reference.split(",") for run in _named(tracker, part, **tags)}
+    trained = {run.run_id: run for run in tracker.runs("train")} if len(runs) > 1 else {}
+    ordered = sorted(runs.values(), key=lambda run: (seed_of(run, trained), asked_by(run)))
+    kinds = {kind_of(run, trained): run for run in ordered}
+    if len(kinds) > 1:
+        systems = sorted({run.tags.get("system", "") for run in ordered})
+        hint = f"; name one system of it, as {reference}:{systems[-1]}" if len(systems) > 1 else ""
+        differ = ", ".join(list(_settings(*([run] for run in list(kinds.values())[:2])))[:6])
+        raise UserError(
+            f"compare: the runs of {reference} differ in more than their seed ({differ or 'what they were trained on'}){hint}"
+        )
+    return ordered
+
+
+def _named(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
     name, colon, system = reference.partition(":")
-    if not colon:
-        return tracker.resolve("evaluate", reference, **tags)
-    if name != "latest" or system not in SYSTEMS:
+    if colon and system not in SYSTEMS:
         raise UserError(
             f"compare: {reference!r} is no run; say a run id, latest, or latest: and one of {', '.join(SYSTEMS)}"
         )
-    return tracker.resolve("evaluate", "latest", system=system, **tags)
+    if swept := tracker.swept("evaluate", name):
+        return [run for run in swept if system in ("", run.tags.get("system"))]
+    if colon and name == "latest":
+        return [tracker.resolve("evaluate", name, system=system, **tags)]
+    return [tracker.resolve("evaluate", name, **tags)]
 
 
 def compare(
     tracker: Tracker, first: str, second: str, seed: int = 0, resamples: int = 2000, **tags: str
 ) -> Comparison:
-    """Compares two evaluations, named as in `find`.
+    """Compares two evaluations or groups, named as in `find`.
 
     Raises:
         UserError: no such runs, one and the same run twice, or no sample in common.
     """
     one, two = find(tracker, first, **tags), find(tracker, second, **tags)
-    if one.run_id == two.run_id:
-        raise UserError(f"compare: {first} and {second} are the same run {one.run_id[:8]}; name two")
+    if same := {run.run_id for run in one} & {run.run_id for run in two}:
+        raise UserError(f"compare: {first} and {second} are the same run {min(same)[:8]}; name two")
     samples_one, samples_two = _samples(tracker, one), _samples(tracker, two)
     common = [task for task in samples_one if task in samples_two]
-    pairs = (compare_task(task, samples_one[task], samples_two[task], seed, resamples) for task in common)
-    benchmarks = tuple(compared for compared in pairs if compared)
+    found = (compare_measures(task, samples_one[task], samples_two[task], seed, resamples) for task in common)
+    benchmarks = tuple(corrected([compared for measures in found for compared in measures]))
     settings = _settings(one, two)
     if not benchmarks:
         what = f"samples of {', '.join(common)}" if common else "benchmark"
         differ = f" (they differ in {', '.join(list(settings)[:6])})" if settings else ""
         raise UserError(
-            f"compare: runs {one.run_id[:8]} and {two.run_id[:8]} have no {what} in common{differ}; evaluate both with the "
-            "same benchmarks, data, evaluation.limit and seed"
+            f"compare: runs {one[0].run_id[:8]} and {two[0].run_id[:8]} have no {what} in common{differ}; evaluate both "
+            "with the same benchmarks, data, evaluation.limit and seed"
         )
     compared = {benchmark.task for benchmark in benchmarks}
     only_one = tuple(task for task in samples_one if task not in compared)
     only_two = tuple(task for task in samples_two if task not in compared)
-    same_scoring = one.tags.get("scoring") == two.tags.get("scoring")
+    same_scoring = len({run.tags.get("scoring") for run in (*one, *two)}) == 1
     return Comparison(
-        one.run_id,
-        two.run_id,
+        ",".join(run.run_id for run in one),
+        ",".join(run.run_id for run in two),
         _title(one),
         _title(two),
         benchmarks,
@@ -98,25 +124,37 @@ def compare(
     )
 
 
-def _settings(one: Run, two: Run) -> dict[str, tuple[str, str]]:
-    keys = sorted({*one.params, *two.params})
-    values = {key: (one.params.get(key, ""), two.params.get(key, "")) for key in keys}
-    return {key: pair for key, pair in values.items() if pair[0] != pair[1] and not key.startswith(_IGNORED)}
+def _settings(one: Sequence[Run], two: Sequence[Run]) -> dict[str, tuple[str, str]]:
+    def values(runs: Sequence[Run], key: str) -> str:
+        return ", ".join(dict.fromkeys(run.params.get(key, "") for run in runs))
+
+    keys = sorted({key for run in (*one, *two) for key in run.params})
+    pairs = {key: (values(one, key), values(two, key)) for key in keys}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and not key.startswith(_IGNORED)}
 
 
-def _samples(tracker: Tracker, run: Run) -> Mapping[str, Sequence[Row]]:
-    """The samples of a run by benchmark."""
-    folder = tracker.artifact_path(run, "samples")
-    read = {path.stem: read_samples(path) for path in sorted(folder.glob("*.parquet"))}
-    return {task: rows for task, rows in read.items() if rows}
+def _samples(tracker: Tracker, runs: Sequence[Run]) -> dict[str, Seeds]:
+    """The samples of runs by benchmark, of those that all of them were measured on."""
+    read: list[dict[str, Sequence[Row]]] = []
+    for run in runs:
+        paths = sorted(tracker.artifact_path(run, "samples").glob("*.parquet"))
+        samples = {path.stem: read_samples(path, [GOLD_NATS]) for path in paths}
+        read.append({task: rows for task, rows in samples.items() if rows})
+    return {
+        task: [(asked_by(run), samples[task]) for run, samples in zip(runs, read, strict=True)]
+        for task in read[0]
+        if all(task in samples for samples in read)
+    }
 
 
-def _title(run: Run) -> str:
-    """What tells a run from another: the system, the model of a baseline, and k where tools are called."""
+def _title(runs: Sequence[Run]) -> str:
+    """What tells a run or a group from another: the system, the model of a baseline, and k where tools are called."""
+    run = runs[0]
     system = run.tags.get("system", "")
     k = f"k={run.tags.get('decoding.k', '')}" if system == "toolformer" else ""
     parts = filter(None, (SYSTEMS.get(system, system), run.tags.get("baseline", ""), k))
-    return f"{' '.join(parts)} ({run.run_id[:8]})"
+    seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
+    return f"{' '.join(parts)} ({', '.join(run.run_id[:8] for run in runs)}{seeds})"
 
 
 def as_json(comparison: Comparison) -> str:
@@ -134,23 +172,38 @@ def _finite(value: Any) -> Any:
 
 def tables(comparison: Comparison) -> list[Table]:
     """For the terminal: scores, perplexities and settings that differ, as far as there are any."""
-    scores, perplexities = [], []
+    scores, nats, perplexities = [], [], []
     for compared in comparison.benchmarks:
-        if found := compared.scores:
-            p = "" if found.p_value is None else f"{found.p_value:.4f}".replace("0.0000", "< 0.0001")
+        tested = _p(compared.p_value), _p(compared.p_holm)
+        if (found := compared.scores) and compared.task.endswith(GOLD_NATS):
+            figures = f"{found.first:.2f}", f"{found.second:.2f}", _estimate(found.difference, "+.2f")
+            least = "" if found.detectable is None else f"{found.detectable:.2f}"
+            nats.append((compared.task, f"{found.n:,}", *figures, *tested, least))
+        elif found:
             percents = f"{found.first:.1f}", f"{found.second:.1f}", _estimate(found.difference, "+.1f")
-            only = f"{found.only_first:,}", f"{found.only_second:,}"
-            scores.append((compared.task, f"{found.n:,}", *percents, *only, p))
+            only = ("" if count is None else f"{count:,}" for count in (found.only_first, found.only_second))
+            least = "" if found.detectable is None else f"{found.detectable:.1f}"
+            scores.append((compared.task, f"{found.n:,}", *percents, *only, *tested, least))
         if values := compared.perplexity:
             figures = f"{values.first:.2f}", f"{values.second:.2f}", _estimate(values.difference, "+.2f")
-            ratio = _estimate(values.ratio, ".4f")
-            perplexities.append((compared.task, f"{values.n:,}", compared.unit, *figures, ratio))
-    caption = f"A: {comparison.first_name}; B: {comparison.second_name}. 95 % paired bootstrap intervals in brackets."
-    of_scores = ("benchmark", "n", "A", "B", "B - A", "only A right", "only B right", "McNemar p")
-    of_perplexities = ("benchmark", "n", "per", "A", "B", "B - A", "B / A")
+            least = "" if values.detectable is None else f"{values.detectable:.4f}"
+            shown = (*figures, _estimate(values.ratio, ".4f"), *tested, least)
+            perplexities.append((compared.task, f"{values.n:,}", compared.unit, *shown))
+    number = sum(compared.p_value is not None for compared in comparison.benchmarks)
+    caption = (
+        f"A: {comparison.first_name}; B: {comparison.second_name}. 95 % paired bootstrap intervals in brackets; p is exact "
+        "McNemar's for right and wrong, else of a paired t test, over seeds where there are several. "
+        f"Holm: corrected for {number} comparison{'' if number == 1 else 's'}. Detectable: the least difference that this n "
+        "shows at 5 % with 80 % power."
+    )
+    tests = ("p", "p (Holm)", "detectable")
+    of_scores = ("benchmark", "n", "A", "B", "B - A", "only A right", "only B right", *tests)
+    of_perplexities = ("benchmark", "n", "per", "A", "B", "B - A", "B / A", *tests)
+    of_nats = ("benchmark", "n", "A", "B", "B - A", *tests)
     settings = [(key, *pair) for key, pair in comparison.settings.items()]
     tables = (
         _table("Scores, percent correct", of_scores, scores, caption),
+        _table("Nats of the gold answer, lower is better", of_nats, nats, caption),
         _table("Perplexity, lower is better", of_perplexities, perplexities, caption),
         _table("Settings that differ", ("key", "A", "B"), settings, ""),
     )
@@ -181,11 +234,18 @@ def remarks(comparison: Comparison) -> list[str]:
     for other, names in (("B", comparison.only_first), ("A", comparison.only_second)):
         if names:
             lines.append(f"{', '.join(names)}: not compared, {other} has nothing to pair with it")
+    for other, count in zip("AB", next(iter(comparison.benchmarks)).seeds, strict=True):
+        if count == 1 < max(next(iter(comparison.benchmarks)).seeds):
+            lines.append(f"{other} is one run: p does not know how it would vary with another seed")
     if not comparison.same_scoring:
         lines.append(
             "A and B were scored by different versions of the benchmarks; evaluate the older one again"
         )
     return [printable(line) for line in lines]
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else f"{p:.4f}".replace("0.0000", "< 0.0001")
 
 
 def _estimate(estimate: Estimate, form: str) -> str:

@@ -90,7 +90,7 @@ def model_folder(tracker: Tracker, run: Run) -> Path:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """A configured evaluation."""
 
     tasks: list[str]
@@ -102,7 +102,12 @@ class _Job:
     """Of the answers, which evaluations of other benchmarks with the same system share."""
 
 
-def _job(config: Config, tracker: Tracker) -> _Job:
+def prepare(config: Config, tracker: Tracker) -> Job:
+    """What an evaluation is about to do.
+
+    Raises:
+        UserError: there is no such benchmark, train run or file of samples.
+    """
     from benchmarks import suite
 
     tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
@@ -114,13 +119,13 @@ def _job(config: Config, tracker: Tracker) -> _Job:
         trained = train_run(tracker, reference, TRAINED_ON[config.system], experiment=config.name)
     asked = identity(config, tasks, trained)
     folder = Path(config.paths.root) / "evaluate" / asked.folder
-    return _Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), folder)
+    return Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), folder)
 
 
 def finished(config: Config) -> str | None:
     """The id of the run that did this evaluation, if one did; its model need not be there any more."""
     tracker = instantiate.tracker(config)
-    run = _finished(tracker, _job(config, tracker).fingerprint)
+    run = _finished(tracker, prepare(config, tracker).fingerprint)
     return run.run_id if run else None
 
 
@@ -152,7 +157,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
 
     engine.check(config)
     tracker = instantiate.tracker(config)
-    job = _job(config, tracker)
+    job = prepare(config, tracker)
     facts = _facts(config, job)
     shown = [facts["system"], facts["model"], f"k={config.decoding.k}" if calls(config) else ""]
     title = " ".join(filter(None, shown))
@@ -209,7 +214,16 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
         if language_model := getattr(lm, "language_model", None):
             run.tag("dtype", str(language_model.dtype).removeprefix("torch."))
             metrics["parameters"] = language_model.model.num_parameters()
-        results = suite.run(lm, loaded, bootstrap_iters=config.evaluation.bootstrap, seed=config.seed)
+        settings = config.evaluation
+        if settings.gold_nats and config.system == "endpoint":
+            log.warning("evaluate: evaluation.gold_nats is not for an endpoint; left out")
+        results = suite.run(
+            lm,
+            loaded,
+            bootstrap_iters=settings.bootstrap,
+            seed=config.seed,
+            gold_nats=settings.gold_nats,
+        )
         metrics |= speed([sample for result in results.values() for sample in result.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
         for task, result in results.items():
@@ -225,7 +239,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
     return Evaluated(run.run_id, metrics)
 
 
-def _done(job: _Job, tracker: Tracker) -> Evaluated | None:
+def _done(job: Job, tracker: Tracker) -> Evaluated | None:
     run = _finished(tracker, job.fingerprint)
     if run is None:
         return None
@@ -266,7 +280,7 @@ def _baseline(config: Config) -> str:
     return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 
-def _facts(config: Config, job: _Job) -> dict[str, str]:
+def _facts(config: Config, job: Job) -> dict[str, str]:
     """What the run's name and description say."""
     model = job.trained.params.get("model", "") if job.trained else config.model
     return {
@@ -277,7 +291,7 @@ def _facts(config: Config, job: _Job) -> dict[str, str]:
     }
 
 
-def _tags(config: Config, job: _Job, day: datetime.date | None) -> dict[str, object]:
+def _tags(config: Config, job: Job, day: datetime.date | None) -> dict[str, object]:
     from benchmarks import suite
 
     tags: dict[str, object] = {

@@ -70,6 +70,8 @@ def identity(config: Config, tasks: Sequence[str], trained: Run | None) -> Ident
         # By which prompts are cut and texts scored.
         "reading": [endpoint.tokenizer, endpoint.max_length] if endpoint else None,
     }
+    if settings.gold_nats:
+        questions["gold_nats"] = True
     answers = {
         "system": config.system,
         "decoding": decoding(config),
@@ -108,8 +110,9 @@ def decoding(config: Config) -> dict[str, Any]:
 def comparison(config: Config) -> str:
     """What must be equal for two evaluations to stand in one table, as a hash.
 
-    Equal for all systems of one configuration. Neither the system, its model, k (a column of its own) nor the list of
-    benchmarks takes part; questions and their subset, tools, decoding, number format and scoring code do.
+    Equal for all systems and seeds of one configuration. Neither the system, its model, k (a column of its own), the list
+    of benchmarks nor the seed (of which a run is one sample) takes part; questions and the size of their subset, tools,
+    decoding, number format and scoring code do.
     """
     from benchmarks import suite
 
@@ -120,7 +123,6 @@ def comparison(config: Config) -> str:
             "samples": sample_ids(settings.samples),
             "limit": settings.limit,
             "perplexity_limit": settings.perplexity_limit,
-            "seed": config.seed,
             "data": str(Path(data_dir).expanduser().resolve()) if data_dir else None,
             "heldout": asdict(config.heldout),
             # As configured: only Toolformer has them, and a machine without their files compares its models all the same.

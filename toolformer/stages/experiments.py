@@ -15,11 +15,12 @@ from typing import Any
 
 from toolformer.decoding.settings import TRAINED_ON
 from toolformer.errors import UserError
-from toolformer.stages import evaluate, generate, instantiate, train
+from toolformer.stages import evaluate, explain, generate, instantiate, train
 from toolformer.stages.config import STAGES, Config, compose, fingerprint, validate
 from toolformer.stages.config.multirun import parse
 from toolformer.stages.evaluation_identity import calls
 from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
+from toolformer.stages.sweep_summary import sum_up
 from toolformer.tracking.provenance import command_of, masked_words
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ _FINISHED: Mapping[str, Callable[[Config], str | None]] = {
     "generate": generate.finished,
     "train": train.finished,
     "evaluate": evaluate.finished,
+    "explain": explain.finished,
 }
 _ANNOTATING = (
     "corpus",
@@ -46,6 +48,7 @@ _UNREAD: Mapping[str, tuple[str, ...]] = {
     "generate": (*_ASKING, "dataset", "data", "trainer", "heldout"),
     "train": (*_ASKING, *_ANNOTATING, "tool"),
     "evaluate": (*_ANNOTATING, "index", "run", "dataset", "data", "trainer"),
+    "explain": (*_ANNOTATING, "index", "run", "dataset", "data", "trainer"),
 }
 """Groups of keys that decide nothing in a stage: a sweep over them makes no further job of it."""
 
@@ -69,6 +72,8 @@ class Job:
         """The key that names the run it reads."""
         if self.needs is None:
             return {}
+        if self.stage == "explain":  # an evaluation with the same keys
+            return self.needs.reads(run_ids)
         return {"dataset" if self.stage == "train" else "checkpoint": run_ids[self.needs.key]}
 
 
@@ -130,6 +135,8 @@ def _is_there(job: Job, run_id: str) -> bool:
     run = tracker.get(run_id)
     if job.stage == "generate":
         return generate.results(tracker, run, generate.READ_BY_TRAINING) is not None
+    if job.stage == "evaluate":
+        return True
     try:
         return evaluate.model_folder(tracker, run).is_dir()
     except UserError:
@@ -150,14 +157,15 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> tuple
             config = validate(compose(stage, words))
             key = _key(stage, config)
             swept = [word for word in words if word not in sweep.fixed]
-            if stage in ("evaluate", "report"):
-                swept += [",".join(config.benchmarks) if stage == "evaluate" else f"name={config.name}"]
+            if stage in ("evaluate", "explain", "report"):
+                swept += [f"name={config.name}" if stage == "report" else ",".join(config.benchmarks)]
             upstream = _upstream(stage, config)
             needs = (jobs | found).get(_key(*upstream)) if upstream else None
             job = Job(stage, key, " ".join(masked_words(swept)), tuple(words), config, needs)
             found.setdefault(key, jobs.get(key) or job)
-    last = max((stage for stage in stages if stage != "report"), key=STAGES.index, default="report")
-    wanted = [job for job in found.values() if job.stage in (last, "report")]
+    shown = ("explain", "report")
+    last = max((stage for stage in stages if stage not in shown), key=STAGES.index, default="report")
+    wanted = [job for job in found.values() if job.stage in (last, *shown)]
     for job in wanted:  # and what they read: nothing is annotated or trained that nobody reads
         wanted += [job.needs] if job.needs else []
     jobs |= {key: job for key, job in found.items() if job in wanted and key not in jobs}
@@ -181,6 +189,8 @@ def _upstream(stage: str, config: Config) -> tuple[str, Config] | None:
         return "generate", config
     if stage == "evaluate" and config.checkpoint == LATEST and config.system in TRAINED_ON:
         return "train", replace(config, data=TRAINED_ON[config.system])
+    if stage == "explain":
+        return "evaluate", config
     return None
 
 
@@ -241,7 +251,11 @@ def _side_by_side(
         command = command_of("run", todo.overrides)
         parent = parent_run(jobs[0].config, f"{todo.name}: {stage}", todo.name, stage, words, command=command)
     words_of = [[*job.overrides, *(f"{key}={run}" for key, run in job.reads(ids).items())] for job in jobs]
-    return launch(stage, words_of, todo.of_hydra, parent)
+    outcomes = launch(stage, words_of, todo.of_hydra, parent)
+    if parent and stage == "evaluate":
+        done = [ids[job.key] for job in todo.jobs if job.stage == stage and job.key in ids]
+        sum_up(jobs[0].config, parent, [*done, *outcomes])
+    return outcomes
 
 
 def _report(jobs: Sequence[Job]) -> list[Exception]:

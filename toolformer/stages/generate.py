@@ -32,6 +32,7 @@ from toolformer.storage import acquired
 from toolformer.tools.runtime import figures, log_faults
 from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe, model_name
+from toolformer.tracking.run import REPLICATE
 from toolformer.tracking.store import StoreFault
 
 if TYPE_CHECKING:
@@ -113,8 +114,14 @@ class _Job:
 
     def key(self, shards: Iterable[str]) -> str:
         """A name for the results from these shards."""
-        baseline = self.config.filter.baseline
-        return fingerprint("generate", self.deciding, list(shards), self.thresholds, baseline)
+        return self._named(self.deciding, shards)
+
+    def replicate(self, shards: Iterable[str]) -> str:
+        """The same for every seed."""
+        return self._named({**self.deciding, "seed": None}, shards)
+
+    def _named(self, deciding: dict[str, Any], shards: Iterable[str]) -> str:
+        return fingerprint("generate", deciding, list(shards), self.thresholds, self.config.filter.baseline)
 
     def finger(self, shards: Iterable[str]) -> str:
         """The same work under another experiment's name is a run of its own, that finds its shards done."""
@@ -229,7 +236,8 @@ def _run(
     facts = {"model": model, "corpus": corpus, "tools": ", ".join(config.tools), "documents": plan.total}
     return tracker.run(
         stage="generate", name=f"generate {model} {corpus} {swept}", fingerprint=job.finger(plan.documents),
-        config=asdict(config), tags={"experiment": config.name}, parent=parent, description=describe(command, facts),
+        config=asdict(config), tags={"experiment": config.name, REPLICATE: job.replicate(plan.documents)},
+        parent=parent, description=describe(command, facts),
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from toolformer.storage import below, locked, sha256
 from toolformer.tracking import registry
 from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe, model_name
+from toolformer.tracking.run import REPLICATE
 from toolformer.training.checkpoints import RECORD, read_json, suffices
 from toolformer.training.distributed import processes, rank
 
@@ -56,6 +57,8 @@ class _Job:
     heldout: list[Document]
     folder: Path
     fingerprint: str
+    replicate: str
+    """The same for every seed."""
 
 
 def _job(config: Config, tracker: Tracker) -> _Job:
@@ -65,18 +68,21 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
     dataset = tracker.resolve("generate", config.dataset, experiment=config.name)
     heldout = list(itertools.islice(instantiate.Corpus(config.heldout, "heldout"), 1000))
-    key = fingerprint(
-        "train",
-        dataset.tags["fingerprint"],
-        config.data,
-        model_identity(config.model),
-        # What may change while it is interrupted (the micro batch, after running out of memory) is left out.
-        settings.deciding()
-        | {name: getattr(config.trainer, name) for name in ("limit_per_tool", "other_tokenizer")},
-        instantiate.content_hash(heldout),
+    # What may change while it is interrupted (the micro batch, after running out of memory) is left out.
+    deciding = settings.deciding() | {
+        name: getattr(config.trainer, name) for name in ("limit_per_tool", "other_tokenizer")
+    }
+    reading = config.data, model_identity(config.model)
+    texts = instantiate.content_hash(heldout)
+    key = fingerprint("train", dataset.tags["fingerprint"], *reading, deciding, texts)
+    of_any_seed = (
+        dataset.tags.get(REPLICATE, dataset.tags["fingerprint"]),
+        *reading,
+        deciding | {"seed": None},
     )
     folder = Path(config.paths.root) / "train" / f"{config.data}-{key}"
-    return _Job(settings, dataset, heldout, folder, fingerprint(key, config.name))
+    replicate = fingerprint("train", *of_any_seed, texts)
+    return _Job(settings, dataset, heldout, folder, fingerprint(key, config.name), replicate)
 
 
 def _done(job: _Job, tracker: Tracker) -> Run | None:
@@ -169,12 +175,13 @@ def _train(
         result = finish(None)
         return Trained("", result.model_path, result.heldout_perplexity)
     lineage = {"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}
+    of_any_seed = {REPLICATE: job.replicate}
     model = model_name(config.model)
     facts = {"model": model, "data": config.data, "texts": len(texts)}
     computed = {"dtype": number_format(config.lm.dtype, config.lm.device)}
     with tracker.run(
         stage="train", name=f"train {model} {config.data} {swept}", fingerprint=job.fingerprint, config=asdict(config),
-        tags=lineage | computed, parent=parent, description=describe(command, facts, [dataset]),
+        tags=lineage | computed | of_any_seed, parent=parent, description=describe(command, facts, [dataset]),
     ) as run:  # fmt: skip
         file = tracker.artifact_path(dataset, f"dataset_{config.data}.parquet")
         source = f"runs:/{dataset.run_id}/{file.name}"

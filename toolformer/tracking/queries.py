@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from toolformer.errors import UserError
 from toolformer.tracking.provenance import PROJECT
-from toolformer.tracking.run import Run, newest_first
+from toolformer.tracking.run import HELD, PARENT, Run, newest_first
 from toolformer.tracking.store import NotFound, Store, StoreFault
 
 T = TypeVar("T")
@@ -126,6 +126,18 @@ class Lookup:
             else f"say which one, by its name or its id: {there}"
         )
         return f"there is no finished {stage} run{wanted}{f' of name={name}' * bool(name)}: {first}{self._silence()}"
+
+    def swept(self, stage: str, ref: str) -> list[Run]:
+        """The finished runs of a stage in the sweep whose parent run `ref` names (as `resolve`); none if it names no parent."""
+        if len(ref) < SHORTEST:
+            return []
+        parent = next(
+            (run for run in self.all_runs() if "sweep" in run.tags and run.run_id.startswith(ref)), None
+        )
+        if parent is None:
+            return []
+        held, ids = parent.tags.get(HELD, "").split(), (parent.run_id, parent.stored_as or parent.run_id)
+        return [run for run in self.runs(stage) if run.tags.get(PARENT) in ids or run.run_id in held]
 
     def place(self) -> str:
         """Where runs have been read from so far, for headings."""

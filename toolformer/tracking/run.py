@@ -15,6 +15,10 @@ LOGGED_MODEL = "logged_model"
 """The tag of a training that names its logged model in the local store."""
 EXPERIMENT = "toolformer"
 """MLflow's experiment."""
+REPLICATE = "replicate"
+"""The tag of a run that holds a hash of all that decides its result but the seed."""
+HELD = "held"
+"""The tag of a sweep's parent run that names the runs of it that were done before and stand below another one."""
 STATUSES = ("FINISHED", "RUNNING", "FAILED", "KILLED")
 FIGURES = {
     "generate": ("documents", "texts_kept", "calls_kept"),

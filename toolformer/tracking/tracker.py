@@ -6,7 +6,7 @@ Every run is written to the local store at once; a server gets a copy in the bac
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from toolformer.tracking.provenance import (
     run_name,
 )
 from toolformer.tracking.queries import Lookup
-from toolformer.tracking.run import EXPERIMENT, NOTE, PARENT, Run, now
+from toolformer.tracking.run import EXPERIMENT, HELD, NOTE, PARENT, Run, now
 from toolformer.tracking.run_logger import ActiveRun
 from toolformer.tracking.store import Refused
 
@@ -143,6 +143,17 @@ class Tracker(Lookup):
             # It does no work of its own, and none of its children knows which is the last.
             self.store.status(run_id, "FINISHED", now())
             return run_id
+
+    def sum_up(self, parent: str, metrics: Mapping[str, float], runs: Sequence[str]) -> None:
+        """Logs what a sweep came to on its parent run; `runs` are the ids of all its runs."""
+        below_it = {run.run_id for run in self.store.search({PARENT: parent})}
+        held = " ".join(run_id for run_id in runs if run_id not in below_it)
+        active = ActiveRun(self.store, parent, resumed=True)
+        active.metrics(metrics)
+        active.tags({HELD: held} if held else {})
+        self.store.status(parent, "FINISHED", now())
+        if self.server:
+            Follower(Mirror(self.store, self.server), parent).close()
 
     def pending(self) -> list[Run]:
         """Local runs that the server does not have as they are, the first to begin first; none without a server.

@@ -37,7 +37,7 @@ def convert(gguf_file: Path, folder: Path, bos: bool) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     # Transformers reads the file for the tokenizer, the configuration and the weights: a vocabulary takes half a minute.
-    gguf.GGUFReader = functools.lru_cache(gguf.GGUFReader)
+    gguf.GGUFReader = functools.lru_cache(gguf.GGUFReader)  # type: ignore[misc, assignment]
     source, name = str(gguf_file.parent), gguf_file.name
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
     if bos:

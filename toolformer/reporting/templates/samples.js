@@ -240,6 +240,9 @@ class Questions extends Panel {
     const second = Math.max(this.task.runs.findIndex((run) => run.system === "Toolformer"), 0);
     for (const name of ["first", "second"]) offer(this.controls[name], runs);
     this.controls.second.value = second;
+    const classes = [...new Set(this.task.rows.flatMap((row) => row.answers.map((answer) => answer?.class)))].filter(Boolean);
+    offer(this.controls.class, [["", "all"], ...classes.sort().map((name) => [name, name])]);
+    this.controls.class.parentElement.hidden = !classes.length;
     this.controls.first.value = Math.max(runs.findIndex(([index]) => index !== second), 0);
   }
 
@@ -248,7 +251,7 @@ class Questions extends Panel {
   }
 
   matching() {
-    const [outcome, calls, text] = [this.value("outcome"), this.value("calls"), this.value("text").trim().toLowerCase()];
+    const [outcome, calls, why, text] = [this.value("outcome"), this.value("calls"), this.value("class"), this.value("text").trim().toLowerCase()];
     const outcomes = {
       "": () => true, both: (a, b) => a && b, neither: (a, b) => !a && !b,
       first: (a, b) => a && !b, second: (a, b) => !a && b, differ: (a, b) => a !== b,
@@ -260,6 +263,7 @@ class Questions extends Panel {
     const items = this.task.rows.filter((row) => {
       const [a, b] = this.pair(row);
       return (a || b) && outcomes[outcome](a?.score > 0, b?.score > 0) && called[calls](a, b) &&
+        (!why || a?.class === why || b?.class === why) &&
         (!text || contains([row.id, row.prompt, ...row.target, a?.completion, b?.completion], text));
     });
     return [items, this.task.rows.length, `questions${this.task.drawn}`];
@@ -298,6 +302,7 @@ class Questions extends Panel {
         ["call", answer.tool ? isolated(`${answer.tool}(${answer.input || ""})`, "mono") : answer.failed ? "failed" : "none"],
         answer.tool && ["result", answer.result || ""],
         answer.failed && ["reason", answer.failed],
+        answer.class && ["why", answer.class],
         ["prediction", answer.prediction || "–"],
         ["cost", `${rounded(answer.tokens)} tokens, ${rounded(answer.seconds)} s`],
       ));

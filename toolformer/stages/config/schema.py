@@ -29,7 +29,7 @@ from toolformer.decoding.settings import SYSTEMS, Decoding, Endpoint
 from toolformer.tools.runtime import Limits, Seconds
 from toolformer.training.settings import Recipe
 
-STAGES = ("generate", "train", "evaluate", "report")
+STAGES = ("generate", "train", "evaluate", "explain", "report")
 NAME = r"[A-Za-z0-9_][\w .+@=-]{0,99}"
 OF_SOURCES = ("toolformer.tools.user.functions.FunctionTool", "toolformer.tools.user.mcp.McpTool")
 """What implements a tool of tool_sources, a function or one of a server: its source says all of the implementation."""
@@ -181,6 +181,9 @@ class EvaluationConfig:
     with either in JSON or with an id a line; null is all."""
     bootstrap: Count = 1000
     """Resamples behind an interval."""
+    gold_nats: bool = False
+    """Also score each gold answer: −log p given the prompt and the result of the call, if any; a forward pass more an
+    example. Not for endpoints."""
 
 
 @dataclass

@@ -1,0 +1,159 @@
+"""The right call of an example, as far as the published data says: tools, input, and a passage that holds the answer.
+
+The rows are read a second time and joined by id, so that what the loaders give, and with it every recorded evaluation,
+stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from benchmarks import GROUPS, lines_file
+from benchmarks.loaders.sources import Row, data_folder, published, rows_of
+from benchmarks.metrics import score_first_words, score_math
+from benchmarks.tasks import question_prompt
+from toolformer.tools.calculator import calculate
+
+Doc = Mapping[str, Any]
+WORDS = 35
+"""Words of a passage that are shown, as many as the search tool shows."""
+_EVERYWHERE = 1_000_000
+_STEP = 10
+_SIGNS = {"plus": "+", "minus": "-", "times": "*"}
+
+TOOLS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("arithmetic", *GROUPS["math"]), ("calculator",)),
+    **dict.fromkeys(GROUPS["qa"], ("search", "qa")),
+    **dict.fromkeys(GROUPS["lama"], ("qa", "search")),
+    "dateset": ("calendar",),
+}
+"""The tools, by key, that can answer a benchmark's questions; the ladder asks the first that the task may use."""
+SURE = ("calculator", "calendar")
+"""Tools whose answer to the right call is right."""
+
+
+@dataclass(frozen=True)
+class Gold:
+    """The right call of an example."""
+
+    answer: str
+    input: str | None
+    """None where the data does not say."""
+    passage: str | None = None
+    """A passage that holds the answer, as `Title > text`."""
+
+
+def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[Gold]:
+    """The right call of each document of a task of `TOOLS`; `metadata` is the task's, as the loaders get it.
+
+    Raises:
+        UserError: the published data cannot be read.
+    """
+    if task in (*GROUPS["math"], *GROUPS["lama"]):
+        rows = {
+            _identity(row, number): row for number, (_, row) in enumerate(published(task, metadata)[1], 1)
+        }
+    else:
+        rows = {}
+    passages = dict(_passages(task, metadata))
+    made = []
+    for doc in docs:
+        # Rows that share an id were told apart by `#2` and so on.
+        row = rows.get(str(doc["id"])) or rows.get(re.sub(r"#\d+$", "", str(doc["id"]))) or {}
+        key = doc["question"] if task == "nq" else str(row.get("uuid"))
+        text = passages.get(key, "").replace("[MASK]", answer_of(doc))
+        made.append(Gold(answer_of(doc), _input(task, doc, row), cut(text, doc) if text else None))
+    return made
+
+
+def answer_of(doc: Doc) -> str:
+    """The answer as a tool would give it."""
+    if "answers" in doc:
+        return str(doc["answers"][0])
+    return re.sub(r"(?<=\d)\.0+$", "", str(doc["answer"]))
+
+
+def holds(doc: Doc, text: str) -> bool:
+    """Whether a result holds the answer: one of the answers' texts, or as its first number the answer."""
+    if "answers" in doc:
+        return score_first_words(text, doc["answers"], _EVERYWHERE)
+    return score_math(text, doc["answer"])
+
+
+def cut(passage: str, doc: Doc) -> str | None:
+    """The first `WORDS` words of a passage that hold the answer, behind its title; None where none do."""
+    title, mark, text = passage.rpartition(" > ")
+    words = text.split()
+    for start in range(0, max(len(words), 1), _STEP):
+        part = " ".join(words[start : start + WORDS])
+        if holds(doc, part):
+            return f"{title}{mark}{part}"
+    return None
+
+
+def expression(equation: str, answer: str | float | Fraction) -> str | None:
+    """The side of an equation that the calculator works out to the answer, or None.
+
+    >>> expression("( 76.0 - 25.0 )", "51.0"), expression("X=(27.0*16.0)", 432), expression("x-5=3", 8)
+    ('76 - 25', '27*16', None)
+    """
+    for side in equation.split("="):
+        text = re.sub(r"(?<=\d)\.0+(?!\d)", "", side).strip()
+        bare = text[1:-1].strip() if text[:1] == "(" and text[-1:] == ")" else text
+        for written in (bare, text):
+            try:
+                value = calculate(written)
+            except ValueError:
+                continue
+            if score_math(value, answer):
+                return written
+    return None
+
+
+def _identity(row: Row, number: int) -> str:
+    """A row's id, as the loaders make it."""
+    if "sub_label" in row:
+        return str(row.get("uuid") or row.get("id") or f"{_relation(row)} {row['sub_label']}")
+    return str(row.get("id", row.get("ID")) or number)
+
+
+def _relation(row: Row) -> str:
+    return str(row.get("relation") or row.get("predicate_id") or str(row.get("pred", "")).rpartition("/")[2])
+
+
+def _input(task: str, doc: Doc, row: Row) -> str | None:
+    if task == "dateset":
+        return ""
+    if task == "arithmetic":
+        text = doc["question"].removeprefix("What is ").removesuffix("?")
+        text = re.sub(r"\b(plus|minus|times)\b", lambda sign: _SIGNS[sign[0]], text)
+        return expression(text, doc["answer"])
+    if task in GROUPS["math"]:
+        published_as = row.get("equation", row.get("Equation", row.get("formula", row.get("equations"))))
+        equation = published_as[0] if isinstance(published_as, list) and published_as else published_as
+        return expression(str(equation), doc["answer"])
+    if task in GROUPS["qa"]:
+        return question_prompt(doc).partition(": ")[2]
+    label = row.get("relation_label") or row.get("label") or doc.get("family", "").replace("_", " ")
+    if row.get("sub_label") and task != "lama_squad" and label:
+        return f"What is the {label} of {row['sub_label']}?"
+    return f"{doc['text']} what?"
+
+
+def _passages(task: str, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Passages that come with the data, by question (NQ) or by a fact's uuid (T-REx, the answer masked)."""
+    folder = data_folder(metadata)
+    names = {"nq": "nq_open/oracle_passages", "lama_trex": "lama/trex_evidences"}.get(task)
+    files = (
+        [folder / file for file in lines_file(names) if (folder / file).is_file()] if folder and names else []
+    )
+    for _, row in rows_of(files[0]) if files else ():
+        if task == "nq":
+            for passage in row.get("passages", ())[:1]:
+                yield str(row.get("question")), f"{passage['title']} > {passage['text']}"
+        elif row.get("evidences"):
+            yield str(row.get("uuid")), str(row["evidences"][0]["masked_sentence"])

@@ -1,0 +1,259 @@
+"""Decodes the rungs of the ladder: as it is, a forced call, and the right call with its input, its result, a passage given.
+
+All rungs of an example continue its call-free completion from one place, the best one for a call. Answers are recorded and
+resumed as an evaluation's are, in the same file.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from lm_eval.api.instance import Instance
+
+from benchmarks.ladder.classes import RUNGS, Rungs, classify
+from benchmarks.ladder.gold import SURE, TOOLS, Gold, cut, golds, holds
+from toolformer.calls import ApiCall, linearise
+from toolformer.data import Document
+from toolformer.decoding.batch import Row
+from toolformer.decoding.call_state import Completion, cut_result
+from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.tools.base import Tool, run_safely
+
+PASSAGES = 20
+"""Passages of the index that are looked at for one that holds the answer."""
+Sample = dict[str, Any]
+
+
+@dataclass(eq=False)
+class ForcedDecoder(Decoder):
+    """Starts a call before the first token, and no other."""
+
+    def _next(self, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
+        start = self.language_model.start_id
+        # Once the call is executed or taken back, a row may not call again.
+        return [
+            start if row.may_call and row.call_start is None else token
+            for row, token in zip(rows, super()._next(logits, rows, tries), strict=True)
+        ]
+
+
+def best_place(log_probs: Sequence[float], places: Sequence[int]) -> int:
+    """Of these places the one where the call token is most probable; of equals the first."""
+    return max(places, key=lambda place: (log_probs[place], -place))
+
+
+@dataclass(eq=False)
+class _Example:
+    sample: Sample
+    doc: Mapping[str, Any]
+    gold: Gold
+    document: Document
+    score: Callable[[str], bool]
+    call: ApiCall
+    """The right call, without its result."""
+    begun: str = ""
+    """The call-free completion up to the place of the call."""
+    left: int = 0
+    """Tokens that may follow."""
+    forced: ApiCall | None = None
+    """The call that the model makes where one is started for it, if it could be executed."""
+    result: str | None = None
+    """The tool's answer to the right call."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """By rung, without calls."""
+
+    def behind(self, result: str) -> str:
+        """What the model continues behind the right call with a result."""
+        return self.sample["prompt"] + self.begun + linearise(self.call.with_result(result))
+
+
+class Ladder:
+    """Climbs with one model.
+
+    Args:
+        decoder: the model with its tools.
+        make: lm-eval's view of a decoder, which records its answers, under an identity with these facts beside.
+        day: for tools, where an example has no date of its own.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        make: Callable[[Decoder, Mapping[str, str]], ToolformerLM],
+        day: datetime.date | None = None,
+    ) -> None:
+        self.tools = decoder.tools
+        self._model = decoder.language_model
+        self._limit = decoder.max_result_tokens
+        self._free = make(replace(decoder, k=0), {})
+        self._forced = make(ForcedDecoder(**{**vars(decoder), "k": 1, "max_calls": 1}), {"rung": "forced"})
+        self._day = day
+
+    def climb(self, name: str, task: Any, off: frozenset[str], samples: Sequence[Sample]) -> list[Sample]:
+        """The rungs and the class of each sample of an evaluation, in their order.
+
+        Args:
+            name: a task for which some tool is `usable`.
+            task: lm-eval's, with at least the documents of the samples.
+            off: the tools, by key, that it may not use.
+
+        Raises:
+            UserError: the published data cannot be read.
+        """
+        keys = usable(name, self.tools, off)
+        self._free.switched_off = self._forced.switched_off = {name: off}
+        examples = self._examples(task, name, keys[0], samples)
+        settings = task.config.generation_kwargs
+
+        def ask(lm: ToolformerLM, rung: str, prompts: Mapping[int, str]) -> dict[int, Completion]:
+            """Completions of examples by number; their texts become those of the rung."""
+            asked = prompts.items()
+            before = len(lm.records)
+            lm.generate_until(
+                [
+                    Instance("generate_until", examples[n].doc, (prompt, settings), 0, (name, n, 1))
+                    for n, prompt in asked
+                ]
+            )
+            found = {n: record.completion for n, record in zip(prompts, lm.records[before:], strict=True)}
+            made = {n: completion for n, completion in found.items() if completion}
+            for n, completion in made.items():
+                examples[n].texts[rung] = self._whole(examples[n], completion.plain)
+            return made
+
+        for example in examples:
+            example.left = int(settings["max_gen_toks"])
+            example.texts["own"] = example.texts["free"] = example.sample["prediction"]
+        ask(
+            self._free,
+            "free",
+            {n: one.sample["prompt"] for n, one in enumerate(examples) if one.sample["tool"]},
+        )
+        self._find_places(examples)
+        made = ask(
+            self._forced, "forced", {n: one.sample["prompt"] + one.begun for n, one in enumerate(examples)}
+        )
+        for n, completion in made.items():
+            examples[n].forced = completion.call
+        self._execute(keys[0], [one for one in examples if one.gold.input is not None])
+        for one in examples:
+            if one.gold.input is not None:
+                one.texts["gold_input"] = one.texts["free"]  # without a result the call is taken back
+        given: dict[str, Mapping[int, str | None]] = {
+            "gold_input": {n: one.result for n, one in enumerate(examples)},
+            "gold_result": {n: one.gold.answer for n, one in enumerate(examples)},
+            "gold_passage": self._passages(keys, examples),
+        }
+        for rung, results in given.items():
+            texts = {n: text for n, text in results.items() if text is not None}
+            ask(self._free, rung, {n: examples[n].behind(text) for n, text in texts.items()})
+        names = {self.tools[key].name for key in keys}
+        return [_judged(example, names, keys[0] in SURE) for example in examples]
+
+    def _examples(self, task: Any, name: str, key: str, samples: Sequence[Sample]) -> list[_Example]:
+        by_id = {str(doc["id"]): doc for doc in task.dataset[task.config.test_split]}
+        docs = [by_id[sample["id"]] for sample in samples]
+        examples = []
+        for sample, doc, gold in zip(samples, docs, golds(name, docs, task.config.metadata), strict=True):
+            written = doc.get("current_date")
+            day = datetime.date.fromisoformat(written) if written else self._day
+            document = Document("", sample["prompt"], date=day, source_id=doc.get("source_id"))
+            # Where the data has no input, the answer itself: a call whose result is right all the same.
+            said = gold.answer if gold.input is None else gold.input
+            call = ApiCall(self.tools[key].name, said, quoted=key not in SURE)
+
+            def score(text: str, doc: Mapping[str, Any] = doc) -> bool:
+                return float(task.process_results(doc, [text])["score"]) >= 100
+
+            examples.append(_Example(sample, doc, gold, document, score, call))
+        return examples
+
+    def _find_places(self, examples: Sequence[_Example]) -> None:
+        """Where a call is most probable in the call-free completion, of the places where the answer would still count."""
+        model = self._model
+        written = [model.encode_behind(one.texts["free"]) for one in examples]
+        heads = [
+            model.own_prefix + model.encode(one.sample["prompt"]) or model.document_start()
+            for one in examples
+        ]
+        read = [(head + ids)[-model.context_length :] for head, ids in zip(heads, written, strict=True)]
+        for one, ids, log_probs in zip(examples, written, model.start_log_probs(read), strict=True):
+            texts = [model.decode(ids[:place]) for place in range(min(len(ids), one.left - 1) + 1)]
+            places = [
+                place
+                for place, text in enumerate(texts)
+                if one.texts["free"].startswith(text) and one.score(f"{text} {one.gold.answer}")
+            ]
+            place = best_place(log_probs[-len(ids) - 1 :].tolist(), places or [0])
+            one.begun, one.left = texts[place], one.left - place
+
+    def _whole(self, example: _Example, plain: str) -> str:
+        """An answer with what stands before its call, within the tokens that an answer may have."""
+        ids = self._model.encode_behind(plain)
+        return example.begun + (self._model.decode(ids[: example.left]) if len(ids) > example.left else plain)
+
+    def _execute(self, key: str, examples: Sequence[_Example]) -> None:
+        documents = [example.document for example in examples]
+        inputs = [example.call.input for example in examples]
+        for example, result in zip(examples, run_safely(self.tools[key], inputs, documents), strict=True):
+            if result.text is not None:
+                text = example.call.with_result(result.text).result or ""
+                example.result = cut_result(self._model, text, self._limit)
+
+    def _passages(self, keys: Sequence[str], examples: Sequence[_Example]) -> dict[int, str | None]:
+        """By number, a passage that holds the answer: the data's, or else one of the first that the index gives."""
+        passages = {n: one.gold.passage for n, one in enumerate(examples)}
+        tools = [getattr(self.tools[key], "tool", self.tools[key]) for key in keys]
+        retriever = next((tool.retriever for tool in tools if hasattr(tool, "retriever")), None)
+        if retriever is None:
+            return passages
+        asked = [n for n, passage in passages.items() if passage is None]
+        queries, documents = [examples[n].call.input for n in asked], [examples[n].document for n in asked]
+        for n, several in zip(
+            asked, retriever.retrieve(queries, PASSAGES, documents) if asked else [], strict=True
+        ):
+            parts = (cut(f"{passage.title} > {passage.text}", examples[n].doc) for passage in several)
+            passages[n] = next(filter(None, parts), None)
+        return passages
+
+
+def usable(task: str, tools: Mapping[str, Tool], off: frozenset[str]) -> list[str]:
+    """The tools, by key, that can answer a task's questions and may be used, the one to ask first."""
+    return [key for key in TOOLS.get(task, ()) if key in tools and key not in off]
+
+
+def _judged(example: _Example, names: set[str], sure: bool) -> Sample:
+    """An example's row: its class, and by rung the text and whether it is right."""
+    sample, doc, forced = example.sample, example.doc, example.forced
+    right = {rung: example.score(example.texts[rung]) if rung in example.texts else None for rung in RUNGS}
+    own = (
+        ApiCall(sample["tool"], sample["call_input"] or "", sample["call_result"]) if sample["tool"] else None
+    )
+    call = own or forced
+    better = [example.call] * bool(right["gold_input"]) + [forced] * bool(right["forced"] and forced)
+    asked = [(other.tool, other.input) for other in better if other]
+    rungs = Rungs(
+        own=bool(right["own"]),
+        free=bool(right["free"]),
+        called=own is not None,
+        forced=bool(right["forced"]),
+        gold_input=right["gold_input"],
+        gold_result=bool(right["gold_result"]),
+        gold_passage=right["gold_passage"],
+        other_tool=call is not None and call.tool not in names,
+        used=call is not None and (holds(doc, call.result or "") or (call.tool, call.input) in asked),
+        answered=example.result is not None and (sure or holds(doc, example.result)),
+    )
+    row = {"id": sample["id"], "class": classify(rungs), "position": len(example.begun)}
+    row |= {"call": linearise(example.call).strip(), "result": example.result}
+    row |= {"forced_call": linearise(forced).strip() if forced else None}
+    return (
+        row
+        | {f"{rung}_right": right[rung] for rung in RUNGS}
+        | {rung: example.texts.get(rung) for rung in RUNGS}
+    )

@@ -1,0 +1,82 @@
+"""How much a comparison can say: p corrected for several comparisons, and the least difference that n would have shown.
+
+Two-sided tests at 5 %. Pure functions; knows no samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import binom
+
+LEVEL = 0.05
+POWER = 0.8
+_NEGLIGIBLE = 1e-9
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down correction of the p values that are known, in their order.
+
+    >>> holm([0.01, None, 0.04, 0.03])
+    [0.03, None, 0.06, 0.06]
+    """
+    from statsmodels.stats.multitest import multipletests
+
+    known = [p for p in p_values if p is not None]
+    corrected = iter(multipletests(known, method="holm")[1].tolist() if known else ())
+    return [None if p is None else next(corrected) for p in p_values]
+
+
+def detectable_percent(n: int, discordant: int) -> float | None:
+    """The least difference of two shares, in percentage points, that McNemar's exact test shows at 80 % power.
+
+    Among `n` pairs as many are taken to differ as were seen to (or as the difference itself needs), each to one side or
+    the other independently (Connor 1987, with exact binomial power). None where even n pairs that all differ show nothing.
+
+    >>> round(detectable_percent(200, 40), 1), round(detectable_percent(200, 0), 1), detectable_percent(4, 2)
+    (9.1, 3.9, None)
+    """
+    seen = discordant / n
+
+    def lacking(difference: float) -> float:
+        return mcnemar_power(n, max(seen, difference), difference) - POWER
+
+    return None if lacking(1.0) < 0 else 100 * float(brentq(lacking, 0.0, 1.0, xtol=1e-6))
+
+
+def mcnemar_power(n: int, discordant: float, difference: float) -> float:
+    """The chance that McNemar's exact test finds a difference of two shares.
+
+    Args:
+        n: pairs.
+        discordant: share of the pairs that differ, from `difference` to 1.
+        difference: between the shares, from 0 to 1.
+    """
+    if not discordant:
+        return 0.0
+    pairs = np.arange(n + 1)
+    chance = binom.pmf(pairs, n, discordant)
+    pairs, chance = pairs[chance > _NEGLIGIBLE], chance[chance > _NEGLIGIBLE]
+    fewest = binom.ppf(LEVEL / 2, pairs, 0.5) - 1  # so few on one side have p < 0.05
+    to_one = (1 + difference / discordant) / 2
+    found = binom.cdf(fewest, pairs, to_one) + binom.sf(pairs - fewest - 1, pairs, to_one)
+    return float(np.sum(chance * found))
+
+
+def detectable_shift(error: float, freedom: float) -> float:
+    """The least difference that a t test shows at 80 % power.
+
+    Args:
+        error: standard error of the difference.
+        freedom: degrees of freedom, above 0.
+
+    >>> round(detectable_shift(1.0, 1000), 2), round(detectable_shift(1.0, 4), 2)
+    (2.8, 3.76)
+    """
+    from statsmodels.stats.power import TTestPower
+
+    size = TTestPower().solve_power(nobs=freedom + 1, alpha=LEVEL, power=POWER, alternative="two-sided")
+    return float(error * size * math.sqrt(freedom + 1))

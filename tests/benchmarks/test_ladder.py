@@ -1,0 +1,247 @@
+"""The ladder of oracles: gold calls of the published formats, the classes, and a scripted model's planted failures."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import suite
+from benchmarks.ladder.classes import CLASSES, Rungs, classify
+from benchmarks.ladder.gold import expression, golds
+from benchmarks.ladder.rungs import Ladder, best_place
+from tests.benchmarks.test_loaders import SVAMP, write
+from tests.tools.recorders import Recorder
+from toolformer.decoding.batch import Row
+from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.decoding.recording import AnswerFile
+from toolformer.lm.language_model import LanguageModel
+from toolformer.tools.base import Result, Tool
+from toolformer.tools.calculator import Calculator
+from toolformer.tools.calendar import Calendar
+
+FACTS = st.builds(
+    Rungs,
+    **dict.fromkeys(("own", "free", "called", "forced", "gold_result"), st.booleans()),
+    **dict.fromkeys(("gold_input", "gold_passage"), st.sampled_from((None, False, True))),
+    **dict.fromkeys(("other_tool", "used", "answered"), st.booleans()),
+)
+
+
+@given(FACTS)
+def test_every_example_has_exactly_one_class(rungs: Rungs) -> None:
+    """The table of `classify`, each class by itself and without an order."""
+    wrong = not rungs.own and not rungs.free
+    helps = rungs.gold_result or bool(rungs.gold_passage)
+    reached = rungs.forced or bool(rungs.gold_input) or helps
+    silent = rungs.forced and not rungs.called
+    better_call = rungs.forced or bool(rungs.gold_input) or (rungs.gold_input is None and rungs.gold_result)
+    by_call = wrong and better_call and not silent
+    by_result = wrong and helps and not better_call
+    conditions = {
+        "right_without_need": rungs.own and rungs.free,
+        "helped": rungs.own and not rungs.free,
+        "harmed": not rungs.own and rungs.free,
+        "out_of_reach": wrong and not reached,
+        "did_not_call": wrong and silent,
+        "wrong_tool": by_call and rungs.other_tool,
+        "wrong_input": by_call and not rungs.other_tool and not rungs.used,
+        "result_unused": (by_call and not rungs.other_tool and rungs.used)
+        or (by_result and (rungs.used or rungs.answered)),
+        "tool_failed": by_result and not rungs.used and not rungs.answered,
+    }
+    assert conditions.keys() == CLASSES.keys()
+    assert [name for name, holds in conditions.items() if holds] == [classify(rungs)]
+
+
+def test_the_best_place_is_the_likeliest_of_those_that_count() -> None:
+    assert best_place([-1.0, -3.0, -2.0, -2.0], [1, 2, 3]) == 2
+
+
+@pytest.mark.parametrize(
+    ("equation", "answer", "gold"),
+    [
+        ("( 76.0 - 25.0 )", "51.0", "76 - 25"),
+        ("X=((8.0+43.0)-42.0)", 9, "(8+43)-42"),
+        ("X = (1 + 2) * (3 + 4)", 21, "(1 + 2) * (3 + 4)"),
+        ("56*9=x", 504.0, "56*9"),
+        ("7+2=9", "9", "7+2"),
+        ("x-5=3", 8, None),
+        ("__import__('os')", 8, None),
+    ],
+)
+def test_an_equation_becomes_what_the_calculator_works_out(
+    equation: str, answer: Any, gold: str | None
+) -> None:
+    assert expression(equation, answer) == gold
+
+
+def test_the_right_calls_of_the_published_formats(tmp_path: Path) -> None:
+    fact = {"relation": "P19", "template": "[X] was born in [Y] .", "relation_label": "place of birth"}
+    fact |= {"uuid": "u1", "sub_label": "Ada", "obj_label": "London"}
+    write(tmp_path, "svamp/svamp", [{**SVAMP, "equation": "( 8.0 - 3.0 )", "answer": 5.0}])
+    write(tmp_path, "lama/trex", [fact])
+    evidence = {"relation": "P19", "uuid": "u1", "evidences": [{"masked_sentence": "Ada of [MASK] wrote."}]}
+    write(tmp_path, "lama/trex_evidences", [evidence])
+    found = {}
+    for name in ("svamp", "lama_trex", "dateset", "arithmetic"):
+        task = suite.load([name], {"data_dir": str(tmp_path), "subset": 40, "seed": 0}).tasks["tasks"][name]
+        found[name] = golds(name, list(task.dataset["test"]), task.config.metadata)
+    assert [(gold.input, gold.answer) for gold in found["svamp"]] == [("8 - 3", "5")]
+    (gold,) = found["lama_trex"]
+    assert (gold.input, gold.answer, gold.passage) == (
+        "What is the place of birth of Ada?",
+        "London",
+        "Ada of London wrote.",
+    )
+    assert {gold.input for gold in found["dateset"]} == {""}
+    assert len(found["arithmetic"]) == 40 and all(gold.input for gold in found["arithmetic"])
+
+
+# ------------------------------------------------------------------ planted failures
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the scripted model deals with an example."""
+
+    expected: str
+    free: str
+    """What it writes without a call."""
+    call: str | None = None
+    """The call that it makes of its own."""
+    forced: str = ""
+    """The call that it makes where it must."""
+    before: str = ""
+    """What it writes before its own call."""
+    reads: Callable[[str], str] = lambda result: f" {result}."
+    """What it makes of a result."""
+
+
+def sums(n: int, doc: Mapping[str, Any], right: str) -> Plan:
+    """Plans for arithmetic, in turn."""
+    yes, no = f" {doc['answer']}.", " 7777777."
+    good, bad, other = f"Calculator({right})", "Calculator(5 * 1111111)", "Calendar()"
+    return [
+        Plan("right_without_need", yes),
+        Plan("right_without_need", yes, call=good),
+        Plan("helped", no, call=good, forced=good),
+        Plan("harmed", yes, call=bad, forced=good),
+        Plan("did_not_call", no, forced=good),
+        Plan("wrong_tool", no, call=other, forced=other),
+        Plan("wrong_tool", no, forced=other),
+        Plan("wrong_input", no, call=bad, forced=bad),
+        Plan("wrong_input", no, forced="Calculator(one)"),
+        Plan("wrong_input", no, call="Calculator(one)", forced="Calculator(one) x"),
+        Plan("result_unused", no, call=good, forced=good, before=no[:-1]),
+        Plan("out_of_reach", no, call=good, forced=good, reads=lambda result: no),
+    ][n % 12]
+
+
+def questions(n: int, doc: Mapping[str, Any], right: str) -> Plan:
+    """Plans for questions, in turn; the search gives a good answer where the question's number is even."""
+    answer = doc["answers"][0]
+    yes, no, good = f" {answer}.", " nobody.", f'WikiSearch("{right}")'
+    bad = 'WikiSearch("who?")'
+    return [
+        Plan("did_not_call", no, forced=good),
+        Plan("tool_failed", no, call=good, forced=good),
+        Plan(
+            "result_unused", no, call=good, forced=good, reads=lambda result: yes if result == answer else no
+        ),
+        Plan("tool_failed", no, call=bad, forced=good),
+        Plan("wrong_input", no, call=bad, forced=bad),
+        Plan("tool_failed", no, forced=good, reads=lambda result: yes if answer in result != answer else no),
+        Plan("out_of_reach", no, reads=lambda result: no),
+        Plan("right_without_need", yes),
+    ][n % 8]
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, model: LanguageModel, plans: Mapping[str, Plan]) -> None:
+    """Makes a model write what the plans say, whatever rung it is asked on."""
+    real = Decoder._next
+
+    def wanted(row: Row, text: str, forced: bool) -> str:
+        prompt = next(prompt for prompt in plans if text.startswith(prompt))
+        plan, said = plans[prompt], text[len(prompt) :]
+        _, start, call = said.rpartition(" [")
+        if start and "]" in call:
+            result, _, read = call.partition("-> ")[2].partition("]")
+            return plan.reads(result)[len(read) :]
+        if start and row.call_start is not None:
+            return f"{plan.forced if forced else plan.call} ->"[len(call) :]
+        if row.may_call and plan.call:
+            return f"{plan.before} ["[len(said) :]
+        return plan.free[len(said) :]
+
+    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
+        logits = logits.clone()
+        for n, row in enumerate(rows):
+            text = model.decode(row.context + row.written)
+            rest = wanted(row, text, forced=type(self) is not Decoder)
+            logits[n, model.encode(rest)[0] if rest else 0] = 1e4
+        return real(self, logits, rows, tries)
+
+    monkeypatch.setattr(Decoder, "_next", steered)
+
+
+def test_a_hundred_planted_failures_are_classed_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
+) -> None:
+    names = [f"p{n}" for n in range(40)]
+    rows = [{"id": name, "question": f"who is {name}", "answers": [f"King {name}"]} for name in names]
+    write(tmp_path, "nq_open/dev", rows)
+    passages = [
+        {
+            "question": row["question"],
+            "passages": [{"title": "Kings", "text": f"It was {row['answers'][0]} there"}],
+        }
+        for row in rows[5::8]
+    ]
+    write(tmp_path, "nq_open/oracle_passages", passages)
+    loaded = suite.load(["arithmetic", "nq"], {"data_dir": str(tmp_path), "subset": 60, "seed": 0})
+    known = {f"who is {name}?": f"Peerage > King {name} is" for name in names[::2]}
+    search = Recorder(lambda text: Result(known.get(text, "Peerage > Nothing")))
+    search.name = "WikiSearch"
+    tools: dict[str, Tool] = {"calculator": Calculator(), "calendar": Calendar(), "search": search}
+    plans: dict[str, Plan] = {}
+    expected: dict[str, list[str]] = {}
+    for name, make in (("arithmetic", sums), ("nq", questions)):
+        task = loaded.tasks["tasks"][name]
+        docs = list(task.dataset["test"])
+        right = [gold.input or "" for gold in golds(name, docs, task.config.metadata)]
+        of_task = [make(n, doc, right[n]) for n, doc in enumerate(docs)]
+        plans |= {task.doc_to_text(doc): plan for doc, plan in zip(docs, of_task, strict=True)}
+        expected[name] = [plan.expected for plan in of_task]
+    scripted(monkeypatch, tiny_gpt2, plans)
+    day = datetime.date(2026, 3, 1)
+    decoder = Decoder(tiny_gpt2, tools, k=1, max_call_tokens=90, constrain_tool_name=False)
+    answers = AnswerFile(tmp_path / "answers.jsonl")
+
+    def make_lm(decoder: Decoder, more: Mapping[str, str]) -> ToolformerLM:
+        return ToolformerLM(decoder, answers, more, progress=False, clocks=["calendar"], day=day)
+
+    def climb() -> dict[str, list[dict[str, Any]]]:
+        results = suite.run(make_lm(decoder, {}), loaded, bootstrap_iters=10)
+        ladder = Ladder(decoder, make_lm, day)
+        return {
+            name: ladder.climb(name, loaded.tasks["tasks"][name], loaded.switched_off[name], result.samples)
+            for name, result in results.items()
+        }
+
+    climbed = climb()
+    classed = {name: [row["class"] for row in rows] for name, rows in climbed.items()}
+    assert classed == expected
+    assert sum(map(len, classed.values())) == 100 and {
+        one for all_ in classed.values() for one in all_
+    } == set(CLASSES)
+    size = (tmp_path / "answers.jsonl").stat().st_size
+    assert climb() == climbed and (tmp_path / "answers.jsonl").stat().st_size == size, "answered once"

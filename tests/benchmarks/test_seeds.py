@@ -1,0 +1,159 @@
+"""Statistics over seeds, corrected p and detectable differences, held to simulation."""
+
+from __future__ import annotations
+
+import doctest
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import binom, t, ttest_rel
+
+from benchmarks import power
+from benchmarks.paired import ScoreComparison, compare_scores, compare_seeds, mcnemar
+from benchmarks.power import detectable_percent, detectable_shift, holm
+from benchmarks.seeds import Group, contrast, groups, percent_over_seeds, perplexity_over_seeds
+
+NULLS = 1000
+
+
+def test_the_examples_are_true() -> None:
+    assert doctest.testmod(power).failed == 0
+
+
+def answers(scores: np.ndarray) -> list[Mapping[str, tuple[float, float]]]:
+    """Of [seeds, questions], all asked the same."""
+    return [{f"{n}": (float(score), 1.0) for n, score in enumerate(of_seed)} for of_seed in scores]
+
+
+def group(scores: np.ndarray, own: bool) -> Group:
+    """Of [seeds, questions]; with `own` every seed is asked questions of its own."""
+    units = np.ones_like(scores)
+    if own:
+        each = np.eye(len(scores))[:, :, None]
+        scores, units = ((each * table[:, None]).reshape(len(scores), -1) for table in (scores, units))
+    return Group(scores, units)
+
+
+def test_mcnemar_calls_three_to_seven_percent_of_nulls_a_difference() -> None:
+    rng = np.random.default_rng(0)
+    easy = rng.random((NULLS, 300))  # questions differ in how hard they are
+    first, second = (rng.random(easy.shape) < easy for _ in range(2))
+    pairs = zip(np.sum(first & ~second, 1), np.sum(second & ~first, 1), strict=True)
+    assert 0.03 <= np.mean([mcnemar(int(b), int(c)) < 0.05 for b, c in pairs]) <= 0.07
+
+
+@pytest.mark.parametrize(
+    ("seeds", "own", "matched", "by_seed"),
+    [(5, False, True, 0.0), (5, False, True, 0.1), (5, True, True, 0.1), (5, False, False, 0.1), (10, False, False, 0.05)],
+)  # fmt: skip
+def test_a_test_over_seeds_calls_three_to_seven_percent_of_nulls_a_difference(
+    seeds: int, own: bool, matched: bool, by_seed: float
+) -> None:
+    """Right and wrong; `by_seed` is the spread of the difference over seeds, as a share right."""
+    rng = np.random.default_rng(1)
+    shape, found = (seeds, 100), 0
+    for _ in range(NULLS):
+        easy = rng.random(shape if own else shape[1:])
+        sides = [
+            100.0 * (rng.random(shape) < easy + rng.normal(0, by_seed / 2**0.5, (seeds, 1))) for _ in range(2)
+        ]
+        p = contrast(*(group(side, own) for side in sides), matched).p_value
+        found += p is not None and p < 0.05
+    assert 0.03 <= found / NULLS <= 0.07
+
+
+@pytest.mark.parametrize(("n", "discordant"), [(200, 40), (1000, 100), (100, 50)])
+def test_what_a_comparison_could_have_detected_is_what_simulation_finds(n: int, discordant: int) -> None:
+    rng = np.random.default_rng(2)
+    share = discordant / n
+
+    def missed(difference: float) -> float:
+        first, second, _ = rng.multinomial(
+            n, [(share - difference) / 2, (share + difference) / 2, 1 - share], 20_000
+        ).T
+        p = 2 * binom.cdf(np.minimum(first, second), first + second, 0.5)  # McNemar's, where it is below 1
+        return float(np.mean(p < 0.05)) - 0.8
+
+    simulated = 100 * brentq(missed, 0.01, share - 1e-3, xtol=1e-3)
+    assert detectable_percent(n, discordant) == pytest.approx(simulated, rel=0.1)
+
+
+@pytest.mark.parametrize("n", [6, 30])
+def test_a_detectable_shift_is_what_simulation_finds(n: int) -> None:
+    rng = np.random.default_rng(3)
+    noise = rng.normal(0, 1, (4000, n))
+    errors = noise.std(1, ddof=1) / n**0.5
+    critical = t.ppf(0.975, n - 1)
+
+    def missed(shift: float) -> float:
+        return float(np.mean(abs(noise.mean(1) + shift) / errors > critical)) - 0.8
+
+    assert detectable_shift(1 / n**0.5, n - 1) == pytest.approx(brentq(missed, 0.1, 5), rel=0.1)
+
+
+def test_single_runs_are_tested_by_the_paired_t_test() -> None:
+    rng = np.random.default_rng(4)
+    first, second = rng.random(50) * 100, rng.random(50) * 100
+    found = compare_scores(list(first), list(second))
+    assert found.p_value == pytest.approx(ttest_rel(first, second).pvalue)
+    by_seeds = contrast(*groups(answers(first[None]), answers(second[None])), matched=True)
+    assert by_seeds.p_value == pytest.approx(found.p_value) and by_seeds.freedom == pytest.approx(49)
+
+
+def test_an_interval_over_seeds_holds_what_seeds_and_questions_vary_by() -> None:
+    rng = np.random.default_rng(5)
+    easy = rng.random(200)
+    alike = answers(np.repeat(100.0 * (rng.random(200) < easy)[None], 5, axis=0))
+    once, five = percent_over_seeds(alike[:1]), percent_over_seeds(alike)
+    assert once.value == five.value and five.n == 200
+    assert five.high - five.low == pytest.approx(once.high - once.low, rel=0.1), (
+        "the same five times is no more"
+    )
+    level = np.array([10.0, 30.0, 50.0, 70.0, 90.0])
+    apart = percent_over_seeds(answers(100.0 * (rng.random((5, 2000)) < level[:, None] / 100)))
+    # Standard error of five seeds: 31.6 / sqrt(5) = 14.1.
+    assert apart.value == pytest.approx(50, abs=2) and apart.high - apart.low == pytest.approx(55, rel=0.15)
+    assert percent_over_seeds(answers(np.zeros((3, 10)))).high > 20, "nothing right leaves something open"
+    assert percent_over_seeds(alike[::-1]).value == five.value
+
+
+def test_perplexity_over_seeds_is_the_mean_of_the_seeds() -> None:
+    runs = [{f"{n}": (-level * 4.0, 4.0) for n in range(20)} for level in (1.0, 2.0)]
+    found = perplexity_over_seeds(runs)
+    assert found.value == pytest.approx((np.e + np.e**2) / 2)
+    assert (found.low, found.high) == pytest.approx((np.e, np.e**2)), "one of two seeds is drawn"
+    change = compare_seeds(
+        runs, [{key: (2 * value, 4.0) for key, (value, _) in run.items()} for run in runs], True, True
+    )
+    assert change.first == pytest.approx(found.value) and change.p_value is not None and change.p_value > 0.05
+
+
+def test_groups_of_seeds_are_compared() -> None:
+    rng = np.random.default_rng(6)
+    easy = 0.5 * rng.random(200)
+    first = answers(100.0 * (rng.random((5, 200)) < easy))
+    second = answers(100.0 * (rng.random((5, 200)) < easy + 0.2))
+    found = compare_seeds(first, second, matched=True, is_perplexity=False)
+    assert isinstance(found, ScoreComparison) and found.n == 200
+    assert (
+        found.difference.low < 20 < found.difference.high
+        and found.p_value is not None
+        and found.p_value < 0.01
+    )
+    assert (
+        found.only_first is not None
+        and found.only_second is not None
+        and found.only_first < found.only_second
+    )
+    assert found.detectable is not None and found.detectable < 20
+    other = compare_seeds(first[:1], second, matched=False, is_perplexity=False)
+    assert isinstance(other, ScoreComparison) and other.only_first is None
+    assert other.p_value is not None and other.p_value < 0.01
+    assert compare_seeds(first, second, True, False) == found, "the same seeds give the same table"
+
+
+def test_p_is_corrected_as_holm_does() -> None:
+    assert holm([]) == [] and holm([None]) == [None]
+    assert holm([0.02, 0.01, None]) == [0.02, 0.02, None]

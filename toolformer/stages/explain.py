@@ -1,0 +1,217 @@
+"""Why an evaluation's answers are right or wrong (the ladder of oracles), and where an annotation's yield is lost.
+
+The ladder decodes what is missing of an evaluation's rungs with its own configuration, model and file of answers; an
+explanation that is done is not made again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolformer.decoding.settings import SYSTEMS
+from toolformer.errors import UserError
+from toolformer.reporting import ladder as tabled
+from toolformer.reporting import reader
+from toolformer.reporting.table import Content
+from toolformer.stages import evaluate as evaluation
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config, fingerprint
+from toolformer.stages.evaluation_identity import answered_by
+from toolformer.stages.identity import weights
+from toolformer.storage import sha256, whole_file
+from toolformer.tools.runtime import log_faults, usages
+from toolformer.tracking import Run, Tracker
+from toolformer.tracking.provenance import describe
+
+if TYPE_CHECKING:
+    from benchmarks.suite import Loaded
+
+log = logging.getLogger(__name__)
+
+LADDER = "ladder"
+"""The folder of an explanation's artifacts, and of the code that makes them."""
+_OF = "lineage.evaluate_run_id"
+
+
+def explain(config: Config, parent: str | None = None, command: str = "") -> Run:
+    """Explains the evaluation that a configuration describes, which is run first where it is missing."""
+    _refuse_others(config.system)
+    tracker = instantiate.tracker(config)
+    return ladder(config, tracker.get(evaluation.evaluate(config, parent, command).run_id), parent, command)
+
+
+def finished(config: Config) -> str | None:
+    """The id of the run that explained this evaluation, if one did."""
+    evaluated = evaluation.finished(config)
+    run = instantiate.tracker(config).find_finished("explain", _fingerprint(evaluated)) if evaluated else None
+    return run.run_id if run else None
+
+
+def ladder(config: Config, run: Run, parent: str | None = None, command: str = "") -> Run:
+    """Classes the examples of an evaluation, with its own configuration; returns the run that logs them.
+
+    Raises:
+        UserError: another system, nothing to class, the model is gone, or the data is another than was asked.
+    """
+    from benchmarks import suite
+    from benchmarks.ladder.rungs import Ladder, usable
+    from toolformer.decoding.decoder import Decoder
+    from toolformer.decoding.lm_eval_model import ToolformerLM
+    from toolformer.decoding.recording import AnswerFile
+
+    _refuse_others(run.tags.get("system", ""))
+    tracker = instantiate.tracker(config)
+    if done := tracker.find_finished("explain", _fingerprint(run.run_id)):
+        log.info("explain: run %s already done by run %s", run.run_id[:8], done.run_id)
+        return done
+    # `latest` is another training by now.
+    config.checkpoint, config.model = run.tags["lineage.train_run_id"], run.params.get("model", "")
+    config.model = "" if config.model == evaluation.LATEST else config.model
+    job = evaluation.prepare(config, tracker)
+    assert job.trained
+    folder = evaluation.model_folder(tracker, job.trained)
+    tools = instantiate.tools(config, inference=True)
+    samples = _samples(tracker, run)
+    with ExitStack() as stack:
+        answers = stack.enter_context(AnswerFile(job.folder / evaluation.ANSWERS, wait=True))
+        own = job.folder / LADDER
+        own.mkdir(exist_ok=True)
+        given = evaluation.metadata(config, list(samples), own)
+        ids = {task: [row["id"] for row in rows] for task, rows in samples.items()}
+        loaded = suite.load(list(samples), given, ids, config.paths.tasks_dir)
+        tasks = [task for task in samples if usable(task, tools, loaded.switched_off[task])]
+        if left_out := sorted(samples.keys() - set(tasks)):
+            text = "explain: %s left out: their right call is not known, or its tool is not in use"
+            log.warning(text, ", ".join(left_out))
+        if not tasks:
+            raise UserError(
+                f"explain: run {run.run_id[:8]} has no benchmark whose right call is known and whose tool is in use"
+            )
+        _check_asked(loaded, {task: samples[task] for task in tasks}, run)
+        day = datetime.date.fromisoformat(run.tags["day"]) if "day" in run.tags else None
+        answered = {**answered_by(config, config.model, job.trained), "weights": weights(folder)}
+        facts = {"evaluation": run.run_id, "system": SYSTEMS[config.system], "benchmarks": ", ".join(tasks)}
+        active = stack.enter_context(
+            tracker.run(
+                stage="explain",
+                name=f"explain {run.name}",
+                fingerprint=_fingerprint(run.run_id),
+                config=asdict(config),
+                tags=_tags(config, run),
+                parent=parent,
+                description=describe(command, facts, [run]),
+            )
+        )
+
+        def make(decoder: Decoder, more: Mapping[str, str]) -> ToolformerLM:
+            clocks = evaluation.clocks(config)
+            return ToolformerLM(decoder, answers, {**answered, **more}, clocks=clocks, day=day)
+
+        climbing = Ladder(instantiate.decoder(config, str(folder), tools), make, day)
+        for task in tasks:
+            off = loaded.switched_off[task]
+            rows = climbing.climb(task, loaded.tasks["tasks"][task], off, samples[task])
+            active.metrics({f"{task}/{name}": value for name, value in figures(rows).items()})
+            active.artifact(_written(own / f"{task}.parquet", rows), LADDER)
+            log.info("explain: %s: %s", task, Counter(row["class"] for row in rows))
+        log_faults(usages(tools))
+    return tracker.get(active.run_id)
+
+
+def find(tracker: Tracker, reference: str) -> Run:
+    """An evaluation or an annotation: a run id, its first characters, `latest` (Toolformer's), or `latest:generate`.
+
+    Raises:
+        UserError: there is none, or it is another stage's.
+    """
+    if reference == "latest":
+        return tracker.resolve("evaluate", reference, system="toolformer")
+    if reference == "latest:generate":
+        return tracker.resolve("generate", "latest")
+    stages = {run.stage for run in tracker.all_runs() if run.run_id.startswith(reference)}
+    return tracker.resolve("generate" if stages == {"generate"} else "evaluate", reference)
+
+
+def content(tracker: Tracker, run: Run) -> Content:
+    """The tables of an explanation, or of a generate run's lost yield and its nearest misses.
+
+    Raises:
+        UserError: the generate run's files cannot be read.
+    """
+    if run.stage == "generate":
+        annotation = reader.annotation_of(tracker, run)
+        tables = [tabled.lost(annotation), tabled.nearest(reader.misses(annotation))]
+    else:
+        tasks = {name.partition("/")[0] for name in run.metrics if "/" in name}
+        tables = [tabled.ladder({task: reader.below(task, run) for task in tasks})]
+    return Content(f"{run.name} ({run.run_id[:8]})", tuple(tables), (), "", ())
+
+
+def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """n, how many examples have each class, and by rung the percent right and of how many."""
+    from benchmarks.ladder.classes import CLASSES, RUNGS
+
+    counts = Counter(row["class"] for row in rows)
+    found: dict[str, float] = {"n": len(rows), **{f"class/{name}": counts[name] for name in CLASSES}}
+    for rung in RUNGS:
+        right = [row[f"{rung}_right"] for row in rows if row[f"{rung}_right"] is not None]
+        found |= (
+            {f"rung/{rung}": 100 * sum(right) / len(right), f"rung_n/{rung}": len(right)} if right else {}
+        )
+    return found
+
+
+def _fingerprint(run_id: str) -> str:
+    from benchmarks import TASKS_DIR
+
+    code = {file.name: sha256(file) for file in sorted((TASKS_DIR / LADDER).glob("*.py"))}
+    return fingerprint("explain", run_id, code)
+
+
+def _refuse_others(system: str) -> None:
+    if system != "toolformer":
+        raise UserError(
+            f"explain: it is of the system {system or 'none'}; the ladder needs one of system=toolformer"
+        )
+
+
+def _samples(tracker: Tracker, run: Run) -> dict[str, list[dict[str, Any]]]:
+    """The samples of the benchmarks with scores, by name."""
+    import pyarrow.parquet as pq
+
+    files = sorted(tracker.artifact_path(run, evaluation.SAMPLES).glob("*.parquet"))
+    return {
+        file.stem: pq.read_table(file).to_pylist() for file in files if "score" in pq.read_schema(file).names
+    }
+
+
+def _check_asked(loaded: Loaded, samples: Mapping[str, Sequence[Mapping[str, Any]]], run: Run) -> None:
+    for name, rows in samples.items():
+        task = loaded.tasks["tasks"][name]
+        prompts = {str(doc["id"]): task.doc_to_text(doc) for doc in task.dataset[task.config.test_split]}
+        if changed := [row["id"] for row in rows if prompts.get(row["id"]) != row["prompt"]]:
+            raise UserError(
+                f"explain: {name} {changed[0]} is asked otherwise than in run {run.run_id[:8]}: its data or prompt has "
+                "changed; evaluate again"
+            )
+
+
+def _tags(config: Config, run: Run) -> dict[str, object]:
+    names = ("system", "decoding.k", "comparison", "lineage.train_run_id", "lineage.dataset_run_id")
+    kept = {name: run.tags[name] for name in names if name in run.tags}
+    return {"experiment": config.name, **kept, _OF: run.run_id}
+
+
+def _written(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    import pandas
+
+    with whole_file(path) as temporary:
+        pandas.DataFrame(list(rows)).to_parquet(temporary, index=False)
+    return path
