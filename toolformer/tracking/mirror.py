@@ -90,7 +90,7 @@ class Mirror:
                 copy = client.get_run(run_id)
         return copy
 
-    def _lacking(self, run: Any, copy: Any) -> Iterator[Callable[[], None]]:
+    def _lacking(self, run: Any, copy: Any) -> Iterator[Callable[[], object]]:
         """What is to be written to make a copy whole, the status last."""
         run_id, copy_id = run.info.run_id, copy.info.run_id
         newer = _mirrored(copy) - _OVERLAP
