@@ -238,6 +238,16 @@ def requests(loaded: Loaded) -> dict[str, list[Instance]]:
     return asked
 
 
+def scores(loaded: Loaded, name: str, answers: Sequence[str]) -> list[float]:
+    """A task's scores in percent of an answer to each of its documents, in the order in which `requests` has asked them."""
+    task = loaded.tasks["tasks"][name]
+    for instance, answer in zip(task.instances, answers, strict=True):
+        instance.resps = [answer]
+    task.apply_filters()
+    given = [(each.doc, list(each.filtered_resps.values())) for each in task.instances]
+    return [float(task.process_results(document, results)["score"]) for document, results in given]
+
+
 def run(
     lm: LM,
     tasks: Sequence[str] | Loaded,

@@ -186,15 +186,18 @@ def decode(
     new_tokens: int,
     tools: dict[str, Tool],
     document: Document,
-    k: int,
     max_call_tokens: int,
+    k: int = 10,
+    policy: str = "topk",
+    bias: float = 0.0,
+    threshold: float = 0.0,
     max_calls: int = 1,
     max_result_tokens: int = 64,
     min_new_tokens: int = 0,
     stop: Sequence[str] = (),
     constrain_tool_name: bool = True,
 ) -> tuple[Completion, list[int]]:
-    """Top-k API decoding of one prompt with at most `max_calls` calls, one token and one full pass at a time.
+    """Decoding of one prompt with at most `max_calls` calls, one token and one full pass at a time.
 
     Returns also the tokens of the whole sequence: prompt, text, calls and results.
     """
@@ -206,6 +209,14 @@ def decode(
             row[list(language_model.end_ids)] = float("-inf")
         return row
 
+    def wants_call(row: torch.Tensor) -> bool:
+        start = language_model.start_id
+        if policy == "threshold":
+            return float(row.exp()[start] / row.exp().sum()) >= threshold
+        raised = float(row[start]) + bias
+        ahead = sum(token != start and other > raised for token, other in enumerate(row.tolist()))
+        return ahead < (k if policy == "topk" else 1)
+
     ids = language_model.own_prefix + language_model.encode(prompt)
     written: list[int] = []
     before, plain = "", ""
@@ -215,7 +226,7 @@ def decode(
     while counted + len(written) < new_tokens:
         row = following(counted + len(written), ids + written)
         likeliest = int(row.argmax())
-        wants = bool((row > row[language_model.start_id]).sum() < k)
+        wants = wants_call(row)
         if wants and len(calls) < max_calls and failed is None:
             body: list[int] = []
             failed = "call not ended"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from toolformer.data import Document
 from toolformer.decoding.batch import Row
 from toolformer.decoding.call_state import Writer
 from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 
@@ -106,6 +109,46 @@ def test_executed_calls_are_the_textbooks(
     found, expected = both(monkeypatch, calling_model, CALLING, 12, **settings)
     assert found == expected
     assert k < 20 or max(len(completion.calls) for completion, _ in found) == max_calls
+
+
+@pytest.mark.parametrize(
+    ("policy", "few", "many"),
+    [("bias", -1.0, 6.0), ("threshold", 0.6, 0.01)],
+)
+def test_bias_and_threshold_are_the_textbooks(
+    monkeypatch: pytest.MonkeyPatch, calling_model: LanguageModel, policy: str, few: float, many: float
+) -> None:
+    calls = []
+    for value in (few, many):
+        settings: Any = {"policy": policy, policy: value, "max_calls": 3, "max_call_tokens": 20}
+        found, expected = both(monkeypatch, calling_model, CALLING, 12, **settings)
+        assert found == expected
+        calls.append(sum(len(completion.calls) for completion, _ in found))
+    assert calls[0] < calls[1]
+
+
+def test_k_1_and_a_bias_of_nothing_are_both_greedy(calling_model: LanguageModel) -> None:
+    greedy, unmoved = (
+        Decoder(calling_model, tools(), **settings).complete(CALLING, DOCUMENTS, max_new_tokens=12)
+        for settings in ({"k": 1}, {"policy": "bias", "bias": 0.0})
+    )
+    assert greedy == unmoved
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"policy": "bias"}, "decoding.bias is missing"),
+        ({"threshold": 0.5}, "decoding.threshold is 0.5, but decoding.policy is topk"),
+        ({"policy": "bias", "bias": 1.0, "threshold": 0.5}, "but decoding.policy is bias"),
+        ({"policy": "tuned"}, "decoding.policy is 'tuned'; it must be one of topk, bias, threshold"),
+    ],
+)
+def test_a_policy_and_its_value_belong_together(
+    tiny_gpt2: LanguageModel, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        Decoder(tiny_gpt2, **settings)
 
 
 def test_without_a_constraint_a_name_that_is_no_tools_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:

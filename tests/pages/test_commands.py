@@ -16,7 +16,7 @@ from toolformer.stages.config import STAGES, Config, ToolConfig, compose, valida
 from toolformer.stages.config.keys import meanings
 from toolformer.stages.config.multirun import parse
 
-STAGE_OF = {"run": "evaluate", "tool": "evaluate", "complete": "evaluate", "index": "generate", "demo": "evaluate"}  # fmt: skip
+STAGE_OF = {"run": "evaluate", "tool": "evaluate", "complete": "evaluate", "index": "generate", "demo": "evaluate", "tune-policy": "evaluate"}  # fmt: skip
 """What the commands that take the configuration compose."""
 OURS = [one for one in documented() if one.words[0] in ("toolformer", "lm_eval")]
 DISTINCT = list({one.words: one for one in reversed(OURS)}.values())[::-1]

@@ -14,6 +14,7 @@ from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.evaluations import config, trained
 from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
 from toolformer.stages.evaluate import finished, model_folder, train_run
 from toolformer.stages.evaluation_identity import comparison, identity
@@ -97,6 +98,11 @@ def test_only_what_decides_an_answer_tells_evaluations_apart(
         "tool.search.implementation.max_tokens=5",
     ):  # fmt: skip
         assert named(first, word)[0] != same[0], word
+    # Of the policies' values only the one that is read decides.
+    biased = [
+        named(first, "decoding.policy=bias", "decoding.bias=2.0", f"decoding.k={k}") for k in (3, 10, 0)
+    ]
+    assert biased[0] == biased[1] != same and biased[2] == named(first, "decoding.k=0") != biased[0]
     for word in ("seed=7", "evaluation.limit=3"):
         assert named(first, word)[0] == same[0] and named(first, word)[1] != same[1], word
     # Trained again as configured before, the weights may be others.
@@ -116,6 +122,8 @@ def test_what_must_be_equal_to_stand_in_one_table(tmp_path: Path) -> None:
         "tool.search.tries=9", "evaluation.bootstrap=9", "trainer.max_steps=3", "seed=3",
     ):  # fmt: skip
         assert of(word) == same, word
+    biased = [of(f"system={system}", "decoding.policy=bias", "decoding.bias=2.0") for system in PAPER_SYSTEMS]
+    assert len(set(biased)) == 1 and biased[0] != same
     for word in (
         "evaluation.limit=5", "evaluation.samples=[a]", "decoding.max_calls=2", "lm.dtype=bfloat16",
         "tools=[qa]", "tool.search.implementation.max_tokens=5", "heldout.limit=9", f"paths.data_dir={tmp_path}",

@@ -40,6 +40,7 @@ COMMANDS = {
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
     "runs": "list runs and what they were made from; toolformer runs push copies to a server what it lacks",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
+    "tune-policy": "choose when a trained model starts its calls, from one traced decode of benchmarks",
     "explain": "why answers are right or wrong, where calls are lost: toolformer explain RUN",
     "lm_eval": "lm-eval's own command with the model toolformer and these tasks in it",
     "assets": "fetch the embedded models and data",
@@ -144,7 +145,7 @@ def _named(name: str, arguments: list[str]) -> int:
             return _stage(name, arguments)
         if name in COMMANDS:
             module = importlib.import_module(f"toolformer.cli.{name if name in _MODULES else 'commands'}")
-            return int(getattr(module, "main" if name in _MODULES else name)(arguments))
+            return int(getattr(module, "main" if name in _MODULES else name.replace("-", "_"))(arguments))
         known = [*STAGES, *COMMANDS]
         raise UserError(f"there is no command {name!r}{near(name, known)}; commands are {', '.join(known)}")
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The small commands: tool, complete, index, assets, compare, explain, run, ui and demo.
+"""The small commands: tool, complete, index, assets, compare, explain, tune-policy, run, ui and demo.
 
 A command is a function of its name: it takes its arguments and returns the exit code. Heavy modules are imported when a
 command needs them.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import sys
@@ -208,6 +209,24 @@ def compare(arguments: list[str]) -> int:
     return 0
 
 
+def tune_policy(arguments: list[str]) -> int:
+    parser = _parser("tune-policy", "choose when a trained model starts its calls, and store that with it")
+    parser.add_argument("--k", type=int, default=10, help="the largest k that is looked at")
+    parser.add_argument("--bias", type=float, default=5.0, help="the largest bias that is looked at")
+    parser.add_argument("--threshold", type=float, default=0.01, help="the least threshold that is looked at")
+    options = _parsed(parser, arguments, "benchmarks=[dateset,arithmetic] evaluation.limit=200")
+    if options.k < 1 or not 0 <= options.threshold < 1 or not math.isfinite(options.bias):
+        raise UserError("tune-policy: --k must be at least 1, --threshold from 0 to 1, --bias a number")
+    config = _config("evaluate", options.overrides)
+    from toolformer.stages import tune_policy as tuning
+    from toolformer.tracking.provenance import command_of
+
+    reach = {"topk": options.k, "bias": options.bias, "threshold": options.threshold}
+    tuned = tuning.tune_policy(config, reach, command_of("tune-policy", arguments))
+    _console().print(tuning.table(tuned))
+    return 0
+
+
 def explain(arguments: list[str]) -> int:
     parser = _parser(
         "explain", "why an evaluation's answers are right or wrong, or where an annotation's yield is lost"
@@ -222,7 +241,7 @@ def explain(arguments: list[str]) -> int:
 
     config = _config("evaluate", options.overrides, checked_as="report")
     tracker = Tracker(config.tracking.uri, Path(config.paths.root))
-    run = explaining.find(tracker, options.run)
+    run = explaining.find(tracker, options.run, experiment=config.name)
     if run.stage == "evaluate":
         like = _config("evaluate", [f"like={run.run_id}", *options.overrides])
         run = explaining.ladder(like, run, command=command_of("explain", arguments))

@@ -35,7 +35,10 @@ from toolformer.stages.evaluation_identity import answered_by, calls
 
 MODEL = "toolformer"
 """As `--model`: the class below."""
-DECODING = ("k", "max_calls", "max_call_tokens", "max_result_tokens", "min_new_tokens", "batch_size")
+DECODING = (
+    *("policy", "k", "bias", "threshold"),
+    *("max_calls", "max_call_tokens", "max_result_tokens", "min_new_tokens", "batch_size"),
+)
 SHORT = {**{name: f"decoding.{name}" for name in DECODING}, "device": "lm.device", "dtype": "lm.dtype"}
 SHORT |= {"system": "system", "experiment": "experiment"}
 """Short names in `model_args`, and the keys that they stand for. Beside them: pretrained (an embedded model, a folder or a

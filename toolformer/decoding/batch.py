@@ -82,6 +82,10 @@ class Queue:
     def __bool__(self) -> bool:
         return bool(self._rows or self._read)
 
+    def add(self, rows: Iterable[Row]) -> None:
+        """Has these read before the others."""
+        self._rows.extendleft(rows)
+
     def take(self, count: int) -> Iterator[tuple[Batch, list[int]]]:
         """The next `count` prompts, as rows of what they were read with."""
         while count > 0 and self:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, linearise, parse
 from toolformer.decoding.batch import Row
@@ -40,6 +41,12 @@ class Completion:
     def call(self) -> ApiCall | None:
         """The first executed call."""
         return self.calls[0] if self.calls else None
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Completion:
+        """A completion from its fields as JSON has them, among others."""
+        own = {field.name: answer[field.name] for field in fields(Completion)}
+        return Completion(**{**own, "calls": tuple(ApiCall(**call) for call in answer["calls"])})
 
     @property
     def through_calls(self) -> str:

@@ -1,4 +1,4 @@
-"""Greedy decoding that starts a call whenever its token is among the k most likely next ones (paper, section 4.2).
+"""Greedy decoding that starts a call when its policy says so: top-k is the paper's (section 4.2).
 
 A batch stays full: rows write side by side, a token a step, until a quarter of them has ended or waits for a result.
 Then the calls are run together, tool by tool, their results are read into the rows' caches, and the next prompts take
@@ -18,7 +18,8 @@ from toolformer.calls import END
 from toolformer.data import Document
 from toolformer.decoding.batch import Batch, Queue, Row
 from toolformer.decoding.call_state import Completion, Writer
-from toolformer.decoding.settings import Decoding
+from toolformer.decoding.policy import MEASURES, fires
+from toolformer.decoding.settings import POLICIES, Decoding, check, deciding
 from toolformer.errors import UserError
 from toolformer.lm.batching import Branches
 from toolformer.lm.language_model import LanguageModel
@@ -43,11 +44,16 @@ class Decoder(Decoding):
     def __post_init__(self) -> None:
         if self.mode not in ("tools", "plain"):
             raise UserError(f"decoding.mode is {self.mode!r}; it must be tools or plain")
+        if self.policy not in POLICIES:
+            raise UserError(f"decoding.policy is {self.policy!r}; it must be one of {', '.join(POLICIES)}")
+        check(self)
 
     def deciding(self) -> dict[str, Any]:
         """The settings that decide a completion, by name."""
-        others = ("language_model", "tools", "batch_size")
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others}
+        others = ("language_model", "tools")
+        return deciding(
+            {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others}
+        )
 
     def complete(
         self,
@@ -70,6 +76,26 @@ class Decoder(Decoding):
         Raises:
             UserError: the context has no room at all, or with `strict` too little for a prompt.
         """
+        rows, writer, tries = self._begin(prompts, documents, max_new_tokens, stop, allowed, strict)
+        queue = Queue(self.language_model, rows, self.batch_size)
+        completions: dict[int, Completion] = {}
+        for ended in self._run(queue, writer, tries):
+            batch = {row.index: writer.completion(row) for row in ended}
+            completions.update(batch)
+            if on_batch:
+                on_batch(list(batch), list(batch.values()))
+        return [completions[n] for n in range(len(prompts))]
+
+    def _begin(
+        self,
+        prompts: Sequence[str],
+        documents: Sequence[Document] | None,
+        max_new_tokens: int,
+        stop: Sequence[str],
+        allowed: Collection[str] | None,
+        strict: bool = False,
+    ) -> tuple[list[Row], Writer, list[list[int]]]:
+        """The prompts as rows, the longest first; what writes them; the tool names a call may begin with, as tokens."""
         if documents is None:
             documents = [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
         model = self.language_model
@@ -82,18 +108,11 @@ class Decoder(Decoding):
         rows = [
             Row(n, documents[n], encoded[n], encoded[n], may_call=enabled, prompt_cut=cut[n]) for n in order
         ]
-        queue = Queue(model, rows, self.batch_size)
         limits = (self.max_calls, self.max_call_tokens, self.max_result_tokens, max_new_tokens)
         writer = Writer(model, tools, *limits, stop)
         names = sorted(tools) if self.constrain_tool_name else []
         tries = [model.encode_after_start(name) for name in names]
-        completions: dict[int, Completion] = {}
-        for ended in self._run(queue, writer, tries):
-            batch = {row.index: writer.completion(row) for row in ended}
-            completions.update(batch)
-            if on_batch:
-                on_batch(list(batch), list(batch.values()))
-        return [completions[n] for n in range(len(prompts))]
+        return rows, writer, tries
 
     def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> list[int]:
         """Cuts prompts that leave no room on their left, in place; returns how many tokens each has lost."""
@@ -124,7 +143,7 @@ class Decoder(Decoding):
 
     @torch.inference_mode()
     def _run(self, queue: Queue, writer: Writer, tries: list[list[int]]) -> Iterator[list[Row]]:
-        """Continues all rows of the queue; yields them as they end. `tries` are the tool names a call may begin with, as tokens."""
+        """Continues all rows of the queue; yields them as they end. `tries` as of `_begin`."""
         batch: Batch | None = None
         while batch or queue:
             batch = self._turn(batch, queue, writer)
@@ -208,7 +227,7 @@ class Decoder(Decoding):
         return True
 
     def _next(self, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
-        """The next token of each row: the likeliest, or the start token if it is among the k likeliest."""
+        """The next token of each row: the likeliest, or the start token where the policy starts a call."""
         start = self.language_model.start_id
         ends = sorted(self.language_model.end_ids)
         early = [n for n, row in enumerate(rows) if row.before + len(row.written) < self.min_new_tokens]
@@ -219,8 +238,7 @@ class Decoder(Decoding):
         if self.mode == "plain":
             return likeliest
         logits = logits.float()
-        # So many tokens are likelier than the start token; equal ones do not push it out.
-        ahead = (logits > logits[:, start : start + 1]).sum(-1).tolist()
+        starts = self._starts(logits, rows)
         chosen: list[int] = []
         for n, row in enumerate(rows):
             if row.call_start is not None:
@@ -232,7 +250,7 @@ class Decoder(Decoding):
                     chosen.append(following[int(best)])
                 else:
                     chosen.append(likeliest[n])
-            elif row.may_call and ahead[n] < self.k:
+            elif row.may_call and starts[n]:
                 chosen.append(start)
             elif likeliest[n] == start:
                 # Probability zero for <API>: the runner-up, also of a tie.
@@ -242,3 +260,9 @@ class Decoder(Decoding):
             else:
                 chosen.append(likeliest[n])
         return chosen
+
+    def _starts(self, logits: torch.Tensor, rows: Sequence[Row]) -> list[bool]:
+        """Of each row whether the policy starts a call before the next token; logits [rows, vocabulary]."""
+        measured = MEASURES[self.policy](logits, self.language_model.start_id).tolist()
+        limit = getattr(self, POLICIES[self.policy])
+        return [fires(self.policy, value, limit) for value in measured]

@@ -14,11 +14,11 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 
-from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.decoding.call_state import Completion
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.recording import AnswerFile, RecordingLM, stopwatch
+from toolformer.decoding.trace import Trace, TracingDecoder
 from toolformer.errors import UserError
 
 PAIRS_AT_ONCE = 64
@@ -51,6 +51,9 @@ class ToolformerLM(RecordingLM):
         self.language_model = decoder.language_model
         own = {"model": self.language_model.name, "dtype": str(self.language_model.dtype)}
         super().__init__(answers, {**own, **(identity or {})}, progress)
+        self._decode: Callable[..., Sequence[Completion]] = (
+            decoder.trace if isinstance(decoder, TracingDecoder) else decoder.complete
+        )
         self.gold: Mapping[str, Callable[[Any], str]] = {}
         """By task, what gives a document's gold answer, where its nats are wanted beside the completion."""
         self._clocks = frozenset(clocks)
@@ -98,7 +101,7 @@ class ToolformerLM(RecordingLM):
                         self.answers.add(answers, seconds=each * len(answers), final=not fault)
                     bar.update(len(batch))
 
-                self.decoder.complete(
+                self._decode(
                     [question.prompt for question in group.values()],
                     [question.document() for question in group.values()],
                     max_new_tokens=max_new_tokens,
@@ -124,13 +127,17 @@ class ToolformerLM(RecordingLM):
         """Greedy continuations of (prompt, settings); the scored text is the one without calls."""
         texts: list[str] = []
         keys = self._complete(requests)
-        completions = [_completion(self.answers[key]) for key in keys]
+        completions = [Completion.read(self.answers[key]) for key in keys]
         nats = self._gold_nats(requests, completions)
         for request, key, completion, gold in zip(requests, keys, completions, nats, strict=True):
             self._record(request, key, completion=completion, tokens=completion.tokens, gold_nats=gold)
             texts.append(completion.plain)
             self.cache_hook.add_partial("generate_until", request.args, completion.plain)
         return texts
+
+    def traces(self, requests: list[Instance]) -> list[Trace]:
+        """The traces of generation requests, by a `TracingDecoder`; `generate_until` gives their completions without a call."""
+        return [Trace.read(self.answers[key]) for key in self._complete(requests)]
 
     def _gold_nats(
         self, requests: Sequence[Instance], completions: Sequence[Completion]
@@ -199,7 +206,3 @@ class _Question:
         """What the tools may know: the date, and the article that the example is made of."""
         date = datetime.date.fromisoformat(self.date) if self.date else None
         return Document(doc_id="", text=self.prompt, date=date, source_id=self.source_id)
-
-
-def _completion(answer: Mapping[str, Any]) -> Completion:
-    return Completion(**{**answer, "calls": tuple(ApiCall(**call) for call in answer["calls"])})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolformer.data.bounds import Count, CountOrNone
+from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share
+from toolformer.errors import UserError
 
 SYSTEMS = {
     "model": "M",
@@ -24,13 +26,28 @@ PLAIN = ("model", "model_cc", "baseline")
 TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolformer": "augmented"}
 """The data of the systems that are trained; two of them are one model."""
 
+POLICIES = {"topk": "k", "bias": "bias", "threshold": "threshold"}
+"""When a call starts: the policies, each with the setting that it reads."""
+TUNED = "tuned"
+"""The policy that is stored with the model (toolformer tune-policy), which stands for one of the others."""
+STORED = "call_policy.json"
+"""In a model's folder: that policy."""
+
 
 @dataclass(kw_only=True)
 class Decoding:
-    """Top-k API decoding (paper, section 4.2)."""
+    """When a call starts, and its limits (paper, section 4.2)."""
 
+    policy: Annotated[str, OneOf(*POLICIES, TUNED)] = "topk"
+    """When a call starts: topk (the paper's, by k), bias, threshold, or tuned, the policy that `toolformer tune-policy`
+    stored with the model."""
     k: CountOrNone = 10
-    """A call starts when <API> is among the k most likely next tokens; 1 is plain greedy, 0 disables calls."""
+    """A call starts when <API> is among the k most likely next tokens; 1 is plain greedy, 0 disables calls, also under
+    the other policies."""
+    bias: Finite | None = None
+    """policy=bias: a call starts when the logit of <API> plus this is the largest of all; 0 is plain greedy."""
+    threshold: Share | None = None
+    """policy=threshold: a call starts when the probability of <API> is at least this."""
     max_calls: CountOrNone = 1
     """Calls per input at most."""
     max_call_tokens: Count = 40
@@ -43,6 +60,51 @@ class Decoding:
     """A call can begin only with the name of an allowed tool; false: the name is decoded greedily, as in the paper."""
     batch_size: Count = 32
     """Prompts decoded together."""
+
+
+def check(settings: Decoding) -> None:
+    """Refuses a policy without its value, and a value without its policy.
+
+    Raises:
+        UserError: one of both, by key.
+    """
+    for policy, key in POLICIES.items():
+        value = getattr(settings, key)
+        if policy == settings.policy and value is None:
+            raise UserError(
+                f"decoding.{key} is missing: decoding.policy={policy} needs a number, decoding.{key}=..."
+            )
+        if policy not in (settings.policy, "topk") and value is not None:  # k has a default
+            raise UserError(
+                f"decoding.{key} is {value}, but decoding.policy is {settings.policy}, which does not read it; add "
+                f"decoding.policy={policy}, or leave it out"
+            )
+
+
+def under(settings: Decoding, policy: str, value: float) -> Decoding:
+    """The settings with this policy and its value, and no other's."""
+    values: dict[str, Any] = {
+        "bias": None,
+        "threshold": None,
+        POLICIES[policy]: int(value) if policy == "topk" else value,
+    }
+    return replace(settings, policy=policy, **values)
+
+
+def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of decoding that decide a completion; of the policies only the chosen one's, and top-k goes unnamed."""
+    policy = settings["policy"] if settings["k"] else "topk"
+    unread = {"batch_size", *POLICIES.values()} - {POLICIES.get(policy, "")}
+    if policy == "topk":
+        unread.add("policy")
+    return {name: value for name, value in settings.items() if name not in unread}
+
+
+def shown(settings: Mapping[str, Any]) -> str:
+    """What `deciding` says of when a call starts: k alone of top-k, else the policy with its value."""
+    policy = settings.get("policy", "topk")
+    value = settings.get(POLICIES.get(policy, ""))
+    return str(value) if policy == "topk" else f"{policy} {value:g}" if value is not None else policy
 
 
 @dataclass

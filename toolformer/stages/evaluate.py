@@ -19,12 +19,14 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer.credentials import key_from
-from toolformer.decoding.settings import SYSTEMS, TRAINED_ON
+from toolformer.decoding.settings import SYSTEMS, TRAINED_ON, TUNED
+from toolformer.decoding.settings import shown as shown_policy
+from toolformer.decoding.tuned import tuned
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -98,6 +100,8 @@ class Job:
     """The train run whose model is evaluated."""
     identity: Identity
     fingerprint: str
+    config: Config
+    """With the policy that is stored with the model in place of `decoding.policy=tuned`."""
     folder: Path
     """Of the answers, which evaluations of other benchmarks with the same system share."""
 
@@ -117,9 +121,11 @@ def prepare(config: Config, tracker: Tracker) -> Job:
         named = config.model == LATEST or config.model.startswith(registry.SCHEME)
         reference = config.model if named else config.checkpoint
         trained = train_run(tracker, reference, TRAINED_ON[config.system], experiment=config.name)
+    if config.decoding.policy == TUNED and trained and calls(config):
+        config = replace(config, decoding=tuned(config.decoding, model_folder(tracker, trained)))
     asked = identity(config, tasks, trained)
     folder = Path(config.paths.root) / "evaluate" / asked.folder
-    return Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), folder)
+    return Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), config, folder)
 
 
 def finished(config: Config) -> str | None:
@@ -143,11 +149,7 @@ def _finished(tracker: Tracker, fingerprint: str) -> Run | None:
 
 
 def evaluate(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Evaluated:
-    """Runs the benchmarks; an evaluation that is already done is not run again.
-
-    Args:
-        parent: the id of the run above it, `command` what was typed, `swept` what tells it from others of its sweep.
-    """
+    """Runs the benchmarks, unless that is done; `swept` is what tells the run from others of its sweep, for its name."""
     from benchmarks import suite
     from benchmarks.figures import figures, speed
     from toolformer.decoding.lm_eval_model import ToolformerLM
@@ -157,9 +159,10 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
 
     engine.check(config)
     tracker = instantiate.tracker(config)
-    job = prepare(config, tracker)
+    job, together = prepare(config, tracker), comparison(config)
+    config = job.config
     facts = _facts(config, job)
-    shown = [facts["system"], facts["model"], f"k={config.decoding.k}" if calls(config) else ""]
+    shown = [facts["system"], facts["model"], f"k={facts['k']}" if calls(config) else ""]
     title = " ".join(filter(None, shown))
     read = f", reads train run {job.trained.run_id[:8]}" if job.trained else ""
     log.info("evaluate: %s on %s%s", title, facts["benchmarks"], read)
@@ -196,7 +199,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
                 name=f"{title} {swept}",
                 fingerprint=job.fingerprint,
                 config=asdict(config),
-                tags=_tags(config, job, day),
+                tags={**_tags(config, job, day), "comparison": together},
                 parent=parent,
                 description=describe(command, facts, [job.trained]),
             )
@@ -286,7 +289,7 @@ def _facts(config: Config, job: Job) -> dict[str, str]:
     return {
         "system": SYSTEMS[config.system],
         "model": _baseline(config) or model_name(model),
-        "k": str(job.identity.answers["decoding"]["k"]),
+        "k": shown_policy(job.identity.answers["decoding"]),
         "benchmarks": ", ".join(job.tasks),
     }
 
@@ -297,9 +300,8 @@ def _tags(config: Config, job: Job, day: datetime.date | None) -> dict[str, obje
     tags: dict[str, object] = {
         "experiment": config.name,
         "system": config.system,
-        "decoding.k": job.identity.answers["decoding"]["k"],
+        "decoding.k": shown_policy(job.identity.answers["decoding"]),
         "scoring": fingerprint(suite.scoring_code()),
-        "comparison": comparison(config),
     }
     if _baseline(config):
         tags["baseline"] = _baseline(config)

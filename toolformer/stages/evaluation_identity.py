@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from toolformer.decoding.settings import deciding
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -102,9 +103,7 @@ def _deciding(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def decoding(config: Config) -> dict[str, Any]:
     """The decoding settings that decide an answer; k is 0 for a system that calls no tools."""
-    settings = {**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0}
-    del settings["batch_size"]
-    return settings
+    return deciding({**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0})
 
 
 def comparison(config: Config) -> str:
@@ -127,7 +126,7 @@ def comparison(config: Config) -> str:
             "heldout": asdict(config.heldout),
             # As configured: only Toolformer has them, and a machine without their files compares its models all the same.
             "tools": {key: _deciding(asdict(config.tool[key])) for key in config.tools},
-            "decoding": {**decoding(config), "k": None},
+            "decoding": {**deciding(asdict(config.decoding)), "k": None},
             "dtype": config.lm.dtype,
             "scoring": suite.scoring_code(),
         },

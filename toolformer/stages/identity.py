@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from toolformer.decoding.settings import STORED
 from toolformer.stages.config import ToolConfig
 from toolformer.storage import sha256
 from toolformer.tools.base import Tool
@@ -41,7 +42,7 @@ def model_identity(name: str) -> dict[str, Any]:
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return {"model": name}
-    files = sorted(file for file in folder.iterdir() if file.suffix in MODEL_FILES)
+    files = sorted(file for file in folder.iterdir() if _decides(file))
     seen = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
     return {"model": str(folder.resolve()), "files": seen}
 
@@ -56,11 +57,16 @@ def weights(model: Path) -> dict[str, Any]:
 
     state: dict[str, Any] = {}
     for file in sorted(model.iterdir()):
-        if file.suffix in MODEL_FILES:
+        if _decides(file):
             _, size, digest = file_state(file)
             is_recorded = size > LARGEST_HASHED and (model / RECORD).is_file()
             state[file.name] = [size, "" if is_recorded else digest]
     return state
+
+
+def _decides(file: Path) -> bool:
+    # A policy of calling is a setting of decoding, which answers are known by anyway.
+    return file.suffix in MODEL_FILES and file.name != STORED
 
 
 def tool_identity(tool: ToolConfig) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from toolformer.data import Document, FileCorpus, HubCorpus, assets, demo_corpus
-from toolformer.decoding.settings import PLAIN
+from toolformer.decoding.settings import PLAIN, under
+from toolformer.decoding.tuned import tuned
 from toolformer.errors import UserError, one_line
 from toolformer.stages.config import Config, CorpusConfig, fingerprint
 from toolformer.stages.config.schema import OF_SOURCES
@@ -204,7 +205,7 @@ def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     from toolformer.decoding.decoder import Decoder
     from toolformer.lm.language_model import LanguageModel
 
-    settings = {**asdict(config.decoding), "k": config.decoding.k if tools else 0}
+    settings = asdict(tuned(config.decoding, model) if tools else under(config.decoding, "topk", 0))
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
     return Decoder(language_model, tools, mode="plain" if config.system in PLAIN else "tools", **settings)
 

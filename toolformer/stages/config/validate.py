@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolformer import credentials
 from toolformer.data.demo import SPLITS as DEMO_SPLITS
+from toolformer.decoding.settings import check as check_decoding
 from toolformer.errors import UserError, near
 from toolformer.stages.config.messages import first, one_line
 from toolformer.stages.config.schema import Config, CorpusConfig, Endpoint
@@ -129,6 +130,7 @@ def _check_together(config: Config) -> None:
             raise UserError(
                 f"engine.{key} is for engine=ray; add engine=ray, or leave it out (docs/scaling.md)"
             )
+    check_decoding(config.decoding)
     if config.system == "endpoint":
         _check_endpoint(config.endpoint)
 

@@ -1,0 +1,96 @@
+"""A traced decode against separate runs under every policy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from benchmarks import suite
+from tests.conftest import taught_model
+from tests.decoding.test_decoder import CALLING, DOCUMENTS, tools
+from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.decoding.policy import fires
+from toolformer.decoding.trace import Trace, TracingDecoder
+from toolformer.errors import UserError
+from toolformer.lm.language_model import LanguageModel
+from toolformer.tools.base import Tool
+from toolformer.tools.calculator import Calculator
+from toolformer.tools.calendar import Calendar
+
+REACH = {"topk": 20, "bias": 8.0, "threshold": 0.001}
+VALUES: dict[str, Sequence[float]] = {
+    "topk": (0, 1, 3, 10, 20),
+    "bias": (-2.0, 0.0, 1.5, 8.0),
+    "threshold": (0.7, 0.2, 0.02, 0.001),
+}
+WRITING = {"max_new_tokens": 12, "stop": ["e The"]}
+
+
+@pytest.fixture(scope="module", params=["[QA(ab) -> AB 1]", "[ZZ(ab) -> AB 1]"])
+def model(request: pytest.FixtureRequest) -> LanguageModel:
+    """A model that calls a tool, and one that calls a tool that there is not."""
+    return taught_model("gpt2", "The", "is", "people", request.param)
+
+
+@pytest.mark.parametrize("more", [{}, {"min_new_tokens": 6}, {"max_call_tokens": 3}])
+def test_a_trace_holds_what_every_policy_writes(model: LanguageModel, more: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"max_call_tokens": 20, "constrain_tool_name": False, "batch_size": 3} | more
+    traced = TracingDecoder(model, tools(), reach=REACH, **settings)
+    batches: list[int] = []
+    found = traced.trace(CALLING, DOCUMENTS, on_batch=lambda batch, _: batches.extend(batch), **WRITING)
+    assert sorted(batches) == list(range(len(CALLING)))
+    found = [Trace.read(json.loads(json.dumps(asdict(trace)))) for trace in found]
+    for policy, values in VALUES.items():
+        key = "k" if policy == "topk" else policy
+        for value in values:
+            decoder = Decoder(model, tools(), **settings, **{"policy": policy, key: value})
+            expected = decoder.complete(CALLING, DOCUMENTS, **WRITING)
+            assert [trace.under(policy, value) for trace in found] == expected, (policy, value)
+
+
+def test_only_places_where_a_call_can_be_the_first_are_traced(model: LanguageModel) -> None:
+    found = TracingDecoder(model, tools(), reach=REACH).trace(CALLING, DOCUMENTS, max_new_tokens=12)
+    for trace in found:
+        within = {
+            trace.first(policy, value)
+            for policy, limit in REACH.items()
+            for value in trace.measures[policy]
+            if fires(policy, value, limit)
+        }
+        assert set(trace.called) == within != set()
+    (nothing,) = TracingDecoder(model, tools(), reach={"topk": 0}).trace(CALLING[:1], max_new_tokens=12)
+    assert nothing.called == {} and nothing.under("topk", 0) == nothing.without
+    with pytest.raises(ValueError, match="out of the trace's reach"):
+        nothing.under("topk", 20)
+
+
+def test_where_no_tool_may_be_called_there_is_nothing_to_trace(tiny_gpt2: LanguageModel) -> None:
+    (trace,) = TracingDecoder(tiny_gpt2, tools()).trace(CALLING[:1], max_new_tokens=4, allowed=[])
+    assert trace.called == trace.measures == {} and trace.under("topk", 10) == trace.without
+    with pytest.raises(UserError, match="decoding.max_calls is 2"):
+        TracingDecoder(tiny_gpt2, tools(), max_calls=2)
+
+
+def test_the_curve_of_a_benchmark_is_that_of_separate_runs() -> None:
+    model = taught_model("gpt2", "The", "is", "[Calculator(2 + 3) -> 5]", "[Calendar() -> Today is 5]")
+    callable_tools: dict[str, Tool] = {"calculator": Calculator(), "calendar": Calendar()}
+    loaded = suite.load(["arithmetic", "dateset"], {"subset": 20, "seed": 0})
+    lm = ToolformerLM(TracingDecoder(model, callable_tools), progress=False)
+    asked = suite.requests(loaded)["generate_until"]
+    traces = dict(zip(((one.task_name, one.doc_id) for one in asked), lm.traces(asked), strict=True))
+    shares = []
+    for k in (0, 1, 3, 10):
+        alone = ToolformerLM(Decoder(model, callable_tools, k=k), progress=False)
+        results = suite.run(alone, loaded, bootstrap_iters=0)
+        found = {(record.task, record.doc_id): record.completion for record in alone.records}
+        assert found == {document: trace.under("topk", k) for document, trace in traces.items()}
+        for task, result in results.items():
+            plain = [trace.under("topk", k).plain for (name, _), trace in traces.items() if name == task]
+            assert suite.scores(loaded, task, plain) == result.scores
+        shares.append([sum(bool(sample["tool"]) for sample in each.samples) for each in results.values()])
+    assert shares[0] == [0, 0] and min(shares[-1]) > 0

@@ -1,0 +1,79 @@
+"""`toolformer tune-policy` with a tiny model: draws, curves, and the stored policy asked for by name."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Refused
+from tests.evaluations import config, trained, words
+from tests.processes import save_calling_model
+from toolformer import Toolformer
+from toolformer.cli import main
+from toolformer.decoding.tuned import store
+from toolformer.stages.evaluate import model_folder
+from toolformer.stages.launch import run_stage
+from toolformer.tracking import Tracker
+
+MORE = ["system=toolformer", "tools=[calendar]", "decoding.max_call_tokens=8", "lm.dtype=float32"]
+
+
+def test_a_policy_is_chosen_stored_and_asked_for_by_name(
+    tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = Tracker(None, tmp_path)
+    save_calling_model(tmp_path / "taught" / "model", "yes")
+    train = runs.get(trained(tmp_path, tmp_path / "taught" / "model"))
+    folder = model_folder(runs, train)
+    by_name = [*MORE, "decoding.policy=tuned"]
+    assert "has no call_policy.json" in refused("evaluate", *words(tmp_path, *by_name))
+    assert main(["tune-policy", "--k", "3", *words(tmp_path, *MORE, "evaluation.limit=8")]) == 0
+    assert "tuned" in capsys.readouterr().out
+    (run,) = runs.runs("tune")
+    draws = [
+        json.loads(runs.artifact_path(run, f"{draw}.json").read_text()) for draw in ("development", "test")
+    ]
+    assert [len(draw["dateset"]) for draw in draws] == [8, 8]
+    assert not set(draws[0]["dateset"]) & set(draws[1]["dateset"])
+    stored = json.loads((folder / "call_policy.json").read_text())
+    assert stored["run"] == run.run_id and stored["policy"] == run.tags["policy"]
+    assert run.tags["lineage.train_run_id"] == train.run_id
+
+    # What the traced decode says is what separate evaluations of the test draw measure.
+    test = f"evaluation.samples={runs.artifact_path(run, 'test.json')}"
+    with runs.artifact_path(run, "curves.csv").open() as file:
+        rows = {
+            row["value"]: row
+            for row in csv.DictReader(file)
+            if (row["draw"], row["policy"]) == ("test", "topk")
+        }
+    assert list(rows) == ["0.0", "1.0", "2.0", "3.0"]
+    measured = [
+        run_stage("evaluate", config(tmp_path, *MORE, test, f"decoding.k={k}")).metrics for k in (0, 1, 3)
+    ]
+    for row, metrics in zip((rows["0.0"], rows["1.0"], rows["3.0"]), measured, strict=True):
+        assert float(row["score"]) == metrics["dateset/score"]
+        assert float(row["call_share"]) == metrics["dateset/call_share"]
+    assert measured[2]["dateset/call_share"] > 0
+
+    store(folder, "bias", 2.5, run.run_id)
+    alike = [
+        run_stage("evaluate", config(tmp_path, *MORE, test, *policy)).run_id
+        for policy in (["decoding.policy=tuned"], ["decoding.policy=bias", "decoding.bias=2.5"])
+    ]
+    assert alike[0] == alike[1] and runs.get(alike[0]).tags["decoding.k"] == "bias 2.5"
+    root = [f"paths.root={tmp_path}", "name=tiny", *by_name]
+    for toolformer in (Toolformer.from_config("latest", root), Toolformer.from_pretrained(folder, root)):
+        assert (toolformer.decoder.policy, toolformer.decoder.bias) == ("bias", 2.5)
+    (folder / "call_policy.json").write_text("{}")
+    assert "call_policy.json cannot be read" in refused("complete", "On day 3 we", *root)
+
+
+def test_what_cannot_be_tuned_is_refused(tmp_path: Path, refused: Refused) -> None:
+    asked = words(tmp_path)
+    assert "asks for no answers" in refused("tune-policy", *asked, "benchmarks=[perplexity]")
+    assert "it takes system=toolformer" in refused("tune-policy", *asked, "system=model")
+    assert "--k must be at least 1" in refused("tune-policy", "--k", "0", *asked)

@@ -1,0 +1,226 @@
+"""`toolformer tune-policy`: when a trained model best starts its calls, chosen on one draw of each benchmark, measured on another.
+
+Every example is decoded once, traced; what each policy comes to is read off.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from toolformer.decoding.settings import POLICIES, under
+from toolformer.decoding.tuned import store
+from toolformer.errors import UserError
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config, fingerprint
+from toolformer.stages.evaluate import ANSWERS, Job, clocks, first_day, metadata, model_folder, prepare
+from toolformer.stages.evaluation_identity import answered_by
+from toolformer.stages.identity import weights
+from toolformer.tracking.provenance import describe
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from benchmarks.policy_curve import Example, Point
+
+log = logging.getLogger(__name__)
+
+DRAWS = ("development", "test")
+CURVES = ("score", "call_share", "precision", "recall", "harm_rate")
+COLUMNS = ("benchmark", "draw", "policy", "value", "n", "disabled", *CURVES, "tokens", "p_value")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The chosen policy, and what every policy came to."""
+
+    run_id: str
+    policy: str
+    value: float
+    curves: Mapping[tuple[str, str], Sequence[Point]]
+    """By benchmark and draw, every policy at every value."""
+    chosen: Mapping[str, Point]
+    """The chosen policy on the test draw of each benchmark."""
+
+
+def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -> Tuned:
+    """Chooses a policy within `reach` (`trace.REACH`) and stores it with the model.
+
+    `evaluation.limit` is the examples of a benchmark in each draw. Benchmarks of perplexity, which call nothing, are left
+    out.
+
+    Raises:
+        UserError: the system calls no tools, the model is gone, or nothing is left to draw from.
+    """
+    from benchmarks import suite
+    from benchmarks.policy_curve import choose, point, values
+    from toolformer.decoding.recording import AnswerFile
+
+    if config.system != "toolformer" or config.engine.workers > 1 or config.engine.kind != "local":
+        raise UserError(
+            "tune-policy: it takes system=toolformer, in one process: leave system and engine out"
+        )
+    names = suite.task_names(config.benchmarks, config.paths.tasks_dir)
+    tasks = [task for task in names if not task.endswith("_perplexity")]
+    if not tasks:
+        raise UserError(f"benchmarks: {', '.join(names)} asks for no answers; name others, such as [dateset]")
+    both = replace(config.evaluation, limit=config.evaluation.limit and 2 * config.evaluation.limit)
+    # Of the settings' own policy nothing is read.
+    config = replace(config, benchmarks=tasks, evaluation=both, decoding=under(config.decoding, "topk", 1))
+    tracker = instantiate.tracker(config)
+    job = prepare(config, tracker)
+    assert job.trained
+    run = tracker.run(
+        stage="tune",
+        name=f"policy of {job.trained.name}",
+        fingerprint=fingerprint("tune", job.fingerprint, reach),
+        config=asdict(config),
+        tags={"experiment": config.name, "lineage.train_run_id": job.trained.run_id},
+        description=describe(command, {"benchmarks": ", ".join(tasks)}, [job.trained]),
+    )
+    model = model_folder(tracker, job.trained)
+    with AnswerFile(job.folder / ANSWERS, wait=True) as answers, run as active:
+        drawn = _draws(_traced(config, job, model, reach, answers), config.seed)
+        development = {task: drawn[task, DRAWS[0]] for task in tasks}
+        pooled = [example for examples in development.values() for example in examples]
+        grid = {policy: values(pooled, policy, limit) for policy, limit in reach.items()}
+        policy, value = choose(development, grid)
+        curves = {
+            key: [point(examples, policy, value) for policy, several in grid.items() for value in several]
+            for key, examples in drawn.items()
+        }
+        chosen = {task: point(drawn[task, DRAWS[1]], policy, value) for task in tasks}
+        for step in range(max(map(len, grid.values()))):
+            active.metrics(dict(_curve_metrics(curves, grid, step)), step)
+        for task, found in chosen.items():
+            active.metrics({f"{task}/{name}": figure for name, figure in found.figures.items()})
+        active.tags({"policy": policy, "policy.value": value})
+        with TemporaryDirectory() as folder:
+            active.artifact(_write(Path(folder) / "curves.csv", curves))
+            for draw in DRAWS:
+                ids = {task: sorted({example.id for example in drawn[task, draw]}) for task in tasks}
+                path = Path(folder) / f"{draw}.json"  # as evaluation.samples takes it
+                path.write_text(json.dumps(ids, indent=1), encoding="utf-8")
+                active.artifact(path)
+        store(model, policy, value, active.run_id)
+    log.info("tune-policy: %s, stored with %s, run %s", _shown(policy, value), model, active.run_id[:8])
+    return Tuned(active.run_id, policy, value, curves, chosen)
+
+
+def _traced(
+    config: Config, job: Job, model: Path, reach: Mapping[str, float], answers: Any
+) -> Iterator[tuple[str, Example]]:
+    """Every example of the benchmarks, traced, with its benchmark."""
+    from benchmarks import suite
+    from benchmarks.policy_curve import Example
+    from toolformer.decoding.lm_eval_model import ToolformerLM
+    from toolformer.decoding.trace import TracingDecoder
+    from toolformer.lm.language_model import LanguageModel
+
+    own = job.folder / job.identity.evaluation
+    own.mkdir(exist_ok=True)
+    given = metadata(config, job.tasks, own)
+    loaded = suite.load(job.tasks, given, job.identity.questions["samples"], config.paths.tasks_dir)
+    tools = instantiate.tools(config, inference=True)
+    of_day = clocks(config)
+    language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
+    decoder = TracingDecoder(language_model, tools, reach=reach, **asdict(config.decoding))
+    known = {**answered_by(config, config.model, job.trained), "weights": weights(model)}
+    day = first_day(job.folder) if of_day else None
+    lm = ToolformerLM(decoder, answers, known, clocks=of_day, day=day)
+    lm.switched_off = loaded.switched_off
+    suite.requests(loaded)
+    for task in job.tasks:
+        asked = loaded.tasks["tasks"][task].instances
+        traces = [(trace, trace.completions) for trace in lm.traces(asked)]
+        # Scored in rounds: the completions without a call, then the first with one of each, and so on.
+        rounds = [
+            suite.scores(loaded, task, [each[min(turn, len(each) - 1)].plain for _, each in traces])
+            for turn in range(max(len(each) for _, each in traces))
+        ]
+        for n, (trace, each) in enumerate(traces):
+            scores = [rounds[turn][n] for turn in range(len(each))]
+            yield task, Example(str(asked[n].doc["id"]), trace, scores)
+
+
+def _draws(examples: Iterator[tuple[str, Example]], seed: int) -> dict[tuple[str, str], list[Example]]:
+    """The examples of each benchmark halved at random, by benchmark and draw; no id is in both halves."""
+    by_task: dict[str, dict[str, list[Example]]] = {}
+    for task, example in examples:
+        by_task.setdefault(task, {}).setdefault(example.id, []).append(example)
+    drawn: dict[tuple[str, str], list[Example]] = {}
+    for task, by_id in by_task.items():
+        ids = sorted(by_id)
+        if len(ids) < 2:
+            raise UserError(f"benchmarks: {task} has {len(ids)} example; two draws need at least two")
+        random.Random(f"{seed}/tune-policy/{task}").shuffle(ids)
+        half = len(ids) // 2
+        for draw, own in zip(DRAWS, (ids[:half], ids[half:]), strict=True):
+            drawn[task, draw] = [example for one in own for example in by_id[one]]
+        first, second = ({example.id for example in drawn[task, draw]} for draw in DRAWS)
+        assert not first & second
+    return drawn
+
+
+def _curve_metrics(
+    curves: Mapping[tuple[str, str], Sequence[Point]], grid: Mapping[str, Sequence[float]], step: int
+) -> Iterator[tuple[str, float]]:
+    """The test draws' figures at the step-th value of each policy (of top-k at k = step), and these values."""
+    for policy, several in grid.items():
+        if step >= len(several):
+            continue
+        yield f"curve/{policy}", several[step]
+        for (task, draw), points in curves.items():
+            if draw == DRAWS[1]:
+                found = next(one for one in points if (one.policy, one.value) == (policy, several[step]))
+                yield from (
+                    (f"{task}/curve/{policy}/{name}", found.figures[name])
+                    for name in CURVES
+                    if name in found.figures
+                )
+
+
+def _write(path: Path, curves: Mapping[tuple[str, str], Sequence[Point]]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.DictWriter(file, COLUMNS)
+        rows.writeheader()
+        for (task, draw), points in curves.items():
+            for one in points:
+                own = {"policy": one.policy, "value": one.value, "n": one.n, "p_value": one.p_value}
+                rows.writerow({"benchmark": task, "draw": draw, **own, **one.figures})
+    return path
+
+
+def _shown(policy: str, value: float) -> str:
+    return f"decoding.policy={policy} decoding.{POLICIES[policy]}={value:g}"
+
+
+def table(tuned: Tuned) -> Table:
+    """For the terminal: on each test draw no calls, top-k at its ends, and the chosen policy."""
+    from rich.table import Table
+    from rich.text import Text
+
+    caption = (
+        f"test draws; chosen on the development draws: {_shown(tuned.policy, tuned.value)}. Of the calls, precision is the "
+        "share that helps and harm the share that harms; recall is the share of the examples that a call helps which it "
+        "helps; p: McNemar against no calls"
+    )
+    shown = Table(title="When a call starts", caption=Text(caption), caption_justify="left")
+    for head in ("benchmark", "policy", "n", "correct", "calls", "precision", "recall", "harm", "p"):
+        shown.add_column(head, justify="left" if head in ("benchmark", "policy") else "right")
+    for task, best in tuned.chosen.items():
+        points = [one for one in tuned.curves[task, DRAWS[1]] if one.policy == "topk"]
+        ends = {one.value: one for one in points if one.value in (0, 1, points[-1].value)}
+        for one, name in [*((one, f"k = {k:g}") for k, one in ends.items()), (best, "tuned")]:
+            shares = [f"{100 * one.figures[name]:.1f}" if name in one.figures else "" for name in CURVES[1:]]
+            cells = (task, name, str(one.n), f"{one.score:.1f}", *shares, f"{one.p_value:.3f}")
+            shown.add_row(*map(Text, cells))
+        shown.add_section()
+    return shown
