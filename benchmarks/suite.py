@@ -35,8 +35,6 @@ from benchmarks.user_tasks import deciding_files, fit, own_tasks, targets
 from toolformer.errors import UserError
 from toolformer.storage import sha256
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class TaskResult:
@@ -291,8 +289,6 @@ def run(
         rows = [(sample, records.get((name, sample["doc_id"]))) for sample in samples]
         make = _scored if "score" in samples[0] else _perplexity
         found[name] = make(name, rows, bootstrap_iters, seed)
-        value = found[name].interval
-        log.info("%s: %.2f [%.2f, %.2f], n = %d", name, value.value, value.low, value.high, value.n)
     return found
 
 

@@ -22,7 +22,7 @@ def config(root: Path, *more: str) -> Config:
 
 def trained(root: Path, folder: Path) -> str:
     """A train run that left the model of a folder; its id."""
-    tags = {"data": "augmented", "model_path": below_root(root, folder)}
+    tags = {"experiment": "tiny", "data": "augmented", "model_path": below_root(root, folder)}
     with Tracker(None, root).run(stage="train", name="t", fingerprint="f", config={}, tags=tags) as run:
         return run.run_id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from toolformer.errors import UserError
 from toolformer.storage import below, build_once, whole_file, write_whole
@@ -97,3 +100,19 @@ def test_links_lead_nowhere_else(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="leads out of"):
         below(tmp_path / "folder", "link", "x")
     assert below(tmp_path, "folder") == tmp_path / "folder"
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_have_the_mode_that_the_umask_leaves(tmp_path: Path, umask: int, mode: int) -> None:
+    """Also those that a library writes for their owner only, as safetensors does."""
+
+    def build(folder: Path) -> None:
+        save_file({"weight": torch.zeros(1)}, folder / "model.safetensors")
+        (folder / "private").touch(mode=0o600)
+
+    before = os.umask(umask)
+    try:
+        build_once(tmp_path / "built", build, tmp_path)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "built").iterdir()} == {mode}

@@ -60,7 +60,8 @@ class Toolformer:
                 )
             runs = instantiate.tracker(config)
             try:
-                model = str(model_folder(runs, train_run(runs, model, TRAINED_ON[config.system])))
+                run = train_run(runs, model, TRAINED_ON[config.system], experiment=config.name)
+                model = str(model_folder(runs, run))
             except UserError as error:
                 if model == LATEST or model.startswith(registry.SCHEME):
                     raise

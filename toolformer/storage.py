@@ -56,8 +56,13 @@ def whole_file(path: Path, durable: bool = True) -> Iterator[Path]:
 
 
 def into_place(temporary: Path, path: Path) -> None:
-    """Renames a finished file or folder; its bytes are on disk before its name is, and the name before we go on."""
+    """Renames a finished file or folder; its bytes are on disk before its name is, and the name before we go on.
+
+    A folder's files get the ordinary mode, as the umask has it: safetensors writes its own for their owner only.
+    """
     for file in sorted(temporary.rglob("*")) if temporary.is_dir() else ():
+        if file.is_file():
+            file.chmod(temporary.stat().st_mode & 0o666)
         sync(file)
     sync(temporary)
     temporary.replace(path)

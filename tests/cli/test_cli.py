@@ -64,6 +64,12 @@ def test_the_default_fits_two_cores() -> None:
     ("arguments", "words"),
     [
         (["frobnicate"], "there is no command 'frobnicate'"),
+        (["evalute"], "there is no command 'evalute' (did you mean evaluate?)"),
+        (["train", "--multrun"], "unrecognized arguments: --multrun (did you mean --multirun?)"),
+        (["demo", "--plna"], "unrecognized arguments: --plna (did you mean --plan?); see toolformer demo --help"),
+        (["help", "decoding.kk"], "there is no key, group or command 'decoding.kk' (did you mean decoding.k?)"),
+        (["tool", "calculator", "1 + 1", "tols=[qa]"], "'tols=[qa]' is neither a key of the configuration nor"),
+        (["assets", "smollm2", "paths.cash=x"], "did you mean paths.cache"),
         (["generate", "foo=1"], "there is no key 'foo'"),
         (["generate", "foo"], "'foo' is no key=value"),
         (["generate", "corpus={a"], "corpus: no viable"),
@@ -199,8 +205,25 @@ def test_the_configuration_is_printed_and_explained(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.startswith("generate\n")
     assert main(["generate", "--help"]) == 0
     shown = capsys.readouterr().out
-    for said in ("--multirun", "\n  corpus: ccnet, demo, files, hub, jsonl, parquet", "\nseed: 0\n"):
+    for said in ("--multirun", "\n  corpus: ccnet, demo, files, hub, jsonl, parquet", "\n  seed=0  "):
         assert said in shown
+    first, others = shown.split("groups of keys (group=option):")
+    assert "  corpus.limit=32                   Only the first documents.\n" in first
+    assert "trainer." not in shown and "generate.shard_size=8" in others and "corpus.limit=" not in others
+    assert main(["evaluate", "--help", "decoding.k=3"]) == 0
+    assert "\n  decoding.k=3 " in capsys.readouterr().out
+
+
+def test_help_says_what_a_key_means(capsys: pytest.CaptureFixture[str]) -> None:
+    for key, words in {
+        "trainer.max_steps": ("trainer.max_steps=8", "read by: train; with setting=paper: 2000"),
+        "tool.calculator.filter_threshold": ("tool.calculator.filter_threshold=0.3", "in nats", "paper: 0.5"),
+        "corpus": ("corpus=ccnet|demo|", "corpus.limit=32", "corpus.path=null"),
+        "train": ("usage: toolformer train", "trainer.learning_rate="),
+    }.items():
+        assert main(["help", key]) == 0
+        shown = capsys.readouterr().out
+        assert all(each in shown for each in words), key
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from scripts.keys import markdown, meanings
+from scripts.keys import markdown
 from tests.pages.page import Documented, documented
 from toolformer.cli import COMMANDS
 from toolformer.stages.config import STAGES, Config, ToolConfig, compose, validate
+from toolformer.stages.config.keys import meanings
 from toolformer.stages.config.multirun import parse
 
 STAGE_OF = {"run": "evaluate", "tool": "evaluate", "complete": "evaluate", "index": "generate", "demo": "evaluate", "tune-policy": "evaluate"}  # fmt: skip

@@ -59,7 +59,8 @@ def test_the_command_prints_tables_and_json(
     assert found["settings"] == {"evaluation.limit": ["30", "31"], "system": ["model", "toolformer"]}
     assert by_task["svamp"]["unpaired"] == {"only_first": 5, "only_second": 10, "changed": 0}
     monkeypatch.setenv("TOOLFORMER_DATA_DIR", str(root / "gone"))  # which need not be there any more
-    assert main(["compare", "latest:model", "latest:toolformer", f"paths.root={root}"]) == 0
+    words = [f"paths.root={root}", "name=toolformer"]
+    assert main(["compare", "latest:model", "latest:toolformer", *words]) == 0
     shown = capsys.readouterr().out
     assert "McNemar" in shown and "p (Holm)" in shown and "B / A" in shown and "evaluation.limit" in shown
     assert "svamp: 15 samples without a partner: 5 only in A, 10 only in B, 0 asked otherwise" in shown

@@ -26,7 +26,7 @@ def test_an_evaluation_is_explained_once(
     root: Path, counted: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = f"paths.root={root}"
-    assert main(["explain", "latest", place]) == 0
+    assert main(["explain", "latest", "name=smoke", place]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in (*CLASSES.values(), "Dateset", "forced call", "n = 4"))
     tracker = Tracker(None, root)
@@ -51,7 +51,7 @@ def test_an_evaluation_is_explained_once(
 
 
 def test_an_annotation_is_explained(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "latest:generate", f"paths.root={root}"]) == 0
+    assert main(["explain", "latest:generate", "name=smoke", f"paths.root={root}"]) == 0
     shown = capsys.readouterr().out
     assert "Where the yield is lost" in shown and all(fate in shown for fate in FATES)
 
@@ -65,4 +65,6 @@ def test_what_cannot_be_explained_is_one_line(root: Path, refused: Refused) -> N
     train = tracker.runs("train")[0].run_id
     assert "is a run of train" in refused("explain", train, place)
     others = ["tools=[calculator]"]
-    assert "no benchmark whose right call is known" in refused("explain", "latest", place, *others)
+    assert "no benchmark whose right call is known" in refused(
+        "explain", "latest", "name=smoke", place, *others
+    )

@@ -93,8 +93,8 @@ def test_what_is_masked_is_asked_for_by_its_key(tmp_path: Path) -> None:
     ("words", "reason"),
     [
         (["like=0123abcd"], "there is no run 0123abcd"),
-        (["like=latest", "setting=paper"], "setting: like=RUN says what setting would"),
-        (["like=latest", "trainer.max_step=3"], "trainer.max_step"),
+        (["like=latest", "name=smoke", "setting=paper"], "setting: like=RUN says what setting would"),
+        (["like=latest", "name=smoke", "trainer.max_step=3"], "trainer.max_step"),
     ],
 )
 def test_mistakes_are_one_line(smoke_runs: Path, words: list[str], reason: str) -> None:

@@ -17,7 +17,7 @@ from toolformer.annotation.results import SCHEMAS, Rows
 from toolformer.calls import strip
 from toolformer.cli import main
 from toolformer.data import demo_corpus
-from toolformer.decoding.settings import SYSTEMS
+from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS
 from toolformer.errors import UserError
 from toolformer.lm import text_generator
 from toolformer.lm.loading import number_format
@@ -124,6 +124,76 @@ def test_the_runs_and_their_lineage(smoke_runs: Path) -> None:
         assert len(samples) == 4 and (system == "toolformer" or not any(row["tool"] for row in samples))
     for name in ("report.md", "report.tex", "report.html"):
         assert "Toolformer (disabled)" in (smoke_runs / "report" / "smoke" / name).read_text(encoding="utf-8")
+
+
+def test_mlflow_shows_data_models_tables_and_pages(smoke_runs: Path) -> None:
+    """As its own pages read them: through its client."""
+    runs = Tracker(None, smoke_runs)
+    (called,) = runs.runs("evaluate", system="toolformer")
+    with runs.faults() as client:
+        experiment = client.get_experiment_by_name("toolformer")
+        assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+
+        def inputs(run: Run) -> set[tuple[str, str]]:
+            data = client.get_run(run.run_id).inputs.dataset_inputs
+            assert all(each.dataset.digest and json.loads(each.dataset.profile)["num_rows"] for each in data)
+            return {(each.dataset.name, each.tags[0].value) for each in data}
+
+        assert inputs(annotated(smoke_runs)) == {("demo", "annotation")}
+        for run in runs.runs("train"):
+            kind = {"augmented": "C*", "plain": "C"}[run.tags["data"]]
+            assert inputs(run) == {(kind, "training"), ("demo", "heldout")}
+        assert inputs(called) == {("dateset", "evaluation"), ("heldout_perplexity", "evaluation")}
+
+        (used,) = client.get_run(called.run_id).inputs.model_inputs
+        model = client.get_logged_model(used.model_id)
+        (version,) = client.search_model_versions(f"run_id = '{model.source_run_id}'")
+        assert model.source_run_id == called.tags["lineage.train_run_id"]
+        registered = {"name": version.name, "version": int(version.version)}
+        assert json.loads(model.tags["mlflow.modelVersions"]) == [registered]
+        scores = {(metric.key, metric.dataset_name): metric.value for metric in model.metrics}
+        assert (
+            scores["Score/dateset", "dateset"]
+            == called.metrics["dateset/score"]
+            == called.metrics["Score/dateset"]
+        )
+        assert min(called.metrics) == "Perplexity/heldout_perplexity", "these come first"
+
+        samples = json.loads(runs.artifact_path(called, "samples.json").read_text())
+        assert len(samples["data"]) == 4 and {"prompt", "target", "score"} < set(samples["columns"])
+        assert json.loads(called.tags["mlflow.loggedArtifacts"]) == [
+            {"path": "samples.json", "type": "table"}
+        ]
+        (report,) = client.search_runs([experiment.experiment_id], "tags.report = 'smoke'")
+    page = smoke_runs / "artifacts" / report.info.run_id / "artifacts" / "report.html"
+    assert page.read_bytes() == (smoke_runs / "report" / "smoke" / "report.html").read_bytes()
+
+    parent = runs.get(called.tags["mlflow.parentRunId"])
+    table = json.loads(runs.artifact_path(parent, "sweep.json").read_text())
+    assert sorted(table["columns"][:2]) == ["run", "swept"] and len(table["data"]) == len(PAPER_SYSTEMS)
+    best = max(runs.runs("evaluate", experiment="smoke"), key=lambda run: run.metrics["dateset/score"])
+    assert runs.get(parent.tags["best_child"]).metrics["dateset/score"] == best.metrics["dateset/score"]
+    assert f"| **{parent.tags['best_child'][:8]}** |" in parent.tags["mlflow.note.content"]
+
+
+def test_latest_is_of_the_same_name_and_a_stage_says_what_it_reads_and_what_came_of_it(
+    pipeline: Path, caplog: pytest.LogCaptureFixture, refused: Refused
+) -> None:
+    source = annotated(pipeline)
+    with caplog.at_level("INFO", "toolformer"):
+        trained = stage("train", pipeline, f"dataset={source.run_id}")
+        evaluated = stage("evaluate", pipeline, "system=toolformer")
+    first, end, reads, done, *results = caplog.messages
+    assert first == f"train: augmented on the data of generate run {source.run_id[:8]}"
+    assert end.startswith(f"train: already done, run {trained.run_id[:8]}: 1 steps on ")
+    assert reads.endswith(f", reads train run {trained.run_id[:8]}")
+    assert done == f"evaluate: already done, run {evaluated.run_id[:8]}"
+    score = evaluated.metrics["dateset/score"]
+    assert results[0].startswith(f"dateset: {score:.1f} % correct [") and results[0].endswith("] (n = 4)")
+    assert results[1].startswith("heldout_perplexity: perplexity ") and len(results) == 2
+    said = refused("train", *smoke_words(pipeline), "name=other", "dataset=latest")
+    assert said.startswith("toolformer: there is no finished generate run of name=other: ")
+    assert "name=smoke has" in said
 
 
 def test_a_checkpoint_by_its_names(pipeline: Path) -> None:

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
-from tests.evaluations import config, trained
+from tests.evaluations import config, trained, words
 from tests.processes import SHARDS, Place, save_calling_model, who_did
 from toolformer.cli import main
 from toolformer.stages.launch import run_stage
@@ -80,3 +81,31 @@ def test_an_evaluation_counts_its_calls(tmp_path: Path) -> None:
     assert figures["tools/calendar/calls"] == 12 * metrics["dateset/call_share"] > 0
     assert figures["tools/calendar/faults"] == 0
     assert 0 < figures["tools/calendar/executed"] <= figures["tools/calendar/calls"]
+
+
+def test_calls_of_tools_leave_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_calling_model(tmp_path / "by-hand" / "model", result="Today")
+    trained(tmp_path, tmp_path / "by-hand" / "model")
+    more = ["evaluation.limit=12", "tools=[calendar]", "decoding.k=400"]
+    evaluated = run_stage("evaluate", config(tmp_path, *more))
+    runs = Tracker(None, tmp_path)
+    path = runs.artifact_path(runs.get(evaluated.run_id), "samples/dateset.parquet")
+    called = [row for row in pq.read_table(path).to_pylist() if row["call_result"]]
+
+    def traces(**chosen: str) -> list[Any]:
+        with runs.faults() as client:
+            place = client.get_experiment_by_name("toolformer").experiment_id
+            return list(client.search_traces(locations=[place], **chosen))
+
+    traced = [trace.data.spans for trace in traces(run_id=evaluated.run_id)]
+    assert 1 <= len(traced) <= 8
+    asked = {row["prompt"]: row["call_result"] for row in called}
+    assert all(asked[root.inputs] == call.outputs for root, call in traced)
+    known = {trace.info.trace_id for trace in traces()}
+    assert main(["complete", called[0]["prompt"], *words(tmp_path, *more)]) == 0
+    assert "[Calendar() -> Today is" in capsys.readouterr().out
+    (trace,) = (trace for trace in traces() if trace.info.trace_id not in known)
+    root, call = trace.data.spans
+    assert (root.span_type, root.inputs) == ("CHAIN", called[0]["prompt"])
+    assert (call.span_type, call.name, call.inputs) == ("TOOL", "Calendar", "")
+    assert root.start_time_ns < call.start_time_ns < call.end_time_ns < root.end_time_ns

@@ -12,6 +12,7 @@ from tests.tracking.conftest import Server, free_port, run, wait_for
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.tracking import StoreFault, Tracker, mirror, registry
+from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe
 
 
@@ -39,12 +40,21 @@ def test_a_run_is_whole_on_the_server(served: Tracker, tmp_path: Path) -> None:
             active.metrics({"loss": 3.0 - step, "rate": 0.5}, step=step)
         active.artifact(result, "samples")
         active.model("toolformer", tmp_path, {"data": "augmented"})
+        active.datasets(Dataset("corpus", "3f2a", "training", "FILE", 3))
         active.tag("after", 1)
     local, far = served.get(active.run_id), elsewhere(served)
     copy = far.resolve("train", active.run_id[:8])
     assert (copy.run_id, copy.name, copy.params) == (local.run_id, local.name, local.params)
     assert (copy.status, copy.started, copy.ended) == (local.status, local.started, local.ended)
     assert copy.metrics == local.metrics and copy.tags["after"] == "1"
+    assert far.server
+    with far.server.faults() as client:
+        (data,) = client.get_run(copy.stored_as).inputs.dataset_inputs
+    assert (data.dataset.name, data.dataset.digest, data.dataset.source) == (
+        "corpus",
+        "3f2a",
+        '{"uri": "FILE"}',
+    )
     assert far.history(copy, "loss") == [(0, 3.0), (1, 2.0), (2, 1.0)]
     assert far.artifact_path(copy, "samples/result.txt").read_text() == "result"
     with pytest.raises(UserError, match="has no absent"):

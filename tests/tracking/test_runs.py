@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tracking.conftest import run, start
+from tests.tracking.conftest import run, start, wait_for
 from toolformer.errors import UserError
 from toolformer.tracking import NotFound, Tracker
 
@@ -30,7 +30,9 @@ def test_a_run_holds_what_it_logs(store: Tracker, tmp_path: Path) -> None:
     assert logged.metrics["a/score"] == 12.5 and logged.tags["note"] == "3"
     assert socket.gethostname() not in logged.tags.values() and "mlflow.user" not in logged.tags
     assert store.artifact_path(logged, "samples/one.txt").read_text() == "one"
-    with pytest.raises(UserError, match=f"files run {logged.run_id} has no absent: run `toolformer files`"):
+    with pytest.raises(
+        UserError, match=f"files run {logged.run_id[:8]} has no absent: run `toolformer files`"
+    ):
         store.artifact_path(logged, "absent")
 
 
@@ -167,6 +169,16 @@ def test_a_running_run_of_another_machine_is_left_alone(store: Tracker) -> None:
         assert active.run_id != far
 
 
+def test_system_metrics_when_asked_for(store: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
+    tracker = Tracker(None, store.root, system_metrics=True)
+    with run(tracker, "used") as active:
+        wait_for(lambda: "system/cpu_utilization_percentage" in store.get(active.run_id).metrics)
+    with run(store, "unused") as active:
+        time.sleep(0.2)
+    assert not [key for key in store.get(active.run_id).metrics if key.startswith("system/")]
+
+
 def test_looking_up(store: Tracker) -> None:
     for fingerprint, data in (("a", "augmented"), ("b", "plain"), ("c", "augmented")):
         tags = {"data": data, "lineage.dataset_run_id": "d'1"}
@@ -178,6 +190,11 @@ def test_looking_up(store: Tracker) -> None:
     found = store.find_finished("looked", "a")
     assert found is not None and store.find_finished("looked", "z") is None
     assert store.resolve("looked", "latest").run_id == active.run_id
+    assert store.resolve("looked", "latest", experiment="toolformer").run_id == active.run_id
+    with pytest.raises(
+        UserError, match=f"of name=mine: say which one.*: name=toolformer has {active.run_id[:8]}$"
+    ):
+        store.resolve("looked", "latest", experiment="mine")
     for reference in (found.run_id, found.run_id[:12]):
         assert store.resolve("looked", reference).run_id == found.run_id
 

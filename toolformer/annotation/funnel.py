@@ -36,13 +36,17 @@ REASONS = {
 
 
 def log_funnel(funnel: Mapping[str, Mapping[str, Any]]) -> None:
-    """A line a tool with its steps, and one with the reasons."""
+    """One table with a row a tool and a column a step, and below it a line a tool with the reasons."""
+    rows: list[tuple[str, ...]] = [("tool", *STEPS)]
+    rows += [(tool, *(str(counts.get(step, "")) for step in STEPS)) for tool, counts in funnel.items()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
+    ]
     for tool, counts in funnel.items():
-        steps = " > ".join(f"{counts[step]} {step}" for step in STEPS if step in counts)
-        log.info("%s: %s", tool, steps)
-        for name, what in REASONS.items():
-            if counts.get(name):
-                log.info("%s: %s: %s", tool, what, listed(counts[name]))
+        reasons = [f"{what}: {listed(counts[name])}" for name, what in REASONS.items() if counts.get(name)]
+        lines += [f"{tool}: {'; '.join(reasons)}"] if reasons else []
+    log.info("%s", "\n".join(["what each step left", *lines]))
 
 
 def listed(reasons: Mapping[str, int]) -> str:

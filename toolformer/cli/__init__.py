@@ -6,7 +6,6 @@ in one line and exit code 2.
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
 import errno
@@ -20,8 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolformer.cli.parser import Parser
 from toolformer.credentials import printable
-from toolformer.errors import UserError
+from toolformer.errors import UserError, near
 from toolformer.progress import configure
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ COMMANDS = {
     "complete": "continue a text with calls: toolformer complete 'The answer is'",
     "ui": "open the MLflow UI on this machine",
     "doctor": "what works here, and what to install for the rest",
+    "help": "what a key means: toolformer help decoding.k",
 }
-_MODULES = ("runs", "lm_eval", "doctor")
+_MODULES = ("runs", "lm_eval", "doctor", "help")
 """Commands with a module of their own, whose `main` they are; the others are functions of `toolformer.cli.commands`."""
 
 
@@ -145,7 +146,8 @@ def _named(name: str, arguments: list[str]) -> int:
         if name in COMMANDS:
             module = importlib.import_module(f"toolformer.cli.{name if name in _MODULES else 'commands'}")
             return int(getattr(module, "main" if name in _MODULES else name.replace("-", "_"))(arguments))
-        raise UserError(f"there is no command {name!r}; commands are {', '.join([*STAGES, *COMMANDS])}")
+        known = [*STAGES, *COMMANDS]
+        raise UserError(f"there is no command {name!r}{near(name, known)}; commands are {', '.join(known)}")
     except Exception as error:
         if _stopped:
             raise _stopped[-1] from error
@@ -167,12 +169,8 @@ def _stage(stage: str, arguments: list[str]) -> int:
     from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
     from toolformer.tracking.provenance import command_of
 
-    parser = argparse.ArgumentParser(
-        f"toolformer {stage}", description=STAGES[stage], add_help=False, allow_abbrev=False
-    )
-    parser.add_argument(
-        "words", nargs="*", metavar="key=value", help="configuration, below with its defaults"
-    )
+    parser = Parser(f"toolformer {stage}", description=STAGES[stage], add_help=False, allow_abbrev=False)
+    parser.add_argument("words", nargs="*", metavar="key=value", help="configuration, see below")
     parser.add_argument("--multirun", "-m", action="store_true", help="sweep: a run for each of key=a,b,c")
     parser.add_argument("--config-dir", "-cd", help="a folder of configuration files of your own")
     parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"), help="print the configuration")
@@ -186,7 +184,9 @@ def _stage(stage: str, arguments: list[str]) -> int:
             raise UserError(f"--config-dir: there is no folder {options.config_dir}")
         words.append(f"hydra.searchpath=['file://{Path(options.config_dir).absolute()}']")
     if options.help:
-        print(f"{parser.format_help()}\n{_groups()}\n{_shown(compose(stage, words), '', False)}", end="")
+        from toolformer.cli.help import of_stage
+
+        print(f"{parser.format_help()}\n{of_stage(stage, compose(stage, words))}")
     elif options.cfg:
         config = compose(stage, words, with_hydra=options.cfg != "job")
         print(_shown(config, options.package or "hydra" * (options.cfg == "hydra"), options.resolve), end="")
@@ -219,18 +219,6 @@ def _refuse_several(stage: str, config: Config) -> None:
             f"this experiment is made of {len(config.run.experiments)} others, which `toolformer run` runs with all their "
             f"stages; `toolformer {stage}` takes one of them: {', '.join(config.run.experiments)}"
         )
-
-
-def _groups() -> str:
-    """The groups of configuration files, each with its options."""
-    from toolformer.stages.config import CONF
-
-    folders = sorted({path.parent for path in CONF.glob("*/**/*.yaml")})
-    lines = [
-        f"  {folder.relative_to(CONF)}: {', '.join(sorted(path.stem for path in folder.glob('*.yaml')))}"
-        for folder in folders
-    ]
-    return "\n".join(["groups (group=option):", *lines, "", "keys:"])
 
 
 def _shown(config: DictConfig, package: str, resolve: bool) -> str:

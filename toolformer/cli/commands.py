@@ -9,20 +9,27 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import re
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from toolformer.cli.parser import Parser
 from toolformer.credentials import printable
-from toolformer.errors import UserError
+from toolformer.errors import UserError, near
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from toolformer.data import Document
     from toolformer.stages.config import Config
     from toolformer.stages.experiments import Plan
+    from toolformer.tools.base import Result, Tool
+    from toolformer.tracking.entities import Span
 
 _RUN = "a run's id or its first characters, latest, or latest:SYSTEM"
 
@@ -31,22 +38,61 @@ def tool(arguments: list[str]) -> int:
     parser = _parser("tool", "run one tool by hand")
     names = "calculator, calendar, search, qa, translation, or one of tool_sources"
     parser.add_argument("name", help=names)
-    parser.add_argument("input", nargs="?", default="", help="the call's input")
+    parser.add_argument("input", nargs="?", help="the call's input; of several arguments each as name=value")
     options = _parsed(parser, arguments, "tool.search.implementation.max_tokens=50")
-    if options.input.startswith("tool_sources="):  # of a tool that takes no input
-        options.input, options.overrides = "", [options.input, *options.overrides]
-    config = _config("evaluate", [f"tools=[{options.name}]", *options.overrides])
+    words = [word for word in (options.input, *options.overrides) if word is not None]
+    settings = [word for word in words if _is_configuration(word)]
+    config = _config("evaluate", [f"tools=[{options.name}]", *settings])
     from toolformer.data import Document
     from toolformer.stages import instantiate
     from toolformer.tools.base import run_safely
 
     instantiate.apply_paths(config)
     tool = instantiate.tools(config, inference=True)[options.name]
-    (result,) = run_safely(tool, [options.input], [Document("command line", "")])
+    parameters = [parameter.name for parameter in getattr(tool, "parameters", ())]
+    # An argument may be called as a key is.
+    given = [word for word in words if word not in settings or word.partition("=")[0] in parameters]
+    (result,) = run_safely(tool, [_call_input(given, parameters)], [Document("command line", "")])
     print(printable(result.text or ""))
     if result.text is None:
         print(f"toolformer: {options.name} gave no result: {printable(result.reason or '')}", file=sys.stderr)
     return int(result.text is None)
+
+
+def _is_configuration(word: str) -> bool:
+    """Whether it sets a key or chooses a group, and is no part of a call's input."""
+    from toolformer.stages.config import CONF, Config
+
+    match = re.match(r"[+~]*(\w+)[\w.@/]*=", word)
+    return match is not None and match[1] in {"hydra", *Config.__dataclass_fields__, *os.listdir(CONF)}
+
+
+def _call_input(given: Sequence[str], parameters: Sequence[str]) -> str:
+    """What is written in a call: the text as it is; of a tool with these parameters also `days=2 city=Seoul`.
+
+    Raises:
+        UserError: a word is neither the input nor one of the arguments.
+    """
+    parts: list[str] = []
+    for index, word in enumerate(given):
+        name, sign, value = word.partition("=")
+        if sign and name in parameters:
+            parts.append(f"{name}={_literal(value)}")
+        elif index == 0:
+            parts.append(_literal(word) if len(given) > 1 else word)
+        else:
+            hint = near(name, parameters) or (f"; it takes {', '.join(parameters)}" if parameters else "")
+            raise UserError(f"tool: {word!r} is neither a key of the configuration nor an argument{hint}")
+    return ", ".join(parts)
+
+
+def _literal(value: str) -> str:
+    """A value as it stands in a call: numbers, lists and what is quoted as they are, anything else quoted."""
+    try:
+        json.loads(value)
+        return value
+    except ValueError:
+        return value if value[:1] in ("'", '"') else json.dumps(value, ensure_ascii=False)
 
 
 def complete(arguments: list[str]) -> int:
@@ -62,9 +108,19 @@ def complete(arguments: list[str]) -> int:
 
     from toolformer.api import Toolformer
     from toolformer.calls import linearise
+    from toolformer.tracking import EXPERIMENT, Tracker
+    from toolformer.tracking.entities import Span, log_trace
 
     toolformer = Toolformer.from_config(options.model, options.overrides)
+    timed = {key: _Timed(tool) for key, tool in toolformer.decoder.tools.items()}
+    toolformer.decoder.tools = timed
+    began = time.time_ns()
     (completion,) = toolformer.complete([options.text], max_new_tokens=options.tokens)
+    answer = Span("complete", "CHAIN", options.text, completion.text, began, time.time_ns())
+    config = _config("evaluate", options.overrides)
+    store = Tracker(config.tracking.uri, Path(config.paths.root)).store
+    if not store.is_absent():  # who tracks no runs has no place for traces
+        log_trace(store, EXPERIMENT, [answer, *(span for tool in timed.values() for span in tool.spans)])
     shown = Text(printable(options.text + completion.text))
     if completion.call:
         shown.highlight_words([linearise(completion.call).strip()], "bold green")
@@ -72,6 +128,24 @@ def complete(arguments: list[str]) -> int:
     if completion.failed:
         print(f"toolformer: a call was taken back: {printable(completion.failed)}", file=sys.stderr)
     return 0
+
+
+class _Timed:
+    """A tool that keeps its calls, with the time that each took."""
+
+    def __init__(self, tool: Tool) -> None:
+        self.tool, self.name = tool, tool.name
+        self.spans: list[Span] = []
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        from toolformer.tracking.entities import Span
+
+        began = time.time_ns()
+        results = self.tool.run(inputs, documents)
+        times = began, time.time_ns()
+        for text, result in zip(inputs, results, strict=True):
+            self.spans.append(Span(self.name, "TOOL", text, result.text, *times, failed=result.reason or ""))
+        return results
 
 
 def index(arguments: list[str]) -> int:
@@ -89,15 +163,19 @@ def index(arguments: list[str]) -> int:
 
 
 def assets(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser("toolformer assets", description="fetch the embedded models and data")
-    parser.add_argument("names", nargs="*", help="smollm2, wikipedia, lid, gemma3; all if none is named")
+    parser = _parser("assets", "fetch the embedded models and data")
+    parser.add_argument(
+        "names", nargs="*", help="smollm2, wikipedia, lid, gemma3; all if none is named; also paths.cache=DIR"
+    )
     parser.add_argument("--cache", help="folder for the assets")
     options = parser.parse_args(arguments)
     from toolformer.data import assets
 
-    if options.cache:
-        assets.set_cache_dir(Path(options.cache).expanduser())
-    for name, path in assets.ensure_all(options.names or None).items():
+    names = [name for name in options.names if "=" not in name]
+    paths = _config("report", [word for word in options.names if "=" in word]).paths
+    if cache := options.cache or paths.cache:
+        assets.set_cache_dir(Path(cache).expanduser())
+    for name, path in assets.ensure_all(names or None).items():
         print(f"{name}: {path}")
     return 0
 
@@ -112,7 +190,7 @@ def compare(arguments: list[str]) -> int:
     parser.add_argument("second", help="likewise; differences are the second minus the first")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--resamples", type=int, default=2000, help="resamples behind an interval")
-    options = _parsed(parser, arguments, "seed=1 paths.root=DIR")
+    options = _parsed(parser, arguments, "name=demo paths.root=DIR")
     if options.resamples < 1:
         raise UserError(f"compare: --resamples is {options.resamples}; it must be at least 1")
     # Finished runs are read, as by a report: no data folder, corpus or model of an evaluation has to be there.
@@ -121,7 +199,8 @@ def compare(arguments: list[str]) -> int:
     from toolformer.tracking import Tracker
 
     tracker = Tracker(config.tracking.uri, Path(config.paths.root))
-    compared = comparing.compare(tracker, options.first, options.second, config.seed, options.resamples)
+    runs = options.first, options.second
+    compared = comparing.compare(tracker, *runs, config.seed, options.resamples, experiment=config.name)
     if options.json:
         print(comparing.as_json(compared))
         return 0
@@ -162,7 +241,7 @@ def explain(arguments: list[str]) -> int:
 
     config = _config("evaluate", options.overrides, checked_as="report")
     tracker = Tracker(config.tracking.uri, Path(config.paths.root))
-    run = explaining.find(tracker, options.run)
+    run = explaining.find(tracker, options.run, experiment=config.name)
     if run.stage == "evaluate":
         like = _config("evaluate", [f"like={run.run_id}", *options.overrides])
         run = explaining.ladder(like, run, command=command_of("explain", arguments))
@@ -209,11 +288,11 @@ def demo(arguments: list[str]) -> int:
     return run(["experiment=demo", *arguments], "demo")
 
 
-def _parser(name: str, meaning: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(f"toolformer {name}", description=meaning)
+def _parser(name: str, meaning: str) -> Parser:
+    return Parser(f"toolformer {name}", description=meaning)
 
 
-def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], example: str) -> argparse.Namespace:
+def _parsed(parser: Parser, arguments: Sequence[str], example: str) -> argparse.Namespace:
     """The options, with the rest of the words as `overrides` of the configuration."""
     parser.add_argument("overrides", nargs="*", default=[], help=f"configuration, for example {example}")
     return parser.parse_intermixed_args(arguments)

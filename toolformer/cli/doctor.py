@@ -5,7 +5,6 @@ Nothing is downloaded, made or loaded. The exit code is 1 if a part that is need
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import json
 import os
@@ -17,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from toolformer.cli.parser import Parser
 from toolformer.credentials import printable, shown_address
 from toolformer.tracking.provenance import LIBRARIES
 
@@ -53,9 +53,7 @@ class Finding:
 
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        "toolformer doctor", description="what works here, and what to install for the rest"
-    )
+    parser = Parser("toolformer doctor", description="what works here, and what to install for the rest")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("overrides", nargs="*", help="configuration: paths.root=DIR, tracking.uri=URI")
     options = parser.parse_intermixed_args(arguments)

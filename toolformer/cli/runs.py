@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolformer.cli.parser import Parser
 from toolformer.credentials import printable
 from toolformer.errors import UserError
 
@@ -21,11 +20,6 @@ if TYPE_CHECKING:
 
 LINEAGE = ("lineage.evaluate_run_id", "lineage.train_run_id", "lineage.dataset_run_id")
 """Tags that name the run which a run was made from, the nearest first."""
-FIGURES = {
-    "generate": ("documents", "texts_kept", "calls_kept"),
-    "train": ("best_heldout_perplexity", "heldout_perplexity"),
-}
-"""Metrics that are shown of a run of each stage."""
 
 
 def main(arguments: list[str]) -> int:
@@ -35,7 +29,7 @@ def main(arguments: list[str]) -> int:
     from toolformer.tracking.run import STATUSES
 
     meaning = "lists runs, each below the run that it was made from, the newest first"
-    parser = argparse.ArgumentParser("toolformer runs", description=meaning)
+    parser = Parser("toolformer runs", description=meaning)
     words = (
         "a run's id or its first characters: its line of descent alone; push: copy to the tracking server what it lacks; "
         "configuration: paths.root=DIR, tracking.uri=URI"
@@ -173,11 +167,8 @@ def _table(runs: Sequence[Run], place: str, unsent: set[str]) -> Table:
 
 
 def _figures(run: Run) -> str:
-    if run.stage != "evaluate":
-        known = [(key, run.metrics[key]) for key in FIGURES.get(run.stage, ()) if key in run.metrics]
-        return ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in known)
-    matches = (
-        (re.fullmatch(r"([^/]+)/(score|perplexity)", key), value)
-        for key, value in sorted(run.metrics.items())
-    )
-    return ", ".join(f"{match[1]} {value:.1f}" for match, value in matches if match)
+    from toolformer.tracking.run import figures
+
+    if run.stage == "evaluate":
+        return ", ".join(f"{key.rpartition('/')[0]} {value:.1f}" for key, value in figures(run).items())
+    return ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in figures(run).items())

@@ -47,17 +47,17 @@ class Comparison:
     """Whether the same code scored both."""
 
 
-def find(tracker: Tracker, reference: str) -> list[Run]:
+def find(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
     """An evaluation, or several that differ only in their seed, in its order.
 
     Args:
-        reference: a run id or the first characters (at least 6) of one, `latest`, `latest:SYSTEM`; several of these with
+        reference: a run id or the first characters (at least 6) of one, `latest` (with these tags), `latest:SYSTEM`; several of these with
             commas between; the parent run of a sweep over seeds, or PARENT:SYSTEM.
 
     Raises:
         UserError: there is none, it is no finished evaluation, or several differ in more than their seed.
     """
-    runs = {run.run_id: run for part in reference.split(",") for run in _named(tracker, part)}
+    runs = {run.run_id: run for part in reference.split(",") for run in _named(tracker, part, **tags)}
     trained = {run.run_id: run for run in tracker.runs("train")} if len(runs) > 1 else {}
     ordered = sorted(runs.values(), key=lambda run: (seed_of(run, trained), asked_by(run)))
     kinds = {kind_of(run, trained): run for run in ordered}
@@ -71,7 +71,7 @@ def find(tracker: Tracker, reference: str) -> list[Run]:
     return ordered
 
 
-def _named(tracker: Tracker, reference: str) -> list[Run]:
+def _named(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
     name, colon, system = reference.partition(":")
     if colon and system not in SYSTEMS:
         raise UserError(
@@ -80,19 +80,21 @@ def _named(tracker: Tracker, reference: str) -> list[Run]:
     if swept := tracker.swept("evaluate", name):
         return [run for run in swept if system in ("", run.tags.get("system"))]
     if colon and name == "latest":
-        return [tracker.resolve("evaluate", name, system=system)]
-    return [tracker.resolve("evaluate", name)]
+        return [tracker.resolve("evaluate", name, system=system, **tags)]
+    return [tracker.resolve("evaluate", name, **tags)]
 
 
-def compare(tracker: Tracker, first: str, second: str, seed: int = 0, resamples: int = 2000) -> Comparison:
+def compare(
+    tracker: Tracker, first: str, second: str, seed: int = 0, resamples: int = 2000, **tags: str
+) -> Comparison:
     """Compares two evaluations or groups, named as in `find`.
 
     Raises:
         UserError: no such runs, one and the same run twice, or no sample in common.
     """
-    one, two = find(tracker, first), find(tracker, second)
+    one, two = find(tracker, first, **tags), find(tracker, second, **tags)
     if same := {run.run_id for run in one} & {run.run_id for run in two}:
-        raise UserError(f"compare: {first} and {second} are the same run {min(same)}; name two")
+        raise UserError(f"compare: {first} and {second} are the same run {min(same)[:8]}; name two")
     samples_one, samples_two = _samples(tracker, one), _samples(tracker, two)
     common = [task for task in samples_one if task in samples_two]
     found = (compare_measures(task, samples_one[task], samples_two[task], seed, resamples) for task in common)

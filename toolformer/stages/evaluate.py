@@ -39,6 +39,7 @@ from toolformer.stages.evaluation_identity import (
     decoding,
     identity,
 )
+from toolformer.stages.evaluation_pages import log_result, show
 from toolformer.stages.identity import weights
 from toolformer.stages.served import possible, served
 from toolformer.storage import below, whole_file, write_whole
@@ -66,8 +67,8 @@ class Evaluated:
     metrics: dict[str, float]
 
 
-def train_run(tracker: Tracker, reference: str, data: str) -> Run:
-    """The train run that `reference` names: `latest`, an id, or `models:/NAME/VERSION`.
+def train_run(tracker: Tracker, reference: str, data: str, **tags: str) -> Run:
+    """The train run that `reference` names: `latest` (with these tags), an id, or `models:/NAME/VERSION`.
 
     Raises:
         UserError: there is no such run, or it was trained on other data.
@@ -75,10 +76,10 @@ def train_run(tracker: Tracker, reference: str, data: str) -> Run:
     if reference.startswith(registry.SCHEME):
         run = registry.resolve(tracker, reference)
     else:
-        run = tracker.resolve("train", reference, data=data)
+        run = tracker.resolve("train", reference, data=data, **tags)
     if run.tags.get("data") != data:
         raise UserError(
-            f"checkpoint: run {run.run_id} was trained with data={run.tags.get('data')}, not data={data}"
+            f"checkpoint: run {run.run_id[:8]} was trained with data={run.tags.get('data')}, not data={data}"
         )
     return run
 
@@ -93,7 +94,7 @@ def model_folder(tracker: Tracker, run: Run) -> Path:
     folder = below(tracker.root / "train", tagged.parent.name, tagged.name)
     if not (folder / "config.json").is_file():
         raise UserError(
-            f"checkpoint: the model of train run {run.run_id} is no longer at {folder}; train it again"
+            f"checkpoint: the model of train run {run.run_id[:8]} is no longer at {folder}; train it again"
         )
     return folder
 
@@ -127,7 +128,7 @@ def prepare(config: Config, tracker: Tracker) -> Job:
         # `model` names a checkpoint too: the newest, or one of the registry.
         named = config.model == LATEST or config.model.startswith(registry.SCHEME)
         reference = config.model if named else config.checkpoint
-        trained = train_run(tracker, reference, TRAINED_ON[config.system])
+        trained = train_run(tracker, reference, TRAINED_ON[config.system], experiment=config.name)
     if config.decoding.policy == TUNED and trained and calls(config):
         config = replace(config, decoding=tuned(config.decoding, model_folder(tracker, trained)))
     asked = identity(config, tasks, trained)
@@ -155,8 +156,8 @@ def _finished(tracker: Tracker, fingerprint: str) -> Run | None:
     return runs[0] if met and met[0] in met[1:] else None
 
 
-def evaluate(config: Config, parent: str | None = None, command: str = "") -> Evaluated:
-    """Runs the benchmarks; an evaluation that is already done is not run again."""
+def evaluate(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Evaluated:
+    """Runs the benchmarks, unless that is done; `swept` is what tells the run from others of its sweep, for its name."""
     from benchmarks import suite
     from benchmarks.figures import figures, speed
     from toolformer.decoding.lm_eval_model import ToolformerLM
@@ -168,7 +169,12 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
     tracker = instantiate.tracker(config)
     job, together = prepare(config, tracker), comparison(config)
     config = job.config
-    if done := _done(config, job, tracker):
+    facts = _facts(config, job)
+    shown = [facts["system"], facts["model"], f"k={facts['k']}" if calls(config) else ""]
+    title = " ".join(filter(None, shown))
+    read = f", reads train run {job.trained.run_id[:8]}" if job.trained else ""
+    log.info("evaluate: %s on %s%s", title, facts["benchmarks"], read)
+    if done := _done(job, tracker):
         return done
 
     model, answered = config.model, answered_by(config, config.model, job.trained)
@@ -184,7 +190,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
     instantiate.of_system(config, model, tools)
     with ExitStack() as stack:
         answers = stack.enter_context(AnswerFile(job.folder / ANSWERS, wait=True))
-        if answers.waited and (done := _done(config, job, tracker)):
+        if answers.waited and (done := _done(job, tracker)):
             return done
         answering.gather(answers)  # of an evaluation that was interrupted
         own = job.folder / job.identity.evaluation
@@ -196,12 +202,10 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         day = first_day(job.folder) if of_day else None
         # A wrong key or tokenizer begins no run.
         lm: Any = served(config, answers, tools, of_day, day) if config.system == "endpoint" else None
-        facts = _facts(config, job)
-        shown = [facts["system"], facts["model"], f"k={facts['k']}" if calls(config) else ""]
         run = stack.enter_context(
             tracker.run(
                 stage="evaluate",
-                name=" ".join(filter(None, shown)),
+                name=f"{title} {swept}",
                 fingerprint=job.fingerprint,
                 config=asdict(config),
                 tags={**_tags(config, job, day), "comparison": together},
@@ -238,20 +242,21 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         for task, result in results.items():
             metrics |= {f"{task}/{figure}": value for figure, value in figures(result, names).items()}
             run.artifact(_write_samples(own / f"{task}.parquet", result), SAMPLES)
+        show(run, results, config, job.trained)
         used = usages(tools)
         run.metrics({**metrics, **tool_figures(used)})
         log_faults(used)
-    log.info("evaluate: %s, run %s", " ".join(shown[:2]), run.run_id)
+    log_result(run.run_id, metrics, "done")
     if _faults(metrics):
         _warn_of_faults(metrics, _finished(tracker, job.fingerprint), command)
     return Evaluated(run.run_id, metrics)
 
 
-def _done(config: Config, job: Job, tracker: Tracker) -> Evaluated | None:
+def _done(job: Job, tracker: Tracker) -> Evaluated | None:
     run = _finished(tracker, job.fingerprint)
     if run is None:
         return None
-    log.info("evaluate: %s already done by run %s", SYSTEMS[config.system], run.run_id)
+    log_result(run.run_id, run.metrics, "already done")
     _warn_of_faults(run.metrics, run)
     return Evaluated(run.run_id, dict(run.metrics))
 
@@ -275,7 +280,7 @@ def _warn_of_faults(metrics: Mapping[str, float], done: Run | None, command: str
     then = f"they count in this run and are not kept. To ask only for them again: {command or 'the same command'}"
     if done:
         then = (
-            f"an earlier run met the same, so that run {done.run_id} counts as done. To ask only for them once more, "
+            f"an earlier run met the same, so that run {done.run_id[:8]} counts as done. To ask only for them once more, "
             "delete that run (toolformer ui) and give the same command, or give it another name="
         )
     log.warning("evaluate: %d answers met a fault (%s); %s", reasons.total(), listed, then)

@@ -40,11 +40,12 @@ LADDER = "ladder"
 _OF = "lineage.evaluate_run_id"
 
 
-def explain(config: Config, parent: str | None = None, command: str = "") -> Run:
+def explain(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Run:
     """Explains the evaluation that a configuration describes, which is run first where it is missing."""
     _refuse_others(config.system)
     tracker = instantiate.tracker(config)
-    return ladder(config, tracker.get(evaluation.evaluate(config, parent, command).run_id), parent, command)
+    evaluated = evaluation.evaluate(config, parent, command, swept)
+    return ladder(config, tracker.get(evaluated.run_id), parent, command)
 
 
 def finished(config: Config) -> str | None:
@@ -125,16 +126,17 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
     return tracker.get(active.run_id)
 
 
-def find(tracker: Tracker, reference: str) -> Run:
-    """An evaluation or an annotation: a run id, its first characters, `latest` (Toolformer's), or `latest:generate`.
+def find(tracker: Tracker, reference: str, **tags: str) -> Run:
+    """An evaluation or an annotation: a run id, its first characters, `latest` (Toolformer's, with these
+    tags), or `latest:generate`.
 
     Raises:
         UserError: there is none, or it is another stage's.
     """
     if reference == "latest":
-        return tracker.resolve("evaluate", reference, system="toolformer")
+        return tracker.resolve("evaluate", reference, system="toolformer", **tags)
     if reference == "latest:generate":
-        return tracker.resolve("generate", "latest")
+        return tracker.resolve("generate", "latest", **tags)
     stages = {run.stage for run in tracker.all_runs() if run.run_id.startswith(reference)}
     return tracker.resolve("generate" if stages == {"generate"} else "evaluate", reference)
 

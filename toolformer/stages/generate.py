@@ -7,6 +7,7 @@ Thresholds τ_f are applied to the finished shards, so that another τ_f needs n
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Iterable, Sequence
@@ -29,6 +30,7 @@ from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.identity import model_identity, tool_identity
 from toolformer.storage import acquired
 from toolformer.tools.runtime import figures, log_faults
+from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe, model_name
 from toolformer.tracking.run import REPLICATE
 from toolformer.tracking.store import StoreFault
@@ -94,7 +96,7 @@ def read_dataset(tracker: Tracker, run: Run, name: str) -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:
         line = str(error).partition("\n")[0]
         raise UserError(
-            f"{path} cannot be read ({line:.200}); give the command of run {run.run_id} again, which makes it anew from "
+            f"{path} cannot be read ({line:.200}); give the command of run {run.run_id[:8]} again, which makes it anew from "
             "its shards"
         ) from error
     return rows
@@ -153,8 +155,12 @@ def _job(config: Config) -> _Job:
     return _Job(config, deciding, {key: tool.filter_threshold for key, tool in settings.items()}, store)
 
 
-def generate(config: Config, parent: str | None = None, command: str = "") -> Generated:
-    """Annotates the corpus; goes on where an interrupted run with the same configuration stopped."""
+def generate(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Generated:
+    """Annotates the corpus; goes on where an interrupted run with the same configuration stopped.
+
+    Args:
+        parent: the id of the run above it, `command` what was typed, `swept` what tells it from others of its sweep.
+    """
     job, plan = _job(config), engine.Plan(config)
     tracker = instantiate.tracker(config)
     if plan.is_complete and (done := _done(job, plan, tracker)):
@@ -168,7 +174,7 @@ def generate(config: Config, parent: str | None = None, command: str = "") -> Ge
         def begin(lock: FileLock) -> ActiveRun | Generated:
             stack.callback(lock.release)
             done = _done(job, plan, tracker)
-            return done or stack.enter_context(_run(job, plan, tracker, parent, command))
+            return done or stack.enter_context(_run(job, plan, tracker, parent, command, swept))
 
         for work in stack.enter_context(closing(engine.annotate(config, job.store, plan))):
             if plan.is_complete and lead is None:
@@ -200,16 +206,28 @@ def _done(job: _Job, plan: engine.Plan, tracker: Tracker) -> Generated | None:
     folder = results(tracker, run) if run else None
     if run is None or folder is None:
         if run:
-            log.warning("generate: results of run %s are gone or broken; making them again", run.run_id)
+            log.warning("generate: results of run %s are gone or broken; making them again", run.run_id[:8])
         return None
-    log.info("generate: already done by run %s", run.run_id)
     funnel = json.loads((folder / "funnel.json").read_bytes())
     texts = pq.read_metadata(folder / "dataset_augmented.parquet").num_rows
-    return Generated(run.run_id, folder, sum(plan.documents.values()), texts, funnel)
+    return _log_result(
+        "already done", Generated(run.run_id, folder, sum(plan.documents.values()), texts, funnel)
+    )
+
+
+def _log_result(how: str, done: Generated) -> Generated:
+    """Logs an annotation's result, and returns it."""
+    log_funnel(done.funnel)
+    calls = sum(counts["kept"] for counts in done.funnel.values())
+    log.info(
+        "generate: %s, run %s: %d of %d texts kept a call, %d calls in all",
+        how, done.run_id[:8], done.texts, done.documents, calls,
+    )  # fmt: skip
+    return done
 
 
 def _run(
-    job: _Job, plan: engine.Plan, tracker: Tracker, parent: str | None, command: str
+    job: _Job, plan: engine.Plan, tracker: Tracker, parent: str | None, command: str, swept: str
 ) -> AbstractContextManager[ActiveRun]:
     """The tracked run, which begins when the plan is complete: its fingerprint names every shard."""
     config = job.config
@@ -217,7 +235,7 @@ def _run(
     model, corpus = model_name(config.model), config.corpus.source
     facts = {"model": model, "corpus": corpus, "tools": ", ".join(config.tools), "documents": plan.total}
     return tracker.run(
-        stage="generate", name=f"generate {model} {corpus}", fingerprint=job.finger(plan.documents),
+        stage="generate", name=f"generate {model} {corpus} {swept}", fingerprint=job.finger(plan.documents),
         config=asdict(config), tags={"experiment": config.name, REPLICATE: job.replicate(plan.documents)},
         parent=parent, description=describe(command, facts),
     )  # fmt: skip
@@ -225,10 +243,11 @@ def _run(
 
 def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) -> Generated:
     """Writes and logs the results, once every shard is there."""
+    corpus, digest = job.config.corpus, hashlib.sha256("".join(plan.documents).encode()).hexdigest()
+    run.datasets(Dataset(corpus.source, digest, "annotation", corpus.path or corpus.source, plan.total))
     folder = job.store.folder.parent / job.key(plan.documents)
     baseline = job.config.filter.baseline
     funnel, seconds = write_results(folder, job.store, plan.documents, job.thresholds, baseline)
-    log_funnel(funnel)
     texts = pq.read_metadata(folder / "dataset_augmented.parquet").num_rows
     run.metrics(rows_skipped(plan.skipped))
     calls = sum(counts["kept"] for counts in funnel.values())
@@ -246,5 +265,4 @@ def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) ->
     log_faults(done.tools)
     for file in RESULTS:
         run.artifact(folder / file)
-    log.info("generate: %d of %d texts kept a call; run %s", texts, plan.total, run.run_id)
-    return Generated(run.run_id, folder, plan.total, texts, funnel)
+    return _log_result("done", Generated(run.run_id, folder, plan.total, texts, funnel))

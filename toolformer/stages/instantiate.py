@@ -269,7 +269,7 @@ def tracker(config: Config) -> Tracker:
     from toolformer.tracking import Tracker
 
     apply_paths(config)
-    return Tracker(config.tracking.uri, Path(config.paths.root))
+    return Tracker(config.tracking.uri, Path(config.paths.root), config.tracking.system_metrics)
 
 
 def apply_paths(config: Config) -> None:

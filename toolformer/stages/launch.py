@@ -10,6 +10,7 @@ import importlib
 import io
 import logging
 import os
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stderr
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from toolformer.errors import UserError, one_line
 from toolformer.progress import configure
 from toolformer.stages.config import CONF, Config, compose, fingerprint, register, validate
 from toolformer.tracking.provenance import command_of, describe, masked_words
+from toolformer.tracking.sweep import summarise
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -26,14 +28,19 @@ log = logging.getLogger(__name__)
 
 PARENT = "TOOLFORMER_PARENT_RUN"
 """Names the parent run to jobs, whose environment Hydra sets wherever they run."""
+_NAMED = ("system=", "decoding.k=", "model=", "data=", "dataset=", "checkpoint=")
 
 
-def run_stage(stage: str, config: Config, parent: str | None = None, command: str = "") -> Any:
+def run_stage(
+    stage: str, config: Config, parent: str | None = None, command: str = "", swept: str = ""
+) -> Any:
     """Runs a stage with a valid configuration; `command` is what was typed, for the run's description."""
     function = getattr(importlib.import_module(f"toolformer.stages.{stage}"), stage)
     if stage == "report":  # of an experiment a summary, of the stage itself all tables
         return function(config, brief=not command)
-    return function(config, parent, command)
+    # For its name, which says the others by itself.
+    swept = " ".join(word for word in swept.split() if not word.startswith(_NAMED))
+    return function(config, parent, command, swept)
 
 
 def parent_run(config: Config, name: str, *key: object, command: str = "") -> str:
@@ -97,12 +104,22 @@ def launch(
         except Exception as error:
             outcomes.append(error)
             log.error("%s: failed: %s", f"{stage} {_apart(job, common)}".strip(), one_line(error, 1000))
+    children = {
+        outcome: _apart(job, common)
+        for job, outcome in zip(jobs, outcomes, strict=True)
+        if isinstance(outcome, str)
+    }
+    if parent and children:
+        from toolformer.stages import instantiate
+
+        summarise(instantiate.tracker(validate(compose(stage, jobs[0]), "report")), parent, children)
     return outcomes
 
 
 def _apart(job: Sequence[str], common: Sequence[str]) -> str:
-    """What tells a job from the others, without secrets."""
-    return " ".join(masked_words(word for word in job if word not in common))
+    """What tells a job from the others, without secrets; ids of runs are cut short."""
+    words = masked_words(word for word in job if word not in common)
+    return " ".join(re.sub(r"^((?:dataset|checkpoint)=\w{8})\w*$", r"\1", word) for word in words)
 
 
 def raise_first(outcomes: Sequence[object]) -> None:
@@ -126,11 +143,13 @@ class Task:
             configure()  # a worker that a launcher started
         hydra = HydraConfig.get()
         number = hydra.job.num
-        log.info("%s", f"{self.stage} {number + 1} of {len(self.jobs)} {self.jobs[number]}".strip())
+        if len(self.jobs) > 1:
+            log.info("%s", f"{self.stage} {number + 1} of {len(self.jobs)} {self.jobs[number]}".strip())
         words = list(hydra.overrides.task)
         if config.like:
             config = compose(self.stage, words)
         command = command_of(self.stage, words)
         gc.collect()  # models of earlier jobs in this process
-        result = run_stage(self.stage, validate(config, self.stage), os.environ.get(PARENT), command)
+        valid = validate(config, self.stage)
+        result = run_stage(self.stage, valid, os.environ.get(PARENT), command, self.jobs[number])
         return getattr(result, "run_id", None)

@@ -11,6 +11,7 @@ from toolformer.reporting import build as build_report
 from toolformer.stages import instantiate, summary
 from toolformer.stages.config import Config
 from toolformer.storage import below
+from toolformer.tracking.sweep import attach
 
 log = logging.getLogger(__name__)
 
@@ -18,12 +19,14 @@ log = logging.getLogger(__name__)
 def report(config: Config, brief: bool = False) -> Report:
     """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary."""
     tracker = instantiate.tracker(config)
+    log.info("report: of the runs with name=%s", config.name)
     folder = below(Path(config.paths.root) / "report", config.name)
     report = build_report(tracker, config.name, folder, config.seed, full=config.paper == "full")
     if brief:
         summary.show(tracker, config)
     else:
         terminal(report)
+    attach(tracker, config.name, [place for place in (report.html, report.samples) if place])
     for name, place in (("report", report.html), ("samples", report.samples)):
         if place:
             log.info("%s: %s", name, place)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,9 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.generate import read_dataset
 from toolformer.stages.identity import model_identity
-from toolformer.storage import below, locked
+from toolformer.storage import below, locked, sha256
 from toolformer.tracking import registry
+from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe, model_name
 from toolformer.tracking.run import REPLICATE
 from toolformer.training.checkpoints import RECORD, read_json, suffices
@@ -64,7 +66,7 @@ def _job(config: Config, tracker: Tracker) -> _Job:
 
     recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
     settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
-    dataset = tracker.resolve("generate", config.dataset)
+    dataset = tracker.resolve("generate", config.dataset, experiment=config.name)
     heldout = list(itertools.islice(instantiate.Corpus(config.heldout, "heldout"), 1000))
     # What may change while it is interrupted (the micro batch, after running out of memory) is left out.
     deciding = settings.deciding() | {
@@ -96,7 +98,7 @@ def _trained(job: _Job, tracker: Tracker) -> Trained | None:
     record = read_json(model / RECORD) if run else None
     if run is None or record is None:
         return None
-    log.info("train: %s already done by run %s", run.tags["data"], run.run_id)
+    _log_result(run.run_id, run.metrics, "already done")
     return Trained(run.run_id, model, float(record["heldout_perplexity"]))
 
 
@@ -107,17 +109,22 @@ def finished(config: Config) -> str | None:
     return done.run_id if done else None
 
 
-def train(config: Config, parent: str | None = None, command: str = "") -> Trained:
-    """Finetunes the model, from the last checkpoint of an interrupted run; of two commands at once the second waits."""
+def train(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Trained:
+    """Finetunes the model, from the last checkpoint of an interrupted run; of two commands at once the second waits.
+
+    Args:
+        parent: the id of the run above it, `command` what was typed, `swept` what tells it from others of its sweep.
+    """
     tracker = instantiate.tracker(config)
     job = _job(config, tracker)
+    log.info("train: %s on the data of generate run %s", config.data, job.dataset.run_id[:8])
     if done := _trained(job, tracker):
         return done
     if processes() > 1:
         # Processes that train together cannot wait one by one: finetuning refuses a folder that is held.
-        return _train(config, job, tracker, parent, command)
+        return _train(config, job, tracker, parent, command, swept)
     with locked(job.folder / "lock", "train: another process trains this model; waiting to use it"):
-        return _trained(job, tracker) or _train(config, job, tracker, parent, command)
+        return _trained(job, tracker) or _train(config, job, tracker, parent, command, swept)
 
 
 def _texts(config: Config, dataset: Run, tracker: Tracker) -> tuple[list[str | AnnotatedText], Counter[str]]:
@@ -128,7 +135,7 @@ def _texts(config: Config, dataset: Run, tracker: Tracker) -> tuple[list[str | A
     rows = read_dataset(tracker, dataset, "dataset_augmented.parquet")
     if not rows:
         raise UserError(
-            f"dataset: run {dataset.run_id} kept no call, so there is nothing to train on; lower "
+            f"dataset: run {dataset.run_id[:8]} kept no call, so there is nothing to train on; lower "
             "tool.<name>.filter_threshold or give more documents, and run toolformer generate again (its log counts why "
             "calls were dropped)"
         )
@@ -144,7 +151,9 @@ def _texts(config: Config, dataset: Run, tracker: Tracker) -> tuple[list[str | A
     return texts, examples_per_tool(chosen)
 
 
-def _train(config: Config, job: _Job, tracker: Tracker, parent: str | None, command: str) -> Trained:
+def _train(
+    config: Config, job: _Job, tracker: Tracker, parent: str | None, command: str, swept: str
+) -> Trained:
     """The tracked run."""
     from toolformer.lm.loading import number_format
     from toolformer.lm.text_generator import load
@@ -171,23 +180,30 @@ def _train(config: Config, job: _Job, tracker: Tracker, parent: str | None, comm
     facts = {"model": model, "data": config.data, "texts": len(texts)}
     computed = {"dtype": number_format(config.lm.dtype, config.lm.device)}
     with tracker.run(
-        stage="train", name=f"train {model} {config.data}", fingerprint=job.fingerprint, config=asdict(config),
+        stage="train", name=f"train {model} {config.data} {swept}", fingerprint=job.fingerprint, config=asdict(config),
         tags=lineage | computed | of_any_seed, parent=parent, description=describe(command, facts, [dataset]),
     ) as run:  # fmt: skip
+        file = tracker.artifact_path(dataset, f"dataset_{config.data}.parquet")
+        source = f"runs:/{dataset.run_id}/{file.name}"
+        held_out, digest = config.heldout, instantiate.content_hash(job.heldout)
+        run.datasets(
+            Dataset(kind, sha256(file), "training", source, len(texts)),
+            Dataset(held_out.source, digest, "heldout", held_out.path or held_out.source, len(job.heldout)),
+        )
         result = finish(lambda values, step: run.metrics(values, step=step))
         # Names of their own: of a name that a curve has, MLflow shows the value of the last step.
-        run.metrics(
-            {
-                "best_heldout_perplexity": result.heldout_perplexity,
-                "initial_heldout_perplexity": result.initial_heldout_perplexity,
-                "best_step": result.best_step,
-                "texts": len(texts),
-                "train_steps": result.steps,
-                "training_seconds": result.seconds,
-                "train_tokens": result.tokens,
-                "overall_tokens_per_second": result.tokens / result.seconds if result.seconds else None,
-            }
-        )
+        metrics: dict[str, float] = {
+            "best_heldout_perplexity": result.heldout_perplexity,
+            "initial_heldout_perplexity": result.initial_heldout_perplexity,
+            "best_step": result.best_step,
+            "texts": len(texts),
+            "train_steps": result.steps,
+            "training_seconds": result.seconds,
+            "train_tokens": result.tokens,
+        }
+        run.metrics(metrics)
+        if result.seconds:
+            run.metrics({"overall_tokens_per_second": result.tokens / result.seconds})
         run.metrics({f"examples/{tool}": count for tool, count in examples.items()})
         run.tag("model_path", str(result.model_path.resolve()))
         if result.ended_by_max_hours is not None:
@@ -195,9 +211,17 @@ def _train(config: Config, job: _Job, tracker: Tracker, parent: str | None, comm
             text = "train: ended by trainer.max_hours=%g after %d steps; the same command with more hours continues"
             log.info(text, result.ended_by_max_hours, result.steps)
         run.model(registry.NAMES[config.data], result.model_path, {**lineage, "fingerprint": job.fingerprint})
-        perplexities = result.initial_heldout_perplexity, result.heldout_perplexity
-        log.info("train: held-out perplexity %.2f -> %.2f; run %s", *perplexities, run.run_id)
-        return Trained(run.run_id, result.model_path, result.heldout_perplexity)
+    _log_result(run.run_id, metrics, "done")
+    return Trained(run.run_id, result.model_path, result.heldout_perplexity)
+
+
+def _log_result(run_id: str, metrics: Mapping[str, float], how: str) -> None:
+    steps, texts = metrics["train_steps"], metrics["texts"]
+    before, after = metrics["initial_heldout_perplexity"], metrics["best_heldout_perplexity"]
+    log.info(
+        "train: %s, run %s: %d steps on %d texts, held-out perplexity %.2f -> %.2f",
+        how, run_id[:8], steps, texts, before, after,
+    )  # fmt: skip
 
 
 def _check_tokenizer(dataset: Run, model: str) -> None:
@@ -216,6 +240,6 @@ def _check_tokenizer(dataset: Run, model: str) -> None:
         return
     if not cut_alike(theirs, ours):
         raise UserError(
-            f"dataset: run {dataset.run_id} was annotated by {annotator}, whose tokenizer is not that of {model}; name a "
+            f"dataset: run {dataset.run_id[:8]} was annotated by {annotator}, whose tokenizer is not that of {model}; name a "
             "model with the same one, or set trainer.other_tokenizer=true to tokenise the texts anew"
         )

@@ -91,6 +91,7 @@ class ToolRuntime:
         self.limits = limits or Limits()
         self.cache = cache
         self.elsewhere = works_elsewhere(tool)
+        self.parameters = getattr(tool, "parameters", ())
         self._side_by_side = getattr(tool, "side_by_side", 1)
         self._threads = Threads(max(self.limits.workers, self._side_by_side))
         self._usage = Usage()

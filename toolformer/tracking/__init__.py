@@ -5,9 +5,9 @@ Importing this imports no MLflow.
 
 from __future__ import annotations
 
-from toolformer.tracking.run import Run
+from toolformer.tracking.run import EXPERIMENT, Run
 from toolformer.tracking.run_logger import ActiveRun
 from toolformer.tracking.store import NotFound, StoreFault
-from toolformer.tracking.tracker import EXPERIMENT, Tracker
+from toolformer.tracking.tracker import Tracker
 
 __all__ = ["EXPERIMENT", "ActiveRun", "NotFound", "Run", "StoreFault", "Tracker"]

@@ -17,13 +17,16 @@ from typing import Any
 from toolformer.credentials import said
 from toolformer.errors import UserError
 from toolformer.storage import below, locked
+from toolformer.tracking.entities import copy_datasets
 from toolformer.tracking.provenance import PROJECT
-from toolformer.tracking.run import NOTE, PARENT, Run, now
+from toolformer.tracking.run import LOGGED_MODEL, NOTE, PARENT, Run, now
 from toolformer.tracking.store import LOCAL_ID, Refused, Store, StoreFault
 
 log = logging.getLogger(__name__)
 
 MIRRORED = "mirrored"
+_LOCAL = ("registered_model", LOGGED_MODEL)
+"""Tags that name something of the local store."""
 EVERY = 30.0
 """Seconds between two copies of a run at work."""
 CLOSING = 15.0
@@ -87,7 +90,7 @@ class Mirror:
                 copy = client.get_run(run_id)
         return copy
 
-    def _lacking(self, run: Any, copy: Any) -> Iterator[Callable[[], None]]:
+    def _lacking(self, run: Any, copy: Any) -> Iterator[Callable[[], object]]:
         """What is to be written to make a copy whole, the status last."""
         run_id, copy_id = run.info.run_id, copy.info.run_id
         newer = _mirrored(copy) - _OVERLAP
@@ -105,6 +108,8 @@ class Mirror:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and not path.name.startswith(".") and path.stat().st_mtime_ns // 10**6 >= newer:
                 yield partial(self._send, copy, path, path.parent.relative_to(folder).as_posix())
+        if run.inputs and run.inputs.dataset_inputs:
+            yield partial(copy_datasets, self.server, copy_id, run.inputs.dataset_inputs)
         for model in models:
             yield partial(self.server.register, copy_id, model.name, model.tags)
         yield partial(self.server.status, copy_id, run.info.status, run.info.end_time)
@@ -116,7 +121,7 @@ class Mirror:
 
     def _tags(self, run: Any) -> dict[str, str]:
         """A run's tags with the server's ids where MLflow follows them: the parent, and a description's links."""
-        tags = {key: value for key, value in run.data.tags.items() if key != "registered_model"}
+        tags = {key: value for key, value in run.data.tags.items() if key not in _LOCAL}
         if PARENT in tags:
             tags[PARENT] = self.copy(tags[PARENT])
         if NOTE in tags:

@@ -81,7 +81,7 @@ class Lookup:
         raise NotFound(f"there is no run {run_id} in {self.shown_uri}")
 
     def resolve(self, stage: str, ref: str, **tags: str) -> Run:
-        """The finished run that `ref` names: `latest`, a run id, or the first characters (at least 6) of one.
+        """The finished run that `ref` names: `latest`, the newest with these tags; a run id, or at least 6 characters of one.
 
         Raises:
             UserError: there is none, it is of another stage, or it did not finish.
@@ -89,10 +89,7 @@ class Lookup:
         if ref == "latest":
             if run := self.latest(stage, **tags):
                 return run
-            wanted = "".join(f" with {key}={value}" for key, value in tags.items())
-            raise UserError(
-                f"there is no finished {stage} run{wanted}: run `toolformer {stage}` first{self._silence()}"
-            )
+            raise UserError(self._none(stage, tags))
         matches = []
         if SHORTEST <= len(ref) < 32:
             runs = [run for run in self.all_runs() if run.run_id.startswith(ref)]
@@ -114,6 +111,21 @@ class Lookup:
         if run.status != "FINISHED":
             raise UserError(f"{stage} run {ref} is {run.status}: give its `toolformer {stage}` command again")
         return run
+
+    def _none(self, stage: str, tags: dict[str, str]) -> str:
+        """That there is no such run, and where there is one: under which other names of experiments."""
+        name = tags.pop("experiment", "")
+        wanted = "".join(f" with {key}={value}" for key, value in tags.items())
+        others = {
+            run.tags.get("experiment", ""): run.run_id[:8] for run in reversed(self.runs(stage, **tags))
+        }
+        there = ", ".join(f"name={other} has {run_id}" for other, run_id in others.items())
+        first = (
+            f"run `toolformer {stage}` first"
+            if not there
+            else f"say which one, by its name or its id: {there}"
+        )
+        return f"there is no finished {stage} run{wanted}{f' of name={name}' * bool(name)}: {first}{self._silence()}"
 
     def swept(self, stage: str, ref: str) -> list[Run]:
         """The finished runs of a stage in the sweep whose parent run `ref` names (as `resolve`); none if it names no parent."""
@@ -155,5 +167,7 @@ class Lookup:
         store = self.server if run.stored_as and self.server else self.store
         path = store.artifact(run, name)
         if path is None:
-            raise UserError(f"{run.stage} run {run.run_id} has no {name}: run `toolformer {run.stage}` again")
+            raise UserError(
+                f"{run.stage} run {run.run_id[:8]} has no {name}: run `toolformer {run.stage}` again"
+            )
         return path

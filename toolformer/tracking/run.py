@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,11 +11,21 @@ from dataclasses import dataclass
 NOTE = "mlflow.note.content"
 """The tag that MLflow's pages show as a description, in Markdown."""
 PARENT = "mlflow.parentRunId"
+LOGGED_MODEL = "logged_model"
+"""The tag of a training that names its logged model in the local store."""
+EXPERIMENT = "toolformer"
+"""MLflow's experiment."""
 REPLICATE = "replicate"
 """The tag of a run that holds a hash of all that decides its result but the seed."""
 HELD = "held"
 """The tag of a sweep's parent run that names the runs of it that were done before and stand below another one."""
 STATUSES = ("FINISHED", "RUNNING", "FAILED", "KILLED")
+FIGURES = {
+    "generate": ("documents", "texts_kept", "calls_kept"),
+    "train": ("best_heldout_perplexity", "heldout_perplexity"),
+}
+"""Metrics that say what a run of each stage came to; of an evaluation, each benchmark's score or perplexity."""
+_MEASURED = re.compile(r"[^/]+/(score|perplexity)")
 _NEVER = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
@@ -43,6 +54,12 @@ class Run:
     @property
     def commit(self) -> str:
         return self.tags.get("git_commit", "unknown")
+
+
+def figures(run: Run) -> dict[str, float]:
+    """The few metrics that say what a run came to."""
+    known = FIGURES.get(run.stage) or sorted(key for key in run.metrics if _MEASURED.fullmatch(key))
+    return {key: run.metrics[key] for key in known if key in run.metrics}
 
 
 def moment(milliseconds: int | None) -> datetime.datetime:

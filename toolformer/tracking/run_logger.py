@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,8 +13,9 @@ import yaml
 
 from toolformer.errors import UserError
 from toolformer.storage import below, whole_file, writing
+from toolformer.tracking.entities import DIGEST, Dataset, Span, log_datasets, log_model, log_trace, use_model
 from toolformer.tracking.provenance import TAG_LIMIT, clean_key, masked, masked_flat
-from toolformer.tracking.run import now
+from toolformer.tracking.run import EXPERIMENT, LOGGED_MODEL, now
 from toolformer.tracking.store import Store
 
 
@@ -29,11 +31,47 @@ class ActiveRun:
         """By metric, the values that an interrupted run has, by step."""
         self._folder = below(store.root / "artifacts", run_id, "artifacts")
 
-    def metrics(self, values: Mapping[str, float | int | None], step: int = 0) -> None:
-        """Logs metrics at a step in one request; `None` is left out, and what an interrupted run has at this step."""
+    def metrics(
+        self,
+        values: Mapping[str, float | int | None],
+        step: int = 0,
+        model: str = "",
+        of: Dataset | None = None,
+    ) -> None:
+        """Logs metrics at a step in one request; `None` is left out, and what an interrupted run has at this step.
+
+        With the id of a logged model, they are also this model's figures, on the data set `of`.
+        """
         keys = {clean_key(key): float(value) for key, value in values.items() if value is not None}
-        rows = [(key, value, now(), step) for key, value in keys.items() if not self._has(key, value, step)]
+        further = (model, of.name, of.digest[:DIGEST]) if model and of else ()
+        rows = [
+            (key, value, now(), step, *further)
+            for key, value in keys.items()
+            if not self._has(key, value, step)
+        ]
         self._store.log(self.run_id, metrics=rows)
+
+    def datasets(self, *datasets: Dataset) -> None:
+        """Makes data sets inputs of the run."""
+        log_datasets(self._store, self.run_id, datasets)
+
+    def uses_model(self, model_id: str) -> None:
+        """Makes a logged model an input of the run."""
+        use_model(self._store, self.run_id, model_id)
+
+    def trace(self, *spans: Span) -> None:
+        """Logs a trace of a completion and its calls."""
+        log_trace(self._store, EXPERIMENT, spans, self.run_id)
+
+    def table(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Writes rows with equal keys as a table that MLflow's pages show, `NAME.json`."""
+        columns = list(rows[0]) if rows else []
+        content = {"columns": columns, "data": [[row[key] for key in columns] for row in rows]}
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / f"{name}.json"
+            path.write_text(json.dumps(content, ensure_ascii=False, default=str), encoding="utf-8")
+            self.artifact(path)
+        self.tag("mlflow.loggedArtifacts", json.dumps([{"path": path.name, "type": "table"}]))
 
     def _has(self, key: str, value: float, step: int) -> bool:
         """Whether a curve has this step; a figure without steps is replaced by a new value."""
@@ -64,8 +102,11 @@ class ActiveRun:
             shutil.copyfile(path, temporary)
 
     def model(self, name: str, folder: Path, tags: Mapping[str, str]) -> None:
-        """Makes the run's model, which stays in its folder, a version of a registered model."""
-        self._store.register(self.run_id, name, {**tags, "model_path": str(folder.resolve())})
+        """Makes the run's model, which stays in its folder, a logged model and a version of a registered one."""
+        tags = {**tags, "model_path": str(folder.resolve())}
+        version = self._store.register(self.run_id, name, tags)
+        versions = {"mlflow.modelVersions": json.dumps([{"name": name, "version": int(version)}])}
+        self.tag(LOGGED_MODEL, log_model(self._store, self.run_id, name, {**tags, **versions}))
 
     def params(self, config: Mapping[str, Any], logged: Mapping[str, str]) -> None:
         """Logs a configuration, flattened and whole; `logged` are the parameters that the run has."""

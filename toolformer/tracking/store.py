@@ -51,9 +51,11 @@ _DESCRIPTION = """\
 Runs of Toolformer's stages: `generate` annotates a corpus, `train` finetunes on it, `evaluate` runs benchmarks.
 
 - Filter by `tags.stage = "evaluate"`, `tags.system = "toolformer"` or `tags.experiment = "table4"`.
-- To compare systems choose their `evaluate` runs, then *Compare*: `<benchmark>/score` has `ci_low`, `ci_high` and `n` beside it.
+- To compare systems choose their `evaluate` runs, then *Compare*: `Score/<benchmark>` comes first; `<benchmark>/score` has `ci_low`, `ci_high` and `n` beside it.
 - A run's description says its command and what it was made from; `toolformer runs` shows the same in a terminal.
 """
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""With this tag MLflow's pages show an experiment as model training; without one they may guess GenAI."""
 _NO_SUCH_RUN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 _ASK_AGAIN = (401, 403, 407, 408, 429)
 """HTTP statuses that are about who asks or how often, not about what is asked."""
@@ -140,8 +142,11 @@ class Store:
         with self.faults() as client:
             if client.get_experiment_by_name(experiment) is None:
                 with _perhaps_there():
-                    client.create_experiment(experiment, location, tags={NOTE: _DESCRIPTION})
-            return str(client.get_experiment_by_name(experiment).experiment_id)
+                    client.create_experiment(experiment, location, tags={NOTE: _DESCRIPTION, **_KIND})
+            found = client.get_experiment_by_name(experiment)
+            if not _KIND.keys() & found.tags.keys():
+                client.set_experiment_tag(found.experiment_id, *next(iter(_KIND.items())))
+            return str(found.experiment_id)
 
     def create(self, experiment: str, name: str, tags: Mapping[str, str], started: int | None = None) -> str:
         """Begins a run (at `started`, in milliseconds) and returns its id."""
@@ -156,9 +161,12 @@ class Store:
         *,
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
-        metrics: Sequence[tuple[str, float, int, int]] = (),
+        metrics: Sequence[tuple[Any, ...]] = (),
     ) -> None:
-        """Writes to a run, in batches; metrics are (key, value, milliseconds, step). Writing twice changes nothing."""
+        """Writes to a run, in batches; writing twice changes nothing.
+
+        Metrics are (key, value, milliseconds, step), of a logged model also its id and a data set's name and digest.
+        """
         from mlflow.entities import Metric, Param, RunTag
 
         with self.faults() as client:
@@ -177,17 +185,18 @@ class Store:
             else:
                 client.set_terminated(run_id, status, ended)
 
-    def register(self, run_id: str, name: str, tags: Mapping[str, str]) -> None:
-        """Makes a run's model a version of a registered model, once."""
+    def register(self, run_id: str, name: str, tags: Mapping[str, str]) -> str:
+        """Makes a run's model a version of a registered model, once; returns the version."""
         with self.faults() as client:
             with _perhaps_there():
                 client.create_registered_model(name)
             versions = client.search_model_versions(f"name = '{name}'")
             version = next((version for version in versions if version.run_id == run_id), None)
             version = version or client.create_model_version(
-                name, f"runs:/{run_id}/model", run_id, tags=dict(tags), await_creation_for=0
+                name, f"runs:/{run_id}/model", run_id, dict(tags), await_creation_for=0
             )
             client.set_tag(run_id, "registered_model", f"models:/{name}/{version.version}")
+            return str(version.version)
 
     def rows(self, condition: str = "", with_deleted: bool = False) -> Iterator[Any]:
         """MLflow's runs of every experiment, the last to finish first."""

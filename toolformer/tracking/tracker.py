@@ -25,11 +25,9 @@ from toolformer.tracking.provenance import (
     run_name,
 )
 from toolformer.tracking.queries import Lookup
-from toolformer.tracking.run import HELD, NOTE, PARENT, Run, now
+from toolformer.tracking.run import EXPERIMENT, HELD, NOTE, PARENT, Run, now
 from toolformer.tracking.run_logger import ActiveRun
 from toolformer.tracking.store import Refused
-
-EXPERIMENT = "toolformer"
 
 
 class Tracker(Lookup):
@@ -38,7 +36,12 @@ class Tracker(Lookup):
     Args:
         uri: the MLflow tracking URI of the server; `None` is none.
         root: a folder of the user's for the database, artifacts and locks; made when needed.
+        system_metrics: whether runs log what they use of the machine, every ten seconds.
     """
+
+    def __init__(self, uri: str | None, root: Path, system_metrics: bool = False) -> None:
+        super().__init__(uri, root)
+        self.system_metrics = system_metrics
 
     def prepare(self, experiment: str = EXPERIMENT) -> str:
         """Makes the local database and the experiment if they are not there; returns the experiment's id."""
@@ -91,6 +94,14 @@ class Tracker(Lookup):
                 active.params(config, old.params if old else {})
                 if self.server:
                     stack.callback(Follower(Mirror(self.store, self.server), run_id).close)
+                if self.system_metrics:
+                    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+                    monitor = SystemMetricsMonitor(
+                        run_id, resume_logging=old is not None, tracking_uri=self.store.uri
+                    )
+                    monitor.start()
+                    stack.callback(monitor.finish)
                 yield active
             except BaseException as error:
                 killed = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
@@ -119,13 +130,13 @@ class Tracker(Lookup):
         return None, None
 
     def parent_run(
-        self, sweep_key: str, name: str, experiment: str = EXPERIMENT, description: str = ""
+        self, key: str, name: str, experiment: str = EXPERIMENT, description: str = "", kind: str = "sweep"
     ) -> str:
-        """The id of the run that holds a sweep's runs together, made by whoever comes first."""
-        given = {"sweep": sweep_key, "project": PROJECT, "git_commit": git_commit()}
+        """The id of the run that holds a sweep's runs together, or an experiment's pages; made by whoever comes first."""
+        given = {kind: key, "project": PROJECT, "git_commit": git_commit()}
         given |= {NOTE: description} if description else {}
         with locked(self.root / "locks" / "sweeps.lock"):
-            known = self.store.search({"sweep": sweep_key}, "attributes.status = 'FINISHED'")
+            known = self.store.search({kind: key}, "attributes.status = 'FINISHED'")
             if known:
                 return known[0].run_id
             run_id = self.store.create(experiment, run_name(name), masked_flat(given, TAG_LIMIT))

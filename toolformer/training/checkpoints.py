@@ -136,9 +136,7 @@ def best_model(folder: Path, step: int) -> Path:
 
 
 def keep_model(partial: Path, model: Path) -> None:
-    """Gives a model that is whole its name, in place of one there; its files may be read by all."""
-    for file in partial.iterdir():
-        file.chmod(0o644)  # safetensors writes files for its owner only
+    """Gives a model that is whole its name, in place of one there."""
     shutil.rmtree(model, ignore_errors=True)
     into_place(partial, model)
 

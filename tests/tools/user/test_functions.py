@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer.calls import ApiCall, linearise, parse
+from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.tools.base import Result, Tool
@@ -291,6 +292,28 @@ def stays(number: int) -> int:
     ThreadPoolExecutor().submit(time.sleep, 10_000)
     return number
 '''
+
+
+def test_a_tool_by_hand_takes_its_arguments_as_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = '''
+def trip(city: str, days: int = 1, name: str = "nobody") -> str:
+    """A trip."""
+    return f"{name}: {days} in {city}"
+'''
+    (tmp_path / "trips.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for words, answer in {
+        ("city=New York", "days=3"): "nobody: 3 in New York",
+        ("Seoul", "days=2", "name=Ada"): "Ada: 2 in Seoul",  # a key is called name too
+        ('"Seoul", 2',): "nobody: 2 in Seoul",
+        ("city=007",): "nobody: 1 in 007",
+    }.items():
+        assert main(["tool", "trip", *words, "tool_sources=[trips.py]"]) == 0
+        assert capsys.readouterr().out == f"{answer}\n"
+    assert main(["tool", "trip", "Seoul", "day=2", "tool_sources=[trips.py]"]) == 2
+    assert "did you mean days?" in capsys.readouterr().err
 
 
 def test_threads_that_a_tool_leaves_behind_do_not_keep_the_command_alive(tmp_path: Path) -> None:

@@ -121,8 +121,6 @@ def _build(asset: Asset, folder: Path) -> None:
         if member.exists():
             member.replace(folder / member.name)
     files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
-    for name in files:
-        (folder / name).chmod(0o644)
     marker = {"fingerprint": asset.fingerprint, "files": files}
     (folder / MARKER).write_text(json.dumps(marker, indent=1), encoding="utf-8")
 

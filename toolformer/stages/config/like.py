@@ -31,7 +31,7 @@ def like(stage: str, composed: DictConfig, overrides: list[str], conf: Path) -> 
     from toolformer.tracking import Tracker
 
     tracker = Tracker(composed.tracking.uri, Path(composed.paths.root))
-    run = tracker.resolve(stage, composed.like)
+    run = tracker.resolve(stage, composed.like, experiment=composed.name)
     try:
         logged = yaml.safe_load(tracker.artifact_path(run, "config.yaml").read_text(encoding="utf-8"))
         config = OmegaConf.merge(OmegaConf.structured(Config), logged)

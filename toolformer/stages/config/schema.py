@@ -219,6 +219,8 @@ class TrackingConfig:
 
     uri: str | None = None
     """Address of an MLflow server that gets a copy of every run, and whose runs are read; null is none."""
+    system_metrics: bool = False
+    """Log the use of CPU, memory, disk, network and GPU every ten seconds, as MLflow's system metrics."""
 
 
 @dataclass

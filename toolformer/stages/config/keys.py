@@ -1,0 +1,100 @@
+"""The keys of the configuration as they are read: each with its meaning, from the schema's docstrings, and its defaults."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from toolformer.credentials import SECRETS
+from toolformer.stages.config.schema import Config, ToolConfig
+from toolformer.tracking.provenance import masked
+
+EVERY = "Every stage"
+SECTIONS = {
+    "generate": ("corpus", "tools", "tool", "tool_default", "tool_sources", "prompts", "filter_threshold", "propose", "screen", "score", "filter", "generate", "engine"),
+    "train": ("dataset", "data", "trainer", "heldout"),
+    "evaluate": ("system", "checkpoint", "decoding", "benchmarks", "evaluation", "chat", "endpoint"),
+    "report": ("paper",),
+    "run": ("run",),
+    "index": ("index",),
+}  # fmt: skip
+"""Where the keys of each stage and command stand; `evaluate` reads those of tools too. All others are every stage's."""
+CHANGED_FIRST = {
+    "generate": ("model", "corpus.source", "corpus.path", "corpus.limit", "tools", "tool.NAME.filter_threshold", "tool.NAME.samples", "engine.workers", "name"),
+    "train": ("dataset", "data", "model", "trainer.max_steps", "trainer.learning_rate", "trainer.batch_size", "name"),
+    "evaluate": ("system", "checkpoint", "benchmarks", "evaluation.limit", "decoding.k", "tools", "paths.data_dir", "name"),
+    "report": ("name", "paper", "paths.root"),
+}  # fmt: skip
+"""What `toolformer STAGE --help` begins with."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """A key, what it means, and its value in each of some configurations."""
+
+    name: str
+    meaning: str
+    values: tuple[str, ...]
+
+    @property
+    def section(self) -> str:
+        """The stage or command that reads it."""
+        group = self.name.partition(".")[0]
+        return next((section for section, names in SECTIONS.items() if group in names), EVERY)
+
+
+def meanings(schema: type) -> dict[str, str]:
+    """The docstring below each field of a dataclass and of those that it inherits from, in one line."""
+    texts: dict[str, str] = {}
+    for cls in filter(dataclasses.is_dataclass, reversed(schema.__mro__)):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in itertools.pairwise(tree.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                texts[ast.unparse(field.target)] = " ".join(str(ast.literal_eval(text.value)).split())
+    return texts
+
+
+def keys(*configs: Any) -> Iterator[Key]:
+    """Every key, with its value in each of the configurations; those of a tool once, below `tool.NAME`."""
+    return _below(Config(), configs, "")
+
+
+def keys_of_tool(tool: str, *configs: Any) -> Iterator[Key]:
+    """The keys of one tool."""
+    return _below(ToolConfig(), [config.tool[tool] for config in configs], f"tool.{tool}.")
+
+
+def _below(schema: Any, sides: Sequence[Any], above: str) -> Iterator[Key]:
+    texts = meanings(type(schema))
+    own = vars(type(schema))["__annotations__"]
+    for field in sorted(dataclasses.fields(schema), key=lambda field: field.name not in own):
+        key, default = f"{above}{field.name}", getattr(schema, field.name)
+        if key == "tool":
+            yield from _below(ToolConfig(), [{} for _ in sides], "tool.NAME.")
+        elif dataclasses.is_dataclass(default):
+            yield from _below(default, [side.get(field.name, {}) for side in sides], f"{key}.")
+        else:
+            values = tuple(_shown(side, field.name, default) for side in sides)
+            yield Key(key, texts.get(field.name, ""), values)
+
+
+def _shown(side: Any, name: str, default: Any) -> str:
+    """A value as one writes it, with secrets masked; empty where there is none."""
+    value = default
+    if name in side and not OmegaConf.is_interpolation(side, name) and not OmegaConf.is_missing(side, name):
+        value = side[name]
+    if value == "???":
+        return ""
+    value = masked(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value, name in SECRETS)
+    text = json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+    return re.sub("'", "", text) or "(empty)"

@@ -1,0 +1,75 @@
+"""What is shown of an evaluation: its result in the log; in MLflow's pages its data, its model's scores, samples and traces."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from toolformer.tracking.entities import Dataset, Span
+from toolformer.tracking.run import LOGGED_MODEL
+
+if TYPE_CHECKING:
+    from benchmarks.suite import TaskResult
+    from toolformer.stages.config import Config
+    from toolformer.tracking import ActiveRun, Run
+
+log = logging.getLogger(__name__)
+
+SHOWN = 40
+"""Samples in the table, of all benchmarks together."""
+TRACED = 8
+"""Samples with calls that get a trace."""
+_COLUMNS = ("prompt", "completion", "target", "score", "tool", "call_input", "call_result", "failed")
+
+
+def log_result(run_id: str, metrics: Mapping[str, float], how: str) -> None:
+    """A line with the run, and one a benchmark: `arithmetic: 41.0 % correct [31.0, 51.0] (n = 100)`."""
+    log.info("evaluate: %s, run %s", how, run_id[:8])
+    for key, value in sorted(metrics.items()):
+        task, _, kind = key.rpartition("/")
+        if kind in ("score", "perplexity"):
+            low, high, n = (
+                metrics.get(f"{task}/{name}", float("nan")) for name in ("ci_low", "ci_high", "n")
+            )
+            figure = f"{value:.1f} % correct" if kind == "score" else f"perplexity {value:.2f}"
+            log.info("%s: %s [%.1f, %.1f] (n = %.0f)", task, figure, low, high, n)
+
+
+def show(run: ActiveRun, results: Mapping[str, TaskResult], config: Config, trained: Run | None) -> None:
+    """Logs it; `Score/TASK` and `Perplexity/TASK` repeat the main figures under names that come first in comparisons."""
+    model = trained.tags.get(LOGGED_MODEL, "") if trained and not trained.stored_as else ""
+    if model:
+        run.uses_model(model)
+    for task, result in results.items():
+        asked = [[sample["id"], sample.get("prompt", sample.get("text_sha256"))] for sample in result.samples]
+        digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+        source = f"{config.paths.data_dir}/{task}" if config.paths.data_dir else task
+        data = Dataset(task, digest, "evaluation", source, len(asked))
+        run.datasets(data)
+        name = "Perplexity" if result.is_perplexity else "Score"
+        run.metrics({f"{name}/{task}": result.interval.value}, model=model, of=data)
+    answered = {task: result.samples for task, result in results.items() if not result.is_perplexity}
+    rows = [
+        {"task": task, "id": sample["id"], **{key: sample[key] for key in _COLUMNS}}
+        for task, samples in answered.items()
+        for sample in samples[: max(1, SHOWN // len(answered))]
+    ]
+    if rows:
+        run.table("samples", rows)
+    called = [sample for samples in answered.values() for sample in samples if sample["call_result"]]
+    for sample in called[:: max(1, len(called) // TRACED)][:TRACED]:
+        run.trace(*_spans(sample))
+
+
+def _spans(sample: Mapping[str, Any]) -> tuple[Span, Span]:
+    """The answer with the time that it took, and its first call, whose own time is not known."""
+    ended = time.time_ns()
+    began = ended - int(1e9 * (sample["seconds"] or 0))
+    return (
+        Span("answer", "CHAIN", sample["prompt"], sample["completion"], began, ended),
+        Span(sample["tool"], "TOOL", sample["call_input"], sample["call_result"], ended, ended),
+    )
