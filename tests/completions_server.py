@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,6 +46,8 @@ class Completions(ThreadingHTTPServer):
         self.authorizations: list[str | None] = []
         self.answer: Any = None
         """Given instead of a completion."""
+        self.converse: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+        """Writes the message that answers a conversation, in place of the model."""
         self.script: list[Misbehaviour] = []
         """What happens to the next requests, one each; those after them are answered."""
         self.over = threading.Event()
@@ -59,6 +61,10 @@ class Completions(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/v1/completions"
+
+    @property
+    def chat_url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}{CHAT}"
 
     def complete(self, payload: dict[str, Any]) -> dict[str, Any]:
         prompt = payload["prompt"]
@@ -134,6 +140,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.authorizations.append(self.headers.get("Authorization"))
         if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
             return 401, {"error": f"the key {self.headers.get('Authorization')} is wrong"}
+        if self.path == CHAT and self.server.converse:
+            self.server.payloads.append(payload)
+            return 200, {"choices": [{"index": 0, "message": self.server.converse(payload)}]}
         if self.path == CHAT:
             (message,) = payload["messages"]
             assert message["role"] == "user"

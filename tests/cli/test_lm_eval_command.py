@@ -11,11 +11,15 @@ import lm_eval
 import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import TaskIndex
+from tokenizers import processors
 
 from benchmarks import TASKS_DIR
 from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
-from tests.conftest import Refused
+from tests.benchmarks.test_parity import QUESTIONS, published
+from tests.conftest import Refused, tiny_model, tiny_tokenizer
 from toolformer.cli import main
 from toolformer.cli.lm_eval import ConfiguredLM
 from toolformer.errors import UserError
@@ -87,8 +91,8 @@ def test_lm_evals_own_command_runs_a_group(
         (["--tasks", "svmp"], "--tasks: there is no task or group 'svmp'; did you mean svamp?"),
         (["--tasks", "svamp", "--metadata", '{"data_dir": "."}'], "svamp.jsonl.gz, line 1: no text in field `body`"),
         (["--tasks", "asdiv", "--metadata", '{"data_dir": "."}'], "expected the file"),
-        (["--tasks", "dateset", "--apply_chat_template"], "--apply_chat_template: the model toolformer continues plain"),
-        (["--config", "chat.yaml"], "--apply_chat_template: the model toolformer continues plain"),
+        (["--tasks", "dateset", "--limit", "1", "--apply_chat_template"], "tiny-gpt2 has no chat template; leave it out"),
+        (["--config", "chat.yaml", "--limit", "1"], "tiny-gpt2 has no chat template; leave it out"),
         (["--config", "nonesuch.yaml"], "lm_eval: Config file not found"),
         (["--config", "broken.yaml"], "lm_eval: Invalid YAML in broken.yaml"),
         (["--tasks", "dateset", "--log_samples"], "lm_eval: Specify --output_path"),
@@ -110,6 +114,47 @@ def test_refusals_are_one_line_before_the_weights_are_read(
     )
     model = ["--model", "toolformer", "--model_args", f"pretrained={tiny_folder}"]
     assert said in refused("lm_eval", *model, *words)
+
+
+def test_a_chat_template_gives_the_numbers_of_lm_evals_own_class(tmp_path: Path) -> None:
+    """Of a tokenizer that begins texts itself, as a template does: there is one beginning."""
+    tokenizer = tiny_tokenizer()
+    begin = str(tokenizer.bos_token)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A", special_tokens=[(begin, tokenizer.bos_token_id)]
+    )
+    tokenizer.chat_template = (
+        "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}{{ eos_token }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    folder = tmp_path / "chat"
+    tiny_model("llama", len(tokenizer), context=1024).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    arguments = {"pretrained": str(folder), "system": "model", "dtype": "float32", "min_new_tokens": 0}
+    ours = ConfiguredLM.create_from_arg_obj(arguments)
+    theirs = HFLM(pretrained=str(folder), dtype="float32", device="cpu", batch_size=1, max_length=1024)
+    tasks = [
+        published(tmp_path, "arc/arc_easy.yaml", [
+            {"question": question, "choices": {"text": choices, "label": list("ABCD")}, "answerKey": key}
+            for question, choices, key in QUESTIONS
+        ]),
+    ]  # fmt: skip
+    asked = {}
+    for lm in (ours, theirs):
+        manager = TaskManager(include_path=str(TASKS_DIR), include_defaults=False)
+        loaded = manager.load([*tasks, "dateset"])
+        found = lm_eval.evaluate(lm, loaded, limit=3, bootstrap_iters=0, apply_chat_template=True)
+        assert found is not None
+        asked[lm] = [
+            (sample["arguments"], sample["filtered_resps"])
+            for task in ("arc_easy", "dateset") for sample in found["samples"][task]
+        ]  # fmt: skip
+    for (question, mine), (same, other) in zip(asked[ours], asked[theirs], strict=True):
+        assert question == same and question[0][0].startswith(f"{begin}user: ")
+        if isinstance(mine[0], str):
+            assert mine == other
+        else:
+            assert [score for score, _ in mine] == pytest.approx([score for score, _ in other], rel=2e-4)
 
 
 def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> None:
@@ -164,6 +209,7 @@ def test_the_day_is_told_where_an_example_has_none_and_the_calendar_may_be_used(
         ("pretrained={folder},kk=3", "unknown argument 'kk'; known are pretrained, tools, answers, k, "),
         ("pretrained={folder},tools=calculatr", "did you mean calculator?"),
         ("pretrained={folder},system=endpoint", "local-completions"),
+        ("pretrained={folder},system=nobody", "system is 'nobody'"),
     ],
 )
 def test_wrong_arguments_of_the_model_are_named(tiny_folder: Path, arguments: str, said: str) -> None:

@@ -80,10 +80,6 @@ def _look_up_tasks(parsed: Any) -> list[str]:
     config = getattr(parsed, "config", None)
     written = EvaluatorConfig.load_yaml_config(config) if config else {}
     asked = {**written, **{name: value for name, value in vars(parsed).items() if value}}
-    if asked.get("model") == MODEL and asked.get("apply_chat_template"):
-        raise UserError(
-            "--apply_chat_template: the model toolformer continues plain text, as it was trained to; leave it out"
-        )
     folders = asked.get("include_path") or str(TASKS_DIR)
     folders = [folders] if isinstance(folders, str) else list(folders)
     ours = {
@@ -115,6 +111,7 @@ class ConfiguredLM(LM):
                 "model_args: pretrained is missing; name an embedded model, a folder or a hub model"
             )
         self.config = _configured(given)
+        self._templated = False
         loading.load_config(self.name)
 
     @classmethod
@@ -154,14 +151,59 @@ class ConfiguredLM(LM):
         lm.switched_off, lm.cache_hook = off, self.cache_hook
         return lm
 
+    @functools.cached_property
+    def tokenizer(self) -> Any:
+        return loading.load_tokenizer(self.name)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """In the names of lm-eval's own caches."""
+        return self.name.replace("/", "__")
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The template, where there are several the one of this name; UserError if there is none."""
+        templates = self.tokenizer.chat_template
+        if not templates or self.config.system == "chat":
+            reason = (
+                "system=chat applies the template itself"
+                if templates
+                else f"{self.name} has no chat template"
+            )
+            raise UserError(f"--apply_chat_template: {reason}; leave it out")
+        named = chat_template if isinstance(chat_template, str) and isinstance(templates, dict) else None
+        return str(self.tokenizer.get_chat_template(named))
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """Messages as a prompt, whose special tokens the model then reads as such."""
+        self.chat_template(True)
+        self._templated = True
+        try:
+            prompt = self.tokenizer.apply_chat_template(
+                chat_history,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=not add_generation_prompt,
+            )
+        except Exception as error:  # a template is a program
+            raise UserError(
+                f"--apply_chat_template: the template of {self.name} fails: {one_line(error)}"
+            ) from error
+        return str(prompt)
+
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        return self.lm.generate_until(requests)
+        return self._asked().generate_until(requests)
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        return self.lm.loglikelihood(requests)
+        return self._asked().loglikelihood(requests)
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        return self.lm.loglikelihood_rolling(requests)
+        return self._asked().loglikelihood_rolling(requests)
+
+    def _asked(self) -> ToolformerLM:
+        self.lm.language_model.reads_special_tokens = self._templated
+        return self.lm
 
 
 def _configured(given: Mapping[str, Any]) -> Config:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -71,12 +71,18 @@ class Batch:
 
 
 class Queue:
-    """Prompts that wait for a place in the batch. They are read a batch ahead, since few are read no faster."""
+    """Prompts that wait for a place in the batch. They are read a batch ahead, since few are read no faster.
 
-    def __init__(self, language_model: LanguageModel, rows: Iterable[Row], ahead: int) -> None:
+    `head` are tokens that most prompts begin with, which are read once.
+    """
+
+    def __init__(
+        self, language_model: LanguageModel, rows: Iterable[Row], ahead: int, head: Sequence[int] = ()
+    ) -> None:
         self._language_model = language_model
         self._rows = deque(rows)
         self._ahead = ahead
+        self._head = list(head)
         self._read: deque[Batch] = deque()
 
     def __bool__(self) -> bool:
@@ -91,14 +97,25 @@ class Queue:
         while count > 0 and self:
             if not self._read:
                 rows = [self._rows.popleft() for _ in range(min(self._ahead, len(self._rows)))]
-                for some in by_length([len(row.unread) for row in rows], [1] * len(rows)):
-                    logits, branches = self._language_model.prefill([rows[n].unread for n in some])
-                    self._read.append(
-                        Batch([rows[n] for n in some], branches, logits, list(range(len(some))))
-                    )
+                headed = [row for row in rows if self._begins_with_head(row)]
+                self._read_ahead(headed, len(self._head))
+                self._read_ahead([row for row in rows if row not in headed], 0)
             batch = self._read[0]
             chosen, batch.fresh = batch.fresh[:count], batch.fresh[count:]
             if not batch.fresh:
                 self._read.popleft()
             count -= len(chosen)
             yield batch, chosen
+
+    def _begins_with_head(self, row: Row) -> bool:
+        head = self._head
+        return 0 < len(head) < len(row.unread) and row.unread[: len(head)] == head
+
+    def _read_ahead(self, rows: Sequence[Row], shared: int) -> None:
+        """Reads prompts of which the first `shared` tokens are the head."""
+        model = self._language_model
+        rest = [row.unread[shared:] for row in rows]
+        prefix = model.prefix(self._head) if shared and rows else None
+        for some in by_length(list(map(len, rest)), [1] * len(rows)):
+            logits, branches = model.prefill([rest[n] for n in some], prefix)
+            self._read.append(Batch([rows[n] for n in some], branches, logits, list(range(len(some)))))

@@ -65,11 +65,13 @@ class Decoder(Decoding):
         allowed: Collection[str] | None = None,
         on_batch: Callable[[list[int], list[Completion]], None] | None = None,
         strict: bool = False,
+        head: str = "",
     ) -> list[Completion]:
         """Continues each prompt by at most `max_new_tokens` tokens outside of calls.
 
         `documents[n]` is what the tools may know of prompt n (its date). `allowed` limits the tools by key. Completions
-        go to `on_batch` as soon as they are there, with the prompts' indices.
+        go to `on_batch` as soon as they are there, with the prompts' indices. `head` is a text that most prompts begin with:
+        the model reads it once.
 
         A prompt that leaves no room for its continuation and a call loses its beginning, with a line in the log.
 
@@ -77,7 +79,9 @@ class Decoder(Decoding):
             UserError: the context has no room at all, or with `strict` too little for a prompt.
         """
         rows, writer, tries = self._begin(prompts, documents, max_new_tokens, stop, allowed, strict)
-        queue = Queue(self.language_model, rows, self.batch_size)
+        model = self.language_model
+        beginning = model.own_prefix + model.encode(head) if head else ()
+        queue = Queue(model, rows, self.batch_size, beginning)
         completions: dict[int, Completion] = {}
         for ended in self._run(queue, writer, tries):
             batch = {row.index: writer.completion(row) for row in ended}
@@ -114,8 +118,8 @@ class Decoder(Decoding):
         tries = [model.encode_after_start(name) for name in names]
         return rows, writer, tries
 
-    def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> list[int]:
-        """Cuts prompts that leave no room on their left, in place; returns how many tokens each has lost."""
+    def room(self, max_new_tokens: int) -> int:
+        """Tokens that a prompt may have, before its calls and its continuation; UserError if there is no room at all."""
         model = self.language_model
         # A call's start and end, which stand around what its limits count.
         brackets = 1 + len(model.encode_behind(END))
@@ -126,6 +130,11 @@ class Decoder(Decoding):
                 f"decoding: {max_new_tokens} new tokens and a call do not fit into the model's context of "
                 f"{model.context_length} tokens; lower decoding.max_call_tokens or max_result_tokens"
             )
+        return room
+
+    def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> list[int]:
+        """Cuts prompts that leave no room on their left, in place; returns how many tokens each has lost."""
+        model, room = self.language_model, self.room(max_new_tokens)
         long = [n for n, ids in enumerate(encoded) if len(ids) > room]
         if long and strict:
             raise UserError(

@@ -41,7 +41,7 @@ _TOO_LONG = (
 _ADVICE = {
     **dict.fromkeys((301, 302, 303, 307, 308), "; it redirects elsewhere: name the address that answers"),
     **dict.fromkeys((401, 403), "; set the variable that endpoint.key_variable names to a valid key"),
-    404: "; check the address (…/v1/completions) and endpoint.model",
+    404: "; check the address (…/v1/completions, …/v1/chat/completions with endpoint.api=chat) and endpoint.model",
     **dict.fromkeys((400, 413, 422), _TOO_LONG),
 }
 """By HTTP status."""
@@ -54,6 +54,7 @@ class EndpointLM(RecordingLM):
 
     Args:
         key: sent as a bearer token if it is not empty.
+        identity: what else decides an answer.
 
     Raises:
         UserError: the address holds a user name or password, or the tokenizer cannot be loaded.
@@ -66,6 +67,7 @@ class EndpointLM(RecordingLM):
         *,
         endpoint: Endpoint,
         key: str = "",
+        identity: Mapping[str, Any] | None = None,
     ) -> None:
         url, model = str(endpoint.url), str(endpoint.model)
         if re.search(r"://[^/?#]*@", url):
@@ -73,7 +75,8 @@ class EndpointLM(RecordingLM):
                 f"endpoint.url: {shown_address(url)} holds a user name or password; leave them out, and put a key "
                 "into the environment variable that endpoint.key_variable names"
             )
-        super().__init__(answers, {"endpoint": without_credentials(url), "model": model}, progress)
+        own = {"endpoint": without_credentials(url), "model": model}
+        super().__init__(answers, {**own, **(identity or {})}, progress)
         self.url, self.model, self.endpoint = url, model, endpoint
         # The tokens decide a score, and the windows that they are read in.
         self._reading = endpoint.tokenizer, endpoint.max_length
@@ -127,8 +130,7 @@ class EndpointLM(RecordingLM):
             def ask(key: str, value: Any) -> None:
                 reply = answer(value)
                 with lock:
-                    # That there is no text is kept for this run only.
-                    self.answers.add({key: reply}, lap(), final=reply is not None)
+                    self.answers.add({key: reply}, lap(), final=self._is_final(reply))
                     bar.update(1)
 
             try:
@@ -136,6 +138,11 @@ class EndpointLM(RecordingLM):
                     future.result()
             finally:
                 pool.shutdown(cancel_futures=True)  # waits for what is under way
+
+    @staticmethod
+    def _is_final(reply: Any) -> bool:
+        """Whether an answer is the last word: that there is no text is kept for this run only."""
+        return reply is not None
 
     def _fit(self, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Mapping[str, Any]]]:
         """(prompt, settings) with prompts cut on their left to leave room for their continuation, where tokens are known."""

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lm_eval.api.instance import Instance
 
-from toolformer.data import Document
 from toolformer.decoding.call_state import Completion
 from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.questions import Question, question_of
 from toolformer.decoding.recording import AnswerFile, RecordingLM, stopwatch
 from toolformer.decoding.trace import Trace, TracingDecoder
-from toolformer.errors import UserError
 
 PAIRS_AT_ONCE = 64
 """Context-continuation pairs scored between two writes of the answer file."""
@@ -73,9 +72,9 @@ class ToolformerLM(RecordingLM):
 
     def _complete(self, requests: list[Instance]) -> list[str]:
         """Has the requests answered; returns their keys, as `_score` and `_read` do."""
-        questions = [self._question(request) for request in requests]
+        questions = [question_of(each, self.switched_off, self._clocks, self._day) for each in requests]
         keys = [self._key("completion", self.decoder.deciding(), asdict(question)) for question in questions]
-        groups: dict[tuple[Any, ...], dict[str, _Question]] = {}
+        groups: dict[tuple[Any, ...], dict[str, Question]] = {}
         for key, question in zip(keys, questions, strict=True):
             if self._is_ours(key):
                 settings = (question.max_new_tokens, question.stop, question.switched_off)
@@ -171,38 +170,3 @@ class ToolformerLM(RecordingLM):
             found.append(log_likelihood)
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, log_likelihood)
         return found
-
-    def _question(self, request: Instance) -> _Question:
-        prompt, settings = request.args
-        if settings.get("do_sample") or settings.get("temperature") or settings.get("num_beams", 1) != 1:
-            raise UserError(
-                f"{request.task_name}: generation_kwargs ask for sampling or beams; decoding is greedy"
-            )
-        off = frozenset(self.switched_off.get(request.task_name or "", ()))
-        until: str | Sequence[str] = settings.get("until") or ()
-        document = request.doc if isinstance(request.doc, Mapping) else {}
-        return _Question(
-            prompt=prompt,
-            max_new_tokens=int(settings.get("max_gen_toks") or settings.get("max_new_tokens") or 256),
-            stop=(until,) if isinstance(until, str) else tuple(until),
-            switched_off=tuple(sorted(off)),
-            date=document.get("current_date") or (self._day if self._clocks - off else None),
-            source_id=document.get("source_id"),
-        )
-
-
-@dataclass(frozen=True)
-class _Question:
-    """All of a generation request that can change its answer."""
-
-    prompt: str
-    max_new_tokens: int
-    stop: tuple[str, ...]
-    switched_off: tuple[str, ...]
-    date: str | None
-    source_id: str | None
-
-    def document(self) -> Document:
-        """What the tools may know: the date, and the article that the example is made of."""
-        date = datetime.date.fromisoformat(self.date) if self.date else None
-        return Document(doc_id="", text=self.prompt, date=date, source_id=self.source_id)

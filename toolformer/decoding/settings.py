@@ -16,6 +16,8 @@ SYSTEMS = {
     "model_cc": "M + CC",
     "toolformer_disabled": "Toolformer (disabled)",
     "toolformer": "Toolformer",
+    "prompted": "Prompted",
+    "chat": "Chat",
     "baseline": "Baseline",
     "endpoint": "Endpoint",
 }
@@ -23,6 +25,8 @@ PAPER_SYSTEMS = tuple(SYSTEMS)[:4]
 """The four that the paper compares, in its order."""
 PLAIN = ("model", "model_cc", "baseline")
 """Systems that were never taught to call: decoded as they are, no token forbidden."""
+CALLING = ("toolformer", "prompted", "chat")
+"""Systems that call tools."""
 TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolformer": "augmented"}
 """The data of the systems that are trained; two of them are one model."""
 
@@ -108,11 +112,23 @@ def shown(settings: Mapping[str, Any]) -> str:
 
 
 @dataclass
+class Chat:
+    """An instruct model with tools (system=chat)."""
+
+    tools: Annotated[str, OneOf("template", "system")] = "template"
+    """How it is offered its tools: by its own chat template, or in a message of the system, where the template has no
+    tools."""
+
+
+@dataclass
 class Endpoint:
-    """A completions endpoint that speaks OpenAI's protocol (system=endpoint)."""
+    """An endpoint that speaks OpenAI's protocol (system=endpoint)."""
 
     url: str | None = None
     """The whole address, such as http://127.0.0.1:8000/v1/completions."""
+    api: Annotated[str, OneOf("completions", "chat")] = "completions"
+    """completions: prompts are continued as they are; chat: they are messages (…/v1/chat/completions), and the model is
+    offered the tools."""
     model: str | None = None
     """The model's name there."""
     key_variable: str = "OPENAI_API_KEY"

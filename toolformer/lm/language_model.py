@@ -66,6 +66,8 @@ class LanguageModel:
         """The tokens that end a text."""
         self.batch_tokens = TOKENS_PER_BATCH
         """Tokens of a batch in annotation at most; a GPU is filled by more."""
+        self.reads_special_tokens = False
+        """Whether special tokens in a text are such, as in one that a chat template rendered, and no plain text."""
         self._anchor = self.encode("a")
         self.start_id = loading.single_token(tokenizer, START, name)
         # A sliding window counts, since the tree mask does not slide.
@@ -83,8 +85,12 @@ class LanguageModel:
         return cls(model.to(device), tokenizer, name)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, nothing added; what reads like a special token is plain text."""
-        return loading.encode(self.tokenizer, text)
+        """Token ids of `text`, nothing added; what reads like a special token is plain text, but for a rendered chat."""
+        if not self.reads_special_tokens:
+            return loading.encode(self.tokenizer, text)
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+        own = len(self.own_prefix)
+        return ids[own:] if ids[:own] == self.own_prefix else ids  # templates write the BOS themselves
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids as it stands behind other text, special tokens left out."""
@@ -243,17 +249,23 @@ class LanguageModel:
     def generate(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
         """Greedy continuations, cut before the first stop text. Prompts that share a long head share its cache."""
         encoded = [self.own_prefix + self.encode(prompt) for prompt in prompts]
+        return [cut_at(self.decode(ids), stop) for ids in self.continued(encoded, max_new_tokens, stop)]
+
+    def continued(
+        self, encoded: Sequence[list[int]], max_new_tokens: int, stop: Sequence[str] = ()
+    ) -> list[list[int]]:
+        """Greedy continuations of tokens, ended behind the first stop text, as tokens without the one that ends a text."""
         longest = self.context_length - max_new_tokens
         encoded = [ids[-longest:] for ids in encoded]
-        texts = [""] * len(prompts)
+        continuations: list[list[int]] = [[]] * len(encoded)
         shared = batching.common_head(encoded) if len(encoded) > 1 else 0
         prefix = self.prefix(encoded[0][:shared]) if shared >= 16 else None
         rest = [ids[shared:] if prefix else ids for ids in encoded]
         for batch in batching.by_length([len(ids) for ids in rest], [1] * len(rest)):
             written = self._greedy([rest[n] for n in batch], prefix, max_new_tokens, stop)
             for n, ids in zip(batch, written, strict=True):
-                texts[n] = cut_at(self.decode(ids), stop)
-        return texts
+                continuations[n] = ids
+        return continuations
 
     def _greedy(
         self, contexts: Sequence[Sequence[int]], prefix: Prefix | None, limit: int, stop: Sequence[str]

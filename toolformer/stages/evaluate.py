@@ -4,6 +4,8 @@
     model_cc              M + CC: finetuned on C, the texts without calls
     toolformer_disabled   finetuned on C*, the start token forbidden
     toolformer            finetuned on C*, with its tools
+    prompted              M, shown examples of calls in its context, with the same tools
+    chat                  M as an instruct model, offered the same tools by its chat template
     baseline              any other model, as it is: the paper's larger ones
     endpoint              a model served elsewhere
 
@@ -23,15 +25,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer.credentials import key_from
 from toolformer.decoding.settings import SYSTEMS, TRAINED_ON, TUNED
 from toolformer.decoding.settings import shown as shown_policy
 from toolformer.decoding.tuned import tuned
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
-from toolformer.stages.evaluation_identity import Identity, answered_by, calls, comparison, identity
+from toolformer.stages.evaluation_identity import (
+    Identity,
+    answered_by,
+    calls,
+    comparison,
+    decoding,
+    identity,
+)
 from toolformer.stages.identity import weights
+from toolformer.stages.served import possible, served
 from toolformer.storage import below, whole_file, write_whole
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
@@ -40,7 +49,6 @@ from toolformer.tracking.provenance import describe, model_name
 
 if TYPE_CHECKING:
     from benchmarks.suite import TaskResult
-    from toolformer.decoding.recording import AnswerFile, RecordingLM
     from toolformer.tracking import Run, Tracker
 
 log = logging.getLogger(__name__)
@@ -113,7 +121,7 @@ def prepare(config: Config, tracker: Tracker) -> Job:
     """
     from benchmarks import suite
 
-    tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
+    tasks = possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
     trained: Run | None = None
     if config.system in TRAINED_ON:
         # `model` names a checkpoint too: the newest, or one of the registry.
@@ -173,6 +181,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         folder = model_folder(tracker, job.trained)
         model, answered = str(folder), {**answered, "weights": weights(folder)}
     tools = instantiate.tools(config, inference=True) if calls(config) else {}
+    instantiate.of_system(config, model, tools)
     with ExitStack() as stack:
         answers = stack.enter_context(AnswerFile(job.folder / ANSWERS, wait=True))
         if answers.waited and (done := _done(config, job, tracker)):
@@ -182,11 +191,11 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
         own.mkdir(exist_ok=True)
         given, samples = metadata(config, job.tasks, own), job.identity.questions["samples"]
         loaded = suite.load(job.tasks, given, samples, config.paths.tasks_dir)
-        # A wrong key or tokenizer begins no run.
-        lm: Any = _served(config, answers) if config.system == "endpoint" else None
         # Answers are shared, and so is the day on which they are given where an example has none of its own.
         of_day = clocks(config) if tools else []
         day = first_day(job.folder) if of_day else None
+        # A wrong key or tokenizer begins no run.
+        lm: Any = served(config, answers, tools, of_day, day) if config.system == "endpoint" else None
         facts = _facts(config, job)
         shown = [facts["system"], facts["model"], f"k={facts['k']}" if calls(config) else ""]
         run = stack.enter_context(
@@ -214,14 +223,15 @@ def evaluate(config: Config, parent: str | None = None, command: str = "") -> Ev
             run.tag("dtype", str(language_model.dtype).removeprefix("torch."))
             metrics["parameters"] = language_model.model.num_parameters()
         settings = config.evaluation
-        if settings.gold_nats and config.system == "endpoint":
-            log.warning("evaluate: evaluation.gold_nats is not for an endpoint; left out")
+        gold_nats = settings.gold_nats and config.system not in ("prompted", "chat", "endpoint")
+        if settings.gold_nats and not gold_nats:
+            log.warning("evaluate: evaluation.gold_nats is not for system=%s; left out", config.system)
         results = suite.run(
             lm,
             loaded,
             bootstrap_iters=settings.bootstrap,
             seed=config.seed,
-            gold_nats=settings.gold_nats,
+            gold_nats=gold_nats,
         )
         metrics |= speed([sample for result in results.values() for sample in result.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
@@ -275,6 +285,13 @@ def _baseline(config: Config) -> str:
     """What a model to compare with is called in reports; empty for the paper's systems."""
     if config.system == "baseline":
         return model_name(config.model)
+    if config.system == "prompted":
+        k = shown_policy(decoding(config))
+        return f"{model_name(config.model)}, prompted, {f'k = {k}' if k.isdecimal() else k}"
+    if config.system == "chat":
+        return f"{model_name(config.model)}, chat" + ("" if calls(config) else ", no tools")
+    if config.system == "endpoint" and config.endpoint.api == "chat":
+        return f"{config.endpoint.model}, chat" + ("" if calls(config) else ", no tools")
     return str(config.endpoint.model) if config.system == "endpoint" else ""
 
 
@@ -283,7 +300,7 @@ def _facts(config: Config, job: Job) -> dict[str, str]:
     model = job.trained.params.get("model", "") if job.trained else config.model
     return {
         "system": SYSTEMS[config.system],
-        "model": _baseline(config) or model_name(model),
+        "model": str(config.endpoint.model) if config.system == "endpoint" else model_name(model),
         "k": shown_policy(job.identity.answers["decoding"]),
         "benchmarks": ", ".join(job.tasks),
     }
@@ -312,32 +329,6 @@ def clocks(config: Config) -> list[str]:
     """The tools, by key, that answer with a day where an example has no date of its own."""
     tools = {key: config.tool[key] for key in config.tools}
     return [key for key, tool in tools.items() if {**tool.implementation, **tool.inference}.get("use_clock")]
-
-
-def _possible(config: Config, tasks: list[str]) -> list[str]:
-    """The tasks that the system can do: without a tokenizer, an endpoint's log-probabilities mean nothing."""
-    if config.system != "endpoint" or config.endpoint.tokenizer:
-        return tasks
-    possible = [task for task in tasks if not task.endswith("_perplexity")]
-    reason = "perplexity of an endpoint needs endpoint.tokenizer, the served model's tokenizer (a folder or hub name)"
-    if not possible:
-        raise UserError(f"benchmarks: nothing is left to do: {reason}")
-    if len(possible) < len(tasks):
-        log.warning(
-            "evaluate: %s skipped: %s", " and ".join(task for task in tasks if task not in possible), reason
-        )
-    return possible
-
-
-def _served(config: Config, answers: AnswerFile) -> RecordingLM:
-    """An endpoint as lm-eval asks it."""
-    from toolformer.decoding.endpoint import EndpointLM
-
-    try:
-        key = key_from(config.endpoint.key_variable)
-    except ValueError as error:
-        raise UserError(f"endpoint.key_variable: {error}") from None
-    return EndpointLM(answers, endpoint=config.endpoint, key=key)
 
 
 def metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, Any]:

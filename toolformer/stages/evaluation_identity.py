@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from toolformer.decoding.settings import deciding
+from toolformer.decoding import examples
+from toolformer.decoding.settings import CALLING, deciding
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -43,7 +44,8 @@ class Identity:
 
 def calls(config: Config) -> bool:
     """Whether the system calls tools."""
-    return config.system == "toolformer" and config.decoding.k > 0
+    chats = config.system == "endpoint" and config.endpoint.api == "chat"
+    return (config.system in CALLING or chats) and config.decoding.k > 0
 
 
 def identity(config: Config, tasks: Sequence[str], trained: Run | None) -> Identity:
@@ -85,15 +87,20 @@ def identity(config: Config, tasks: Sequence[str], trained: Run | None) -> Ident
 
 def answered_by(config: Config, model: str, trained: Run | None) -> dict[str, Any]:
     """The model and the tools that decide an answer, for the key of every recorded answer too."""
+    tools = {key: config.tool[key] for key in config.tools} if calls(config) else {}
+    answered: dict[str, Any] = {"tools": {key: _deciding(tool_identity(tool)) for key, tool in tools.items()}}
     if config.system == "endpoint":
-        return {"model": [config.endpoint.url, config.endpoint.model], "tools": {}}
-    return {
-        # Two runs of the same settings may come to other weights.
-        "model": {"train": trained.run_id} if trained else model_identity(model),
-        "tools": {key: _deciding(tool_identity(config.tool[key])) for key in config.tools}
-        if calls(config)
-        else {},
-    }
+        answered["model"] = [config.endpoint.url, config.endpoint.model]
+        return answered | ({"api": "chat"} if config.endpoint.api == "chat" else {})
+    # Two runs of the same settings may come to other weights.
+    answered["model"] = {"train": trained.run_id} if trained else model_identity(model)
+    if config.system == "prompted":
+        answered["examples"] = {
+            key: [*examples.of_tool(key, tool.name), tool.example] for key, tool in tools.items()
+        }
+    if config.system == "chat":
+        answered["chat"] = asdict(config.chat)
+    return answered
 
 
 def _deciding(tool: Mapping[str, Any]) -> dict[str, Any]:

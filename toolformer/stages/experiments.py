@@ -44,7 +44,7 @@ _ANNOTATING = (
     "prompts",
     "engine",
 )
-_ASKING = ("benchmarks", "evaluation", "decoding", "system", "endpoint", "checkpoint", "index", "run")
+_ASKING = ("benchmarks", "evaluation", "decoding", "system", "chat", "endpoint", "checkpoint", "index", "run")
 _UNREAD: Mapping[str, tuple[str, ...]] = {
     "generate": (*_ASKING, "dataset", "data", "trainer", "heldout"),
     "train": (*_ASKING, *_ANNOTATING, "tool"),

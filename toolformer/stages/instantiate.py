@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
+from toolformer.calls import CallSyntaxError
 from toolformer.data import Document, FileCorpus, HubCorpus, assets, demo_corpus
+from toolformer.decoding import examples
 from toolformer.decoding.settings import PLAIN, under
 from toolformer.decoding.tuned import tuned
 from toolformer.errors import UserError, one_line
@@ -204,12 +206,62 @@ def _prompt(config: Config, key: str) -> Prompt:
 
 def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     """Decoding as configured for its system, with a loaded model; without tools no call is written."""
+    from toolformer.decoding.chat import ChatDecoder
     from toolformer.decoding.decoder import Decoder
+    from toolformer.decoding.prompted import PromptedDecoder
     from toolformer.lm.language_model import LanguageModel
 
     settings = asdict(tuned(config.decoding, model) if tools else under(config.decoding, "topk", 0))
+    further = of_system(config, model, tools)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
+    if config.system in ("prompted", "chat"):
+        kind = PromptedDecoder if config.system == "prompted" else ChatDecoder
+        return kind(language_model, tools, **settings, **further)
     return Decoder(language_model, tools, mode="plain" if config.system in PLAIN else "tools", **settings)
+
+
+def of_system(config: Config, model: str, tools: Mapping[str, Tool]) -> dict[str, Any]:
+    """What the decoder of a system has besides; loads no weights.
+
+    Raises:
+        UserError: a tool has no examples to be shown by, or a model's chat template has no tools.
+    """
+    if config.system == "prompted":
+        return {"examples": _examples(config, tools)}
+    if config.system != "chat":
+        return {}
+    from toolformer.decoding.chat import check_template
+    from toolformer.decoding.offers import offer
+    from toolformer.lm.loading import load_tokenizer
+
+    offers = {key: offer(key, tool) for key, tool in tools.items()}
+    check_template(load_tokenizer(model), model, config.chat.tools, list(offers.values()))
+    return {"offers": offers, "shown": config.chat.tools}
+
+
+def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]:
+    """The sentences that show calls of each tool: our own, else made of the calls that its author gives as examples.
+
+    Raises:
+        UserError: a tool has neither, or its examples are no calls with results.
+    """
+    shown: dict[str, list[str]] = {}
+    for key, tool in tools.items():
+        described = getattr(getattr(tool, "tool", tool), "description", None)
+        given = config.tool[key].example
+        calls = [given] if given else getattr(described, "examples", ())
+        try:
+            shown[key] = examples.of_tool(key, tool.name) or examples.described(
+                tool.name, getattr(described, "summary", tool.name), calls
+            )
+        except CallSyntaxError as error:
+            raise UserError(f"tool.{key}.example: {error}") from error
+        if not shown[key]:
+            raise UserError(
+                f"tool.{key}.example is missing: system=prompted shows calls with results; give one, {tool.name}(...) -> ..., "
+                "or leave the tool out"
+            )
+    return shown
 
 
 def tracker(config: Config) -> Tracker:

@@ -26,7 +26,7 @@ from toolformer.data.bounds import (
     OneOf,
     Place,
 )
-from toolformer.decoding.settings import SYSTEMS, Decoding, Endpoint
+from toolformer.decoding.settings import SYSTEMS, Chat, Decoding, Endpoint
 from toolformer.tools.runtime import Limits, Seconds
 from toolformer.training.settings import Recipe
 
@@ -273,8 +273,9 @@ class Config:
     """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     system: Annotated[str, OneOf(*SYSTEMS)] = "toolformer"
-    """Evaluate: model, model_cc, toolformer_disabled or toolformer; or a larger model to compare with, baseline
-    (any `model`, untrained) or endpoint (served elsewhere)."""
+    """Evaluate: model, model_cc, toolformer_disabled or toolformer; the untrained model that is shown calls, prompted,
+    or that is an instruct model and chats, chat; or a larger model to compare with, baseline (any `model`, untrained) or endpoint (served elsewhere)."""
+    chat: Chat = field(default_factory=Chat)
     endpoint: Endpoint = field(default_factory=Endpoint)
     """Evaluate: where the system `endpoint` is served."""
     checkpoint: str = "latest"

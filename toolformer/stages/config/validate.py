@@ -145,6 +145,11 @@ def _check_endpoint(endpoint: Endpoint) -> None:
         raise UserError(
             "endpoint.url must begin with http:// or https://, for example http://127.0.0.1:8000/v1/completions"
         )
+    is_chat = str(endpoint.url).partition("?")[0].rstrip("/").endswith("/chat/completions")
+    if is_chat and endpoint.api != "chat":
+        raise UserError(
+            "endpoint.api is completions, and endpoint.url ends with /chat/completions; add endpoint.api=chat"
+        )
     # Not shown: somebody may have put the key itself there.
     if not credentials.is_variable(endpoint.key_variable):
         raise UserError(

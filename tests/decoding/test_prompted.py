@@ -1,0 +1,136 @@
+"""The untrained model that is shown calls: what it reads is the textbook's, read once, and cut a whole example at a time."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import textbook
+from tests.conftest import Refused, taught_model
+from tests.decoding.test_decoder import CALLING, DOCUMENTS, tools
+from tests.evaluations import config, words
+from tests.processes import save_calling_model
+from toolformer.calls import find, strip
+from toolformer.data import Document
+from toolformer.decoding import examples
+from toolformer.decoding.prompted import PARTED, PromptedDecoder
+from toolformer.lm.language_model import LanguageModel
+from toolformer.stages.compare import compare
+from toolformer.stages.launch import run_stage
+from toolformer.tools.calculator import Calculator
+from toolformer.tools.calendar import Calendar
+from toolformer.tracking import Tracker
+
+SHOWN = {
+    "qa": ["The [QA(ab) -> AB 1] people", "is [QA(abcd) -> AB 2] The"],
+    "calendar": ["is [Calendar() -> x] is"],
+}
+IN_TURN = ["The [QA(ab) -> AB 1] people", "is [Calendar() -> x] is", "is [QA(abcd) -> AB 2] The"]
+LIMITS = {"k": 20, "max_call_tokens": 20}
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return taught_model("gpt2", "The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abcd) -> AB 2]")
+
+
+@pytest.mark.parametrize("key", ["calculator", "calendar", "qa", "search", "translation"])
+def test_every_tool_is_shown_by_four_sentences_with_a_call(key: str) -> None:
+    sentences = examples.of_tool(key, "Other")
+    assert len(sentences) == 4
+    for sentence in sentences:
+        ((start, end, call),) = find(sentence)
+        assert call.tool == "Other" and call.result and 0 < start
+        assert sentence[end] in " ,(" and strip(sentence) != sentence
+        if key == "calculator":
+            assert [answer.text for answer in Calculator().run([call.input], DOCUMENTS[:1])] == [call.result]
+        if key == "calendar":
+            day = datetime.datetime.strptime(call.result, "Today is %A, %B %d, %Y.").date()
+            assert Calendar().run([""], [Document("d", "", date=day)])[0].text == call.result
+
+
+def test_prompts_behind_examples_decode_like_one_at_a_time(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed: list[int] = []
+    forward = LanguageModel.forward
+
+    def counted(self: LanguageModel, ids: Any, *arguments: Any, **named: Any) -> Any:
+        fed.append(ids.numel())
+        return forward(self, ids, *arguments, **named)
+
+    monkeypatch.setattr(LanguageModel, "forward", counted)
+    whole = PARTED.join(IN_TURN)
+    silent = PromptedDecoder(model, tools(), examples=SHOWN, k=0)  # type: ignore[arg-type]
+    silent.complete(CALLING, DOCUMENTS, max_new_tokens=1)
+    assert len(model.encode(whole)) < sum(fed) < len(CALLING) * len(model.encode(whole))
+    decoder = PromptedDecoder(model, tools(), examples=SHOWN, batch_size=3, **LIMITS)  # type: ignore[arg-type]
+    found = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12)
+    for prompt, document, completion in zip(CALLING, DOCUMENTS, found, strict=True):
+        expected, _ = textbook.decode(model, whole + PARTED + prompt, 12, tools(), document, **LIMITS)
+        assert completion == expected
+    assert any(completion.calls for completion in found)
+
+
+def test_a_question_sees_the_examples_of_its_tools_only(model: LanguageModel, counted: list[str]) -> None:
+    decoder = PromptedDecoder(model, tools(), examples=SHOWN, **LIMITS)  # type: ignore[arg-type]
+    decoder.complete(["red"], max_new_tokens=2, allowed=["calendar"])
+    decoder.complete(["red"], max_new_tokens=2, allowed=[])
+    assert counted == [PARTED.join([IN_TURN[1], "red"]), "red"]
+
+
+def test_examples_that_do_not_fit_are_left_out_before_a_prompt_is_cut(
+    model: LanguageModel, counted: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    decoder = PromptedDecoder(model, tools(), examples=SHOWN, **LIMITS)  # type: ignore[arg-type]
+    room, red = decoder.room(4), len(model.encode(" red"))
+    of_two = len(model.encode(PARTED.join([*IN_TURN[1:], "red"])))
+    prompts = ["red" + " red" * n for n in (2, (room - of_two) // red, 2 * room)]
+    found = decoder.complete(prompts, max_new_tokens=4)
+    shown = [[line in text for line in IN_TURN] for text in counted]
+    assert shown == [[True] * 3, [False, True, True], [False] * 3]
+    assert all(text.endswith(prompt) for text, prompt in zip(counted, prompts, strict=True))
+    assert [completion.prompt_cut for completion in found] == [0, 0, len(model.encode(prompts[2])) - room]
+    assert "2 of 3 prompts leave no room for all 3 examples" in caplog.text
+
+
+def test_prompted_is_a_system_beside_the_others(
+    tmp_path: Path, refused: Refused, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_calling_model(tmp_path / "model", "Today")
+    more = [
+        f"model={tmp_path / 'model'}",
+        "system=prompted",
+        "tools=[calculator,calendar]",
+        "evaluation.limit=6",
+    ]
+    with caplog.at_level(logging.INFO):
+        done = run_stage("evaluate", config(tmp_path, *more))
+    store = Tracker(None, tmp_path)
+    run = store.get(done.run_id)
+    assert (run.tags["baseline"], run.tags["decoding.k"]) == ("model, prompted, k = 10", "10")
+    assert run.name == "Prompted model k=10" and done.metrics["dateset/call_share/calendar"] > 0
+    assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
+    without = run_stage("evaluate", config(tmp_path, *more, "system=model"))
+    assert store.get(without.run_id).tags["comparison"] == run.tags["comparison"]
+    (scores,) = compare(store, "latest:model", "latest:prompted").benchmarks
+    assert scores.scores and scores.scores.n == 6
+    # A tool without examples: a line, and no run.
+    unknown = words(tmp_path, *more, "+tool@tool.sums=calculator", "tools=[sums]", "tool.sums.name=Sums")
+    assert "tool.sums.example is missing: system=prompted shows calls" in refused("evaluate", *unknown)
+    assert "tool.sums.example: 'Sums(1)' has no result" in refused(
+        "evaluate", *unknown, "tool.sums.example='Sums(1)'"
+    )
+    assert len(store.runs("evaluate")) == 2
+
+
+def test_a_tool_of_ones_own_is_shown_by_its_own_examples() -> None:
+    shown = examples.described("sq", "The square of a number", ["[square(3) -> 9]", "square(5) -> 25"])
+    assert shown == [
+        "The square of a number: 3 [sq(3) -> 9] 9.",
+        "The square of a number: 5 [sq(5) -> 25] 25.",
+    ]

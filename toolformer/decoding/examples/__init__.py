@@ -1,0 +1,46 @@
+"""Sentences with inline calls and their results, which show an untrained model how tools are called (system=prompted).
+
+This project's own, four for each tool, in `<key>.txt`, a sentence a line; for a tool of the user's made of its own examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from toolformer.calls import CallSyntaxError, clean_result, find, insert, linearise, parse, strip
+
+MOST_DESCRIBED = 4
+"""Examples of a tool of the user's own at most, as many as the others have."""
+
+
+def of_tool(key: str, name: str) -> list[str]:
+    """The sentences for a tool by its key, with the `name` that it has in calls; none where there is no file of it."""
+    path = Path(__file__).parent / f"{key}.txt"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [_renamed(line, name) for line in lines]
+
+
+def described(name: str, summary: str, calls: Sequence[str]) -> list[str]:
+    """Sentences for a tool from calls with results, `square(3) -> 9`, and what it does.
+
+    Raises:
+        CallSyntaxError: a text is no call, or has no result.
+    """
+    sentences = []
+    for text in calls[:MOST_DESCRIBED]:
+        call = parse(text if text.startswith("[") else f"[{text}]")
+        if not call.result:
+            raise CallSyntaxError(f"{text!r} has no result")
+        subject = f"{summary}: {clean_result(call.input)}".rstrip()
+        sentences.append(f"{subject}{linearise(replace(call, tool=name))} {call.result}.")
+    return sentences
+
+
+def _renamed(line: str, name: str) -> str:
+    calls, removed = [], 0
+    for start, end, call in find(line):
+        calls.append((start - removed, replace(call, tool=name)))
+        removed += end - start
+    return insert(strip(line), calls)

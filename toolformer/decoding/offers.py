@@ -1,0 +1,156 @@
+"""Tools as chat models are offered them, JSON schemas of functions, and the calls that they write, as `ApiCall`s.
+
+What a model wrote is read by a JSON parser alone, within bounds; whatever is no call of an offered tool gives a reason.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic.errors import PydanticUserError
+
+from toolformer.calls import ApiCall, CallSyntaxError
+from toolformer.decoding.call_state import MALFORMED, NOT_ALLOWED
+from toolformer.tools.base import Tool, encodable
+
+MOST_CHARACTERS = 4000
+"""Of a call in JSON."""
+_TEXT = {"type": "string"}
+_OURS: Mapping[str, tuple[str, dict[str, str]]] = {
+    "calculator": (
+        "Evaluates an arithmetic expression of numbers, + - * / and parentheses, rounded to two decimals",
+        {"expression": "The expression, such as (252 + 3) / 4"},
+    ),
+    "calendar": ("Tells today's date and day of the week", {}),
+    "qa": ("Answers a short question about a fact", {"question": "The question, in English"}),
+    "search": (
+        "Searches Wikipedia and returns the passage that fits best",
+        {"query": "What to look for, in a few words"},
+    ),
+    "translation": (
+        "Translates a text from any language into English",
+        {"text": "The text in its own language"},
+    ),
+}
+"""By key: what a tool does, and its argument with its meaning."""
+_MARK = re.compile(r"<tool_call>|<function_call>|\[TOOL_CALLS\]|<\|python_tag\|>")
+"""What stands before a call in the formats of Hermes, Qwen and SmolLM2, of Mistral, and of Llama."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call as a model asks for it."""
+
+    call: ApiCall
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A tool as a function with arguments."""
+
+    name: str
+    description: str
+    properties: Mapping[str, Any]
+    """The JSON schema of each argument."""
+    required: tuple[str, ...]
+    is_text: bool
+    """Whether its one argument is, as a text, the whole input of a call; else the input has all arguments by name."""
+
+    def schema(self) -> dict[str, Any]:
+        """As `apply_chat_template(tools=...)` and OpenAI's protocol take it."""
+        parameters = {"type": "object", "properties": dict(self.properties), "required": list(self.required)}
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": function}
+
+    def call(self, arguments: Any) -> ApiCall:
+        """The call with these arguments; CallSyntaxError if they are not its own."""
+        if not isinstance(arguments, Mapping) or not arguments.keys() <= self.properties.keys():
+            raise CallSyntaxError(MALFORMED)
+        if not self.is_text:
+            given = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+            return ApiCall(self.name, encodable(", ".join(given)))
+        values = list(arguments.values())
+        if len(values) != len(self.properties) or any(
+            type(value) not in (str, int, float) for value in values
+        ):
+            raise CallSyntaxError(MALFORMED)
+        return ApiCall(self.name, encodable("".join(map(str, values))).strip())
+
+
+def offer(key: str, tool: Tool) -> Offer:
+    """A tool by its key in the configuration: one of ours, one of the user's with its arguments, or one of a single text."""
+    inner: Any = getattr(tool, "tool", tool)
+    own = getattr(inner, "parameters", None)
+    if key in _OURS and own is None:
+        summary, meanings = _OURS[key]
+        properties = {name: {**_TEXT, "description": meaning} for name, meaning in meanings.items()}
+        return Offer(tool.name, summary, properties, tuple(properties), True)
+    if own is None:
+        return Offer(tool.name, tool.name, {"input": _TEXT}, ("input",), True)
+    meanings = dict(inner.description.parameters)
+    properties = {
+        parameter.name: _schema(parameter.type)
+        | ({"description": meanings[parameter.name]} if meanings.get(parameter.name) else {})
+        for parameter in own
+    }
+    required = tuple(parameter.name for parameter in own if parameter.required)
+    return Offer(tool.name, inner.description.summary, properties, required, False)
+
+
+def _schema(adapter: Any) -> dict[str, Any]:
+    try:
+        return {name: value for name, value in adapter.json_schema().items() if name != "title"}
+    except PydanticUserError:  # a type that JSON has no schema for: anything
+        return {}
+
+
+def requested(name: Any, arguments: Any, offers: Sequence[Offer]) -> Request:
+    """The call that a model asks for; arguments may be JSON in a text.
+
+    Raises:
+        CallSyntaxError: no such tool is offered, or these are not its arguments; the message is the reason.
+    """
+    offered = next((each for each in offers if each.name == name), None)
+    if offered is None:
+        raise CallSyntaxError(NOT_ALLOWED)
+    if isinstance(arguments, str):
+        arguments, _ = _read(arguments, 0) if arguments.strip() else ({}, 0)
+    arguments = arguments or {}
+    return Request(offered.call(arguments), arguments)
+
+
+def written(text: str, offers: Sequence[Offer]) -> tuple[Request, int] | None:
+    """The first call in a model's message and where it ends, or None where the message has none.
+
+    A call is an object with `name` and `arguments` (or `parameters`), or the first of a list of them, behind a mark or as the
+    message's beginning.
+
+    Raises:
+        CallSyntaxError: a call was begun that is none; the message is the reason.
+    """
+    mark = _MARK.search(text)
+    start = mark.end() if mark else 0
+    start += len(text[start:]) - len(text[start:].lstrip())
+    if not mark and not re.match(r'\[?\s*\{\s*"', text[start:]):
+        return None
+    found, end = _read(text, start)
+    call = found[0] if isinstance(found, list) and found else found
+    if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+        if mark:
+            raise CallSyntaxError(MALFORMED)
+        return None  # JSON that the model answers with
+    arguments = call.get("arguments", call.get("parameters", {}))
+    return requested(call["name"], arguments, offers), end
+
+
+def _read(text: str, start: int) -> tuple[Any, int]:
+    """The JSON value at `start`, and where it ends."""
+    try:
+        return json.JSONDecoder().raw_decode(text[: start + MOST_CHARACTERS], start)
+    except (ValueError, RecursionError):  # no JSON, or too long, too deep, too many digits
+        raise CallSyntaxError(MALFORMED) from None

@@ -1,0 +1,68 @@
+"""What an endpoint can be asked, and the model that asks it."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from toolformer.credentials import key_from
+from toolformer.errors import UserError
+from toolformer.stages.config import Config
+from toolformer.stages.evaluation_identity import answered_by
+from toolformer.tools.base import Tool
+
+if TYPE_CHECKING:
+    from toolformer.decoding.recording import AnswerFile, RecordingLM
+
+log = logging.getLogger(__name__)
+
+
+def possible(config: Config, tasks: list[str]) -> list[str]:
+    """The tasks that the system can do: without a tokenizer, an endpoint's log-probabilities mean nothing."""
+    api, tokenizer = config.endpoint.api, config.endpoint.tokenizer
+    if config.system != "endpoint" or (tokenizer and api == "completions"):
+        return tasks
+    possible = [task for task in tasks if not task.endswith("_perplexity")]
+    reason = "perplexity of an endpoint needs endpoint.tokenizer, the served model's tokenizer (a folder or hub name)"
+    if api == "chat":
+        reason = "perplexity of an endpoint needs endpoint.api=completions; chat gives no log-probabilities of texts"
+    if not possible:
+        raise UserError(f"benchmarks: nothing is left to do: {reason}")
+    if len(possible) < len(tasks):
+        log.warning(
+            "evaluate: %s skipped: %s", " and ".join(task for task in tasks if task not in possible), reason
+        )
+    return possible
+
+
+def served(
+    config: Config,
+    answers: AnswerFile,
+    tools: Mapping[str, Tool],
+    of_day: Sequence[str],
+    day: datetime.date | None,
+) -> RecordingLM:
+    """An endpoint as lm-eval asks it."""
+    from toolformer.decoding.endpoint import EndpointLM
+    from toolformer.decoding.endpoint_chat import ChatEndpointLM
+    from toolformer.decoding.offers import offer
+
+    try:
+        key = key_from(config.endpoint.key_variable)
+    except ValueError as error:
+        raise UserError(f"endpoint.key_variable: {error}") from None
+    if config.endpoint.api == "completions":
+        return EndpointLM(answers, endpoint=config.endpoint, key=key)
+    return ChatEndpointLM(
+        answers,
+        endpoint=config.endpoint,
+        key=key,
+        identity=answered_by(config, config.model, None),
+        tools=tools,
+        offers={name: offer(name, tool) for name, tool in tools.items()},
+        decoding=config.decoding,
+        clocks=of_day,
+        day=day,
+    )
