@@ -98,7 +98,8 @@ def test_the_same_job_twice_at_once_is_done_once(
     assert "contexts" not in capsys.readouterr().err, "bars of lm-eval"
 
 
-def test_a_second_seed_joins_the_row_of_the_first(pipeline: Path) -> None:
+def test_a_second_seed_joins_the_row_of_the_first(tmp_path: Path, smoke_runs: Path) -> None:
+    pipeline = shutil.copytree(smoke_runs, tmp_path / "runs")  # of its own: others add runs of other settings
     assert main(["run", *smoke_words(pipeline), "system=model,toolformer", "seed=0,1"]) == 0
     tracker = Tracker(None, pipeline)
     assert len({run.tags["replicate"] for run in tracker.runs("train", data="augmented")}) == 1
