@@ -81,12 +81,12 @@ def test_annotation_is_the_textbooks(calling_model: LanguageModel, force_name: b
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("key", "first", "last"), [("calendar", 0, 1), ("calculator", 7, 8), ("search", 13, 14)]
+    ("key", "first", "last"), [("calendar", 0, 1), ("calculator", 7, 8), ("search", 13, 15)]
 )
 def test_annotation_of_real_texts_by_the_embedded_model_is_the_textbooks(
     key: str, first: int, last: int
 ) -> None:
-    """Three documents, real tools."""
+    """Four documents, real tools."""
     config = validate(compose("generate", [f"tools=[{key}]"]))
     language_model = LanguageModel.from_pretrained(config.model, "float32", "cpu")
     settings = replace(

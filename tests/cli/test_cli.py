@@ -217,7 +217,11 @@ def test_the_configuration_is_printed_and_explained(capsys: pytest.CaptureFixtur
 def test_help_says_what_a_key_means(capsys: pytest.CaptureFixture[str]) -> None:
     for key, words in {
         "trainer.max_steps": ("trainer.max_steps=8", "read by: train; with setting=paper: 2000"),
-        "tool.calculator.filter_threshold": ("tool.calculator.filter_threshold=0.3", "in nats", "paper: 0.5"),
+        "tool.calculator.filter_threshold": (
+            "tool.calculator.filter_threshold=null",
+            "in nats",
+            "paper: 0.5",
+        ),
         "corpus": ("corpus=ccnet|demo|", "corpus.limit=32", "corpus.path=null"),
         "train": ("usage: toolformer train", "trainer.learning_rate="),
     }.items():

@@ -206,7 +206,7 @@ def test_the_day_is_told_where_an_example_has_none_and_the_calendar_may_be_used(
         ("k=3", "model_args: pretrained is missing"),
         ("pretrained=/no/such/folder", "there is no folder /no/such/folder"),
         ("pretrained={folder},k=ten", "decoding.k=ten: "),
-        ("pretrained={folder},kk=3", "unknown argument 'kk'; known are pretrained, tools, answers, k, "),
+        ("pretrained={folder},kk=3", "unknown argument 'kk'; known are pretrained, tools, answers, "),
         ("pretrained={folder},tools=calculatr", "did you mean calculator?"),
         ("pretrained={folder},system=endpoint", "local-completions"),
         ("pretrained={folder},system=nobody", "system is 'nobody'"),

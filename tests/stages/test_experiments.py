@@ -27,7 +27,7 @@ PLACES = ["corpus.path=corpus", "heldout.path=heldout"]
 
 def test_there_is_an_experiment_for_every_result() -> None:
     results = {*(f"table{number}" for number in range(2, 11)), "figure4"}
-    assert set(NAMES) == results | {"paper", "demo", "smoke", "evidence", "ladder"}
+    assert set(NAMES) == results | {"paper", "demo", "smoke", "evidence", "ladder", "threshold"}
     assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == results
 
 
@@ -47,7 +47,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_composes_and_names_what_there_is(name: str, places: list[str]) -> None:
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
-    read = [] if name in ("demo", "smoke", "ladder") else places  # the embedded corpus is refused a path
+    read = (
+        [] if name in ("demo", "smoke", "ladder", "threshold") else places
+    )  # the embedded corpus is refused a path
     read = [places[0], "corpus.text_field=raw_content"] if name == "evidence" else read
     sweep = parse("evaluate", [f"experiment={name}", *read])
     stages = validate(compose("evaluate", sweep.fixed)).run.stages

@@ -27,7 +27,8 @@ def place(tmp_path: Path) -> Path:
     (tmp_path / "heldout.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in TEXTS[:2]))
     call = {"tool": "calculator", "position": 2}
     written = [insert(text, [(2, ApiCall("Calculator", "1 + 1", "2"))]) for text in TEXTS]
-    with tracker(tmp_path).run(stage="generate", name="g", fingerprint="g", config={}) as run:
+    tags = {"experiment": "default"}
+    with tracker(tmp_path).run(stage="generate", name="g", fingerprint="g", config={}, tags=tags) as run:
         for name, texts, calls in (("augmented", written, [call]), ("plain", TEXTS, [])):
             rows = [{"doc_id": f"t{n}", "text": text, "calls": calls} for n, text in enumerate(texts)]
             path = tmp_path / f"dataset_{name}.parquet"

@@ -11,7 +11,8 @@ from rich.console import Console
 from tests.tracking.conftest import run
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.stages.compare import Comparison, compare_task, remarks, tables
+from toolformer.reporting.pairing import compare_task
+from toolformer.stages.compare import Comparison, remarks, tables
 from toolformer.tracking import Tracker
 
 HOSTILE = "../../precious"

@@ -50,9 +50,6 @@ class ToolformerLM(RecordingLM):
         self.language_model = decoder.language_model
         own = {"model": self.language_model.name, "dtype": str(self.language_model.dtype)}
         super().__init__(answers, {**own, **(identity or {})}, progress)
-        self._decode: Callable[..., Sequence[Completion]] = (
-            decoder.trace if isinstance(decoder, TracingDecoder) else decoder.complete
-        )
         self.gold: Mapping[str, Callable[[Any], str]] = {}
         """By task, what gives a document's gold answer, where its nats are wanted beside the completion."""
         self._clocks = frozenset(clocks)
@@ -74,6 +71,10 @@ class ToolformerLM(RecordingLM):
         """Has the requests answered; returns their keys, as `_score` and `_read` do."""
         questions = [question_of(each, self.switched_off, self._clocks, self._day) for each in requests]
         keys = [self._key("completion", self.decoder.deciding(), asdict(question)) for question in questions]
+        decoder = self.decoder
+        decode: Callable[..., Sequence[Completion]] = (
+            decoder.trace if isinstance(decoder, TracingDecoder) else decoder.complete
+        )
         groups: dict[tuple[Any, ...], dict[str, Question]] = {}
         for key, question in zip(keys, questions, strict=True):
             if self._is_ours(key):
@@ -100,7 +101,7 @@ class ToolformerLM(RecordingLM):
                         self.answers.add(answers, seconds=each * len(answers), final=not fault)
                     bar.update(len(batch))
 
-                self._decode(
+                decode(
                     [question.prompt for question in group.values()],
                     [question.document() for question in group.values()],
                     max_new_tokens=max_new_tokens,
