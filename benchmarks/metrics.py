@@ -105,6 +105,15 @@ def as_number(answer: str | int | float | Fraction) -> Fraction:
     return Fraction(str(answer))
 
 
+def as_written(answer: str | float | Fraction) -> str:
+    """An answer as one would write it: a whole number without its decimals.
+
+    >>> as_written("51.0"), as_written(7.5), as_written("Paris 2.0b")
+    ('51', '7.5', 'Paris 2.0b')
+    """
+    return re.sub(r"(?<=\d)\.0+$", "", str(answer))
+
+
 def score_math(completion: str, answer: str | int | float | Fraction) -> bool:
     """Whether the number a completion answers with equals the answer (paper, section 4.2.2).
 

@@ -27,6 +27,7 @@ from benchmarks.loaders.sources import data_folder, find_file
 from benchmarks.metrics import (
     RESAMPLES,
     Interval,
+    as_written,
     bootstrap_ends,
     percent_interval,
     perplexity_interval,
@@ -293,7 +294,7 @@ def run(
 
 
 def _gold(task: Any, document: Mapping[str, Any]) -> str:
-    return str(targets(document, task.doc_to_target(document))[0])
+    return as_written(targets(document, task.doc_to_target(document))[0])
 
 
 def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: int) -> TaskResult:

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import GROUPS, lines_file
 from benchmarks.loaders.sources import Row, data_folder, published, rows_of
-from benchmarks.metrics import score_first_words, score_math
+from benchmarks.metrics import as_written, score_first_words, score_math
 from benchmarks.tasks import question_prompt
 from toolformer.tools.calculator import calculate
 
@@ -74,7 +74,7 @@ def answer_of(doc: Doc) -> str:
     """The answer as a tool would give it."""
     if "answers" in doc:
         return str(doc["answers"][0])
-    return re.sub(r"(?<=\d)\.0+$", "", str(doc["answer"]))
+    return as_written(doc["answer"])
 
 
 def holds(doc: Doc, text: str) -> bool:

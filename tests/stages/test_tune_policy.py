@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.suite import load
 from tests.conftest import Refused
 from tests.evaluations import config, trained, words
 from tests.processes import save_calling_model
@@ -38,6 +39,10 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     ]
     assert [len(draw["dateset"]) for draw in draws] == [8, 8]
     assert not set(draws[0]["dateset"]) & set(draws[1]["dateset"])
+    dateset = load(["dateset"], {"seed": 0}).tasks["tasks"]["dateset"]
+    asked = {str(doc["id"]): doc["question"] for doc in dateset.dataset[dateset.config.test_split]}
+    questions = [{asked[name] for name in draw["dateset"]} for draw in draws]
+    assert not questions[0] & questions[1], "one question on two days"
     stored = json.loads((folder / "call_policy.json").read_text())
     assert stored["run"] == run.run_id and stored["policy"] == run.tags["policy"]
     assert run.tags["lineage.train_run_id"] == train.run_id
@@ -59,7 +64,13 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
         assert float(row["call_share"]) == metrics["dateset/call_share"]
     assert measured[2]["dateset/call_share"] > 0
 
-    store(folder, "bias", 2.5, run.run_id)
+    run_stage(
+        "evaluate",
+        config(tmp_path, *by_name, f"evaluation.samples={runs.artifact_path(run, 'development.json')}"),
+    )
+    assert "dateset: the policy was chosen on 8 of these 8 examples" in capsys.readouterr().err
+
+    store(folder, "bias", 2.5, run.run_id, {})
     alike = [
         run_stage("evaluate", config(tmp_path, *MORE, test, *policy)).run_id
         for policy in (["decoding.policy=tuned"], ["decoding.policy=bias", "decoding.bias=2.5"])

@@ -68,7 +68,7 @@ class ChatEndpointLM(EndpointLM):
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Answers to (prompt, settings), the last message alone. UserError if the server fails; answers so far are kept."""
         questions = [question_of(each, self.switched_off, self._clocks, self._day) for each in requests]
-        keys = [self._key("chat", asdict(question)) for question in questions]
+        keys = [self._key("chat", *self._reading, asdict(question)) for question in questions]
         self._ask(keys, questions, self._converse)
         texts: list[str] = []
         for request, key in zip(requests, keys, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from toolformer.decoding.settings import STORED, TUNED, Decoding, under
@@ -10,10 +11,23 @@ from toolformer.errors import UserError
 from toolformer.storage import write_whole
 
 
-def store(folder: Path, policy: str, value: float, run: str) -> None:
-    """Stores a policy with a model, in place of one that it has; `run` is the id of the run that chose it."""
-    record = {"policy": policy, "value": value, "run": run}
+def store(
+    folder: Path, policy: str, value: float, run: str, development: Mapping[str, Sequence[str]]
+) -> None:
+    """Stores a policy with a model, in place of one that it has.
+
+    Args:
+        run: the id of the run that chose it.
+        development: by benchmark, the ids of the examples that it was chosen on.
+    """
+    record = {"policy": policy, "value": value, "run": run, "development": development}
     write_whole(folder / STORED, f"{json.dumps(record)}\n".encode())
+
+
+def chosen_on(model: str | Path, task: str, ids: Iterable[str]) -> int:
+    """Of how many of these examples the answers chose the policy that is stored with a model."""
+    record = json.loads((Path(model).expanduser() / STORED).read_text(encoding="utf-8"))
+    return len(set(ids).intersection(record.get("development", {}).get(task, ())))
 
 
 def tuned(settings: Decoding, model: str | Path) -> Decoding:

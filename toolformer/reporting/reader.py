@@ -119,7 +119,8 @@ def below(task: str, run: Run | None) -> dict[str, float]:
 
 def _remarks(selection: Selection) -> Iterator[str]:
     if selection.k != DEFAULT_K:
-        yield f"Toolformer was decoded at k = {selection.k} (the paper's k is {DEFAULT_K})."
+        at = f"k = {selection.k}" if selection.k.isdecimal() else selection.k
+        yield f"Toolformer was decoded at {at} (the paper's k is {DEFAULT_K})."
     if selection.left_out:
         yield (
             f"Other finished evaluations left out: {shown_count(selection.left_out)}. A table shows one model, one "

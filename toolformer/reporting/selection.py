@@ -100,7 +100,8 @@ def select(
     for run in sorted(own, key=lambda run: seed_of(run, trained)):
         first.setdefault(_data_of(run), run)
     ids = {data: _training_of(first[data]) for data in behind}
-    decoded = [run.tags["decoding.k"] for run in own if _is_of_sweep(run) and run.tags["decoding.k"] != "0"]
+    called = [run for run in own if run.tags.get("system") == "toolformer"]
+    decoded = [run.tags["decoding.k"] for run in called if run.tags.get("decoding.k", "0") != "0"]
     k = DEFAULT_K if DEFAULT_K in decoded or not decoded else decoded[0]
     rows = {run.run_id: _system(run, k) for run in own if _system(run, k)}
     rows |= {run_id: BASELINE + name for run_id, name in baseline_names(own).items()}

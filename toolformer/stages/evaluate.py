@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer.decoding.settings import SYSTEMS, TRAINED_ON, TUNED
 from toolformer.decoding.settings import shown as shown_policy
-from toolformer.decoding.tuned import tuned
+from toolformer.decoding.tuned import chosen_on, tuned
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -168,7 +168,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
     engine.check(config)
     tracker = instantiate.tracker(config)
     job, together = prepare(config, tracker), comparison(config)
-    config = job.config
+    is_tuned, config = config.decoding.policy == TUNED and calls(config), job.config
     facts = _facts(config, job)
     shown = [facts["system"], facts["model"], f"k={facts['k']}" if calls(config) else ""]
     title = " ".join(filter(None, shown))
@@ -240,6 +240,10 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
         metrics |= speed([sample for result in results.values() for sample in result.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
         for task, result in results.items():
+            if is_tuned and (chosen := chosen_on(model, task, (sample["id"] for sample in result.samples))):
+                several = len(result.samples)
+                log.warning("evaluate: %s: the policy was chosen on %d of these %d examples; evaluation.samples takes the "
+                            "others, test.json of tune-policy's run", task, chosen, several)  # fmt: skip
             metrics |= {f"{task}/{figure}": value for figure, value in figures(result, names).items()}
             run.artifact(_write_samples(own / f"{task}.parquet", result), SAMPLES)
         show(run, results, config, job.trained)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.decoding import examples
-from toolformer.decoding.settings import CALLING, deciding
+from toolformer.decoding.settings import CALLING, deciding, under
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -116,8 +116,8 @@ def decoding(config: Config) -> dict[str, Any]:
 def comparison(config: Config) -> str:
     """What must be equal for two evaluations to stand in one table, as a hash.
 
-    Equal for all systems and seeds of one configuration. Neither the system, its model, k (a column of its own), the list
-    of benchmarks nor the seed (of which a run is one sample) takes part; questions and the size of their subset, tools,
+    Equal for all systems and seeds of one configuration. Neither the system, its model, k or another policy (a column or
+    row of its own; systems that do not call have none), the list of benchmarks nor the seed (of which a run is one sample) takes part; questions and the size of their subset, tools,
     decoding, number format and scoring code do.
     """
     from benchmarks import suite
@@ -133,7 +133,7 @@ def comparison(config: Config) -> str:
             "heldout": asdict(config.heldout),
             # As configured: only Toolformer has them, and a machine without their files compares its models all the same.
             "tools": {key: _deciding(asdict(config.tool[key])) for key in config.tools},
-            "decoding": {**deciding(asdict(config.decoding)), "k": None},
+            "decoding": {**deciding(asdict(under(config.decoding, "topk", 0))), "k": None},
             "dtype": config.lm.dtype,
             "scoring": suite.scoring_code(),
         },

@@ -11,11 +11,11 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer.decoding.settings import SYSTEMS
+from toolformer.decoding.settings import SYSTEMS, under
 from toolformer.errors import UserError
 from toolformer.reporting import ladder as tabled
 from toolformer.reporting import reader
@@ -23,7 +23,7 @@ from toolformer.reporting.table import Content
 from toolformer.stages import evaluate as evaluation
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
-from toolformer.stages.evaluation_identity import answered_by
+from toolformer.stages.evaluation_identity import answered_by, decoding
 from toolformer.stages.identity import weights
 from toolformer.storage import sha256, whole_file
 from toolformer.tools.runtime import log_faults, usages
@@ -51,7 +51,11 @@ def explain(config: Config, parent: str | None = None, command: str = "", swept:
 def finished(config: Config) -> str | None:
     """The id of the run that explained this evaluation, if one did."""
     evaluated = evaluation.finished(config)
-    run = instantiate.tracker(config).find_finished("explain", _fingerprint(evaluated)) if evaluated else None
+    run = (
+        instantiate.tracker(config).find_finished("explain", _fingerprint(evaluated, config))
+        if evaluated
+        else None
+    )
     return run.run_id if run else None
 
 
@@ -69,7 +73,7 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
 
     _refuse_others(run.tags.get("system", ""))
     tracker = instantiate.tracker(config)
-    if done := tracker.find_finished("explain", _fingerprint(run.run_id)):
+    if done := tracker.find_finished("explain", _fingerprint(run.run_id, config)):
         log.info("explain: run %s already done by run %s", run.run_id[:8], done.run_id)
         return done
     # `latest` is another training by now.
@@ -97,13 +101,16 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
             )
         _check_asked(loaded, {task: samples[task] for task in tasks}, run)
         day = datetime.date.fromisoformat(run.tags["day"]) if "day" in run.tags else None
-        answered = {**answered_by(config, config.model, job.trained), "weights": weights(folder)}
+        calling = replace(
+            config, decoding=under(config.decoding, "topk", 1)
+        )  # the rungs call, whatever the run did
+        answered = {**answered_by(calling, config.model, job.trained), "weights": weights(folder)}
         facts = {"evaluation": run.run_id, "system": SYSTEMS[config.system], "benchmarks": ", ".join(tasks)}
         active = stack.enter_context(
             tracker.run(
                 stage="explain",
                 name=f"explain {run.name}",
-                fingerprint=_fingerprint(run.run_id),
+                fingerprint=_fingerprint(run.run_id, config),
                 config=asdict(config),
                 tags=_tags(config, run),
                 parent=parent,
@@ -170,11 +177,11 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return found
 
 
-def _fingerprint(run_id: str) -> str:
+def _fingerprint(run_id: str, config: Config) -> str:
     from benchmarks import TASKS_DIR
 
     code = {file.name: sha256(file) for file in sorted((TASKS_DIR / LADDER).glob("*.py"))}
-    return fingerprint("explain", run_id, code)
+    return fingerprint("explain", run_id, decoding(config), config.tools, code)
 
 
 def _refuse_others(system: str) -> None:

@@ -26,8 +26,8 @@ ANNOTATING = (
 """How its calls are annotated: nothing at inference reads them."""
 LIBRARIES = ("torch", "transformers", "tokenizers", "bm25s", "PyStemmer", "fasttext-predict", "pyserini")
 """Libraries that tools answer with."""
-MODEL_FILES = (".safetensors", ".bin", ".json", ".model", ".txt")
-"""Weights, configurations, tokenizers: what decides a model folder's answers."""
+MODEL_FILES = (".safetensors", ".bin", ".json", ".model", ".txt", ".jinja")
+"""Weights, configurations, tokenizers, chat templates: what decides a model folder's answers."""
 UNDECIDING = ("concurrency", "timeout", "tries", "key_variable")
 """Arguments of implementations that change no answer."""
 LARGEST_HASHED = 16 * 2**20

@@ -109,15 +109,16 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
                 path = Path(folder) / f"{draw}.json"  # as evaluation.samples takes it
                 path.write_text(json.dumps(ids, indent=1), encoding="utf-8")
                 active.artifact(path)
-        store(model, policy, value, active.run_id)
+        ids = {task: sorted({example.id for example in examples}) for task, examples in development.items()}
+        store(model, policy, value, active.run_id, ids)
     log.info("tune-policy: %s, stored with %s, run %s", _shown(policy, value), model, active.run_id[:8])
     return Tuned(active.run_id, policy, value, curves, chosen)
 
 
 def _traced(
     config: Config, job: Job, model: Path, reach: Mapping[str, float], answers: Any
-) -> Iterator[tuple[str, Example]]:
-    """Every example of the benchmarks, traced, with its benchmark."""
+) -> Iterator[tuple[str, str, Example]]:
+    """Every example of the benchmarks, traced, behind its benchmark and its prompt."""
     from benchmarks import suite
     from benchmarks.policy_curve import Example
     from toolformer.decoding.lm_eval_model import ToolformerLM
@@ -147,25 +148,30 @@ def _traced(
         ]
         for n, (trace, each) in enumerate(traces):
             scores = [rounds[turn][n] for turn in range(len(each))]
-            yield task, Example(str(asked[n].doc["id"]), trace, scores)
+            yield task, asked[n].args[0], Example(str(asked[n].doc["id"]), trace, scores)
 
 
-def _draws(examples: Iterator[tuple[str, Example]], seed: int) -> dict[tuple[str, str], list[Example]]:
-    """The examples of each benchmark halved at random, by benchmark and draw; no id is in both halves."""
+def _draws(examples: Iterator[tuple[str, str, Example]], seed: int) -> dict[tuple[str, str], list[Example]]:
+    """The examples of each benchmark halved at random, by benchmark and draw.
+
+    Examples of one prompt, which Dateset asks on several days, are in one half: most of their decoding is the same.
+    """
     by_task: dict[str, dict[str, list[Example]]] = {}
-    for task, example in examples:
-        by_task.setdefault(task, {}).setdefault(example.id, []).append(example)
+    for task, prompt, example in examples:
+        by_task.setdefault(task, {}).setdefault(prompt, []).append(example)
     drawn: dict[tuple[str, str], list[Example]] = {}
-    for task, by_id in by_task.items():
-        ids = sorted(by_id)
-        if len(ids) < 2:
-            raise UserError(f"benchmarks: {task} has {len(ids)} example; two draws need at least two")
-        random.Random(f"{seed}/tune-policy/{task}").shuffle(ids)
-        half = len(ids) // 2
-        for draw, own in zip(DRAWS, (ids[:half], ids[half:]), strict=True):
-            drawn[task, draw] = [example for one in own for example in by_id[one]]
-        first, second = ({example.id for example in drawn[task, draw]} for draw in DRAWS)
-        assert not first & second
+    for task, by_prompt in by_task.items():
+        if len(by_prompt) < 2:
+            raise UserError(f"benchmarks: {task} has {len(by_prompt)} prompt; two draws need at least two")
+        prompts = sorted(by_prompt)
+        random.Random(f"{seed}/tune-policy/{task}").shuffle(prompts)
+        half = sum(map(len, by_prompt.values())) // 2
+        drawn |= {(task, draw): [] for draw in DRAWS}
+        for prompt in prompts:
+            first = len(drawn[task, DRAWS[0]]) + len(by_prompt[prompt]) <= half
+            drawn[task, DRAWS[0] if first else DRAWS[1]] += by_prompt[prompt]
+        if not all(drawn[task, draw] for draw in DRAWS):
+            raise UserError(f"benchmarks: {task} has too few prompts for two draws; raise evaluation.limit")
     return drawn
 
 

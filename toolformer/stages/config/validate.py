@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolformer import credentials
 from toolformer.data.demo import SPLITS as DEMO_SPLITS
+from toolformer.decoding.settings import TUNED
 from toolformer.decoding.settings import check as check_decoding
 from toolformer.errors import UserError, near
 from toolformer.stages.config.messages import first, one_line
@@ -131,6 +132,10 @@ def _check_together(config: Config) -> None:
                 f"engine.{key} is for engine=ray; add engine=ray, or leave it out (docs/scaling.md)"
             )
     check_decoding(config.decoding)
+    if config.decoding.policy == TUNED and config.system in ("prompted", "chat"):
+        raise UserError(
+            f"decoding.policy=tuned is for a trained model, not for system={config.system}; name topk, bias or threshold"
+        )
     if config.system == "endpoint":
         _check_endpoint(config.endpoint)
 
