@@ -165,7 +165,8 @@ def test_nats_of_the_gold_answer_are_a_column_and_a_figure(tiny_gpt2: LanguageMo
     write(tmp_path, "svamp/svamp", [{**SVAMP, "id": str(n), "question": f"Is it {n}?"} for n in range(4)])
     lm = ToolformerLM(Decoder(tiny_gpt2, mode="plain"), progress=False)
     found = suite.run(lm, ["svamp"], {"data_dir": str(tmp_path)}, bootstrap_iters=50, gold_nats=True)["svamp"]
-    pairs = [(sample["prompt"], f" {sample['target'][0]}") for sample in found.samples]
+    assert {sample["target"][0][-2:] for sample in found.samples} == {".0"}, "as it is published"
+    pairs = [(sample["prompt"], f" {sample['target'][0][:-2]}") for sample in found.samples]
     expected = [-value for value, _ in tiny_gpt2.log_likelihoods(pairs)]
     assert [sample["gold_nats"] for sample in found.samples] == pytest.approx(expected)
     figure = figures(found)
