@@ -41,6 +41,8 @@ class Rungs:
     """Right with calls forbidden."""
     called: bool
     """Made a call of its own that was executed."""
+    taken_back: bool
+    """Began a call of its own that gave no result: malformed, not ended, or refused by its tool."""
     forced: bool
     """Right where a call is started at the best place, and the model writes tool and input."""
     gold_input: bool | None
@@ -67,6 +69,7 @@ def classify(rungs: Rungs) -> str:
     | harmed             | wrong    | right with calls forbidden                                                 |
     | out_of_reach       | wrong    | wrong on every rung                                                        |
     | did_not_call       | wrong    | no call of its own, and the forced call makes it right                     |
+    | wrong_input        | wrong    | its own call was taken back, and the forced call makes it right            |
     |                    |          | *a better call makes it right (forced, or gold input; gold result where the* |
     |                    |          | *data has no right input):*                                                |
     | wrong_tool         | wrong    | its call asks another tool                                                 |
@@ -83,7 +86,7 @@ def classify(rungs: Rungs) -> str:
     if not (rungs.forced or rungs.gold_input or rungs.gold_result or rungs.gold_passage):
         return "out_of_reach"
     if rungs.forced and not rungs.called:
-        return "did_not_call"
+        return "wrong_input" if rungs.taken_back else "did_not_call"
     if rungs.forced or (rungs.gold_result if rungs.gold_input is None else rungs.gold_input):
         if rungs.other_tool:
             return "wrong_tool"

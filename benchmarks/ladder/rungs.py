@@ -241,6 +241,7 @@ def _judged(example: _Example, names: set[str], sure: bool) -> Sample:
         own=bool(right["own"]),
         free=bool(right["free"]),
         called=own is not None,
+        taken_back=own is None and bool(sample["failed"]),
         forced=bool(right["forced"]),
         gold_input=right["gold_input"],
         gold_result=bool(right["gold_result"]),

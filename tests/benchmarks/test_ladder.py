@@ -30,7 +30,7 @@ from toolformer.tools.calendar import Calendar
 
 FACTS = st.builds(
     Rungs,
-    **dict.fromkeys(("own", "free", "called", "forced", "gold_result"), st.booleans()),
+    **dict.fromkeys(("own", "free", "called", "taken_back", "forced", "gold_result"), st.booleans()),
     **dict.fromkeys(("gold_input", "gold_passage"), st.sampled_from((None, False, True))),
     **dict.fromkeys(("other_tool", "used", "answered"), st.booleans()),
 )
@@ -51,9 +51,10 @@ def test_every_example_has_exactly_one_class(rungs: Rungs) -> None:
         "helped": rungs.own and not rungs.free,
         "harmed": not rungs.own and rungs.free,
         "out_of_reach": wrong and not reached,
-        "did_not_call": wrong and silent,
+        "did_not_call": wrong and silent and not rungs.taken_back,
         "wrong_tool": by_call and rungs.other_tool,
-        "wrong_input": by_call and not rungs.other_tool and not rungs.used,
+        "wrong_input": (wrong and silent and rungs.taken_back)
+        or (by_call and not rungs.other_tool and not rungs.used),
         "result_unused": (by_call and not rungs.other_tool and rungs.used)
         or (by_result and (rungs.used or rungs.answered)),
         "tool_failed": by_result and not rungs.used and not rungs.answered,
@@ -141,9 +142,10 @@ def sums(n: int, doc: Mapping[str, Any], right: str) -> Plan:
         Plan("wrong_input", no, call=bad, forced=bad),
         Plan("wrong_input", no, forced="Calculator(one)"),
         Plan("wrong_input", no, call="Calculator(one)", forced="Calculator(one) x"),
+        Plan("wrong_input", no, call="Calculator(one)", forced=good),
         Plan("result_unused", no, call=good, forced=good, before=no[:-1]),
         Plan("out_of_reach", no, call=good, forced=good, reads=lambda result: no),
-    ][n % 12]
+    ][n % 13]
 
 
 def questions(n: int, doc: Mapping[str, Any], right: str) -> Plan:
