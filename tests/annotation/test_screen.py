@@ -21,7 +21,7 @@ from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel
 
-TEXT = "Half of 1,536 is 768 ounces, of which 50 are poured in Zürich."
+TEXT = "Half of 1,536 is 768 ounces, of which 50 are poured in Zürich, and 4 - 9 = -5 of the rest."
 
 
 def status(
@@ -46,6 +46,9 @@ def status(
         (" ounces", "1536 / 2", "768", NOT_AHEAD),  # it stands before
         ("Half", "50 * 1", "50.0", NOT_NEW),
         ("Half", "100 / 2", "50", NOT_AHEAD),  # too far
+        (" -5", "4 - 9", "-5", "scored"),
+        (" -5", "9 - 4", "5", NOT_AHEAD),  # of the other sign
+        (" 768", "0 - 768", "-768", NOT_AHEAD),
         (" poured", "Where?", "It was in ZÜRICH.", "scored"),
         (" poured", "Where in Zürich?", "in Zürich", NOT_NEW),
         (" poured", "Where?", "in", NOT_NEW),  # nothing that could be looked for

@@ -18,7 +18,7 @@ import torch
 from toolformer.annotation.candidates import Candidate, ToolSettings, Window
 from toolformer.annotation.gumbel_sampling import draw, draw_keys
 from toolformer.calls import START, ApiCall, CallSyntaxError, call_end, parse
-from toolformer.data.numbers import UNSIGNED
+from toolformer.data.numbers import SIGN, UNSIGNED
 from toolformer.lm.batching import Branches, cached_per_batch, rows_per_batch
 from toolformer.lm.language_model import LanguageModel, Prefix
 
@@ -29,7 +29,7 @@ OWN_RESULT = "result written by the model"
 LIFT = "lift"
 NUMBER_AHEAD = 3
 """Tokens within which a number is right ahead: a blank and a currency may be tokens of their own."""
-_EQUALS = re.compile(rf"=\s*[$€£]?\s*(?={UNSIGNED})")
+_EQUALS = re.compile(rf"=\s*(?:[$€£]\s*)?(?={SIGN}[$€£]?{UNSIGNED})")
 
 
 @dataclass(frozen=True)

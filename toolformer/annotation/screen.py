@@ -16,12 +16,12 @@ from typing import Annotated
 from pydantic import Field
 
 from toolformer.annotation.candidates import SCORED, Candidate
-from toolformer.data.numbers import UNSIGNED, exact
+from toolformer.data.numbers import SIGN, UNSIGNED, exact
 
 NOT_AHEAD = "screened: nothing of the result occurs ahead"
 NOT_NEW = "screened: the result stands in the input"
 NOT_NEARBY = "screened: no gain with a short context"
-_TERM = re.compile(rf"(?P<number>{UNSIGNED})|[^\W\d_]{{4,}}")
+_TERM = re.compile(rf"(?P<sign>{SIGN})[$€£]?(?P<number>{UNSIGNED})|[^\W\d_]{{4,}}")
 
 
 @dataclass
@@ -74,7 +74,7 @@ def _ahead(candidate: Candidate, tokens: int) -> tuple[str, int]:
 def _terms(text: str, within: int | None = None) -> set[str | Fraction]:
     """What each number is worth, and the words without case, that begin in the first `within` characters."""
     return {
-        exact(match["number"]) if match["number"] else match.group().casefold()
+        exact(match["number"]) * (-1 if match["sign"] else 1) if match["number"] else match.group().casefold()
         for match in _TERM.finditer(text)
         if within is None or match.start() < within
     }

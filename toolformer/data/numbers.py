@@ -30,6 +30,9 @@ TOKEN = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
 """A number without a sign, as a pattern: 1234, 1,234.5, .5; `exact` says what it is worth."""
 
+SIGN = r"(?:(?<![\w)\]%])[-−](?=[$€£¥.\d]))?"
+"""The sign of a number, as a pattern to stand before it and its currency: the minus of -3, and of $-3, not that of 4-3."""
+
 _WORD = rf"[^\W{_UNSPACED}]"  # a letter, figure or underscore that may not touch a number
 _LETTER = rf"[^\W\d_{_UNSPACED}]"
 _MONTH = (  # capitalised, since people march
