@@ -271,10 +271,5 @@ def test_places_after_an_equals_sign(tiny_gpt2: LanguageModel) -> None:
         tiny_gpt2, document, tiny_gpt2.encode_text(document.text), settings, [(0, len(document.text))]
     )
     tried = {c.position for made in propose(tiny_gpt2, settings, parts) for c in made.candidates}
-    between = [("4 =", "2 + 2"), ("48/2 =", "24 left"), ("7 x 6=", "42."), ("14 - 23 =", "-9.")]
-    spans = [
-        range(document.text.index(before) + len(before), document.text.index(after) + 1)
-        for before, after in between
-    ]
-    assert tried == {place for span in spans for place in span} & set(parts[0].positions)
-    assert all(tried & set(span) for span in spans)
+    behind = [document.text.index(before) + len(before) for before in ("4 =", "48/2 =", "7 x 6=", "14 - 23 =")]
+    assert tried == set(behind)

@@ -33,7 +33,7 @@ class Sampling:
     """k: positions tried per text."""
     places: Annotated[str, OneOf("any", "number", "equals")] = "any"
     """Which positions may be tried: any, as in the paper; number, those where a number begins within three tokens; or
-    equals, those between an equals sign and the number behind it."""
+    equals, the one behind each equals sign that a number follows."""
     samples: Count = 5
     """m: calls sampled per position."""
     filter_threshold: Finite | None = None

@@ -7,6 +7,7 @@ batch size, order and resumption do not change them.
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -124,9 +125,14 @@ def before_numbers(window: Window) -> list[int | None]:
 
 
 def after_equals(window: Window) -> list[int | None]:
-    """The window's positions, None but for those between an equals sign and the number behind it."""
-    found = _EQUALS.finditer(window.document.text)
-    places = {place for match in found for place in range(match.start() + 1, match.end() + 1)}
+    """The window's positions, None but for the first one behind each equals sign that a number follows.
+
+    One a sign: a call before the blank and another before the number would stand side by side.
+    """
+    places: set[int] = set()
+    for match in _EQUALS.finditer(window.document.text):
+        between = (p for p in window.positions if p is not None and match.start() < p <= match.end())
+        places.update(itertools.islice(between, 1))
     return [position if position in places else None for position in window.positions]
 
 
