@@ -36,6 +36,11 @@ TASKS = (*GROUPS["paper"], "arithmetic", *GROUPS["xquad"], "xquad_en")
 """Every task. `mlqa_en` and `xquad_en` ask all questions in English; arithmetic and XQuAD are not the paper's."""
 
 
+PAPER = "paper"
+WORDINGS = (PAPER, *"abcd")
+"""In which words a benchmark may be asked: the paper's, or others (`wordings.TEMPLATES`)."""
+
+
 def lines_file(name: str) -> tuple[str, ...]:
     """The names that a JSON Lines file of a data folder may have."""
     return f"{name}.jsonl.gz", f"{name}.jsonl"

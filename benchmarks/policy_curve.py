@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from benchmarks.paired import mcnemar
+from benchmarks.power import LEVEL, holm
 from toolformer.decoding.trace import Trace
 
 POINTS = 40
 """Values of a policy that are looked at, at most."""
-SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class Point:
     needed: int
     """Examples that a call at one of the traced places helps."""
     tokens: float
-    """Mean tokens that the model wrote."""
+    """Mean tokens that the model wrote, without those of calls that were taken back."""
+    p_holm: float = 1.0
+    """`p_value` corrected for the number of benchmarks (Holm), by `points`."""
 
     @property
     def figures(self) -> dict[str, float]:
@@ -93,6 +95,13 @@ def point(examples: Sequence[Example], policy: str, value: float) -> Point:
     )
 
 
+def points(drawn: Mapping[str, Sequence[Example]], policy: str, value: float) -> dict[str, Point]:
+    """A policy with a value, measured on the examples of each of several benchmarks; raises as `point`."""
+    found = {task: point(examples, policy, value) for task, examples in drawn.items()}
+    corrected = zip(found, holm([one.p_value for one in found.values()]), strict=True)
+    return {task: replace(found[task], p_holm=1.0 if p is None else p) for task, p in corrected}
+
+
 def values(examples: Sequence[Example], policy: str, limit: float) -> list[float]:
     """The values of a policy up to its limit that tell answers apart, the strictest first.
 
@@ -111,18 +120,18 @@ def values(examples: Sequence[Example], policy: str, limit: float) -> list[float
 def choose(drawn: Mapping[str, Sequence[Example]], grid: Mapping[str, Sequence[float]]) -> tuple[str, float]:
     """The policy and value with the best mean score over benchmarks that harms none; of equal ones that with fewest calls.
 
-    A benchmark is harmed where its score is significantly below that without calls (McNemar, times the number of
-    benchmarks). Top-k with k = 0 never harms, so there is always one.
+    A benchmark is harmed where its score is significantly below that without calls (McNemar, Holm over benchmarks).
+    Top-k with k = 0 never harms, so there is always one.
     """
     best, chosen = (-np.inf, 0.0), ("topk", 0.0)
     for policy, several in grid.items():
         for value in several:
-            points = [point(examples, policy, value) for examples in drawn.values()]
-            if any(one.score < one.disabled and one.p_value * len(points) < SIGNIFICANT for one in points):
+            found = points(drawn, policy, value).values()
+            if any(one.score < one.disabled and one.p_holm < LEVEL for one in found):
                 continue
             merit = (
-                float(np.mean([one.score for one in points])),
-                -float(np.mean([one.calls / one.n for one in points])),
+                float(np.mean([one.score for one in found])),
+                -float(np.mean([one.calls / one.n for one in found])),
             )
             if merit > best:
                 best, chosen = merit, (policy, value)

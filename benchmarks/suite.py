@@ -22,7 +22,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 
-from benchmarks import DATA_FILES, GROUPS, TASKS, TASKS_DIR
+from benchmarks import DATA_FILES, GROUPS, PAPER, TASKS, TASKS_DIR
 from benchmarks.loaders.sources import data_folder, find_file
 from benchmarks.metrics import (
     RESAMPLES,
@@ -33,6 +33,7 @@ from benchmarks.metrics import (
     perplexity_interval,
 )
 from benchmarks.user_tasks import deciding_files, fit, own_tasks, targets
+from benchmarks.wordings import reworded
 from toolformer.errors import UserError
 from toolformer.storage import sha256
 
@@ -100,7 +101,7 @@ def load(
     """Reads the documents of tasks; no model is needed, so bad data is found before one is loaded.
 
     Args:
-        metadata: goes to the loaders (data_dir, heldout_path, subset, seed, ...).
+        metadata: goes to the loaders (data_dir, heldout_path, subset, seed, ...); `wording` decides in which words is asked.
         ids: leaves only the documents with these ids, given for each task, or in one list for all.
         tasks_dir: a folder of the user's own task files.
 
@@ -123,9 +124,13 @@ def load(
                 raise
             reason = f"{type(error).__name__}: {error}"
             raise UserError(f"paths.tasks_dir: {mine} cannot be loaded: {reason}") from error
+    wording = (metadata or {}).get("wording", PAPER)
     for name in names:
+        task = loaded["tasks"][name]
         if name in own:
-            fit(own[name], loaded["tasks"][name], metadata or {})
+            fit(own[name], task, metadata or {})
+        if wording != PAPER and task.OUTPUT_TYPE == "generate_until":
+            task.config.doc_to_text = reworded(name, task.config.doc_to_text, wording)
     if ids is not None:
         _choose(loaded["tasks"], ids)
     off = {

@@ -16,15 +16,25 @@ from benchmarks.metrics import score_first_words, score_math
 Doc = Mapping[str, Any]
 
 
+def problem_of(doc: Doc) -> str:
+    """A math problem: context x, if it has one, and question q."""
+    return " ".join(part for part in (doc.get("context"), doc["question"]) if part)
+
+
+def question_of(doc: Doc) -> str:
+    """The question, with a question mark added if it has none."""
+    question = doc["question"].rstrip()
+    return f"{question}{'' if question.endswith('?') else '?'}"
+
+
 def math_prompt(doc: Doc) -> str:
     """Context x, question q and "The answer is" (appendix C.2)."""
-    return " ".join(part for part in (doc["context"], doc["question"], "The answer is") if part)
+    return " ".join(part for part in (problem_of(doc), "The answer is") if part)
 
 
 def question_prompt(doc: Doc) -> str:
-    """The question behind its instruction, with a question mark added if it has none (appendix C.3)."""
-    question = doc["question"].rstrip()
-    return f"Answer the following question: {question}{'' if question.endswith('?') else '?'}"
+    """The question behind its instruction (appendix C.3)."""
+    return f"Answer the following question: {question_of(doc)}"
 
 
 def statement_prompt(doc: Doc) -> str:

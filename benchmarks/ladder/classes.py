@@ -53,6 +53,8 @@ class Rungs:
     """Right behind the right call, answered with a passage that holds the answer."""
     other_tool: bool
     """Its call asks a tool that could not answer; false without a call."""
+    right_input: bool
+    """Its call asks a tool that could answer, with the right input."""
     used: bool
     """Its call's result holds the answer, or it is the very call that makes another rung right."""
     answered: bool
@@ -74,6 +76,7 @@ def classify(rungs: Rungs) -> str:
     |                    |          | *data has no right input):*                                                |
     | wrong_tool         | wrong    | its call asks another tool                                                 |
     | result_unused      | wrong    | its call's result held the answer, or was what makes another rung right    |
+    | tool_failed        | wrong    | its call has the right input, to a tool that could answer                  |
     | wrong_input        | wrong    | otherwise                                                                  |
     |                    |          | *only a better result makes it right (gold result, gold passage):*         |
     | result_unused      | wrong    | the result of its call held the answer, or that of the right call          |
@@ -90,5 +93,5 @@ def classify(rungs: Rungs) -> str:
     if rungs.forced or (rungs.gold_result if rungs.gold_input is None else rungs.gold_input):
         if rungs.other_tool:
             return "wrong_tool"
-        return "result_unused" if rungs.used else "wrong_input"
+        return "result_unused" if rungs.used else "tool_failed" if rungs.right_input else "wrong_input"
     return "result_unused" if rungs.used or rungs.answered else "tool_failed"

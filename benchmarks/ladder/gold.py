@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks import GROUPS, lines_file
 from benchmarks.loaders.sources import Row, data_folder, published, rows_of
 from benchmarks.metrics import as_written, score_first_words, score_math
-from benchmarks.tasks import question_prompt
+from benchmarks.tasks import question_of
 from toolformer.tools.calculator import calculate
 
 Doc = Mapping[str, Any]
@@ -137,7 +137,7 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
         equation = published_as[0] if isinstance(published_as, list) and published_as else published_as
         return expression(str(equation), doc["answer"])
     if task in GROUPS["qa"]:
-        return question_prompt(doc).partition(": ")[2]
+        return question_of(doc)
     label = row.get("relation_label") or row.get("label") or doc.get("family", "").replace("_", " ")
     if row.get("sub_label") and task != "lama_squad" and label:
         return f"What is the {label} of {row['sub_label']}?"

@@ -247,6 +247,7 @@ def _judged(example: _Example, names: set[str], sure: bool) -> Sample:
         gold_result=bool(right["gold_result"]),
         gold_passage=right["gold_passage"],
         other_tool=call is not None and call.tool not in names,
+        right_input=call is not None and call.tool in names and call.input == example.gold.input,
         used=call is not None and (holds(doc, call.result or "") or (call.tool, call.input) in asked),
         answered=example.result is not None and (sure or holds(doc, example.result)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ FACTS = st.builds(
     Rungs,
     **dict.fromkeys(("own", "free", "called", "taken_back", "forced", "gold_result"), st.booleans()),
     **dict.fromkeys(("gold_input", "gold_passage"), st.sampled_from((None, False, True))),
-    **dict.fromkeys(("other_tool", "used", "answered"), st.booleans()),
+    **dict.fromkeys(("other_tool", "right_input", "used", "answered"), st.booleans()),
 )
 
 
@@ -45,6 +45,7 @@ def test_every_example_has_exactly_one_class(rungs: Rungs) -> None:
     silent = rungs.forced and not rungs.called
     better_call = rungs.forced or bool(rungs.gold_input) or (rungs.gold_input is None and rungs.gold_result)
     by_call = wrong and better_call and not silent
+    unused = by_call and not rungs.other_tool and not rungs.used
     by_result = wrong and helps and not better_call
     conditions = {
         "right_without_need": rungs.own and rungs.free,
@@ -53,11 +54,11 @@ def test_every_example_has_exactly_one_class(rungs: Rungs) -> None:
         "out_of_reach": wrong and not reached,
         "did_not_call": wrong and silent and not rungs.taken_back,
         "wrong_tool": by_call and rungs.other_tool,
-        "wrong_input": (wrong and silent and rungs.taken_back)
-        or (by_call and not rungs.other_tool and not rungs.used),
+        "wrong_input": (wrong and silent and rungs.taken_back) or (unused and not rungs.right_input),
         "result_unused": (by_call and not rungs.other_tool and rungs.used)
         or (by_result and (rungs.used or rungs.answered)),
-        "tool_failed": by_result and not rungs.used and not rungs.answered,
+        "tool_failed": (unused and rungs.right_input)
+        or (by_result and not rungs.used and not rungs.answered),
     }
     assert conditions.keys() == CLASSES.keys()
     assert [name for name, holds in conditions.items() if holds] == [classify(rungs)]
@@ -195,6 +196,47 @@ def scripted(monkeypatch: pytest.MonkeyPatch, model: LanguageModel, plans: Mappi
     monkeypatch.setattr(Decoder, "_next", steered)
 
 
+def climb(decoder: Decoder, loaded: suite.Loaded, answers: AnswerFile) -> dict[str, list[dict[str, Any]]]:
+    day = datetime.date(2026, 3, 1)
+
+    def make_lm(decoder: Decoder, more: Mapping[str, str]) -> ToolformerLM:
+        return ToolformerLM(decoder, answers, more, progress=False, clocks=["calendar"], day=day)
+
+    results = suite.run(make_lm(decoder, {}), loaded, bootstrap_iters=10)
+    ladder = Ladder(decoder, make_lm, day)
+    return {
+        name: ladder.climb(name, loaded.tasks["tasks"][name], loaded.switched_off[name], result.samples)
+        for name, result in results.items()
+    }
+
+
+def test_the_right_input_to_another_tool_that_could_answer_is_a_right_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
+) -> None:
+    """The search answers rightly. The model asks QA, which knows nothing: the question itself, or another."""
+    write(
+        tmp_path,
+        "nq_open/dev",
+        [{"id": f"p{n}", "question": f"who is {n}", "answers": ["King"]} for n in (0, 1)],
+    )
+    loaded = replace(suite.load(["nq"], {"data_dir": str(tmp_path)}), switched_off={"nq": frozenset()})
+    search, qa = Recorder(lambda _: Result("It was King")), Recorder(lambda _: Result("nobody"))
+    search.name, qa.name = "WikiSearch", "QA"
+
+    def plan(said: str) -> Plan:
+        call = f'QA("{said}")'
+        return Plan(
+            "", " nobody.", call, call, reads=lambda result: " King." if "King" in result else " nobody."
+        )
+
+    prompt = "Answer the following question: who is {}?"
+    plans = {prompt.format(0): plan("who is 0?"), prompt.format(1): plan("who?")}
+    scripted(monkeypatch, tiny_gpt2, plans)
+    decoder = Decoder(tiny_gpt2, {"search": search, "qa": qa}, k=1, constrain_tool_name=False)
+    (rows,) = climb(decoder, loaded, AnswerFile(tmp_path / "answers.jsonl")).values()
+    assert [row["class"] for row in rows] == ["tool_failed", "wrong_input"]
+
+
 def test_a_hundred_planted_failures_are_classed_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
 ) -> None:
@@ -224,26 +266,15 @@ def test_a_hundred_planted_failures_are_classed_right(
         plans |= {task.doc_to_text(doc): plan for doc, plan in zip(docs, of_task, strict=True)}
         expected[name] = [plan.expected for plan in of_task]
     scripted(monkeypatch, tiny_gpt2, plans)
-    day = datetime.date(2026, 3, 1)
     decoder = Decoder(tiny_gpt2, tools, k=1, max_call_tokens=90, constrain_tool_name=False)
     answers = AnswerFile(tmp_path / "answers.jsonl")
-
-    def make_lm(decoder: Decoder, more: Mapping[str, str]) -> ToolformerLM:
-        return ToolformerLM(decoder, answers, more, progress=False, clocks=["calendar"], day=day)
-
-    def climb() -> dict[str, list[dict[str, Any]]]:
-        results = suite.run(make_lm(decoder, {}), loaded, bootstrap_iters=10)
-        ladder = Ladder(decoder, make_lm, day)
-        return {
-            name: ladder.climb(name, loaded.tasks["tasks"][name], loaded.switched_off[name], result.samples)
-            for name, result in results.items()
-        }
-
-    climbed = climb()
+    climbed = climb(decoder, loaded, answers)
     classed = {name: [row["class"] for row in rows] for name, rows in climbed.items()}
     assert classed == expected
     assert sum(map(len, classed.values())) == 100 and {
         one for all_ in classed.values() for one in all_
     } == set(CLASSES)
     size = (tmp_path / "answers.jsonl").stat().st_size
-    assert climb() == climbed and (tmp_path / "answers.jsonl").stat().st_size == size, "answered once"
+    assert (
+        climb(decoder, loaded, answers) == climbed and (tmp_path / "answers.jsonl").stat().st_size == size
+    ), "answered once"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.policy_curve import Example, choose, point, values
+import pytest
+
+from benchmarks.policy_curve import Example, choose, point, points, values
 from toolformer.calls import ApiCall
 from toolformer.decoding.call_state import Completion
 from toolformer.decoding.trace import Trace
@@ -53,3 +55,13 @@ def test_the_best_policy_that_harms_no_benchmark_is_chosen() -> None:
     ruined = [HARMED] * 10 + [INDIFFERENT] * 20
     assert choose({"a": gaining, "b": ruined}, grid) == ("topk", 2)
     assert choose({"a": gaining}, grid) == ("topk", 3)
+    # By Holm the larger of two p is not doubled: 6 of 6 harmed are significant, p = 0.03, and 5 of 5 are not.
+    for harmed, k in ((5, 3), (6, 2)):
+        assert choose({"a": gaining, "b": [HARMED] * harmed + [INDIFFERENT] * 20}, grid) == ("topk", k)
+
+
+def test_p_is_corrected_for_the_number_of_benchmarks() -> None:
+    drawn = {"a": [HELPED] * 6, "b": [HELPED] * 9, "c": [INDIFFERENT]}
+    found = points(drawn, "topk", 2)
+    assert [one.p_value for one in found.values()] == pytest.approx([2 / 2**6, 2 / 2**9, 1])
+    assert [one.p_holm for one in found.values()] == pytest.approx([2 * 2 / 2**6, 3 * 2 / 2**9, 1])

@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from benchmarks import DATA_FILES, GROUPS, MLQA_LANGUAGES, TASKS, TASKS_DIR, suite
+from benchmarks import DATA_FILES, GROUPS, MLQA_LANGUAGES, TASKS, TASKS_DIR, WORDINGS, suite, tasks
 from benchmarks.metrics import percent_interval
 from benchmarks.tasks import detokenized, math_prompt, perplexity_results, question_prompt
+from benchmarks.wordings import TEMPLATES, reworded
 from tests.benchmarks.conftest import task
 from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
 from toolformer.errors import UserError
@@ -90,6 +93,34 @@ def test_the_prompts_are_the_papers() -> None:
     assert math_prompt({"context": "", "question": "How many?"}) == "How many? The answer is"
     assert question_prompt({"question": "Who?"}) == "Answer the following question: Who?"
     assert question_prompt({"question": "Who "}) == "Answer the following question: Who?"
+
+
+@given(st.text(), st.text(min_size=1), st.sampled_from([*TEMPLATES]))
+def test_every_wording_asks_the_same_in_other_words(context: str, text: str, kind: str) -> None:
+    doc = {"context": context, "question": text, "text": text}
+    prompts = {wording: reworded(kind, getattr(tasks, kind, ""), wording)(doc) for wording in WORDINGS[1:]}
+    assert len(set(prompts.values())) == 4
+    for prompt in prompts.values():
+        assert text.strip() in prompt
+        assert context.strip() in prompt or kind not in ("math_prompt", "passage_prompt")
+
+
+def test_a_wording_changes_the_prompts_alone(data_dir: Path) -> None:
+    names = ["arithmetic", "dateset", "svamp", "wikitext_perplexity"]
+
+    def asked(**more: str) -> dict[tuple[str, str], Instance]:
+        loaded = suite.load(names, {"data_dir": str(data_dir), "subset": 4, **more})
+        found = suite.requests(loaded).values()
+        return {(one.task_name or "", str(one.doc["id"])): one for several in found for one in several}
+
+    plain, paper, other = asked(), asked(wording="paper"), asked(wording="b")
+    assert [one.args for one in plain.values()] == [one.args for one in paper.values()]
+    assert plain.keys() == other.keys()
+    for (name, _), one in other.items():
+        before = plain[name, _].args
+        assert (one.args == before) == (name == "wikitext_perplexity") and one.args[1:] == before[1:]
+    solved = {one.args[0] for (name, _), one in other.items() if name == "svamp"}
+    assert solved == {"Solve this problem. Each pack costs 76 dollars. How much? Solution:"}
 
 
 def test_a_right_model_is_right(data_dir: Path) -> None:

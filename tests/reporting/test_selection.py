@@ -159,6 +159,55 @@ def test_a_sweep_over_k_stands_in_table_9_alone() -> None:
     assert {k: score.value for (k, _), score in evidence.by_k.items()} == {0: 1.0, 1: 2.0, 10: 3.0}
 
 
+def asked_in(
+    store: Memory, wording: str, score: float, share: float, of: str = "same", system: str = "toolformer"
+) -> None:
+    """An evaluation in a wording, on SVAMP and a perplexity."""
+    tags = {
+        "system": system,
+        "decoding.k": "10",
+        "comparison": of if wording == "paper" else f"{of}-{wording}",
+    }
+    with store.run(stage="evaluate", config={"model": "gpt2", "wording": wording}, tags=tags) as run:
+        run.metrics(accuracy("svamp", score, calculator=share) | {"heldout_perplexity/perplexity": score})
+
+
+def test_wordings_have_a_table_of_their_own_and_stand_in_no_other() -> None:
+    store = Memory()
+    asked_in(store, "a", 99.0, 0.9, of="other limit")
+    asked_in(store, "paper", 10.0, 0.25)
+    asked_in(store, "a", 16.0, 0.75)
+    asked_in(store, "b", 7.0, 0.5)
+    asked_in(store, "paper", 3.0, 0.0, system="model")  # in one wording alone
+    evidence = reader.read(store)
+    assert values(evidence) == {"toolformer": 10.0, "model": 3.0}
+    assert values(evidence, "heldout_perplexity") == {"toolformer": 10.0, "model": 3.0}
+    (remark,) = evidence.remarks
+    assert remark.startswith("Other finished evaluations left out: 1.")
+    (table,) = (table for table in tables.content(evidence).tables if table.key == "wordings")
+    (row,) = table.rows
+    assert [cell.text for cell in row] == [
+        "Toolformer",
+        "SVAMP",
+        "3",
+        "7.0",
+        "16.0",
+        "11.0",
+        "25.0",
+        "75.0",
+        "50.0",
+    ]
+    assert [cell.detail for cell in row[3:]] == ["b", "a", "", "paper", "a", ""]
+    assert len(tables.runs(evidence).rows) == 4
+    assert "Toolformer, wording a" in {sample.title for sample in evidence.sampled}
+    alone = Memory()
+    asked_in(alone, "paper", 10.0, 0.25)
+    assert "wordings" not in {table.key for table in tables.content(reader.read(alone)).tables}
+    asked_in(alone, "c", 12.0, 0.25)
+    asked_in(alone, "d", 12.0, 0.25)
+    assert values(reader.read(alone)) == {"toolformer": 10.0}, "the newest is in other words"
+
+
 def test_toolformer_by_threshold_where_all_else_is_equal() -> None:
     store = Memory()
     for threshold, score, steps in (

@@ -25,10 +25,12 @@ from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
 from tests.conftest import Refused
 from tests.evaluations import config, trained, words
+from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
+from toolformer.reporting import reader, tables
 from toolformer.stages.config import CONF
 from toolformer.stages.evaluate import metadata
 from toolformer.stages.launch import run_stage
@@ -133,6 +135,23 @@ def test_samples_by_id(tmp_path: Path, tiny_folder: Path, refused: Refused) -> N
     assert "svamp has no document 's9'" in refused(
         "evaluate", *words(tmp_path, *more, "evaluation.samples={svamp:[s1,s9]}")
     )
+
+
+def test_a_sweep_over_wordings_asks_each_and_the_report_shows_the_spread(
+    tmp_path: Path, tiny_folder: Path, counted: list[str]
+) -> None:
+    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=3", "wording=paper,a,d"]
+    assert main(["evaluate", "-m", *words(tmp_path, *more)]) == 0
+    assert len(counted) == 9
+    starts = [
+        sum(prompt.startswith(start) for prompt in counted) for start in ("Answer the", "Please", "Quiz")
+    ]
+    assert starts == [3, 3, 3]
+    assert main(["evaluate", "-m", *words(tmp_path, *more)]) == 0
+    assert len(counted) == 9, "each is done"
+    shown = tables.content(reader.read(Tracker(None, tmp_path))).tables
+    (table,) = (table for table in shown if table.key == "wordings")
+    assert [cell.text for cell in table.rows[0][:3]] == ["M", "Dateset", "3"]
 
 
 def test_held_out_texts_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -105,7 +105,7 @@ def test_only_what_decides_an_answer_tells_evaluations_apart(
         named(first, "decoding.policy=bias", "decoding.bias=2.0", f"decoding.k={k}") for k in (3, 10, 0)
     ]
     assert biased[0] == biased[1] != same and biased[2] == named(first, "decoding.k=0") != biased[0]
-    for word in ("seed=7", "evaluation.limit=3"):
+    for word in ("seed=7", "evaluation.limit=3", "wording=a"):
         assert named(first, word)[0] == same[0] and named(first, word)[1] != same[1], word
     # Trained again as configured before, the weights may be others.
     assert named(trained(tmp_path, tiny_folder))[0] != same[0]
@@ -131,6 +131,7 @@ def test_what_must_be_equal_to_stand_in_one_table(tmp_path: Path) -> None:
         "tools=[qa]", "tool.search.implementation.max_tokens=5", "heldout.limit=9", f"paths.data_dir={tmp_path}",
     ):  # fmt: skip
         assert of(word) != same, word
+    assert of("wording=paper") == same and of("wording=b") == f"{same}-b"
 
 
 def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
@@ -153,6 +154,8 @@ def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
     more = [f"model={tiny_folder}", "system=model", "benchmarks=[moons]", f"paths.tasks_dir={tasks}"]
     first = run_stage("evaluate", config(tmp_path / "runs", *more))
     assert len(counted) == 3 and first.metrics["moons/score"] == 10
+    with pytest.raises(UserError, match="moons has a prompt of its own, in one wording"):
+        run_stage("evaluate", config(tmp_path / "runs", *more, "wording=a"))
     (tasks / ".notes").write_text("x")  # decides nothing
     assert finished(config(tmp_path / "runs", *more)) == first.run_id
     (tasks / "moons.yaml").write_text(f"{task}# edited\n")

@@ -32,7 +32,8 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     by_name = [*MORE, "decoding.policy=tuned"]
     assert "has no call_policy.json" in refused("evaluate", *words(tmp_path, *by_name))
     assert main(["tune-policy", "--k", "3", *words(tmp_path, *MORE, "evaluation.limit=8")]) == 0
-    assert "tuned" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "tuned" in shown and "tokens" in shown and "Holm" in shown
     (run,) = runs.runs("tune")
     draws = [
         json.loads(runs.artifact_path(run, f"{draw}.json").read_text()) for draw in ("development", "test")
@@ -62,6 +63,8 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     for row, metrics in zip((rows["0.0"], rows["1.0"], rows["3.0"]), measured, strict=True):
         assert float(row["score"]) == metrics["dateset/score"]
         assert float(row["call_share"]) == metrics["dateset/call_share"]
+        written = metrics["dateset/tokens_per_second"] * metrics["dateset/seconds"] / metrics["dateset/n"]
+        assert float(row["tokens"]) == pytest.approx(written) and row["p_holm"] == row["p_value"]
     assert measured[2]["dateset/call_share"] > 0
 
     run_stage(

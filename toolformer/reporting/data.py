@@ -160,6 +160,8 @@ class Evidence:
     """Toolformer, by k and task, for the tasks that were measured with at least two."""
     by_threshold: Mapping[tuple[Thresholds, str], Score] = field(default_factory=dict)
     """Toolformer, by τ_f of each tool and by task, for the tasks that were measured with at least two."""
+    wordings: Mapping[tuple[str, str], Mapping[str, Score]] = field(default_factory=dict)
+    """By row and task, the figures in each wording, of what was asked in another than the paper's."""
     kept: Mapping[Thresholds, Run] = field(default_factory=dict)
     """The annotations behind these, by τ_f."""
     model: str = ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import GOLD_NATS
@@ -20,6 +21,7 @@ from toolformer.reporting.formatting import (
     repeats,
     share_cell,
     shown_count,
+    shown_sizes,
     title_of,
 )
 from toolformer.reporting.pairing import PAIRS, Compared, is_significant
@@ -199,3 +201,42 @@ def tool_use(evidence: Evidence) -> Table:
     )
     title = "Share of examples with a call"
     return Table("tool_use", "Tool use", title, tuple(columns), tuple(rows), caption)
+
+
+def wordings(evidence: Evidence) -> Table:
+    """Score and share of calls over the wordings of the prompts: a row for each system and benchmark asked in another."""
+    known = {row for row, _ in evidence.wordings}
+    rows: list[tuple[Cell, ...]] = []
+    rules = []
+    for system in (*(system for system in SYSTEMS if system in known), *sorted(known - set(SYSTEMS))):
+        rules.append(len(rows))
+        for task in in_table_order(task for row, task in evidence.wordings if row == system):
+            scores = evidence.wordings[system, task]
+            sizes = shown_sizes(score.n for score in scores.values())
+            rows.append(
+                (
+                    Cell(name_of(system)),
+                    Cell(title_of(task), sizes),
+                    Cell(str(len(scores))),
+                    *_spread(scores, {wording: score.value for wording, score in scores.items()}),
+                    *_spread(scores, {wording: 100 * (s.call_share or 0) for wording, s in scores.items()}),
+                )
+            )
+    columns = [Column("System", numeric=False), Column("Benchmark", numeric=False), Column("wordings")]
+    groups = ("correct, %", "with a call, %")
+    columns += [Column(label, group) for group in groups for label in ("min", "max", "mean")]
+    caption = (
+        "The same questions in several wordings, the paper's and our own (benchmarks/wordings.py): the least and the largest "
+        "figure, each with its wording, and the mean over wordings. All other tables have the paper's wording alone."
+    )
+    title = "Score and share of calls by wording"
+    return Table("wordings", "Wordings", title, tuple(columns), tuple(rows), caption, tuple(rules[1:]))
+
+
+def _spread(scores: Mapping[str, Score], values: Mapping[str, float]) -> Iterator[Cell]:
+    """The least and the largest of a figure's values by wording, and their mean."""
+    order = sorted(values, key=values.__getitem__)
+    for wording in (order[0], order[-1]):
+        differ = values[order[0]] < values[order[-1]]
+        yield from_run(Cell(f"{values[wording]:.1f}", wording if differ else ""), scores[wording].run)
+    yield from_run(Cell(f"{fmean(values.values()):.1f}"), scores[order[0]].run)

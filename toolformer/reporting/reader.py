@@ -11,6 +11,7 @@ from typing import Protocol
 
 import pyarrow.parquet as pq
 
+from benchmarks import PAPER
 from toolformer.errors import UserError
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import Annotation, Curve, Evidence, Sampled, Score, Training
@@ -28,6 +29,7 @@ from toolformer.reporting.selection import (
     measured,
     select,
     thresholds,
+    wording_of,
 )
 from toolformer.reporting.table import Passage
 from toolformer.tracking import Run
@@ -91,6 +93,13 @@ def read(store: Store, experiment: str | None = None, seed: int = 0) -> Evidence
         },
         by_threshold={
             key: _of_seeds(runs, key[1], known, seed) for key, runs in selection.by_threshold.items()
+        },
+        wordings={
+            key: {
+                wording: _of_seeds(runs, key[1], known, seed)
+                for wording, runs in selection.wordings[key].items()
+            }
+            for key in selection.wordings
         },
         kept={
             row: annotations[dataset_of(trainings[runs[0].tags["lineage.train_run_id"]])]
@@ -196,6 +205,8 @@ def _sampled(
         title = system if model == selection.model or not model else f"{system}, {model}"
         if run.tags.get("system") == "toolformer" and k != DEFAULT_K:
             title += f", k = {k}"
+        if (wording := wording_of(run)) != PAPER:
+            title += f", wording {wording}"
         classes: dict[str, Path] = {}
         for task in files if run.run_id in explained else ():
             with suppress(UserError):  # not explained, or gone: the answers still stand

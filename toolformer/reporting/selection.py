@@ -2,7 +2,7 @@
 
 A report shows one model M and one training of it per kind of data, with those that differ from it only in their seed. A
 table shows the evaluations that are comparable (equal tag `comparison`: questions, tools, decoding, number format), and in
-each cell the newest of them for each seed.
+each cell the newest of them for each seed. All but the table of wordings show the paper's wording alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from benchmarks import GROUPS, TASKS
+from benchmarks import GROUPS, PAPER, TASKS
 from benchmarks.figures import FAULTS
 from toolformer.decoding.settings import TRAINED_ON
 from toolformer.reporting import paper
@@ -62,6 +62,8 @@ class Selection:
     """Toolformer's by k and task, for the tasks that were measured with at least two."""
     by_threshold: Mapping[tuple[Thresholds, str], Seeds]
     """Toolformer's by τ_f and task, likewise, of trainings that differ in τ_f alone."""
+    wordings: Mapping[tuple[str, str], Mapping[str, Seeds]]
+    """By row and task, those in each wording; of what was asked in another than the paper's."""
     sizes: Mapping[tuple[str, str, str], Run]
     """Figure 4: by model, system and task, if there are models of two sizes."""
     parameters: Mapping[str, float]
@@ -95,16 +97,18 @@ def select(
     model = _most(figures, "")
     own = [run for run in evaluated if run.tags.get("baseline") or models[run.run_id] == model]
     behind = trainings(own, trained)
-    of_all_trainings, own = own, of_trainings(own, behind, trained)
+    worded = of_trainings(own, behind, trained)
+    of_all_trainings = [run for run in own if wording_of(run) == PAPER]
+    own = of_trainings(of_all_trainings, behind, trained)
     first: dict[str, Run] = {}
-    for run in sorted(own, key=lambda run: seed_of(run, trained)):
+    for run in sorted(worded, key=lambda run: seed_of(run, trained)):
         first.setdefault(_data_of(run), run)
     ids = {data: _training_of(first[data]) for data in behind}
-    called = [run for run in own if run.tags.get("system") == "toolformer"]
+    called = [run for run in own or worded if run.tags.get("system") == "toolformer"]
     decoded = [run.tags["decoding.k"] for run in called if run.tags.get("decoding.k", "0") != "0"]
     k = DEFAULT_K if DEFAULT_K in decoded or not decoded else decoded[0]
-    rows = {run.run_id: _system(run, k) for run in own if _system(run, k)}
-    rows |= {run_id: BASELINE + name for run_id, name in baseline_names(own).items()}
+    rows = {run.run_id: _system(run, k) for run in worded if _system(run, k)}
+    rows |= {run_id: BASELINE + name for run_id, name in baseline_names(worded).items()}
     ks = {run.run_id: int(run.tags["decoding.k"]) for run in own if _is_of_sweep(run)}
     shown: dict[tuple[str, str], Seeds] = {}
     by_k: dict[tuple[int, str], Seeds] = {}
@@ -119,14 +123,22 @@ def select(
         by_k |= sweep if len(sweep) > 1 else {}
         filters = comparable(at_k, (task,), filtered, trained)
         by_threshold |= filters if len(filters) > 1 else {}
-    sizes, parameters = _sizes(every, models, trained)
-    cells = (*shown.values(), *by_k.values(), *by_threshold.values(), sizes.values())
+    wordings = _wordings(worded, rows, trained)
+    in_papers_words = [run for run in every if wording_of(run) == PAPER]
+    sizes, parameters = _sizes(in_papers_words, models, trained)
+    of_wordings = (runs for by_wording in wordings.values() for runs in by_wording.values())
+    cells = (*shown.values(), *by_k.values(), *by_threshold.values(), sizes.values(), *of_wordings)
     used = {run.run_id for runs in cells for run in runs}
-    tasks_shown = {task for _, task in shown}
+    tasks_shown = {task for _, task in (*shown, *wordings)}
     left_out = sum(
         run.run_id not in used and any(task in tasks_shown for task, _ in measured(run)) for run in evaluated
     )
-    return Selection(model, models, ids, shown, k, by_k, by_threshold, sizes, parameters, left_out)
+    return Selection(model, models, ids, shown, k, by_k, by_threshold, wordings, sizes, parameters, left_out)
+
+
+def wording_of(run: Run) -> str:
+    """In which words an evaluation asked; `paper` for those from before there were others."""
+    return run.params.get("wording", PAPER)
 
 
 def thresholds(run: Run) -> dict[str, float]:
@@ -170,6 +182,21 @@ def _by_threshold(
     return found
 
 
+def _wordings(
+    runs: Sequence[Run], rows: Mapping[str, str], trained: Mapping[str, Run]
+) -> dict[tuple[str, str], dict[str, Seeds]]:
+    """The cells that were asked in another wording than the paper's, each with all its wordings under equal settings."""
+    cells = {run.run_id: (rows[run.run_id], wording_of(run)) for run in runs if run.run_id in rows}
+    reworded = [run for run in runs if wording_of(run) != PAPER]
+    tasks = dict.fromkeys(task for run in reworded for task, _ in measured(run))
+    found: dict[tuple[str, str], dict[str, Seeds]] = {}
+    for task in tasks:
+        if not task.endswith("_perplexity"):
+            for ((row, wording), _), of_seeds in comparable(runs, (task,), cells, trained).items():
+                found.setdefault((row, task), {})[wording] = of_seeds
+    return {cell: by_wording for cell, by_wording in found.items() if set(by_wording) != {PAPER}}
+
+
 def measured(run: Run) -> Iterator[tuple[str, float]]:
     """The tasks of an evaluation with their scores (percent) or perplexities."""
     for name, value in run.metrics.items():
@@ -193,9 +220,9 @@ def comparable(
     """
     wanted = set(tasks)
     pairs = [(run, task) for run in runs if run.run_id in rows for task, _ in measured(run) if task in wanted]
-    named = ((run, (run.tags.get("comparison", ""), asked_by(run))) for run, _ in pairs)
+    named = ((run, (_comparison(run), asked_by(run))) for run, _ in pairs)
     comparison, _ = _most(((key, rows[run.run_id]) for run, key in named), ("", 0))
-    pairs = [(run, task) for run, task in pairs if run.tags.get("comparison", "") == comparison]
+    pairs = [(run, task) for run, task in pairs if _comparison(run) == comparison]
     by_seed = sorted(((asked_by(run), rows[run.run_id]) for run, _ in pairs), key=lambda pair: pair[0])
     asked = _most(by_seed, 0)
     # What a model as it is was asked by further seeds counts where a trained one was asked the same.
@@ -214,6 +241,11 @@ def comparable(
     }
 
 
+def _comparison(run: Run) -> str:
+    """What evaluations share that stand in one table, but for the wording."""
+    return run.tags.get("comparison", "").removesuffix(f"-{wording_of(run)}")
+
+
 def asked_by(run: Run) -> int:
     """The seed of a run, which of an evaluation chose its questions."""
     seed = run.params.get("seed", "0")
@@ -229,6 +261,7 @@ class Kind(NamedTuple):
     """What evaluations share that differ only in their seed."""
 
     comparison: str
+    wording: str
     system: str
     baseline: str
     k: str
@@ -245,7 +278,7 @@ def kind_of(run: Run, trained: Mapping[str, Run]) -> Kind:
         run.tags.get(tag, "") for tag in ("comparison", "system", "baseline", "decoding.k")
     )
     model = "" if training else run.params.get("model", "")
-    return Kind(comparison, system, baseline, k, training, model)
+    return Kind(comparison, wording_of(run), system, baseline, k, training, model)
 
 
 def replicate(run: Run, trained: Mapping[str, Run]) -> str:

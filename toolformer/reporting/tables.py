@@ -28,7 +28,7 @@ from toolformer.reporting.formatting import (
 )
 from toolformer.reporting.headline import headline
 from toolformer.reporting.ladder import ladder, lost
-from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use
+from toolformer.reporting.outcome_tables import SIGNS, cost, paired, signs, tool_use, wordings
 from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.table import Cell, Column, Content, Table
 from toolformer.reporting.table9 import by_threshold, table9
@@ -78,6 +78,7 @@ def content(evidence: Evidence, full: bool = False) -> Content:
         ),
         paired(evidence),
         tool_use(evidence),
+        wordings(evidence),
         ladder(evidence.ladders),
         table9(evidence, full),
         by_threshold(evidence),
@@ -135,6 +136,8 @@ def runs(evidence: Evidence) -> Table:
             if score := evidence.scores.get((row, task)):
                 uses += [(run, title_of(task)) for run in (score.run, *score.others)]
     uses += [(run, "Table 9") for score in evidence.by_k.values() for run in (score.run, *score.others)]
+    in_words = (score for scores in evidence.wordings.values() for score in scores.values())
+    uses += [(run, "Wordings") for score in in_words for run in (score.run, *score.others)]
     uses += [(run, "By τ_f") for run in evidence.kept.values()]
     uses += [(score.run, "By τ_f") for score in evidence.by_threshold.values()]
     uses += [(score.run, "Figure 4") for score in evidence.sizes.values()]

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import PAPER
 from toolformer.decoding.settings import SYSTEMS, TRAINED_ON, TUNED
 from toolformer.decoding.settings import shown as shown_policy
 from toolformer.decoding.tuned import chosen_on, tuned
@@ -171,6 +172,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
     is_tuned, config = config.decoding.policy == TUNED and calls(config), job.config
     facts = _facts(config, job)
     shown = [facts["system"], facts["model"], f"k={facts['k']}" if calls(config) else ""]
+    shown.append("" if config.wording == PAPER else f"wording={config.wording}")
     title = " ".join(filter(None, shown))
     read = f", reads train run {job.trained.run_id[:8]}" if job.trained else ""
     log.info("evaluate: %s on %s%s", title, facts["benchmarks"], read)
@@ -347,6 +349,7 @@ def metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, An
         "subset": config.evaluation.limit,
         "perplexity_subset": config.evaluation.perplexity_limit,
         "seed": config.seed,
+        "wording": config.wording,
     }
     if "heldout_perplexity" in tasks:
         given["heldout_path"] = str(_write_heldout(config, folder / "heldout.jsonl"))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import PAPER
 from toolformer.decoding import examples
 from toolformer.decoding.settings import CALLING, deciding, under
 from toolformer.errors import UserError
@@ -75,6 +76,8 @@ def identity(config: Config, tasks: Sequence[str], trained: Run | None) -> Ident
     }
     if settings.gold_nats:
         questions["gold_nats"] = True
+    if config.wording != PAPER:
+        questions["wording"] = config.wording
     answers = {
         "system": config.system,
         "decoding": decoding(config),
@@ -118,12 +121,12 @@ def comparison(config: Config) -> str:
 
     Equal for all systems and seeds of one configuration. Neither the system, its model, k or another policy (a column or
     row of its own; systems that do not call have none), the list of benchmarks nor the seed (of which a run is one sample) takes part; questions and the size of their subset, tools,
-    decoding, number format and scoring code do.
+    decoding, number format and scoring code do. A wording other than the paper's stands behind it: `HASH-a`.
     """
     from benchmarks import suite
 
     settings, data_dir = config.evaluation, config.paths.data_dir
-    return fingerprint(
+    asked = fingerprint(
         "comparison",
         {
             "samples": sample_ids(settings.samples),
@@ -138,6 +141,7 @@ def comparison(config: Config) -> str:
             "scoring": suite.scoring_code(),
         },
     )
+    return asked if config.wording == PAPER else f"{asked}-{config.wording}"
 
 
 def sample_ids(samples: Any) -> Ids | None:

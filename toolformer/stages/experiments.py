@@ -44,7 +44,9 @@ _ANNOTATING = (
     "prompts",
     "engine",
 )
-_ASKING = ("benchmarks", "evaluation", "decoding", "system", "chat", "endpoint", "checkpoint", "index", "run")
+_ASKING = (
+    "benchmarks", "wording", "evaluation", "decoding", "system", "chat", "endpoint", "checkpoint", "index", "run",
+)  # fmt: skip
 _UNREAD: Mapping[str, tuple[str, ...]] = {
     "generate": (*_ASKING, "dataset", "data", "trainer", "heldout"),
     "train": (*_ASKING, *_ANNOTATING, "tool"),

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 PARENT = "TOOLFORMER_PARENT_RUN"
 """Names the parent run to jobs, whose environment Hydra sets wherever they run."""
-_NAMED = ("system=", "decoding.k=", "model=", "data=", "dataset=", "checkpoint=")
+_NAMED = ("system=", "decoding.k=", "model=", "data=", "dataset=", "checkpoint=", "wording=")
 
 
 def run_stage(

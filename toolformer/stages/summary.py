@@ -6,10 +6,12 @@ import sys
 
 import pyarrow.parquet as pq
 
+from benchmarks import PAPER
 from toolformer.calls import ApiCall, strip
 from toolformer.credentials import printable
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.reporting.candidate_stats import passage
+from toolformer.reporting.selection import wording_of
 from toolformer.stages.config import Config
 from toolformer.tracking import Run, Tracker
 
@@ -29,9 +31,11 @@ def show(tracker: Tracker, config: Config) -> None:
     for data in ("plain", "augmented"):
         if run := tracker.latest("train", experiment=config.name, data=data):
             console.print(Text(_trained(run, data)))
-    evaluations = {
-        system: run for system in SYSTEMS if (run := tracker.latest("evaluate", experiment=config.name, system=system))
-    }  # fmt: skip
+    evaluations: dict[str, Run] = {}
+    for run in tracker.runs("evaluate", experiment=config.name):
+        if wording_of(run) == PAPER:
+            evaluations.setdefault(run.tags.get("system", ""), run)
+    evaluations = {system: evaluations[system] for system in SYSTEMS if system in evaluations}
     columns = list(dict.fromkeys(
         key for run in evaluations.values() for key in run.metrics if key.endswith(("/score", "/perplexity"))
     ))  # fmt: skip

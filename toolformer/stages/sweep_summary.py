@@ -63,6 +63,8 @@ def _names(kinds: Iterable[Kind]) -> dict[Kind, str]:
     if len(known) == 1:
         return {known[0]: ""}
     names = {kind: kind.baseline or kind.system for kind in known}
+    if len({kind.wording for kind in known}) > 1:
+        names = {kind: f"{name} {kind.wording}" for kind, name in names.items()}
     for kind, name in list(names.items()):
         if list(names.values()).count(name) > 1:
             names[kind] = f"{name} k={kind.k}"

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DRAWS = ("development", "test")
-CURVES = ("score", "call_share", "precision", "recall", "harm_rate")
-COLUMNS = ("benchmark", "draw", "policy", "value", "n", "disabled", *CURVES, "tokens", "p_value")
+SHARES = ("call_share", "precision", "recall", "harm_rate")
+CURVES = ("score", *SHARES, "tokens")
+COLUMNS = ("benchmark", "draw", "policy", "value", "n", "disabled", *CURVES, "p_value", "p_holm")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
         UserError: the system calls no tools, the model is gone, or nothing is left to draw from.
     """
     from benchmarks import suite
-    from benchmarks.policy_curve import choose, point, values
+    from benchmarks.policy_curve import choose, points, values
     from toolformer.decoding.recording import AnswerFile
 
     if config.system != "toolformer" or config.engine.workers > 1 or config.engine.kind != "local":
@@ -88,19 +89,22 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
     model = model_folder(tracker, job.trained)
     with AnswerFile(job.folder / ANSWERS, wait=True) as answers, run as active:
         drawn = _draws(_traced(config, job, model, reach, answers), config.seed)
-        development = {task: drawn[task, DRAWS[0]] for task in tasks}
+        development, test = ({task: drawn[task, draw] for task in tasks} for draw in DRAWS)
         pooled = [example for examples in development.values() for example in examples]
         grid = {policy: values(pooled, policy, limit) for policy, limit in reach.items()}
         policy, value = choose(development, grid)
-        curves = {
-            key: [point(examples, policy, value) for policy, several in grid.items() for value in several]
-            for key, examples in drawn.items()
-        }
-        chosen = {task: point(drawn[task, DRAWS[1]], policy, value) for task in tasks}
+        curves: dict[tuple[str, str], list[Point]] = {key: [] for key in drawn}
+        for draw, of_draw in zip(DRAWS, (development, test), strict=True):
+            for each, several in grid.items():
+                for one in several:
+                    for task, found in points(of_draw, each, one).items():
+                        curves[task, draw].append(found)
+        chosen = points(test, policy, value)
         for step in range(max(map(len, grid.values()))):
             active.metrics(dict(_curve_metrics(curves, grid, step)), step)
         for task, found in chosen.items():
-            active.metrics({f"{task}/{name}": figure for name, figure in found.figures.items()})
+            figures = found.figures | {"p_value": found.p_value, "p_holm": found.p_holm}
+            active.metrics({f"{task}/{name}": figure for name, figure in figures.items()})
         active.tags({"policy": policy, "policy.value": value})
         with TemporaryDirectory() as folder:
             active.artifact(_write(Path(folder) / "curves.csv", curves))
@@ -199,8 +203,9 @@ def _write(path: Path, curves: Mapping[tuple[str, str], Sequence[Point]]) -> Pat
         rows.writeheader()
         for (task, draw), points in curves.items():
             for one in points:
-                own = {"policy": one.policy, "value": one.value, "n": one.n, "p_value": one.p_value}
-                rows.writerow({"benchmark": task, "draw": draw, **own, **one.figures})
+                own = {"policy": one.policy, "value": one.value, "n": one.n}
+                tests = {"p_value": one.p_value, "p_holm": one.p_holm}
+                rows.writerow({"benchmark": task, "draw": draw, **own, **one.figures, **tests})
     return path
 
 
@@ -216,17 +221,18 @@ def table(tuned: Tuned) -> Table:
     caption = (
         f"test draws; chosen on the development draws: {_shown(tuned.policy, tuned.value)}. Of the calls, precision is the "
         "share that helps and harm the share that harms; recall is the share of the examples that a call helps which it "
-        "helps; p: McNemar against no calls"
+        "helps. Tokens: written an example; p: McNemar against no calls, corrected for the benchmarks beside it (Holm)"
     )
     shown = Table(title="When a call starts", caption=Text(caption), caption_justify="left")
-    for head in ("benchmark", "policy", "n", "correct", "calls", "precision", "recall", "harm", "p"):
+    for head in "benchmark policy n correct calls precision recall harm tokens p Holm".split():
         shown.add_column(head, justify="left" if head in ("benchmark", "policy") else "right")
     for task, best in tuned.chosen.items():
         points = [one for one in tuned.curves[task, DRAWS[1]] if one.policy == "topk"]
         ends = {one.value: one for one in points if one.value in (0, 1, points[-1].value)}
         for one, name in [*((one, f"k = {k:g}") for k, one in ends.items()), (best, "tuned")]:
-            shares = [f"{100 * one.figures[name]:.1f}" if name in one.figures else "" for name in CURVES[1:]]
-            cells = (task, name, str(one.n), f"{one.score:.1f}", *shares, f"{one.p_value:.3f}")
+            shares = [f"{100 * one.figures[name]:.1f}" if name in one.figures else "" for name in SHARES]
+            tests = (f"{one.p_value:.3f}", f"{one.p_holm:.3f}")
+            cells = (task, name, str(one.n), f"{one.score:.1f}", *shares, f"{one.tokens:.1f}", *tests)
             shown.add_row(*map(Text, cells))
         shown.add_section()
     return shown

@@ -14,6 +14,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 from pydantic import Field
 
+from benchmarks import PAPER, WORDINGS
 from toolformer.annotation.candidates import Proposing, Sampling
 from toolformer.annotation.screen import Screen
 from toolformer.data import Fields
@@ -285,6 +286,8 @@ class Config:
     decoding: Decoding = field(default_factory=Decoding)
     benchmarks: list[str] = field(default_factory=list)
     """Evaluate: tasks to run."""
+    wording: Annotated[str, OneOf(*WORDINGS)] = PAPER
+    """Evaluate: in which words benchmarks are asked: paper (the paper's prompts), or a, b, c or d, four others."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     paper: Annotated[str, OneOf("measured", "full")] = "measured"
     """Report: `measured` shows what was measured, `full` all tables of the paper with its own figures."""
