@@ -37,25 +37,21 @@ class Completions(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.model = model
         self.key = key
+        # What was asked and answered, and the keys that came with it.
         self.payloads: list[dict[str, Any]] = []
-        """What was asked and answered."""
-        self.fail_after: int | None = None
-        """So many answers are given, then HTTP 500."""
-        self.reads: int | None = None
-        """Tokens of a prompt and its continuation together; what is longer gets HTTP 400."""
         self.authorizations: list[str | None] = []
+        # So many answers are given, then HTTP 500; more tokens than this of a prompt and its continuation are HTTP 400.
+        self.fail_after: int | None = None
+        self.reads: int | None = None
+        # Given instead of a completion; what writes the message that answers a conversation, in place of the model.
         self.answer: Any = None
-        """Given instead of a completion."""
         self.converse: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-        """Writes the message that answers a conversation, in place of the model."""
-        self.script: list[Misbehaviour] = []
-        """What happens to the next requests, one each; those after them are answered."""
-        self.over = threading.Event()
-        """Set at the end, for requests that hang."""
-        self.meet: threading.Barrier | None = None
-        """So many requests have to be under way at once before one of them is answered."""
-        self.at_once = self.most_at_once = 0
-        """Requests that wait for an answer, now and at most."""
+        self.script: list[Misbehaviour] = []  # what happens to the next requests, one each
+        self.over = threading.Event()  # set at the end, for requests that hang
+        self.meet: threading.Barrier | None = (
+            None  # so many requests have to be under way before one is answered
+        )
+        self.at_once = self.most_at_once = 0  # requests that wait for an answer, now and at most
         self.lock = threading.Lock()
 
     @property

@@ -40,6 +40,10 @@ from toolformer.lm.language_model import LanguageModel
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+Capture = pytest.CaptureFixture[str]
+Log = pytest.LogCaptureFixture
+Patch = pytest.MonkeyPatch
+
 ARCHITECTURES = ("gpt2", "gptj", "llama")
 
 TRAINING_TEXT = [

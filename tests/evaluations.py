@@ -21,17 +21,14 @@ def config(root: Path, *more: str) -> Config:
 
 
 def trained(root: Path, folder: Path) -> str:
-    """A train run that left the model of a folder; its id."""
-    tags = {"experiment": "tiny", "data": "augmented", "model_path": below_root(root, folder)}
+    """A train run that left the model of a folder where a training leaves it, which is where it is looked for; its id."""
+    place = (
+        folder
+        if folder.is_relative_to(root / "train")
+        else root / "train" / f"of-{folder.parent.name}" / folder.name
+    )
+    if not place.exists() and folder.exists():
+        shutil.copytree(folder, place)
+    tags = {"experiment": "tiny", "data": "augmented", "model_path": str(place)}
     with Tracker(None, root).run(stage="train", name="t", fingerprint="f", config={}, tags=tags) as run:
         return run.run_id
-
-
-def below_root(root: Path, folder: Path) -> str:
-    """A model's folder where a training leaves it, which is where it is looked for; a copy, unless it is there."""
-    if folder.is_relative_to(root / "train"):
-        return str(folder)
-    place = root / "train" / f"of-{folder.parent.name}" / folder.name
-    if not place.exists():
-        shutil.copytree(folder, place)
-    return str(place)

@@ -6,14 +6,13 @@ import json
 import multiprocessing
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +68,9 @@ class Place:
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder, self.model, self.log = folder, model, folder / LOG
         self.corpus = folder / "corpus.jsonl"
-        url = "https://example.org/2020/05/{:02d}/x"
+        url, documents = "https://example.org/2020/05/{:02d}/x", range(2 * SHARDS)
         rows = [
-            {"id": f"d{n}", "text": f"On day {n} we met.", "url": url.format(n % 28 + 1)}
-            for n in range(2 * SHARDS)
+            {"id": f"d{n}", "text": f"On day {n} we met.", "url": url.format(n % 28 + 1)} for n in documents
         ]
         self.corpus.write_text("\n".join(map(json.dumps, rows)))
 
@@ -108,9 +106,6 @@ class Place:
 
     def shards(self, root: Path) -> list[str]:
         return sorted(path.stem for path in root.glob("generate/*/shards*/0*.sha256"))
-
-    def has_shards(self, root: Path, count: int) -> bool:
-        return len(self.shards(root)) >= count
 
     def store(self, root: Path) -> ShardStore:
         (folder,) = root.glob("generate/*/shards*")
@@ -151,12 +146,6 @@ class Process:
     def errors(self) -> str:
         return self._errors.read_text(errors="replace")
 
-    @property
-    def last_words(self) -> list[str]:
-        """The lines in which the command says why it failed."""
-        assert "Traceback" not in self.errors, self.errors
-        return [line for line in re.split(r"[\r\n]", self.errors) if line.startswith("toolformer: ")]
-
     def wait(self) -> int | None:
         self.until(lambda: self.ended)
         return self._code()
@@ -186,10 +175,15 @@ def run_entry(words: list[str], errors: str) -> None:
 
 
 def save_calling_model(folder: Path, result: str = "") -> None:
-    """A tiny GPT-2 that has learnt to write the calendar's call, wherever it stands: it has no positions."""
+    """A tiny model that has learnt to write the calendar's call, wherever it stands: it has no positions."""
     call = f"[Calendar() -> {result}]" if result else "[Calendar()]"
+    save_taught_model(folder, [f"On day 3 we {call} met {call} on {call} day"] * 120)
+
+
+def save_taught_model(folder: Path, texts: Iterable[str]) -> None:
+    """A tiny GPT-2 that has learnt these texts, a step each."""
     tokenizer = tiny_tokenizer()
     model = tiny_model("gpt2", len(tokenizer), context=1024)
-    teach(model, tokenizer, [f"On day 3 we {call} met {call} on {call} day"] * 120)
+    teach(model, tokenizer, texts)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -19,23 +19,17 @@ def t5_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<pad>", "</s>", "<unk>", "<extra_id_0>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=360,
-        special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=360, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator([*TRAINING_TEXT, WORDS], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", tokenizer.token_to_id("</s>"))]
     )
+    names = dict(zip(("pad_token", "eos_token", "unk_token"), special, strict=False))
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        additional_special_tokens=["<extra_id_0>"],
-        model_max_length=512,
+        tokenizer_object=tokenizer, additional_special_tokens=special[3:], model_max_length=512, **names
     )
 
 
@@ -43,22 +37,13 @@ def tiny_t5(vocabulary: int, first: bool = False, seed: int = 0) -> Any:
     """A random T5 1.1 (gated, output embeddings of its own), or with `first` one like T5's first version."""
     torch.manual_seed(seed)
     config_class: Any = T5Config
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+    sizes |= {"vocab_size": vocabulary, "relative_attention_num_buckets": 16}
     config = config_class(
-        vocab_size=vocabulary,
-        d_model=32,
-        d_kv=8,
-        d_ff=48,
-        num_layers=2,
-        num_heads=4,
-        relative_attention_num_buckets=16,
-        feed_forward_proj="relu" if first else "gated-gelu",
-        tie_word_embeddings=first,
-        decoder_start_token_id=0,
-        pad_token_id=0,
-        eos_token_id=1,
-        # Wide initial weights: what it writes depends on what it read.
-        initializer_factor=3.0,
-    )
+        **sizes, feed_forward_proj="relu" if first else "gated-gelu", tie_word_embeddings=first,
+        decoder_start_token_id=0, pad_token_id=0, eos_token_id=1,
+        initializer_factor=3.0,  # wide initial weights: what it writes depends on what it read
+    )  # fmt: skip
     model = T5ForConditionalGeneration(config)
     if not first:
         model.lm_head.weight = torch.nn.Parameter(torch.randn(vocabulary, 32))

@@ -37,22 +37,15 @@ texts = st.text(alphabet="ab c.,()\n\"'é北", max_size=60) | st.lists(unfinishe
     ("call", "text"),
     [
         (ApiCall("Calculator", "400 / 1400", "0.29"), " [Calculator(400 / 1400) -> 0.29]"),
-        (ApiCall("Calculator", "400 / 1400"), " [Calculator(400 / 1400)]"),
         (ApiCall("Calculator", "400 / 1400", ""), " [Calculator(400 / 1400) -> ]"),
         (ApiCall("Calendar", ""), " [Calendar()]"),
-        (
-            ApiCall("QA", "Where was Joe Biden born?", "Scranton", True),
-            ' [QA("Where was Joe Biden born?") -> Scranton]',
-        ),
+        (ApiCall("QA", "Where was he born?", "Scranton", True), ' [QA("Where was he born?") -> Scranton]'),
         (ApiCall("MT", "O homem suprimido"), " [MT(O homem suprimido)]"),
         (ApiCall("QA", "Who wrote [sic]?"), ' [QA("Who wrote [sic]?")]'),
         (ApiCall("Calculator", "(1 + (2 * 3)) / 4", "1.75"), " [Calculator((1 + (2 * 3)) / 4) -> 1.75]"),
         (ApiCall("MT", "C:\\temp\\new", None), " [MT(C:\\temp\\new)]"),
         (ApiCall("MT", "one\ntwo", None), ' [MT("one\\ntwo")]'),
-        (
-            ApiCall("Weather", '"Seoul", "today"', '{"sky": "blue"}'),
-            ' [Weather("Seoul", "today") -> {"sky": "blue"}]',
-        ),
+        (ApiCall("Weather", '"Seoul", "today"', '{"a": "b"}'), ' [Weather("Seoul", "today") -> {"a": "b"}]'),
         (ApiCall("Weather", '"a (b", day="c)"'), ' [Weather("a (b", day="c)")]'),
         (ApiCall("Weather", '"a [b]", "c"'), ' [Weather("\\"a [b]\\", \\"c\\"")]'),
         (ApiCall("Weather", 'days=(1, 2), city="x"'), ' [Weather(days=(1, 2), city="x")]'),
@@ -124,12 +117,9 @@ def test_insertion_is_by_character_and_keeps_order_at_one_position() -> None:
         " [A(x) -> 1]Of 1400 people, 400 (or [Calculator(400 / 1400) -> 0.29] [B(y) -> 2] 29%) passed."
     )
     assert insert("北京大学", [(2, ApiCall("MT", "北京", "Beijing"))]) == "北京 [MT(北京) -> Beijing]大学"
-
-
-@pytest.mark.parametrize("position", [-1, 4])
-def test_a_position_outside_the_text_is_refused(position: int) -> None:
-    with pytest.raises(ValueError, match="outside the text"):
-        insert("abc", [(position, ApiCall("A", "x", "1"))])
+    for outside in (-1, 4):
+        with pytest.raises(ValueError, match="outside the text"):
+            insert("abc", [(outside, ApiCall("A", "x", "1"))])
 
 
 def test_a_result_cannot_break_a_text() -> None:
@@ -151,12 +141,9 @@ def test_what_is_no_call_is_refused(text: str) -> None:
         parse(text)
 
 
-def test_calls_without_input_and_with_blanks_are_understood() -> None:
+def test_blanks_are_understood_and_strip_can_be_limited_to_known_tools() -> None:
     assert parse("[ Calendar ( ) ]") == ApiCall("Calendar", "")
     assert parse("[Calculator( 3 + 4 )]") == ApiCall("Calculator", "3 + 4")
     assert parse('[QA( "a b" )]') == ApiCall("QA", "a b", None, True)
-
-
-def test_strip_can_be_limited_to_known_tools() -> None:
     text = "x [QA(a) -> b] y [Note(c) -> d] z"
     assert strip(text, tools={"QA"}) == "x y [Note(c) -> d] z"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Capture, Log, Patch
 from toolformer.credentials import is_variable, printable, shown_address, without_credentials
 from toolformer.data import Document
 from toolformer.errors import UserError
@@ -33,12 +34,12 @@ def test_an_address_is_shown_without_what_may_be_a_key() -> None:
     )
 
 
-@pytest.mark.parametrize("key", ["AbC0123deadbeef", "0" * 8, "sk_x", "hf_x", "DEADBEEF01234567", "a b", "é"])
-def test_a_key_is_no_variable(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not is_variable(key)
-    with pytest.raises(ValueError, match="must be the name of an environment variable") as error:
-        EndpointGenerator("http://127.0.0.1:9/v1", "m", key_variable=key)
-    assert key not in str(error.value)
+def test_a_key_is_no_variable(monkeypatch: Patch) -> None:
+    for key in ("AbC0123deadbeef", "0" * 8, "sk_x", "hf_x", "DEADBEEF01234567", "a b", "é"):
+        assert not is_variable(key)
+        with pytest.raises(ValueError, match="must be the name of an environment variable") as error:
+            EndpointGenerator("http://127.0.0.1:9/v1", "m", key_variable=key)
+        assert key not in str(error.value)
     for name in ("OPENAI_API_KEY", "MY_KEY_2024", "key2"):
         assert is_variable(name)
     monkeypatch.setenv("AbC0123deadbeef", "x")  # one that is there may have any name
@@ -52,9 +53,7 @@ def weather(city: str) -> str:
 """
 
 
-def test_what_a_tool_raises_is_logged_without_its_keys(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_a_tool_raises_is_logged_without_its_keys(tmp_path: Path, caplog: Log) -> None:
     (tmp_path / "weather.py").write_text(TOOL.format(SECRET))
     tool = FunctionTool(f"{tmp_path / 'weather.py'}:weather")
     (result,) = run_safely(tool, ["'x'"], [Document("d", "a text")])
@@ -66,7 +65,7 @@ def test_what_a_tool_raises_is_logged_without_its_keys(
     assert SECRET not in str(error.value)
 
 
-def test_escape_sequences_reach_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_escape_sequences_reach_no_terminal(capsys: Capture) -> None:
     assert printable("\x1b]0;x\x07 é 漢\t\r\n\x9b2J\u202e") == "\ufffd]0;x\ufffd é 漢\t\ufffd\n\ufffd2J\ufffd"
     before = logging.getLogger().handlers[:]
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -22,71 +23,47 @@ PACKAGES = ("toolformer", "benchmarks")
 NOT_OURS = re.compile(r"^\.|^(build|dist|outputs|multirun|__pycache__|shared)$|\.egg-info$")
 
 
-def project_modules() -> list[Path]:
-    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-
-
-# --- imports -----------------------------------------------------------------
-
-
 def test_imports_go_downward_only(capsys: pytest.CaptureFixture[str]) -> None:
     configure()
     kept = lint_imports(config_filename=str(ROOT / "pyproject.toml"), cache_dir=None)
     assert kept, capsys.readouterr().out
 
 
-def third_party_imports() -> dict[str, Path]:
-    """Top-level name of every third-party import anywhere in the packages, with a file that has it."""
-    found: dict[str, Path] = {}
-    for path in project_modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names = [node.module]
-            else:
-                continue
-            for name in names:
-                top = name.split(".")[0]
-                if top not in sys.stdlib_module_names and top not in (*PACKAGES, "tests"):
-                    found[top] = path.relative_to(ROOT)
-    return found
+def imported(path: Path) -> set[str]:
+    """Top-level names of what a file imports anywhere in it."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {
+        node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level
+    }
+    return {name.split(".")[0] for name in names}
 
 
 def test_every_import_is_a_declared_dependency() -> None:
     groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
     declared = {canonicalize_name(Requirement(line).name) for group in groups for line in group}
     distributions = packages_distributions()
+    modules = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    names = set().union(*map(imported, modules)) - {*sys.stdlib_module_names, *PACKAGES, "tests"}
     missing = {
-        f"{name} ({path})"
-        for name, path in third_party_imports().items()
-        if not {canonicalize_name(d) for d in distributions.get(name, [name])} & declared
+        name for name in names if not {*map(canonicalize_name, distributions.get(name, [name]))} & declared
     }
     assert not missing, f"imported but not in pyproject.toml: {sorted(missing)}"
-
-
-# --- versions ----------------------------------------------------------------
 
 
 LOCK = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("line", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]])
-def test_every_dependency_is_locked_within_its_range(line: str) -> None:
+def test_every_dependency_is_locked_within_its_range() -> None:
+    for line in LOCK:  # exact and portable
+        assert line.startswith("#") or re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.!]*", line), line
     pins = (pin.partition("==") for pin in LOCK)
     locked = {canonicalize_name(name): version for name, _, version in pins if version}
-    requirement = Requirement(line)
-    version = locked.get(canonicalize_name(requirement.name))
-    assert version is not None, f"{requirement.name} is not in constraints.txt"
-    assert requirement.specifier.contains(version), f"constraints.txt locks {requirement.name} {version}"
-
-
-def test_the_lock_is_exact_and_portable() -> None:
-    for line in LOCK:
-        assert line.startswith("#") or re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.!]*", line), line
-
-
-# --- the README's tree -------------------------------------------------------
+    for line in (*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]):
+        requirement = Requirement(line)
+        version = locked.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement.name} is not in constraints.txt"
+        assert requirement.specifier.contains(version), f"constraints.txt locks {requirement.name} {version}"
 
 
 def tree_paths(readme: str) -> list[str]:
@@ -112,3 +89,12 @@ def test_the_readmes_tree_is_true_and_names_every_room() -> None:
     assert len(loose) <= 6 and len(rooms) <= 11
     missing = sorted((folders | loose | rooms) - named)
     assert not missing, f"not named in the README's tree: {missing}"
+
+
+def test_an_old_python_is_told_in_one_line(tmp_path: Path) -> None:
+    old = tmp_path / "python-old"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    answer = subprocess.run(["make", "setup", f"PYTHON={old}"], cwd=ROOT, capture_output=True, text=True)
+    assert answer.returncode == 2
+    assert answer.stderr.splitlines()[0].startswith("setup: Python 3.11 or newer is needed")

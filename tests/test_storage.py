@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -41,13 +41,9 @@ def test_it_is_built_once(tmp_path: Path) -> None:
         made.append(folder)
         fill(folder)
 
-    askers = [
-        threading.Thread(target=build_once, args=(tmp_path / "thing", make, tmp_path)) for _ in range(4)
-    ]
-    for asker in askers:
-        asker.start()
-    for asker in askers:
-        asker.join()
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(build_once, tmp_path / "thing", make, tmp_path)
     assert len(made) == 1 and [file.name for file in (tmp_path / "thing").iterdir()] == ["file"]
     assert not list(tmp_path.glob(".making-*"))
 
@@ -88,13 +84,10 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
         write_whole(tmp_path / "absent" / "file", b"")
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc", "a/b", "", ".", "..", "a\nb", ".hidden", "x" * 300])
-def test_names_of_others_lead_nowhere_else(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match="no file name"):
-        below(tmp_path, "fine", name)
-
-
-def test_links_lead_nowhere_else(tmp_path: Path) -> None:
+def test_names_and_links_of_others_lead_nowhere_else(tmp_path: Path) -> None:
+    for name in ("../x", "/etc", "a/b", "", ".", "..", "a\nb", ".hidden", "x" * 300):
+        with pytest.raises(UserError, match="no file name"):
+            below(tmp_path, "fine", name)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "link").symlink_to(tmp_path)
     with pytest.raises(UserError, match="leads out of"):

@@ -265,11 +265,15 @@ def test_places_before_numbers(tiny_gpt2: LanguageModel, window_tokens: int | No
 
 
 def test_places_after_an_equals_sign(tiny_gpt2: LanguageModel) -> None:
-    document = Document("d", "4 = 2 + 2. She has 48/2 = $24 left, which =is half, and 7 x 6= 42. 14 - 23 = -9.")
+    document = Document(
+        "d", "4 = 2 + 2. She has 48/2 = $24 left, which =is half, and 7 x 6= 42. 14 - 23 = -9."
+    )
     settings = replace(QA, places="equals", max_positions=1000, samples=1, max_call_tokens=1)
     parts = windows(
         tiny_gpt2, document, tiny_gpt2.encode_text(document.text), settings, [(0, len(document.text))]
     )
     tried = {c.position for made in propose(tiny_gpt2, settings, parts) for c in made.candidates}
-    behind = [document.text.index(before) + len(before) for before in ("4 =", "48/2 =", "7 x 6=", "14 - 23 =")]
+    behind = [
+        document.text.index(before) + len(before) for before in ("4 =", "48/2 =", "7 x 6=", "14 - 23 =")
+    ]
     assert tried == set(behind)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.figures import figures, speed
+from benchmarks.figures import figures
 from benchmarks.metrics import Interval
 from benchmarks.suite import TaskResult
 
@@ -24,13 +24,8 @@ def result(samples: list[dict[str, Any]], **others: Interval) -> TaskResult:
 
 
 def test_scores_with_and_without_a_call() -> None:
-    samples = [
-        sample(100, "Calculator"),
-        sample(0, "Calculator"),
-        sample(100, "Calendar"),
-        sample(0),
-        sample(0, failed="malformed call"),
-    ]
+    called = [sample(100, "Calculator"), sample(0, "Calculator"), sample(100, "Calendar")]
+    samples = [*called, sample(0), sample(0, failed="malformed call")]
     found = figures(result(samples), {"Calculator": "calculator"})
     assert found == {
         "score": 40.0, "ci_low": 10.0, "ci_high": 70.0, "n": 5,
@@ -42,31 +37,25 @@ def test_scores_with_and_without_a_call() -> None:
     }  # fmt: skip
 
 
-def test_faults_and_cut_prompts_are_counted_apart() -> None:
+def test_faults_cut_prompts_and_several_calls_are_counted_apart() -> None:
     samples = [
         sample(0, failed="no answer", prompt_cut=3),
         sample(0, failed="no answer", fault=True),
-        sample(100, prompt_cut=40),
+        sample(100, "Calculator", tools=["Calculator", "Calendar", "Calculator"], prompt_cut=40),
+        sample(0, "Calendar", tokens=None, seconds=None),
     ]
     found = figures(result(samples))
     assert (found["n_failed"], found["n_faults"], found["n_cut"]) == (1, 1, 2)
     assert found["n_failed/no answer"] == found["n_faults/no answer"] == 1
-    # A model that does not tell, as lm-eval's own.
-    assert "n_cut" not in figures(result([*samples, sample(0, prompt_cut=None)]))
-
-
-def test_several_calls_count_once_for_each_tool() -> None:
-    both = ["Calculator", "Calendar", "Calculator"]
-    found = figures(result([sample(100, "Calculator", tools=both), sample(0, "Calendar")]))
-    assert found["call_share"] == 1.0 and found["n_ac"] == 2
-    assert found["call_share/Calculator"] == 0.5 and found["score_ac/Calculator"] == 100.0
-    assert found["call_share/Calendar"] == 1.0 and found["score_ac/Calendar"] == 50.0
-
-
-def test_what_there_is_none_of_has_no_score() -> None:
-    found = figures(result([sample(0, tokens=None, seconds=None)]))
-    assert found["n_ac"] == 0 and "score_ac" not in found and found["score_nc"] == 0.0
-    assert "seconds" not in found and "tokens_per_second" not in found
+    assert (
+        found["n_ac"] == 2 and found["call_share/Calculator"] == 0.25 and found["call_share/Calendar"] == 0.5
+    )
+    assert found["score_ac/Calculator"] == 100.0 and found["score_ac/Calendar"] == 50.0
+    assert found["examples_per_second"] == 2.0, "only timed samples make the speed"
+    # A model that does not tell, as lm-eval's own; what there is none of has no score.
+    found = figures(result([sample(0, tokens=None, seconds=None, prompt_cut=None)]))
+    assert found["n_ac"] == 0 and found["score_nc"] == 0.0
+    assert not {"n_cut", "score_ac", "seconds", "tokens_per_second"} & set(found)
 
 
 def test_perplexities_have_no_calls() -> None:
@@ -76,9 +65,3 @@ def test_perplexities_have_no_calls() -> None:
         "perplexity": 40.0, "ci_low": 10.0, "ci_high": 70.0, "n": 1, "word_perplexity": 9.0,
         "seconds": 0.25, "examples_per_second": 4.0, "tokens_per_second": 120.0,
     }  # fmt: skip
-
-
-def test_only_timed_samples_make_the_speed() -> None:
-    assert speed([sample(0, seconds=None), sample(0, seconds=0.5)])["examples_per_second"] == 2.0
-    assert "tokens_per_second" not in speed([sample(0, tokens=None)])
-    assert speed([]) == {}

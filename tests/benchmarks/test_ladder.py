@@ -18,6 +18,7 @@ from benchmarks.ladder.classes import CLASSES, Rungs, classify
 from benchmarks.ladder.gold import expression, golds
 from benchmarks.ladder.rungs import Ladder, best_place
 from tests.benchmarks.test_loaders import SVAMP, write
+from tests.conftest import Patch
 from tests.tools.recorders import Recorder
 from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
@@ -64,10 +65,6 @@ def test_every_example_has_exactly_one_class(rungs: Rungs) -> None:
     assert [name for name, holds in conditions.items() if holds] == [classify(rungs)]
 
 
-def test_the_best_place_is_the_likeliest_of_those_that_count() -> None:
-    assert best_place([-1.0, -3.0, -2.0, -2.0], [1, 2, 3]) == 2
-
-
 @pytest.mark.parametrize(
     ("equation", "answer", "gold"),
     [
@@ -99,16 +96,10 @@ def test_the_right_calls_of_the_published_formats(tmp_path: Path) -> None:
         found[name] = golds(name, list(task.dataset["test"]), task.config.metadata)
     assert [(gold.input, gold.answer) for gold in found["svamp"]] == [("8 - 3", "5")]
     (gold,) = found["lama_trex"]
-    assert (gold.input, gold.answer, gold.passage) == (
-        "What is the place of birth of Ada?",
-        "London",
-        "Ada of London wrote.",
-    )
+    assert (gold.input, gold.answer) == ("What is the place of birth of Ada?", "London")
+    assert gold.passage == "Ada of London wrote."
     assert {gold.input for gold in found["dateset"]} == {""}
     assert len(found["arithmetic"]) == 40 and all(gold.input for gold in found["arithmetic"])
-
-
-# ------------------------------------------------------------------ planted failures
 
 
 @dataclass(frozen=True)
@@ -116,16 +107,11 @@ class Plan:
     """How the scripted model deals with an example."""
 
     expected: str
-    free: str
-    """What it writes without a call."""
-    call: str | None = None
-    """The call that it makes of its own."""
-    forced: str = ""
-    """The call that it makes where it must."""
-    before: str = ""
-    """What it writes before its own call."""
-    reads: Callable[[str], str] = lambda result: f" {result}."
-    """What it makes of a result."""
+    free: str  # what it writes without a call
+    call: str | None = None  # the call that it makes of its own
+    forced: str = ""  # the call that it makes where it must
+    before: str = ""  # what it writes before its own call
+    reads: Callable[[str], str] = lambda result: f" {result}."  # what it makes of a result
 
 
 def sums(n: int, doc: Mapping[str, Any], right: str) -> Plan:
@@ -157,9 +143,7 @@ def questions(n: int, doc: Mapping[str, Any], right: str) -> Plan:
     return [
         Plan("did_not_call", no, forced=good),
         Plan("tool_failed", no, call=good, forced=good),
-        Plan(
-            "result_unused", no, call=good, forced=good, reads=lambda result: yes if result == answer else no
-        ),
+        Plan("result_unused", no, call=good, forced=good, reads=lambda read: yes if read == answer else no),
         Plan("tool_failed", no, call=bad, forced=good),
         Plan("wrong_input", no, call=bad, forced=bad),
         Plan("tool_failed", no, forced=good, reads=lambda result: yes if answer in result != answer else no),
@@ -168,7 +152,7 @@ def questions(n: int, doc: Mapping[str, Any], right: str) -> Plan:
     ][n % 8]
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch, model: LanguageModel, plans: Mapping[str, Plan]) -> None:
+def scripted(monkeypatch: Patch, model: LanguageModel, plans: Mapping[str, Plan]) -> None:
     """Makes a model write what the plans say, whatever rung it is asked on."""
     real = Decoder._next
 
@@ -238,17 +222,15 @@ def test_the_right_input_to_another_tool_that_could_answer_is_a_right_call(
 
 
 def test_a_hundred_planted_failures_are_classed_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
+    tmp_path: Path, monkeypatch: Patch, tiny_gpt2: LanguageModel
 ) -> None:
     names = [f"p{n}" for n in range(40)]
     rows = [{"id": name, "question": f"who is {name}", "answers": [f"King {name}"]} for name in names]
     write(tmp_path, "nq_open/dev", rows)
+    of_king = "It was King {} there"
     passages = [
-        {
-            "question": row["question"],
-            "passages": [{"title": "Kings", "text": f"It was {row['answers'][0]} there"}],
-        }
-        for row in rows[5::8]
+        {"question": f"who is {name}", "passages": [{"title": "Kings", "text": of_king.format(name)}]}
+        for name in names[5::8]
     ]
     write(tmp_path, "nq_open/oracle_passages", passages)
     loaded = suite.load(["arithmetic", "nq"], {"data_dir": str(tmp_path), "subset": 60, "seed": 0})
@@ -271,9 +253,9 @@ def test_a_hundred_planted_failures_are_classed_right(
     climbed = climb(decoder, loaded, answers)
     classed = {name: [row["class"] for row in rows] for name, rows in climbed.items()}
     assert classed == expected
-    assert sum(map(len, classed.values())) == 100 and {
-        one for all_ in classed.values() for one in all_
-    } == set(CLASSES)
+    every = [name for of_task in classed.values() for name in of_task]
+    assert len(every) == 100 and set(every) == set(CLASSES)
+    assert best_place([-1.0, -3.0, -2.0, -2.0], [1, 2, 3]) == 2, "the likeliest of those that count"
     size = (tmp_path / "answers.jsonl").stat().st_size
     assert (
         climb(decoder, loaded, answers) == climbed and (tmp_path / "answers.jsonl").stat().st_size == size

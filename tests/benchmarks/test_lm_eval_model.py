@@ -14,9 +14,9 @@ from lm_eval.api.instance import Instance
 from benchmarks import suite
 from benchmarks.figures import figures
 from tests.benchmarks.test_loaders import SVAMP, write
+from tests.conftest import Log, Patch
 from tests.decoding.test_calls import force, talker
 from toolformer.calls import ApiCall, linearise
-from toolformer.data import Document
 from toolformer.decoding import recording
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
@@ -24,19 +24,7 @@ from toolformer.decoding.recording import AnswerFile
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
-
-
-class Diary:
-    """A tool that answers with the document's date and remembers the documents."""
-
-    name = "Calendar"
-
-    def __init__(self) -> None:
-        self.documents: list[Document] = []
-
-    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-        self.documents += documents
-        return [Result(f"Today is {document.date}.") for document in documents]
+from toolformer.tools.calendar import Calendar
 
 
 class Scripted(Decoder):
@@ -46,10 +34,11 @@ class Scripted(Decoder):
 
     def complete(self, prompts: Sequence[str], documents: Any = None, **options: Any) -> list[Completion]:
         self.asked = [*getattr(self, "asked", []), (list(prompts), list(documents), options)]
+        calls = "calendar" in options["allowed"]
         found = [
-            Completion(f" [Calendar() -> {d.date}] It is 5.", " It is 5.", tokens=4)
-            if "calendar" in options["allowed"]
-            else Completion(" none", " none")
+            Completion(
+                f" [Calendar() -> {d.date}] It is 5." if calls else " none", " It is 5." if calls else " none"
+            )
             for d in documents
         ]
         for start in range(0, len(prompts), 2):
@@ -61,46 +50,28 @@ class Scripted(Decoder):
 
 
 def instance(prompt: str, task: str = "dateset", doc_id: int = 0, **settings: Any) -> Instance:
-    return Instance(
-        request_type="generate_until",
-        doc={"id": "x", "current_date": f"2021-03-{doc_id + 1:02}"},
-        arguments=(prompt, {"until": [], "max_gen_toks": 8, **settings}),
-        idx=0,
-        metadata=(task, doc_id, 1),
-    )
+    document = {"id": "x", "current_date": f"2021-03-{doc_id + 1:02}"}
+    arguments = (prompt, {"until": [], "max_gen_toks": 8, **settings})
+    return Instance("generate_until", document, arguments, 0, (task, doc_id, 1))
 
 
-def rolling(text: str, doc_id: int = 0) -> Instance:
-    return Instance("loglikelihood_rolling", {}, (text,), 0, ("heldout_perplexity", doc_id, 1))
-
-
-@pytest.fixture
-def scripted(tiny_gpt2: LanguageModel) -> Scripted:
-    return Scripted(tiny_gpt2, {"calendar": Diary()})
-
-
-def test_tools_get_the_examples_own_date(scripted: Scripted) -> None:
-    model = ToolformerLM(scripted, progress=False)
-    assert model.generate_until([instance("a", doc_id=n) for n in range(3)]) == [" It is 5."] * 3
-    [(prompts, documents, options)] = scripted.asked
-    assert prompts == ["a"] * 3 and [document.date.day for document in documents] == [1, 2, 3]
-    assert options["max_new_tokens"] == 8 and options["stop"] == () and options["allowed"] == ["calendar"]
-    assert [(r.task, r.doc_id, r.completion.text if r.completion else "") for r in model.records][2] == (
-        "dateset", 2, " [Calendar() -> 2021-03-03] It is 5.",
-    )  # fmt: skip
-
-
-def test_tools_are_switched_off_by_task(scripted: Scripted) -> None:
+def test_tools_get_the_examples_own_date_unless_the_task_switches_them_off(tiny_gpt2: LanguageModel) -> None:
+    scripted = Scripted(tiny_gpt2, {"calendar": Calendar()})
     model = ToolformerLM(scripted, progress=False)
     model.switched_off = {"moons_quiz": ["calendar", "abacus"]}
-    answers = model.generate_until(
-        [instance("a", "moons_quiz"), instance("a"), instance("b", max_gen_toks=3)]
-    )
-    assert answers == [" none", " It is 5.", " It is 5."]
-    assert [options["allowed"] for _, _, options in scripted.asked] == [[], ["calendar"], ["calendar"]]
+    requests = [*(instance("a", doc_id=n) for n in range(3)), instance("b", "moons_quiz")]
+    assert model.generate_until(requests) == [" It is 5."] * 3 + [" none"]
+    [(prompts, documents, options), (_, _, without)] = scripted.asked
+    assert prompts == ["a"] * 3 and [document.date.day for document in documents] == [1, 2, 3]
+    assert options["max_new_tokens"] == 8 and options["stop"] == ()
+    assert options["allowed"] == ["calendar"] and without["allowed"] == []
+    record = model.records[2]
+    assert (record.task, record.doc_id) == ("dateset", 2)
+    assert record.completion.text == " [Calendar() -> 2021-03-03] It is 5."
 
 
-def test_an_interrupted_run_goes_on_where_it_was(scripted: Scripted, tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_where_it_was(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
+    scripted = Scripted(tiny_gpt2, {"calendar": Calendar()})
     path = tmp_path / "answers" / "dateset.jsonl"
     requests = [instance(f"prompt {n}", doc_id=n) for n in range(7)]
     scripted.fail_after = 4
@@ -123,20 +94,17 @@ def test_an_interrupted_run_goes_on_where_it_was(scripted: Scripted, tmp_path: P
 
 
 def test_the_gold_answer_is_scored_behind_the_result_of_the_call(
-    tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     call = ApiCall("Calendar", "").with_result("Today is Monday.")
+    text = " So{} it [Calendar() -> x] 5."
     written = {
-        "a": Completion(
-            f" So{linearise(call)} it [Calendar() -> x] 5.", " So it [Calendar() -> x] 5.", (call,)
-        ),
+        "a": Completion(text.format(linearise(call)), text.format(""), (call,)),
         "b": Completion(" none", " none", failed="no result"),
     }
 
     class Answers(Decoder):
-        def complete(
-            self, prompts: Sequence[str], *_: Any, on_batch: Any, **options: Any
-        ) -> list[Completion]:
+        def complete(self, prompts: Sequence[str], *_: Any, on_batch: Any, **__: Any) -> list[Completion]:
             found = [written[prompt] for prompt in prompts]
             on_batch(range(len(prompts)), found)
             return found
@@ -151,14 +119,14 @@ def test_the_gold_answer_is_scored_behind_the_result_of_the_call(
         return original(pairs)
 
     monkeypatch.setattr(tiny_gpt2, "log_likelihoods", score)
-    for again in (False, True):
+    for _ in range(2):
         with AnswerFile(tmp_path / "answers.jsonl") as file:
             model = ToolformerLM(Answers(tiny_gpt2, {}), file, progress=False)
             model.gold = {"dateset": lambda document: "Monday"}
             model.generate_until(requests)
         nats = [record.gold_nats for record in model.records]
         assert nats == [pytest.approx(-expected[0][0]), pytest.approx(-expected[1][0]), None]
-        assert len(scored) == 2, "recorded" if again else "of the task that asks for it"
+        assert len(scored) == 2, "of the task that asks for it, and recorded"
 
 
 def test_nats_of_the_gold_answer_are_a_column_and_a_figure(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
@@ -176,50 +144,43 @@ def test_nats_of_the_gold_answer_are_a_column_and_a_figure(tiny_gpt2: LanguageMo
 
 def test_a_cut_prompt_leaves_a_trace(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
     long = "The number in the next term is 18 + 12 x 3. " * 60
-    tokens = len(tiny_gpt2.encode(long))
+    write(tmp_path, "svamp/svamp", [{**SVAMP, "id": "0", "body": "x"}, {**SVAMP, "id": "1", "body": long}])
 
     def run() -> list[dict[str, Any]]:
-        rows = [{**SVAMP, "id": "0", "body": "x", "question": "How?"}, {**SVAMP, "id": "1", "body": long}]
-        write(tmp_path, "svamp/svamp", rows)
         with AnswerFile(tmp_path / "a.jsonl") as file:
             lm = ToolformerLM(Decoder(tiny_gpt2, mode="plain"), file, progress=False)
             return suite.run(lm, ["svamp"], {"data_dir": str(tmp_path)}, bootstrap_iters=5)["svamp"].samples
 
-    first, second = run()
-    assert first["prompt_cut"] == 0
     # A call of the default length and the 32 tokens of a math answer have room in 512 tokens.
-    end = len(tiny_gpt2.encode_behind("]"))
-    whole = len(tiny_gpt2.encode(second["prompt"]))
-    assert tokens < whole and second["prompt_cut"] == whole - (512 - 32 - (1 + end + 40 + 64))
-    assert [sample["prompt_cut"] for sample in run()] == [0, second["prompt_cut"]]  # kept with the answer
+    whole, end = len(tiny_gpt2.encode(run()[1]["prompt"])), len(tiny_gpt2.encode_behind("]"))
+    for _ in range(2):  # kept with the answer
+        assert [sample["prompt_cut"] for sample in run()] == [0, whole - (512 - 32 - (1 + end + 40 + 64))]
 
 
 def test_a_tools_fault_is_asked_again_and_its_refusal_is_not(
-    tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     force(monkeypatch, tiny_gpt2, "Joe", ' [QA("Where?") ->')
 
-    def asked(result: Result) -> tuple[int, Completion]:
+    away, refused = Result(reason="server is away", fault=True), Result(reason="no answer")
+    for result, calls, answered in (
+        (away, 1, away),
+        (away, 1, away),
+        (refused, 1, refused),
+        (Result("x"), 0, refused),
+    ):
         tool = talker(result)
         with AnswerFile(tmp_path / "answers.jsonl") as file:
             model = ToolformerLM(Decoder(tiny_gpt2, {"qa": tool}, k=1), file, progress=False)
             model.generate_until([instance("Joe")])
         (record,) = model.records
-        assert record.completion is not None and record.seconds is not None
-        return len(tool.batches), record.completion
-
-    count, without = asked(Result(reason="server is away", fault=True))
-    assert count == 1 and without.fault and without.failed == "server is away"
-    assert asked(Result(reason="server is away", fault=True))[0] == 1
-    count, refused = asked(Result(reason="no answer"))
-    assert count == 1 and not refused.fault and refused.failed == "no answer"
-    assert asked(Result("x")) == (0, refused)
+        assert len(tool.batches) == calls and record.seconds is not None
+        assert (record.completion.failed, record.completion.fault) == (answered.reason, answered.fault)
 
 
 def test_long_texts_are_written_down_as_they_are_read(
-    tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    path = tmp_path / "answers.jsonl"
     monkeypatch.setattr(recording, "CHARACTERS_AT_ONCE", 40)
     texts = ["On day 3 we met", "On day 4", "On day 5 we met and met again", "On day 6 we met and met again"]
     batches: list[list[str]] = []
@@ -231,40 +192,34 @@ def test_long_texts_are_written_down_as_they_are_read(
             raise KeyboardInterrupt
         return read(batch)
 
-    scripted = Scripted(tiny_gpt2, {})
-    requests = [rolling(text, n) for n, text in enumerate(texts)]
-    with monkeypatch.context() as patch, AnswerFile(path) as file:
-        model = ToolformerLM(scripted, file, progress=False)
-        patch.setattr(model.language_model, "rolling_log_likelihoods", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            model.loglikelihood_rolling(requests)
+    monkeypatch.setattr(tiny_gpt2, "rolling_log_likelihoods", interrupted)
+    with AnswerFile(tmp_path / "answers.jsonl") as file, pytest.raises(KeyboardInterrupt):
+        model = ToolformerLM(Decoder(tiny_gpt2), file, progress=False)
+        kind = "loglikelihood_rolling"
+        model.loglikelihood_rolling(
+            [Instance(kind, {}, (text,), 0, (kind, n, 1)) for n, text in enumerate(texts)]
+        )
     assert batches == [texts[:2], texts[2:3], texts[3:]]
-    assert len(path.read_text().splitlines()) == 3
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 3
 
 
-@pytest.mark.parametrize("change", ["k", "name", "identity", "date", "prompt", "settings", "off"])
-def test_an_answer_is_only_used_for_what_it_answered(
-    tiny_gpt2: LanguageModel, tmp_path: Path, change: str
-) -> None:
-    path = tmp_path / "answers.jsonl"
-    first = Scripted(tiny_gpt2, {"calendar": Diary()})
-    with AnswerFile(path) as file:
-        ToolformerLM(first, file, progress=False).generate_until([instance("a")])
-    changed = {"k": {"k": 3}, "name": {"constrain_tool_name": False}}.get(change, {})
-    second = Scripted(tiny_gpt2, {"calendar": Diary()}, **changed)  # type: ignore[arg-type]
-    asked = {
-        "date": instance("a", doc_id=1),
-        "prompt": instance("b"),
-        "settings": instance("a", until=["\n"]),
-    }.get(change, instance("a"))
-    identity = {"checkpoint": "other"} if change == "identity" else None
-    model = ToolformerLM(second, path, identity, progress=False)
-    model.switched_off = {"dateset": ["qa"]} if change == "off" else {}
-    model.generate_until([asked])
-    assert len(second.asked) == 1
+def test_an_answer_is_only_used_for_what_it_answered(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
+    def asks(request: Instance, identity: Any = None, off: Any = None, **options: Any) -> bool:
+        decoder = Scripted(tiny_gpt2, {"calendar": Calendar()}, **options)
+        with AnswerFile(tmp_path / "answers.jsonl") as file:
+            model = ToolformerLM(decoder, file, identity, progress=False)
+            model.switched_off = off or {}
+            model.generate_until([request])
+        return hasattr(decoder, "asked")
+
+    same = instance("a")
+    assert asks(same) and not asks(same)
+    assert asks(same, k=3) and asks(same, constrain_tool_name=False) and asks(same, {"checkpoint": "other"})
+    assert asks(same, off={"dateset": ["qa"]}) and asks(instance("a", doc_id=1)), "the tools, the date"
+    assert asks(instance("b")) and asks(instance("a", until=["\n"])) and not asks(same)
 
 
-def test_answer_files_survive_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_answer_files_survive_damage(tmp_path: Path, caplog: Log) -> None:
     path = tmp_path / "answers.jsonl"
     answers = {"a": [1.5, True], "b": {"x": "ü\ud800\u2028"}, "e": "Scranton", "f": float("-inf")}
     with AnswerFile(path) as file:
@@ -290,7 +245,7 @@ def test_answer_files_survive_damage(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 def test_one_process_at_a_time_writes_answers(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    code = f"from toolformer.decoding.recording import AnswerFile as A; a = A({str(path)!r}); print('open', flush=True); input()"
+    code = f"from filelock import FileLock; lock = FileLock({f'{path}.lock'!r}); lock.acquire(); print('open', flush=True); input()"
     other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert other.stdout is not None and other.stdout.readline() == b"open\n"
@@ -305,24 +260,7 @@ def test_one_process_at_a_time_writes_answers(tmp_path: Path) -> None:
         assert again["a"] == 1
 
 
-@pytest.mark.parametrize("settings", [{"do_sample": True}, {"temperature": 0.7}, {"num_beams": 4}])
-def test_sampling_is_refused(scripted: Scripted, settings: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="decoding is greedy"):
-        ToolformerLM(scripted, progress=False).generate_until([instance("a", **settings)])
-
-
-def test_texts_are_scored_by_the_language_model(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
-    path = tmp_path / "answers.jsonl"
-    texts = ["The population is 658,893 people.", "", "Joe Biden was born in Scranton. " * 60] * 4
-    requests = [rolling(text, n) for n, text in enumerate(texts)]
-    expected = tiny_gpt2.rolling_log_likelihoods(texts)
-    for _ in range(2):
-        with AnswerFile(path) as file:
-            model = ToolformerLM(Decoder(tiny_gpt2), file, progress=False)
-            found = model.loglikelihood_rolling(requests)
-        assert found == pytest.approx([total for total, _ in expected], rel=1e-5)
-        assert [record.tokens for record in model.records] == [tokens for _, tokens in expected]
-    assert len(path.read_text().splitlines()) == 3
-    pairs = [Instance("loglikelihood", {}, ("Joe Biden was", " born in"), 0, ("t", 0, 1))]
-    [(total, greedy)] = ToolformerLM(Decoder(tiny_gpt2), path, progress=False).loglikelihood(pairs)
-    assert (total, greedy) == pytest.approx(tiny_gpt2.log_likelihoods([("Joe Biden was", " born in")])[0])
+def test_sampling_is_refused(tiny_gpt2: LanguageModel) -> None:
+    for settings in ({"do_sample": True}, {"temperature": 0.7}, {"num_beams": 4}):
+        with pytest.raises(UserError, match="decoding is greedy"):
+            ToolformerLM(Decoder(tiny_gpt2), progress=False).generate_until([instance("a", **settings)])

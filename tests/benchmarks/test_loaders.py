@@ -5,17 +5,23 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import re
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from benchmarks.loaders.math import asdiv, mawps, numeric_answer, svamp
+from benchmarks import DATA_FILES
+from benchmarks.loaders.lama import until_mask
+from benchmarks.loaders.math import asdiv, numeric_answer, svamp
 from benchmarks.loaders.perplexity import heldout, wikitext
-from benchmarks.loaders.qa import webqs
 from benchmarks.loaders.temporal import dateset
-from tests.benchmarks.conftest import Hub, documents
+from tests.benchmarks.conftest import Hub, documents, task
+from tests.conftest import Log, Patch
 from toolformer.data import FileCorpus
 from toolformer.errors import UserError
 
@@ -34,6 +40,38 @@ MAWPS = [
     {"id": 2, "question": "41 and 57 trees?", "equations": ["X = 41 + 57"], "solutions": ["98"]},
     {"id": 3, "question": "Two numbers?", "equations": ["x+y=3"], "solutions": [1, 2]},
 ]
+QUESTION = {"id": "q1", "question": "who wrote it", "answers": ["Ada Bell", "Bell", "Ada Bell"]}
+QUESTIONS = [QUESTION, {**QUESTION, "id": "q2", "answers": [" "]}, QUESTION]
+ANSWERED = [{"id": name, "question": "who wrote it", "answers": ["Ada Bell", "Bell"]} for name in ("q1", "q1#2")]  # fmt: skip
+ASKED = "Answer the following question: who wrote it?"
+SQUAD = [
+    {"id": name, "obj_label": "blue", "masked_sentences": [sentence]}
+    for name, sentence in {
+        "a": "The sea is [MASK] .", "b": "The [MASK] sea is blue.", "c": "On [MASK] sail [MASK].", "d": "[MASK].",
+    }.items()
+]  # fmt: skip
+PERSON = {"pred": "/people/person/place_of_birth", "sub_label": "Ada Bell", "obj_label": "Ulm", "uuid": "u1"}
+GOOGLE_RE = [
+    PERSON,
+    {**PERSON, "pred": "/people/person/date_of_birth", "obj_label": "1815", "uuid": None},
+    {**PERSON, "pred": "/people/deceased_person/place_of_death", "obj_label": "Bonn"},
+]
+FACT = {
+    "template": "The capital of [X] is [Y] .",
+    "uuid": "t1",
+    "sub_label": "Utopia",
+    "obj_label": "Amaurot",
+}
+TREX = [
+    {**FACT, "relation": "P36"},
+    {**FACT, "relation": "P36", "uuid": None, "sub_label": "[Y] land"},  # a subject is no slot
+    {**FACT, "relation": "P1923", "template": "[Y] participated in the [X] ."},
+]
+PLAYER = {
+    "query": "Ada Bell plays for _X_.", "answer": [{"name": "Real Ulm"}, {"name": "FC Bonn"}], "date": "2014",
+    "id": "Q7_P54_2014", "relation": "P54",
+}  # fmt: skip
+COMPLETE = "Please complete the following text so that it is factually correct: "
 
 
 def write(folder: Path, name: str, rows: list[Row], text: str | None = None) -> Path:
@@ -44,82 +82,188 @@ def write(folder: Path, name: str, rows: list[Row], text: str | None = None) -> 
     return path
 
 
-@pytest.fixture
-def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
-    write(tmp_path, "svamp/svamp", [SVAMP])
-    write(tmp_path, "asdiv/asdiv", ASDIV)
-    write(tmp_path, "mawps/mawps_full", MAWPS)
-    write(
-        tmp_path,
-        "wikitext2/test_raw",
-        [{"text": " \n = Du Fu = \n \n A poet . \n"}, {"text": " = B = \n \n x \n"}],
-    )
-    return tmp_path
+def write_task(folder: Path, name: str, rows: list[Row], text: str | None = None) -> Path:
+    """The first file of a task."""
+    file = next(file for file in DATA_FILES[name][0] if file.endswith(".jsonl.gz"))
+    return write(folder, file.removesuffix(".jsonl.gz"), rows, text)
 
 
-def test_svamp(data_dir: Path) -> None:
-    found = svamp(data_dir=str(data_dir), config_source="x", pretrained="y")["test"]
-    assert found.to_list() == [
-        {"id": "chal-1", "context": "Each pack costs 76 dollars.", "question": "How much?", "answer": "76.0"}
-    ]
-
-
-def test_asdiv_keeps_problems_with_one_number(data_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "benchmarks"):
-        found = asdiv(data_dir=data_dir)["test"]
-    assert found["answer"] == ["9", "1/2"] and found["id"] == ["nluds-0001", "nluds-0005"]
-    assert "asdiv: 5 rows read, 2 kept" in caplog.text
-    for reason in ("'ratio or time': 1", "'several answers': 1", "'not a number': 1"):
-        assert reason in caplog.text
-    assert f"asdiv: first dropped: not a number: {data_dir}/asdiv/asdiv.jsonl.gz, line 4" in caplog.messages
-
-
-def test_mawps(data_dir: Path) -> None:
-    found = mawps(data_dir=data_dir)["test"]
-    assert found["answer"] == ["504.0", "98"] and found["context"] == ["", ""]
-    assert found["question"][0] == "56 books on 9 shelves?"
-
-
-def test_the_environment_names_a_data_dir_and_null_is_the_hub(
-    data_dir: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOOLFORMER_DATA_DIR", str(data_dir))
-    assert wikitext()["test"]["page"][1] == " = B = \n \n x \n"
-    hub.add("p", "test", [{"question": "q?", "answers": ["a"]}] * 2)
-    assert len(webqs(data_dir=None, hub={"path": "p", "split": "test"})["test"]) == 2
-
-
-def test_a_data_dir_or_size_that_is_not_there_is_named(data_dir: Path) -> None:
-    with pytest.raises(UserError, match="there is no folder"):
-        asdiv(data_dir=data_dir / "nowhere")
-    with pytest.raises(UserError, match="wikitext103"):
-        wikitext(data_dir=data_dir, wikitext=103)
+def check(found: list[Row], expected: list[Row]) -> None:
+    """The documents, of which only some fields may be named."""
+    assert [{name: row[name] for name in want} for row, want in zip(found, expected, strict=True)] == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("name", "rows", "expected", "prompt", "dropped"),
     [
-        ('{"id": 1}\n{"id"\n', r"line 1: no text in field `body` \(the row has id\); fix the row"),
-        (json.dumps({**SVAMP, "body": "a \ud83d"}), "line 1: half a character"),
-        (json.dumps({**SVAMP, "id": "\udc00"}), "line 1: half a character"),
-        ('{"body": "a", "question": "b"}\n', r"no field `answer` \(the row has body, question\)"),
-        (json.dumps(SVAMP) + "\n{oops\n", "line 2: malformed JSON"),
-        ("[]\n", "line 1: not a JSON object"),
-        ("", "no documents are left"),
+        ("svamp", [SVAMP],
+         [{"id": "chal-1", "context": "Each pack costs 76 dollars.", "question": "How much?", "answer": "76.0"}],
+         "Each pack costs 76 dollars. How much? The answer is", "none"),
+        ("asdiv", ASDIV, [{"id": "nluds-0001", "answer": "9"}, {"id": "nluds-0005", "answer": "1/2"}],
+         "Two and 7. How many? The answer is", "{'ratio or time': 1, 'several answers': 1, 'not a number': 1}"),
+        ("mawps", MAWPS, [{"answer": "504.0", "context": ""}, {"answer": "98", "context": ""}],
+         "56 books on 9 shelves? The answer is", "{'several answers': 1}"),
+        *((name, QUESTIONS, ANSWERED, ASKED, "{'no answer': 1}") for name in ("webqs", "nq", "triviaqa")),
+        ("lama_squad", SQUAD,
+         [{"id": "a", "family": "squad", "text": "The sea is", "answers": ["blue"]}, {"text": "On [MASK] sail"}],
+         f"{COMPLETE}The sea is", "{'mask not last': 2}"),
+        ("lama_google_re", GOOGLE_RE,
+         [{"id": "u1", "family": "place_of_birth", "text": "Ada Bell was born in", "answers": ["Ulm"]},
+          {"id": "date_of_birth Ada Bell", "text": "Ada Bell (born", "answers": ["1815"]},
+          {"id": "u1#2", "text": "Ada Bell died in", "answers": ["Bonn"]}],
+         f"{COMPLETE}Ada Bell was born in", "none"),
+        ("lama_trex", TREX,
+         [{"id": "t1", "family": "P36", "text": "The capital of Utopia is", "answers": ["Amaurot"]},
+          {"id": "P36 [Y] land", "text": "The capital of [Y] land is"}],
+         f"{COMPLETE}The capital of Utopia is", "{'mask not last': 1}"),
+        ("templama", [PLAYER, {**PLAYER, "query": "_X_ is the chair of Ulm."}],
+         [{"id": "Q7_P54_2014", "family": "P54", "text": "Ada Bell plays for", "answers": ["Real Ulm", "FC Bonn"],
+           "current_date": "2014-07-01"}],
+         f"{COMPLETE}Ada Bell plays for", "{'mask not last': 1}"),
     ],
-)
-def test_a_bad_row_is_named(data_dir: Path, text: str, message: str) -> None:
-    write(data_dir, "svamp/svamp", [], text)
+)  # fmt: skip
+def test_the_rows_of_a_data_folder_become_documents(
+    tmp_path: Path, caplog: Log, name: str, rows: list[Row], expected: list[Row], prompt: str, dropped: str
+) -> None:
+    path = write_task(tmp_path, name, rows)
+    with caplog.at_level(logging.INFO, "benchmarks"):
+        made = task(name, data_dir=str(tmp_path))
+    found = [dict(row) for row in made.test_docs()]
+    check(found, expected)
+    assert made.doc_to_text(found[0]) == prompt
+    assert f"{name}: {len(rows)} rows read, {len(found)} kept, dropped: {dropped}" in caplog.messages
+    assert f"{name}: {len(rows)} rows read, but the published set has" in caplog.text
+    if name == "asdiv":
+        assert f"asdiv: first dropped: not a number: {path}, line 4" in caplog.messages
+
+
+LAMA = "facebook/lama"
+TRIVIA = {
+    "question": "c?", "question_id": "tc_1",
+    "answer": {"value": "Beetles", "aliases": ["The Beetles"], "normalized_aliases": ["beetles"]},
+}  # fmt: skip
+MASKED = {"id": "a", "obj_label": "blue", "masked_sentence": "It is [MASK]."}
+ELEVEN = {"Question": "N_10 of N_02", "Answer": 6.0, "Numbers": "0 1 2 3 4 5 6 7 8 9 10"}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "rows", "expected"),
+    [
+        ("svamp", "ChilleD/SVAMP",
+         {("train", None): [{"ID": "chal-7", "Body": "A.", "Question": "B?", "Answer": "76.0"}],
+          ("test", None): [{"ID": "chal-8", "Body": "C.", "Question": "D?", "Answer": "3"}]},
+         [{"id": "chal-7", "answer": "76.0"}, {"id": "chal-8", "question": "D?"}]),
+        ("asdiv", "EleutherAI/asdiv", {("validation", None): ASDIV[:1]}, [{"answer": "9"}]),
+        ("mawps", "mwpt5/MAWPS",  # its numbers are put back
+         {("train", None): [{"Question": "Has N_00 cups and N_01 more .", "Numbers": "8.0 2.5", "Answer": 10.5},
+                            {"Question": "Has N_02 cups .", "Numbers": "8.0 2.5", "Answer": 10.5}, ELEVEN]},
+         [{"question": "Has 8 cups and 2.5 more .", "answer": "10.5"}, {"question": "10 of 2"}]),
+        ("webqs", "stanfordnlp/web_questions", {("test", None): [{"question": "a?", "answers": ["A", "B"]}]},
+         [{"id": "1", "question": "a?", "answers": ["A", "B"]}]),
+        ("nq", "google-research-datasets/nq_open", {("validation", "nq_open"): [{"question": "b", "answer": ["C"]}]},
+         [{"id": "1", "answers": ["C"]}]),
+        ("triviaqa", "mandarjoshi/trivia_qa", {("validation", "unfiltered.nocontext"): [TRIVIA]},
+         [{"id": "tc_1", "answers": ["Beetles", "The Beetles", "beetles"]}]),
+        ("lama_squad", LAMA, {("train", "squad"): [MASKED]}, [{"text": "It is", "answers": ["blue"]}]),
+        # The hub's rows are sentences: a fact may have several, and no uuid.
+        ("lama_trex", LAMA,
+         {("train", "trex"): [{**FACT, "predicate_id": "P36"}] * 2 + [{**FACT, "predicate_id": "P190"}]},
+         [{"id": "t1", "family": "P36", "text": "The capital of Utopia is"}, {"family": "P190"}]),
+        ("lama_google_re", LAMA,
+         {("train", "google_re"): [{**PERSON, "uuid": None, "obj_label": town} for town in ("Ulm", "Ulm", "Bonn")]},
+         [{"id": "place_of_birth Ada Bell", "answers": ["Ulm"]}, {"id": "place_of_birth Ada Bell#2", "answers": ["Bonn"]}]),
+    ],
+)  # fmt: skip
+def test_the_rows_of_the_hub_become_the_same_documents(
+    hub: Hub, name: str, path: str, rows: dict[tuple[str, str | None], list[Row]], expected: list[Row]
+) -> None:
+    for (split, config), of_split in rows.items():
+        hub.add(path, split, of_split, config)
+    check(documents(name), expected)
+    assert [asked["split"] for asked in hub.asked] == [split for split, _ in rows]
+    assert all(re.fullmatch("[0-9a-f]{40}|refs/convert/parquet", asked["revision"]) for asked in hub.asked)
+
+
+@given(st.text(), st.text(alphabet=" .,;:!?)]}'\"»…”", max_size=5))
+def test_what_stands_before_a_last_mask_is_kept(before: str, after: str) -> None:
+    assert until_mask(f"{before}[MASK]{after}") == before.rstrip()
+    assert until_mask(f"{before}[MASK]{after}x") is None
+
+
+def test_a_branch_says_what_was_read(hub: Hub, caplog: Log) -> None:
+    hub.add(LAMA, "train", [MASKED] * 305, "squad")
+    found = hub.sets[LAMA, "train", "squad"]
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    found.info.download_checksums = {f"hf://datasets/facebook/lama@{commit}/squad/train/0000.parquet": {}}
+    with caplog.at_level(logging.INFO, "benchmarks"):
+        documents("lama_squad")
+    assert f"lama_squad: facebook/lama is at commit {commit}" in caplog.messages
+    assert "when the task was written" not in caplog.text
+    hub.sets[LAMA, "train", "squad"] = found.select(range(304))
+    documents("lama_squad")
+    assert "has 304 rows (refs/convert/parquet), but had 305 when the task was written" in caplog.text
+
+
+def test_an_authors_file_is_told_by_its_digest(tmp_path: Path, monkeypatch: Patch, caplog: Log) -> None:
+    path = tmp_path / "test.json"
+    path.write_text(json.dumps(PLAYER))
+    monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    with caplog.at_level("INFO", "benchmarks"):
+        hub = {"path": "json", "split": "test", "data_files": {"test": str(path)}}
+        check(documents("templama", hub=hub), [{"current_date": "2014-07-01"}])
+    digest = sha256(path.read_bytes()).hexdigest()
+    assert f"{path} has {path.stat().st_size} bytes, SHA-256 {digest}" in caplog.text
+
+
+def test_the_environment_names_a_data_dir(tmp_path: Path, hub: Hub, monkeypatch: Patch) -> None:
+    monkeypatch.setenv("TOOLFORMER_DATA_DIR", str(tmp_path))
+    write_task(tmp_path, "svamp", [SVAMP])
+    assert svamp()["test"]["id"] == ["chal-1"]
+    hub.add("p", "test", [{"Body": "A.", "Question": "B?", "Answer": "1"}])
+    assert svamp(data_dir=None, hub={"path": "p", "split": "test"})["test"]["answer"] == ["1"]
+
+
+def test_an_unreachable_hub_names_the_mend(hub: Hub) -> None:
+    with pytest.raises(UserError, match="ChilleD/SVAMP cannot be read from the hub .*; set paths.data_dir "):
+        documents("svamp")
+    with pytest.raises(UserError, match="no paths.data_dir .*, and metadata.hub of the task names no path"):
+        svamp()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("svamp", '{"id": 1}\n{"id"\n', r"line 1: no text in field `body` \(the row has id\); fix the row"),
+        ("svamp", json.dumps({**SVAMP, "body": "a \ud83d"}), "line 1: half a character"),
+        ("svamp", json.dumps({**SVAMP, "id": "\udc00"}), "line 1: half a character"),
+        ("svamp", '{"body": "a", "question": "b"}\n', r"no field `answer` \(the row has body, question\)"),
+        ("svamp", json.dumps(SVAMP) + "\n{oops\n", "line 2: malformed JSON"),
+        ("svamp", "[]\n", "line 1: not a JSON object"),
+        ("svamp", "", "no documents are left"),
+        ("webqs", '{"question": "a", "answer": "b"}', "line 1: no list of texts in field `answers`"),
+        ("lama_google_re", json.dumps({**PERSON, "pred": "/x/y"}), "`pred` is '/x/y', none of place_of_birth"),
+        ("templama", json.dumps({**PLAYER, "date": "14 May"}), "line 1: field `date` is '14 May', not a year"),
+        ("templama", json.dumps({**PLAYER, "answer": [{"wikidata_id": "Q1"}]}), "no text in field `name`"),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
+    write_task(tmp_path, name, [], text)
     with pytest.raises(UserError, match=message):
-        svamp(data_dir=data_dir)
+        documents(name, data_dir=str(tmp_path))
 
 
-def test_a_cut_off_file_is_named(data_dir: Path) -> None:
-    path = write(data_dir, "svamp/svamp", [{**SVAMP, "id": n} for n in range(500)])
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    path = write_task(tmp_path, "svamp", [{**SVAMP, "id": n} for n in range(500)])
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(UserError, match=r"svamp\.jsonl\.gz: the file cannot be read"):
-        svamp(data_dir=data_dir)
+        svamp(data_dir=tmp_path)
+    with pytest.raises(UserError, match="there is no folder"):
+        asdiv(data_dir=tmp_path / "nowhere")
+    with pytest.raises(UserError, match="wikitext103"):
+        wikitext(data_dir=tmp_path, wikitext=103)
+    with pytest.raises(UserError, match="heldout_path: there is no file .*; name a JSON Lines file"):
+        heldout(heldout_path=str(tmp_path / "nothing.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -135,32 +279,6 @@ def test_published_answers(published: Any, answer: str | None, reason: str) -> N
     assert numeric_answer(published) == (answer, reason)
 
 
-def test_svamp_and_asdiv_from_the_hub(hub: Hub) -> None:
-    hub.add("ChilleD/SVAMP", "train", [{"ID": "chal-7", "Body": "A.", "Question": "B?", "Answer": "76.0"}])
-    hub.add("ChilleD/SVAMP", "test", [{"ID": "chal-8", "Body": "C.", "Question": "D?", "Answer": "3"}])
-    hub.add("EleutherAI/asdiv", "validation", [{"body": "A.", "question": "B?", "answer": "9 (apples)"}])
-    assert [row["id"] for row in documents("svamp")] == ["chal-7", "chal-8"]
-    assert [row["answer"] for row in documents("asdiv")] == ["9"]
-    assert [asked["split"] for asked in hub.asked] == ["train", "test", "validation"]
-    assert all(len(asked["revision"]) == 40 for asked in hub.asked)
-
-
-def test_mawps_from_the_hub_has_its_numbers_back(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
-    numbers = {"Question": " ".join(f"N_{n:02}" for n in range(11)), "Answer": 6.0}
-    rows = [
-        {"Question": "Mary has N_00 cups and N_01 more .", "Numbers": "8.0 2.5", "Answer": 10.5},
-        {"Question": "Mary has N_02 cups .", "Numbers": "8.0 2.5", "Answer": 10.5},
-        {**numbers, "Numbers": " ".join(map(str, range(11)))},
-    ]
-    hub.add("mwpt5/MAWPS", "train", rows)
-    found = documents("mawps")
-    assert [row["question"] for row in found] == ["Mary has 8 cups and 2.5 more .", "0 1 2 3 4 5 6 7 8 9 10"]
-    assert [row["answer"] for row in found] == ["10.5", "6.0"]
-    assert [record.message for record in caplog.records if record.levelname == "WARNING"][-1] == (
-        "mawps: 3 rows read, but the published set has 2373"
-    )
-
-
 @pytest.mark.parametrize("size", ["2", "103"])
 def test_wikitext_from_the_hub_is_put_together(hub: Hub, size: str) -> None:
     """Articles begin at headings between blank lines."""
@@ -172,26 +290,7 @@ def test_wikitext_from_the_hub_is_put_together(hub: Hub, size: str) -> None:
     assert "".join(row["text"] for row in found).split() == text.split()
 
 
-def test_an_unreachable_hub_names_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load_dataset(*_: Any, **__: Any) -> None:
-        raise ConnectionError("no route\nto host")
-
-    monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(
-        UserError, match=r"ChilleD/SVAMP cannot be read from the hub .*; set paths.data_dir "
-    ) as error:
-        documents("svamp")
-    assert "\n" not in str(error.value)
-    with pytest.raises(
-        UserError, match="svamp: no paths.data_dir .*, and metadata.hub of the task names no path"
-    ):
-        svamp()
-
-
-def test_heldout_texts_are_counted_and_have_ids_of_their_own(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_heldout_texts_have_ids_of_their_own(tmp_path: Path, caplog: Log) -> None:
     rows: list[Row] = [{"id": name, "text": f"Text {n}."} for n, name in enumerate(["a", "a", "a#2", None])]
     path = write(tmp_path, "held", [*rows, {"text": "Text 3."}, {"text": " "}])
     with caplog.at_level(logging.INFO, "benchmarks"):
@@ -199,31 +298,23 @@ def test_heldout_texts_are_counted_and_have_ids_of_their_own(
     named = next(iter(FileCorpus(write(tmp_path, "one", [{"text": "Text 3."}])))).doc_id
     assert found["id"] == ["a", "a#2", "a#2#2", named, f"{named}#2"]
     assert "heldout_perplexity: 6 rows read, 5 kept, dropped: {'empty text': 1}" in caplog.messages
-    with pytest.raises(UserError, match="heldout_path: there is no file .*; name a JSON Lines file"):
-        heldout(heldout_path=str(tmp_path / "nothing.jsonl"))
 
 
-@pytest.mark.parametrize(
-    ("metadata", "message"),
-    [
+def test_subsets(tmp_path: Path) -> None:
+    write_task(tmp_path, "svamp", [{**SVAMP, "id": str(n)} for n in range(40)])
+    write_task(tmp_path, "wikitext_perplexity", [{"text": f" = A = \n \n {n} \n"} for n in range(3)])
+    some = svamp(data_dir=tmp_path, subset=5, seed=1)["test"]["id"]
+    assert len(some) == 5 and some == sorted(some, key=int)
+    assert some == svamp(data_dir=tmp_path, subset=5, seed=1, perplexity_subset=1)["test"]["id"]
+    assert some != svamp(data_dir=tmp_path, subset=5, seed=2)["test"]["id"]
+    assert len(wikitext(data_dir=tmp_path, subset=5, perplexity_subset=1)["test"]) == 1
+    families = dateset(subset=20)["test"]["family"]
+    assert len(families) == 20 and len(set(families)) == 7
+    for metadata, message in (
         ({"subset": 5, "seed": 1.5}, "seed is 1.5; it must be a whole number$"),
         ({"subset": 0}, "subset is 0; it must be a whole number of at least 1$"),
         ({"subset": True}, "subset is True; it must be a whole number of at least 1$"),
         ({"dateset_seed": "x"}, "dateset_seed is 'x'; it must be a whole number$"),
-    ],
-)
-def test_a_value_of_another_type_is_told_by_its_key(metadata: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        dateset(**metadata)
-
-
-def test_subsets(data_dir: Path) -> None:
-    write(data_dir, "svamp/svamp", [{**SVAMP, "id": str(n)} for n in range(40)])
-    some = svamp(data_dir=data_dir, subset=5, seed=1)["test"]["id"]
-    assert len(some) == 5 and some == sorted(some, key=int)
-    assert some == svamp(data_dir=data_dir, subset=5, seed=1)["test"]["id"]
-    assert some != svamp(data_dir=data_dir, subset=5, seed=2)["test"]["id"]
-    assert len(wikitext(data_dir=data_dir, subset=5, perplexity_subset=1)["test"]) == 1
-    assert len(svamp(data_dir=data_dir, subset=5, perplexity_subset=1)["test"]) == 5
-    families = dateset(subset=20)["test"]["family"]
-    assert len(families) == 20 and len(set(families)) == 7
+    ):
+        with pytest.raises(UserError, match=message):
+            dateset(**metadata)

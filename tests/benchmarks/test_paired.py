@@ -1,45 +1,33 @@
-"""Paired statistics against values worked out by hand, and what must hold for any two systems."""
+"""Paired statistics and statistics over seeds: by hand, held to simulation, and what must hold for any two systems."""
 
 from __future__ import annotations
 
-import doctest
 import math
+from collections.abc import Mapping
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import binom, t, ttest_rel
 
-from benchmarks import paired
-from benchmarks.paired import compare_perplexities, compare_scores, mcnemar
+from benchmarks.paired import ScoreComparison, compare_perplexities, compare_scores, compare_seeds, mcnemar
+from benchmarks.power import detectable_percent, detectable_shift, holm
+from benchmarks.seeds import Group, contrast, groups, percent_over_seeds, perplexity_over_seeds
 
 RESAMPLES = 200
 
-pairs = st.lists(
-    st.tuples(st.sampled_from([0.0, 100.0]), st.sampled_from([0.0, 100.0])), min_size=1, max_size=40
-)
-texts = st.lists(
-    st.tuples(st.floats(-200, -0.1), st.integers(1, 60), st.floats(-200, -0.1), st.integers(1, 60)),
-    min_size=1,
-    max_size=20,
-)
-
-
-def test_the_examples_are_true() -> None:
-    assert doctest.testmod(paired).failed == 0
+right, nats, words = st.sampled_from([0.0, 100.0]), st.floats(-200, -0.1), st.integers(1, 60)
+pairs = st.lists(st.tuples(right, right), min_size=1, max_size=40)
+texts = st.lists(st.tuples(nats, words, nats, words), min_size=1, max_size=20)
 
 
 @pytest.mark.parametrize(
     ("b", "c", "p"),
-    [
-        (0, 0, 1.0),
-        (1, 0, 1.0),
-        (0, 5, 2 / 2**5),
-        (1, 9, 2 * (1 + 10) / 2**10),  # 2 P(X <= 1), X ~ B(10, 1/2)
-        (2, 10, 2 * (1 + 12 + 66) / 2**12),
-        (7, 7, 1.0),
-    ],
+    # The third is 2 P(X <= 1), X ~ B(10, 1/2).
+    [(0, 0, 1.0), (1, 0, 1.0), (1, 9, 2 * (1 + 10) / 2**10), (2, 10, 2 * (1 + 12 + 66) / 2**12), (7, 7, 1.0)],
 )
 def test_mcnemar_by_hand(b: int, c: int, p: float) -> None:
     assert mcnemar(b, c) == pytest.approx(p, rel=1e-12) == mcnemar(c, b)
@@ -69,13 +57,12 @@ def test_pairing_is_what_narrows_the_interval() -> None:
 @settings(max_examples=40, deadline=None)
 @given(pairs, st.integers(0, 3))
 def test_scores_are_antisymmetric(rows: list[tuple[float, float]], seed: int) -> None:
-    first, second = [one for one, _ in rows], [two for _, two in rows]
+    first, second = zip(*rows, strict=True)
     found = compare_scores(first, second, seed, RESAMPLES)
     back = compare_scores(second, first, seed, RESAMPLES)
     assert found.p_value is not None and 0 <= found.p_value <= 1 and found.p_value == back.p_value
-    assert found.difference.value == pytest.approx(-back.difference.value, abs=1e-9)
-    assert found.difference.low == pytest.approx(-back.difference.high, abs=1e-9)
-    assert found.difference.high == pytest.approx(-back.difference.low, abs=1e-9)
+    one, two = found.difference, back.difference
+    assert (one.low, one.value, one.high) == pytest.approx((-two.high, -two.value, -two.low), abs=1e-9)
     assert found.difference.value == pytest.approx(found.second - found.first, abs=1e-9)
     assert found.difference.value == pytest.approx(100 * (found.only_second - found.only_first) / found.n)
     assert found == compare_scores(first, second, seed, RESAMPLES)
@@ -92,10 +79,7 @@ def test_perplexities_are_antisymmetric(rows: list[tuple[float, int, float, int]
     assert found.ratio.value == pytest.approx(1 / back.ratio.value)
     assert found.ratio.value == pytest.approx(found.second / found.first)
     rounding = 1e-9 * (found.first + found.second)
-    assert (
-        found.difference.low <= found.difference.high + rounding
-        and found.ratio.low <= found.ratio.high + rounding
-    )
+    assert all(each.low <= each.high + rounding for each in (found.difference, found.ratio))
     assert found.difference.low == pytest.approx(-back.difference.high, rel=1e-6, abs=1e-9)
 
 
@@ -117,3 +101,128 @@ def test_what_cannot_be_paired() -> None:
         compare_scores([], [])
     with pytest.raises(ValueError, match="units"):
         compare_perplexities([-1.0, -2.0], [1], [-1.0, -2.0], [1])
+
+
+NULLS = 1000
+
+
+def answers(scores: np.ndarray) -> list[Mapping[str, tuple[float, float]]]:
+    """Of [seeds, questions], all asked the same."""
+    return [{f"{n}": (float(score), 1.0) for n, score in enumerate(of_seed)} for of_seed in scores]
+
+
+def group(scores: np.ndarray, own: bool) -> Group:
+    """Of [seeds, questions]; with `own` every seed is asked questions of its own."""
+    units = np.ones_like(scores)
+    if own:
+        each = np.eye(len(scores))[:, :, None]
+        scores, units = ((each * table[:, None]).reshape(len(scores), -1) for table in (scores, units))
+    return Group(scores, units)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "own", "matched", "by_seed"),
+    [(5, False, True, 0.0), (5, False, True, 0.1), (5, True, True, 0.1), (5, False, False, 0.1), (10, False, False, 0.05)],
+)  # fmt: skip
+def test_a_test_over_seeds_calls_three_to_seven_percent_of_nulls_a_difference(
+    seeds: int, own: bool, matched: bool, by_seed: float
+) -> None:
+    """Right and wrong; `by_seed` is the spread of the difference over seeds, as a share right."""
+    rng = np.random.default_rng(1)
+    shape, found = (seeds, 100), 0
+    for _ in range(NULLS):
+        easy = rng.random(shape if own else shape[1:])
+        sides = [
+            100.0 * (rng.random(shape) < easy + rng.normal(0, by_seed / 2**0.5, (seeds, 1))) for _ in range(2)
+        ]
+        p = contrast(*(group(side, own) for side in sides), matched).p_value
+        found += p is not None and p < 0.05
+    assert 0.03 <= found / NULLS <= 0.07
+
+
+@pytest.mark.parametrize(("n", "discordant"), [(200, 40), (1000, 100), (100, 50)])
+def test_what_a_comparison_could_have_detected_is_what_simulation_finds(n: int, discordant: int) -> None:
+    rng = np.random.default_rng(2)
+    share = discordant / n
+
+    def missed(difference: float) -> float:
+        first, second, _ = rng.multinomial(
+            n, [(share - difference) / 2, (share + difference) / 2, 1 - share], 20_000
+        ).T
+        p = 2 * binom.cdf(np.minimum(first, second), first + second, 0.5)  # McNemar's, where it is below 1
+        return float(np.mean(p < 0.05)) - 0.8
+
+    simulated = 100 * brentq(missed, 0.01, share - 1e-3, xtol=1e-3)
+    assert detectable_percent(n, discordant) == pytest.approx(simulated, rel=0.1)
+
+
+def test_mcnemar_calls_three_to_seven_percent_of_nulls_a_difference() -> None:
+    rng = np.random.default_rng(0)
+    easy = rng.random((NULLS, 300))  # questions differ in how hard they are
+    first, second = (rng.random(easy.shape) < easy for _ in range(2))
+    pairs = zip(np.sum(first & ~second, 1), np.sum(second & ~first, 1), strict=True)
+    assert 0.03 <= np.mean([mcnemar(int(b), int(c)) < 0.05 for b, c in pairs]) <= 0.07
+
+
+@pytest.mark.parametrize("n", [6, 30])
+def test_a_detectable_shift_is_what_simulation_finds(n: int) -> None:
+    rng = np.random.default_rng(3)
+    noise = rng.normal(0, 1, (4000, n))
+    errors = noise.std(1, ddof=1) / n**0.5
+    critical = t.ppf(0.975, n - 1)
+
+    def missed(shift: float) -> float:
+        return float(np.mean(abs(noise.mean(1) + shift) / errors > critical)) - 0.8
+
+    assert detectable_shift(1 / n**0.5, n - 1) == pytest.approx(brentq(missed, 0.1, 5), rel=0.1)
+
+
+def test_single_runs_are_tested_by_the_paired_t_test() -> None:
+    rng = np.random.default_rng(4)
+    first, second = rng.random(50) * 100, rng.random(50) * 100
+    found = compare_scores(list(first), list(second))
+    assert found.p_value == pytest.approx(ttest_rel(first, second).pvalue)
+    by_seeds = contrast(*groups(answers(first[None]), answers(second[None])), matched=True)
+    assert by_seeds.p_value == pytest.approx(found.p_value) and by_seeds.freedom == pytest.approx(49)
+
+
+def test_an_interval_over_seeds_holds_what_seeds_and_questions_vary_by() -> None:
+    rng = np.random.default_rng(5)
+    easy = rng.random(200)
+    alike = answers(np.repeat(100.0 * (rng.random(200) < easy)[None], 5, axis=0))
+    once, five = percent_over_seeds(alike[:1]), percent_over_seeds(alike)
+    assert once.value == five.value and five.n == 200
+    assert five.high - five.low == pytest.approx(once.high - once.low, rel=0.1), "five times the same"
+    level = np.array([10.0, 30.0, 50.0, 70.0, 90.0])
+    apart = percent_over_seeds(answers(100.0 * (rng.random((5, 2000)) < level[:, None] / 100)))
+    # Standard error of five seeds: 31.6 / sqrt(5) = 14.1.
+    assert apart.value == pytest.approx(50, abs=2) and apart.high - apart.low == pytest.approx(55, rel=0.15)
+    assert percent_over_seeds(answers(np.zeros((3, 10)))).high > 20, "nothing right leaves something open"
+    assert percent_over_seeds(alike[::-1]).value == five.value
+
+
+def test_perplexity_over_seeds_is_the_mean_of_the_seeds() -> None:
+    runs = [{f"{n}": (-level * 4.0, 4.0) for n in range(20)} for level in (1.0, 2.0)]
+    found = perplexity_over_seeds(runs)
+    assert found.value == pytest.approx((np.e + np.e**2) / 2)
+    assert (found.low, found.high) == pytest.approx((np.e, np.e**2)), "one of two seeds is drawn"
+    change = compare_seeds(
+        runs, [{key: (2 * value, 4.0) for key, (value, _) in run.items()} for run in runs], True, True
+    )
+    assert change.first == pytest.approx(found.value) and change.p_value is not None and change.p_value > 0.05
+
+
+def test_groups_of_seeds_are_compared() -> None:
+    rng = np.random.default_rng(6)
+    easy = 0.5 * rng.random(200)
+    first = answers(100.0 * (rng.random((5, 200)) < easy))
+    second = answers(100.0 * (rng.random((5, 200)) < easy + 0.2))
+    found = compare_seeds(first, second, matched=True, is_perplexity=False)
+    assert isinstance(found, ScoreComparison) and found.n == 200
+    assert found.difference.low < 20 < found.difference.high and found.p_value < 0.01
+    assert found.only_first < found.only_second and found.detectable < 20
+    other = compare_seeds(first[:1], second, matched=False, is_perplexity=False)
+    assert isinstance(other, ScoreComparison) and other.only_first is None
+    assert other.p_value < 0.01
+    assert compare_seeds(first, second, True, False) == found, "the same seeds give the same table"
+    assert holm([]) == [] and holm([None]) == [None] and holm([0.02, 0.01, None]) == [0.02, 0.02, None]

@@ -29,9 +29,12 @@ WIKITEXT = [
     " \n = Marsh Warbler = \n \n The marsh warbler is a small bird that sings at night . \n" * 12,
 ]
 QUESTIONS = [
-    ("Which of these is a liquid at room temperature?", ["iron", "water", "oxygen", "sand"], "B"),
-    ("What do plants take from the air?", ["carbon dioxide", "gold", "salt", "light bulbs"], "A"),
-    ("Which animal lays eggs?", ["cow", "horse", "hen", "whale"], "C"),
+    {"question": question, "choices": {"text": choices, "label": list("ABCD")}, "answerKey": key}
+    for question, choices, key in (
+        ("Which of these is a liquid at room temperature?", ["iron", "water", "oxygen", "sand"], "B"),
+        ("What do plants take from the air?", ["carbon dioxide", "gold", "salt", "light bulbs"], "A"),
+        ("Which animal lays eggs?", ["cow", "horse", "hen", "whale"], "C"),
+    )
 ]
 PASSAGES = [
     "She put the kettle on and waited for the water to boil, and then she poured the water",
@@ -54,14 +57,7 @@ def published(place: Path, task: str, rows: list[dict[str, Any]]) -> dict[str, A
 def tasks(tmp_path: Path) -> Any:
     configs = [
         published(tmp_path, "wikitext/wikitext.yaml", [{"page": text} for text in WIKITEXT]),
-        published(
-            tmp_path,
-            "arc/arc_easy.yaml",
-            [
-                {"question": question, "choices": {"text": choices, "label": list("ABCD")}, "answerKey": key}
-                for question, choices, key in QUESTIONS
-            ],
-        ),
+        published(tmp_path, "arc/arc_easy.yaml", QUESTIONS),
         published(tmp_path, "lambada/lambada_openai.yaml", [{"text": text} for text in PASSAGES]),
     ]
     return lambda: TaskManager(include_defaults=False).load(configs)
@@ -86,11 +82,8 @@ def check(language_model: LanguageModel, tasks: Any) -> dict[str, float]:
     theirs = measured(reference, tasks)
     ours = measured(ToolformerLM(Decoder(language_model), progress=False), tasks)
     assert ours == pytest.approx(theirs, rel=2e-4)
-    assert {
-        "wikitext word_perplexity,none",
-        "arc_easy acc_norm,none",
-        "lambada_openai perplexity,none",
-    } <= set(ours)
+    expected = ("wikitext word_perplexity", "arc_easy acc_norm", "lambada_openai perplexity")
+    assert {f"{name},none" for name in expected} <= set(ours)
     return ours
 
 

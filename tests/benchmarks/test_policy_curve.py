@@ -25,13 +25,8 @@ def test_calls_are_counted_against_need() -> None:
     examples = [HELPED, HARMED, INDIFFERENT, example(6, 0, 100)]
     found = {k: point(examples, "topk", k).figures for k in (0, 2, 3, 4)}
     assert found[0] == {"score": 50, "disabled": 50, "tokens": 0, "call_share": 0, "recall": 0}
-    assert found[2] == found[0] | {
-        "score": 75,
-        "call_share": 0.25,
-        "precision": 1,
-        "recall": 0.5,
-        "harm_rate": 0,
-    }
+    changed = {"score": 75, "call_share": 0.25, "precision": 1, "recall": 0.5, "harm_rate": 0}
+    assert found[2] == found[0] | changed
     assert found[3] == found[2] | {"score": 50, "call_share": 0.5, "precision": 0.5, "harm_rate": 0.5}
     assert found[4]["harm_rate"] == 1 / 3 and point(examples, "bias", 1.2).figures == found[2]
     assert point(examples, "threshold", 0.3).figures == found[3]

@@ -19,15 +19,18 @@ from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from benchmarks import DATA_FILES, GROUPS, MLQA_LANGUAGES, TASKS, TASKS_DIR, WORDINGS, suite, tasks
+from benchmarks import DATA_FILES, GROUPS, MLQA_LANGUAGES, TASKS, TASKS_DIR, WORDINGS, suite
+from benchmarks import tasks as prompts_of_tasks
 from benchmarks.metrics import percent_interval
-from benchmarks.tasks import detokenized, math_prompt, perplexity_results, question_prompt
 from benchmarks.wordings import TEMPLATES, reworded
 from tests.benchmarks.conftest import task
 from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
+from tests.conftest import Log
+from tests.pages.page import Page
 from toolformer.errors import UserError
 from toolformer.stages.config import CONF
 
+WIKI = " \n = Du Fu = \n \n A poet @-@ king , dead . \n"
 GENERATED = {"arithmetic", "dateset", "heldout_perplexity"}
 """Tasks that need neither a data folder nor the hub."""
 
@@ -58,7 +61,7 @@ def data_dir(tmp_path: Path) -> Path:
     write(tmp_path, "svamp/svamp", [{**SVAMP, "id": str(n), "answer": float(n)} for n in range(6)])
     write(tmp_path, "asdiv/asdiv", ASDIV)
     write(tmp_path, "mawps/mawps_full", MAWPS)
-    write(tmp_path, "wikitext2/test_raw", [{"text": " \n = Du Fu = \n \n A poet @-@ king , dead . \n"}])
+    write(tmp_path, "wikitext2/test_raw", [{"text": WIKI}])
     return tmp_path
 
 
@@ -85,20 +88,12 @@ def test_every_task_file_loads_and_is_listed() -> None:
         assert option == "all" or option in content["benchmarks"]
 
 
-def test_the_prompts_are_the_papers() -> None:
-    assert (
-        math_prompt({"context": "Tom has 2 pens.", "question": "How?"})
-        == "Tom has 2 pens. How? The answer is"
-    )
-    assert math_prompt({"context": "", "question": "How many?"}) == "How many? The answer is"
-    assert question_prompt({"question": "Who?"}) == "Answer the following question: Who?"
-    assert question_prompt({"question": "Who "}) == "Answer the following question: Who?"
-
-
 @given(st.text(), st.text(min_size=1), st.sampled_from([*TEMPLATES]))
 def test_every_wording_asks_the_same_in_other_words(context: str, text: str, kind: str) -> None:
     doc = {"context": context, "question": text, "text": text}
-    prompts = {wording: reworded(kind, getattr(tasks, kind, ""), wording)(doc) for wording in WORDINGS[1:]}
+    prompts = {
+        wording: reworded(kind, getattr(prompts_of_tasks, kind, ""), wording)(doc) for wording in WORDINGS[1:]
+    }
     assert len(set(prompts.values())) == 4
     for prompt in prompts.values():
         assert text.strip() in prompt
@@ -128,12 +123,8 @@ def test_a_right_model_is_right(data_dir: Path) -> None:
         lambda doc: f" It is {doc['answers'][-1]}." if "answers" in doc else f" 1 + 1 = {doc['answer']}"
     )
     found = suite.run(lm, ["dateset", "math"], {"data_dir": str(data_dir), "subset": 30}, bootstrap_iters=50)
-    assert list(found) == ["dateset", "asdiv", "svamp", "mawps"]
-    assert {result.interval.value for result in found.values()} == {100.0}
-    assert [result.interval.n for result in found.values()] == [30, 2, 6, 2]
-    prompts = {request.args[0] for request in lm.asked if request.task_name == "svamp"}
-    assert prompts == {"Each pack costs 76 dollars. How much? The answer is"}
-    assert all(request.args[1]["until"] == [] for request in lm.asked)
+    n = {name: (result.interval.value, result.interval.n) for name, result in found.items()}
+    assert n == {"dateset": (100.0, 30), "asdiv": (100.0, 2), "svamp": (100.0, 6), "mawps": (100.0, 2)}
 
 
 def test_scores_samples_and_interval_belong_together(data_dir: Path) -> None:
@@ -144,7 +135,9 @@ def test_scores_samples_and_interval_belong_together(data_dir: Path) -> None:
     assert [sample["doc_id"] for sample in result.samples] == list(range(6))
     assert result.samples[3]["prediction"] == " 3.0" and result.samples[3]["target"] == ["3.0"]
     json.dumps(result.samples)
-    assert len(suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, limit=2)["svamp"].samples) == 2
+    few = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, limit=2, bootstrap_iters=5)["svamp"]
+    some = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, ids=["4", "1"], bootstrap_iters=5)["svamp"]
+    assert [[sample["id"] for sample in each.samples] for each in (few, some)] == [["0", "1"], ["1", "4"]]
 
 
 def test_perplexity_by_words_where_tokens_are_unknown(data_dir: Path, tmp_path: Path) -> None:
@@ -156,23 +149,16 @@ def test_perplexity_by_words_where_tokens_are_unknown(data_dir: Path, tmp_path: 
     assert held.is_perplexity and set(held.others) == {"word_perplexity"}
     assert held.interval.value == pytest.approx(math.exp(2 * (9 + 18) / 5))
     assert held.scores == [-18.0, -36.0]
-    assert found["wikitext_perplexity"].samples[0]["words"] == 13
-
-
-def test_wikitext_is_detokenized_but_its_words_are_counted_as_published() -> None:
-    document = {"page": " \n = Du Fu = \n \n A poet @-@ king , dead . \n", "text": " = Du Fu = "}
-    assert detokenized(document) == "\n= Du Fu =\n\nA poet-king, dead.\n"
-    counted = {"word_perplexity": (-3.0, 6), "byte_perplexity": (-3.0, 11)}
-    assert perplexity_results(document, [-3.0]) == counted
+    (wiki,) = found["wikitext_perplexity"].samples
+    assert (wiki["words"], wiki["bytes"]) == (13, len(WIKI)), "counted as published, read as prose"
+    assert wiki["log_likelihood"] == -2.0 * len("\n= Du Fu =\n\nA poet-king, dead.\n")
 
 
 def test_tools_that_a_task_may_not_use(data_dir: Path) -> None:
     """Section 4.2 of the paper; perplexity is scored, and so never meets a tool."""
     off = {name: suite.switched_off(config(name).get("metadata"), name) for name in TASKS}
-    assert {name: tools for name, tools in off.items() if tools} == {
-        **dict.fromkeys(GROUPS["lama"], {"search"}),
-        **dict.fromkeys(GROUPS["qa"], {"qa"}),
-    }
+    expected = dict.fromkeys(GROUPS["lama"], {"search"}) | dict.fromkeys(GROUPS["qa"], {"qa"})
+    assert {name: tools for name, tools in off.items() if tools} == expected
     write(data_dir, "nq_open/dev", [{"id": "1", "question": "Who?", "answers": ["Ada"]}])
     lm = Parrot(lambda doc: " 1")
     lm.switched_off = {}
@@ -180,7 +166,7 @@ def test_tools_that_a_task_may_not_use(data_dir: Path) -> None:
     assert lm.switched_off == {"nq": {"qa"}, "svamp": frozenset()}
 
 
-def test_names_that_are_no_tasks() -> None:
+def test_names_and_ids_that_are_none(data_dir: Path) -> None:
     with pytest.raises(UserError, match="no task or group 'svmap'; did you mean svamp"):
         suite.task_names(["svmap"])
     with pytest.raises(UserError, match="the list is empty"):
@@ -188,9 +174,16 @@ def test_names_that_are_no_tasks() -> None:
     with pytest.raises(UserError, match="limit is 0"):
         suite.run(Parrot(str), ["svamp"], limit=0)
     assert suite.task_names(["svamp", "math", "svamp"]) == ["svamp", "asdiv", "mawps"]
+    by_task = {"svamp": ["5"], "asdiv": ["nluds-0001"]}
+    with pytest.raises(UserError, match="samples: 'asdiv' is not among the benchmarks svamp"):
+        suite.load(["svamp"], {"data_dir": str(data_dir)}, by_task)
+    with pytest.raises(UserError, match="svamp has no document 'x'; its 6 ids are like 0, 1, 2"):
+        suite.load(["svamp"], {"data_dir": str(data_dir)}, ["x"])
 
 
-@pytest.mark.parametrize("name", sorted(set(TASKS) - GENERATED))
+@pytest.mark.parametrize(
+    "name", "svamp templama wikitext_perplexity mlqa_en mlqa_all_en_es xquad_en xquad_es".split()
+)
 def test_missing_data_is_named_before_anything_is_read(name: str, tmp_path: Path) -> None:
     """The check of all benchmarks at once knows every file that a loader reads, and no other."""
     for names in DATA_FILES[name]:
@@ -203,45 +196,94 @@ def test_missing_data_is_named_before_anything_is_read(name: str, tmp_path: Path
         (tmp_path / names[-1]).write_text("")
     suite.check_data([name, "dateset", "heldout_perplexity"], str(tmp_path))
     suite.check_data([name], None)  # the hub
-    with pytest.raises(UserError) as read:
+    with pytest.raises(UserError, match="^(?!.*expected the file)"):
         suite.load([name], {"data_dir": str(tmp_path)})
-    assert "expected the file" not in str(read.value)
 
 
-def test_documents_by_id(data_dir: Path) -> None:
-    lm = Parrot(lambda doc: f" {doc['answer']}")
-    found = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, ids=["4", "1"], bootstrap_iters=10)["svamp"]
-    assert [sample["id"] for sample in found.samples] == ["1", "4"] and found.interval.value == 100
-    by_task = {"svamp": ["5"], "asdiv": ["nluds-0001"]}
-    with pytest.raises(UserError, match="samples: 'asdiv' is not among the benchmarks svamp"):
-        suite.load(["svamp"], {"data_dir": str(data_dir)}, by_task)
-    with pytest.raises(UserError, match="svamp has no document 'x'; its 6 ids are like 0, 1, 2"):
-        suite.load(["svamp"], {"data_dir": str(data_dir)}, ["x"])
-
-
-def test_a_task_pins_its_data_and_says_how_much_there_is() -> None:
-    for name in set(TASKS) - GENERATED:
-        metadata = config(name)["metadata"]
-        hub = metadata["hub"]
-        assert metadata["published_rows"] > 0 and hub["path"] and hub["split"]
-        # A commit, or the reason why there is none beside it in the file.
-        [path] = TASKS_DIR.glob(f"*/{name}.yaml")
-        pinned = re.fullmatch(r"[0-9a-f]{40}", str(hub.get("revision", "")))
-        assert pinned or "No commit" in path.read_text() or "no versions to pin" in path.read_text()
-
-
-def test_a_group_scores_its_number_of_words() -> None:
-    for group, words in {"lama": 5, "qa": 20, "mlqa": 10, "mlqa_all_en": 10, "xquad": 10}.items():
+def test_a_task_pins_its_data_and_has_room_for_the_words_it_scores() -> None:
+    for name in TASKS:
+        found = config(name)
+        if found["output_type"] == "generate_until":
+            settings = found["generation_kwargs"]
+            assert settings["until"] == [] and not settings["do_sample"] and settings["max_gen_toks"] >= 24
+        if name not in GENERATED:
+            metadata = found["metadata"]
+            hub = metadata["hub"]
+            assert metadata["published_rows"] > 0 and hub["path"] and hub["split"]
+            # A commit, or the reason why there is none beside it in the file.
+            [path] = TASKS_DIR.glob(f"*/{name}.yaml")
+            pinned = re.fullmatch(r"[0-9a-f]{40}", str(hub.get("revision", "")))
+            assert pinned or "No commit" in path.read_text() or "no versions to pin" in path.read_text()
+    words_of = {"lama": 5, "temporal": 5, "qa": 20, "mlqa": 10, "mlqa_all_en": 10, "xquad": 10}
+    for group, words in words_of.items():
         for score in (config(name)["process_results"] for name in GROUPS[group]):
             for before in (words - 1, words):
                 assert score({"answers": ["x"]}, ["w " * before + "x"]) == {"score": 100.0 * (before < words)}
 
 
-def test_a_task_has_room_for_the_words_it_scores() -> None:
-    for found in map(config, TASKS):
-        if found["output_type"] == "generate_until":
-            settings = found["generation_kwargs"]
-            assert settings["until"] == [] and not settings["do_sample"] and settings["max_gen_toks"] >= 24
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    Page("extending").write_files(tmp_path)
+    return tmp_path / "tasks"
+
+
+def test_a_users_tasks_stand_beside_the_projects(tasks: Path) -> None:
+    assert suite.task_names(["moons_quiz", "temporal"], tasks) == ["moons_quiz", "templama", "dateset"]
+    loaded = suite.load(["moons_quiz"], {"subset": 1, "seed": 0}, tasks_dir=tasks)
+    assert len(loaded.tasks["tasks"]["moons_quiz"].dataset["test"]) == 1
+    file = tasks / "moons.yaml"
+    assert suite.load(["moons_quiz"], tasks_dir=tasks).switched_off == {"moons_quiz": {"search"}}
+    (tasks / "shared").write_text("metadata: {version: 1.0, switched_off: [qa, abacus]}\n")
+    file.write_text(
+        "include: shared\n"
+        + "".join(line for line in file.read_text().splitlines(True) if "metadata" not in line)
+    )
+    assert suite.load(["moons_quiz"], tasks_dir=tasks).switched_off == {"moons_quiz": {"qa", "abacus"}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("task: moons_quiz", "task: svamp", "is called svamp, as a task that is there; rename it"),
+        ("task: moons_quiz\n", "group: none\n", "holds no task file"),
+        ("generate_until", "loglikelihood_rolling", "output_type is loglikelihood_rolling; it must be generate_until"),
+        ("quiz.rows", "nonesuch.rows", "moons.yaml cannot be loaded: ImportError"),
+        ("process_results: !function benchmarks.tasks.answer_in_5_words\n", "", "process_results and a metric_list"),
+        ("answer_in_5_words", "perplexity_results", r"row '\d' gives no `score`, a number: (TypeError|KeyError)"),
+        ("benchmarks.tasks.answer_in_5_words", "quiz.whole", "gives 1 to a right answer; scores are from 0 to 100"),
+        ("benchmarks.tasks.answer_in_5_words", "quiz.thousand", "gives the score 1000.0; it must be from 0 to 100"),
+        ("task: moons_quiz", "task: [moons_quiz", "moons.yaml cannot be read: while parsing"),
+        ("switched_off: [search]", "switched_off: search",
+         r"moons.yaml: metadata.switched_off is 'search'; it must be a list of tools by key"),
+        ("metric: score", "metric: exact_match", "a metric_list of `score` alone"),
+        ('"id": str(number), ', "", "moons.yaml: the rows have no field `id`"),
+        ('"id": str(number)', '"id": "same"', "moons.yaml: the id 'same' stands in several rows"),
+    ],
+)  # fmt: skip
+def test_a_users_task_that_cannot_be_used_is_one_line(tasks: Path, old: str, new: str, message: str) -> None:
+    with (tasks / "quiz.py").open("a") as code:
+        code.write("\n\ndef whole(doc, results): return {'score': float(results[0] in doc['answers'])}\n")
+        code.write("\n\ndef thousand(doc, results): return {'score': 1000.0}\n")
+    for file in (tasks / "moons.yaml", tasks / "quiz.py"):
+        file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(UserError, match=message):
+        suite.load(["moons_quiz"], tasks_dir=tasks)
+
+
+def test_what_makes_another_evaluation(tasks: Path, tmp_path: Path) -> None:
+    project = suite.scoring(["dateset"], tasks)
+    assert not any(name.startswith("own/") for name in project) and "temporal/dateset.yaml" in project
+    (tasks / "data").mkdir()
+    (tasks / "data" / "rows.jsonl").write_text("1")
+    before = suite.scoring(["moons_quiz"], tasks)
+    own = {name for name in before if name.startswith("own/")}
+    assert own == {"own/moons.yaml", "own/quiz.py", "own/data/rows.jsonl"}
+    for name in ("nohup.out", ".moons.yaml.swp", "run.log"):
+        (tasks / name).write_text("no matter")
+    moved = tasks.rename(tmp_path / "moved")
+    assert suite.scoring(["moons_quiz"], moved) == before
+    (moved / "data" / "rows.jsonl").write_text("2")
+    assert suite.scoring(["moons_quiz"], moved) != before
 
 
 @pytest.mark.real
@@ -255,13 +297,12 @@ def test_a_task_has_room_for_the_words_it_scores() -> None:
     ],
 )  # fmt: skip
 def test_real_benchmarks_are_whole_and_their_answers_are_right(
-    name: str, kept: int, out_of_reach: int | None, caplog: pytest.LogCaptureFixture
+    name: str, kept: int, out_of_reach: int | None, caplog: Log
 ) -> None:
     """Rows left after the filters, and how many have no answer that the score can see (longer than it reads)."""
     made = task(name)
     rows = [dict(row) for row in made.test_docs()]
-    assert len(rows) == kept
-    assert not [record for record in caplog.records if "but the published set" in record.message]
+    assert len(rows) == kept and "but the published set" not in caplog.text
     if out_of_reach is not None:
         scores = [
             max(made.process_results(row, [f" {text}."])["score"] for text in row.get("answers", [row.get("answer")]))

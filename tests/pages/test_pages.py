@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import Capture, Patch
 from tests.pages.page import Page, save_model, tiny
-from tests.processes import save_calling_model
 from toolformer.calls import find
 from toolformer.cli import main
 from toolformer.tools.user.functions import FunctionTool
@@ -19,7 +19,7 @@ QUICKSTART, TOOLS, EXTENDING = Page("quickstart"), Page("tools"), Page("extendin
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOOLFORMER_RUNS", "runs")
     return tmp_path
@@ -34,9 +34,8 @@ def test_the_pages_show_what_these_tests_run() -> None:
     assert [one.words[0] for one in EXTENDING.commands] == ["tool", "tool", "generate", "evaluate", "report"]
 
 
-def test_every_command_of_the_quickstart_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_calling_model(place / "model")
-    small = [f"model={place / 'model'}", "lm.dtype=float32", "engine.threads=1", "tools=[calendar]"]
+def test_every_command_of_the_quickstart_runs(place: Path, calling_model: Path, capsys: Capture) -> None:
+    small = [f"model={calling_model}", "lm.dtype=float32", "engine.threads=1", "tools=[calendar]"]
     smaller = {
         "generate": [*small, "trainer.sequence_length=128", "corpus.limit=4"],
         "train": [*small, "trainer.sequence_length=128", "trainer.batch_size=2"],
@@ -46,7 +45,7 @@ def test_every_command_of_the_quickstart_runs(place: Path, capsys: pytest.Captur
     for command in QUICKSTART.commands:
         stage = command.words[0]
         if stage == "tool":
-            if "search" not in command.words:  # the index of ten thousand articles is for real tests
+            if "search" not in command.words:  # tests/tools asks the embedded index
                 command.answers(capsys)
         elif stage != "doctor":
             # A tiny model's calls gain nothing: each threshold of the page stands for one that lets them pass.
@@ -60,13 +59,7 @@ def test_every_command_of_the_quickstart_runs(place: Path, capsys: pytest.Captur
     assert (place / "runs" / "report" / "default" / "report.md").is_file()
 
 
-@pytest.mark.real
-def test_what_search_answers_in_the_quickstart(capsys: pytest.CaptureFixture[str]) -> None:
-    (search,) = (command for command in QUICKSTART.commands if "search" in command.words)
-    search.answers(capsys)
-
-
-def test_every_command_of_the_page_of_tools_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_of_the_page_of_tools_runs(place: Path, capsys: Capture) -> None:
     """With a model that has learnt to write calls, most of them without results."""
     TOOLS.write_files(place)
     save_model(place / "model", ["is [roman(14)] XIV", "is [roman(9)] IX", "is [roman(x)] x", "the number"])
@@ -104,9 +97,7 @@ def check_annotation(folder: Path) -> None:
         assert find(row["text"]), "C* holds the calls with their results"
 
 
-def test_every_command_of_the_page_of_extensions_runs(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_of_the_page_of_extensions_runs(place: Path, capsys: Capture) -> None:
     EXTENDING.write_files(place)
     save_model(place / "model", ['has [moons("Mars")] 2', "moons [moons(x)] x", "the number"])
     own = [f"model={place / 'model'}", "lm.dtype=float32"]

@@ -1,4 +1,4 @@
-"""Annotation that survives and grows: killed processes, full disks, several processes, several workers, Ray.
+"""Annotation and evaluation that survive and grow: killed processes, full disks, several processes and workers, Ray.
 
 Real processes of the real command, with a tiny model. The tool writes down which process called it for which document.
 """
@@ -8,20 +8,24 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import smoke_words
 from tests.processes import PATIENCE, SHARDS, Place, Process, who_did
 from toolformer.cli import main
 from toolformer.stages.engine.ray import connected
+from toolformer.tracking import Tracker
 
 pytestmark = pytest.mark.chaos
 needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="ray is not installed")
@@ -53,14 +57,6 @@ def finished(place: Place, process: Process, root: Path, reference: bytes) -> No
     assert not list(root.rglob("*.part"))
 
 
-def past(moment: float) -> bool:
-    """Whether a moment of the monotonic clock is over."""
-    return time.monotonic() > moment
-
-
-# ---------------------------------------------------------------------- survives
-
-
 def test_killed_ten_times_at_random(place: Place, reference: bytes, tmp_path: Path) -> None:
     """SIGKILL while it starts, while it annotates and while it writes the results, then the same command."""
     chance = random.Random(3)
@@ -68,8 +64,9 @@ def test_killed_ten_times_at_random(place: Place, reference: bytes, tmp_path: Pa
     while kills < 10:
         goal = min(len(place.shards(tmp_path)) + chance.choice([0, 1, 1, 2]), SHARDS)
         process = place.start(tmp_path, f"name=killed{name}")
-        process.until(partial(place.has_shards, tmp_path, goal))
-        process.until(partial(past, time.monotonic() + chance.uniform(0, 2.0)))
+        process.until(lambda goal=goal: len(place.shards(tmp_path)) >= goal)
+        moment = time.monotonic() + chance.uniform(0, 2.0)
+        process.until(lambda moment=moment: time.monotonic() > moment)
         if process.ended:
             # It was faster than its death: the next one is another experiment on the same shards.
             assert process.wait() == 0, process.errors
@@ -111,16 +108,14 @@ def test_a_full_disk_is_one_line_and_loses_nothing(place: Place, reference: byte
             except OSError:
                 continue
     assert process.wait() == 2
-    assert len(process.last_words) == 1 and "No space left on device" in process.last_words[0], process.errors
+    said = [line for line in process.errors.splitlines() if line.startswith("toolformer: ")]
+    assert len(said) == 1 and "No space left on device" in said[0] and "Traceback" not in process.errors
     kept = place.shards(disk)
     assert 2 <= len(kept) < SHARDS
     ballast.unlink()
     place.log.unlink()
     finished(place, place.start(disk, pause=0.3), disk, reference)
     assert sum(map(len, who_did(place.log).values())) == 2 * (SHARDS - len(kept))
-
-
-# -------------------------------------------------------------- several processes
 
 
 def test_two_processes_share_a_run(place: Place, reference: bytes, tmp_path: Path) -> None:
@@ -145,9 +140,6 @@ def test_the_leading_process_is_killed_and_the_other_finishes(
     leader.kill()
     finished(place, helper, tmp_path, reference)
     assert "shares the work" in helper.errors
-
-
-# ----------------------------------------------------------------- several workers
 
 
 def test_local_workers_give_the_same_bytes_though_one_is_killed(
@@ -180,13 +172,8 @@ def test_a_killed_ray_run_leaves_no_folder_behind(place: Place, tmp_path: Path) 
     left = list(Path(tempfile.gettempdir()).glob(f"tf-ray-{process.pid}-*"))
     assert left and main(place.words(tmp_path, "engine=ray")) == 0
     assert not any(folder.exists() for folder in left)
-
-
-@needs_ray
-def test_one_process_may_start_ray_twice() -> None:
-    for _ in range(2):
-        with connected(None):
-            pass
+    with connected(None):  # one process may start Ray twice
+        pass
 
 
 @needs_ray
@@ -212,3 +199,61 @@ def test_ray_gives_the_same_bytes_though_an_actor_is_killed(
     asked = [doc for docs in did.values() for doc in docs]
     # What the killed actor was at is done a second time, and nothing else.
     assert len(set(asked)) == 2 * SHARDS and len(asked) <= 2 * SHARDS + 2
+
+
+TASKS = ("dateset", "arithmetic", "heldout_perplexity")
+TWO = ["engine.workers=2", "engine.threads=1"]
+
+
+def evaluating(root: Path, *more: str) -> list[str]:
+    asked = [f"benchmarks=[{','.join(TASKS)}]", "evaluation.limit=10", "system=toolformer"]
+    return ["evaluate", *smoke_words(root), *asked, *more]
+
+
+def outcome(root: Path) -> dict[str, Any]:
+    """The samples of each task and the metrics, without what they took."""
+    tracker = Tracker(None, root)
+    run = tracker.runs("evaluate")[0]
+    found: dict[str, Any] = {
+        name: value
+        for name, value in run.metrics.items()
+        if "second" not in name and not name.startswith("tool")
+    }
+    for task in TASKS:
+        samples = pq.read_table(tracker.artifact_path(run, f"samples/{task}.parquet"))
+        found[task] = samples.drop_columns(["seconds"]).to_pylist()
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(pipeline: Path) -> dict[str, Any]:
+    root = pipeline.parent / "alone"
+    shutil.copytree(pipeline, root)
+    assert main(evaluating(root, "engine.threads=1")) == 0
+    return outcome(root)
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=needs_ray)])
+def test_two_workers_evaluate_as_one_does(
+    pipeline: Path, alone: dict[str, Any], tmp_path: Path, engine: str
+) -> None:
+    shutil.copytree(pipeline, tmp_path / "runs")
+    assert main(evaluating(tmp_path / "runs", *TWO, f"engine={engine}")) == 0
+    assert outcome(tmp_path / "runs") == alone
+    assert not list(tmp_path.glob("runs/evaluate/*/answers-*"))
+
+
+def test_a_worker_that_is_killed_costs_an_evaluation_nothing(
+    pipeline: Path, alone: dict[str, Any], tmp_path: Path
+) -> None:
+    root = tmp_path / "runs"
+    shutil.copytree(pipeline, root)
+    process = Process(evaluating(root, *TWO), tmp_path / "errors", shell=True)
+    assert process.until(lambda: list(root.glob("evaluate/*/answers-1-of-2.jsonl.lock")))
+    children = psutil.Process(process.pid).children()
+    workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+    assert len(workers) == 2
+    workers[-1].kill()
+    assert process.wait() == 0, process.errors
+    assert "ended with code -9; this process answers the rest" in process.errors
+    assert outcome(root) == alone

@@ -5,13 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,21 +16,25 @@ from benchmarks import suite
 from benchmarks.loaders.perplexity import heldout
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
-from tests.conftest import Refused
+from tests.conftest import Log, Patch, Refused
 from tests.evaluations import config, trained, words
+from tests.processes import Process
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
-from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.reporting import reader, tables
-from toolformer.stages.config import CONF
 from toolformer.stages.evaluate import metadata
 from toolformer.stages.launch import run_stage
 from toolformer.tracking import Tracker
 
+HELDOUT = ["benchmarks=[heldout_perplexity]", "heldout=jsonl"]
 KEY = "sk-a-very-secret-key-0123456789"
 FIRST_DAY = datetime.date(2031, 3, 1)
+
+
+def sums(count: int) -> list[dict[str, Any]]:
+    return [{**SVAMP, "id": f"s{n}", "question": f"How much is {n}?"} for n in range(count)]
 
 
 @pytest.mark.chaos
@@ -45,20 +42,14 @@ def test_a_killed_evaluation_does_only_what_is_missing(
     tmp_path: Path, tiny_folder: Path, counted: list[str]
 ) -> None:
     more = [f"model={tiny_folder}", "system=model", "evaluation.limit=60", "decoding.batch_size=1"]
-    command = [sys.executable, "-m", "toolformer.cli", "evaluate", *words(tmp_path, *more)]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    process = subprocess.Popen(command, cwd=CONF.parent, env=environment, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while process.poll() is None:
-        assert time.monotonic() < deadline
-        files = list(tmp_path.glob("evaluate/*/answers.jsonl"))
-        if files and files[0].read_bytes().count(b"\n") >= 3:
-            break
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    (answers,) = tmp_path.glob("evaluate/*/answers.jsonl")
-    kept = answers.read_bytes().count(b"\n")
+
+    def written() -> int:
+        return sum(path.read_bytes().count(b"\n") for path in tmp_path.glob("evaluate/*/answers.jsonl"))
+
+    process = Process(["evaluate", *words(tmp_path, *more)], tmp_path / "errors", shell=True)
+    process.until(lambda: written() >= 3)
+    process.kill()
+    kept = written()
     assert 3 <= kept < 60
     done = run_stage("evaluate", config(tmp_path, *more[:-1], "decoding.batch_size=8"))
     assert len(counted) == 60 - kept
@@ -70,12 +61,10 @@ def test_a_killed_evaluation_does_only_what_is_missing(
 
 
 def test_a_run_that_goes_on_another_day_keeps_the_first_one(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_folder: Path, monkeypatch: Patch
 ) -> None:
     trained(tmp_path, tiny_folder)
-    write(
-        tmp_path, "svamp/svamp", [{**SVAMP, "id": f"s{n}", "question": f"How much is {n}?"} for n in range(4)]
-    )
+    write(tmp_path, "svamp/svamp", sums(4))
     asked: list[Document] = []
     original = Decoder.complete
 
@@ -119,8 +108,7 @@ def test_a_run_that_goes_on_another_day_keeps_the_first_one(
 
 
 def test_samples_by_id(tmp_path: Path, tiny_folder: Path, refused: Refused) -> None:
-    rows = [{**SVAMP, "id": f"s{n}", "question": f"How much is {n}?"} for n in range(6)]
-    write(tmp_path, "svamp/svamp", rows)
+    write(tmp_path, "svamp/svamp", sums(6))
     more = [f"model={tiny_folder}", "system=model", f"paths.data_dir={tmp_path}", "benchmarks=[svamp]"]
     done = run_stage("evaluate", config(tmp_path, *more, "evaluation.samples=[s4,s1]"))
     runs = Tracker(None, tmp_path)
@@ -132,9 +120,8 @@ def test_samples_by_id(tmp_path: Path, tiny_folder: Path, refused: Refused) -> N
         (tmp_path / name).write_text(content)
         same = run_stage("evaluate", config(tmp_path, *more, f"evaluation.samples={tmp_path / name}"))
         assert same.run_id == done.run_id
-    assert "svamp has no document 's9'" in refused(
-        "evaluate", *words(tmp_path, *more, "evaluation.samples={svamp:[s1,s9]}")
-    )
+    wrong = words(tmp_path, *more, "evaluation.samples={svamp:[s1,s9]}")
+    assert "svamp has no document 's9'" in refused("evaluate", *wrong)
 
 
 def test_a_sweep_over_wordings_asks_each_and_the_report_shows_the_spread(
@@ -154,7 +141,7 @@ def test_a_sweep_over_wordings_asks_each_and_the_report_shows_the_spread(
     assert [cell.text for cell in table.rows[0][:3]] == ["M", "Dateset", "3"]
 
 
-def test_held_out_texts_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_held_out_texts_are_counted(tmp_path: Path, caplog: Log) -> None:
     texts = tmp_path / "en_head_0000.json"
     rows = ('{"raw_content": "One."}', '{"raw_content": "One."}', '{"raw_content": " "}', '{"text": "Two."}')
     texts.write_text("\n".join(rows))
@@ -162,42 +149,24 @@ def test_held_out_texts_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.INFO):
         given = metadata(config(tmp_path, *more), ["heldout_perplexity"], tmp_path)
     assert heldout(**given)["test"]["text"] == ["One."]
-    (line,) = [line for line in caplog.messages if line.startswith("heldout:")]
-    assert line.startswith("heldout: 4 rows read, 1 kept, dropped: {")
+    (line,) = [line for line in caplog.messages if line.startswith("heldout: 4 rows read, 1 kept")]
     for reason in ("'empty text': 1", "'no text in field `raw_content`': 1", "'repeated id or text': 1"):
         assert reason in line
 
 
-@pytest.mark.parametrize(
-    ("rows", "more", "said"),
-    [
-        (None, [], "heldout.path: there is no file "),
-        ('{"body": "One."}', [], "heldout: it holds no document with text; give another heldout or heldout.path"),
-        ('{"body": "One."}', ["heldout.strict=true"], "fix it or set heldout.strict=false"),
-    ],
-)  # fmt: skip
-def test_a_held_out_corpus_that_cannot_be_used_is_named(
-    tmp_path: Path, rows: str | None, more: list[str], said: str
-) -> None:
-    texts = tmp_path / "texts.jsonl"
-    if rows:
-        texts.write_text(rows)
-    given = config(tmp_path, "system=model", "model=smollm2", "heldout=jsonl", f"heldout.path={texts}", *more)
-    with pytest.raises(UserError, match=re.escape(said)):
-        metadata(given, ["heldout_perplexity"], tmp_path)
-    assert [path.name for path in tmp_path.glob("*")] == (["texts.jsonl"] if rows else [])
-
-
 def test_an_endpoint_as_a_system(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+    tmp_path: Path, tiny_folder: Path, monkeypatch: Patch, refused: Refused
 ) -> None:
     monkeypatch.setenv("SERVER_KEY", KEY)
     texts = tmp_path / "texts.jsonl"
     texts.write_text('{"text": "The population is 658,893 people."}\n{"text": "red is for the blood"}\n')
+    shared = [
+        "evaluation.limit=6",
+        "benchmarks=[dateset,heldout_perplexity]",
+        "heldout=jsonl",
+        f"heldout.path={texts}",
+    ]
     with served(LanguageModel.from_pretrained(tiny_folder, "float32", "cpu"), KEY) as server:
-        shared = [
-            "evaluation.limit=6", "benchmarks=[dateset,heldout_perplexity]", "heldout=jsonl", f"heldout.path={texts}",
-        ]  # fmt: skip
         more = [
             "system=endpoint", f"endpoint.url={server.url}", "endpoint.model=large", "endpoint.key_variable=SERVER_KEY",
             "endpoint.tries=1", "endpoint.concurrency=1", *shared,
@@ -210,10 +179,8 @@ def test_an_endpoint_as_a_system(
         assert not any("perplexity" in name for name in done.metrics)
         run = Tracker(None, tmp_path).get(done.run_id)
         assert (run.tags["system"], run.tags["baseline"], run.status) == ("endpoint", "large", "FINISHED")
-        asked = len(server.authorizations)
-        assert "endpoint.tokenizer: there is no folder /no/such" in refused(
-            "evaluate", *words(tmp_path, *more, "endpoint.tokenizer=/no/such")
-        )
+        asked, wrong = len(server.authorizations), words(tmp_path, *more, "endpoint.tokenizer=/no/such")
+        assert "endpoint.tokenizer: there is no folder /no/such" in refused("evaluate", *wrong)
         assert len(server.authorizations) == asked
         tokens = [f"endpoint.tokenizer={tiny_folder}", "endpoint.max_length=1024"]
         scored = run_stage("evaluate", config(tmp_path, *more, *tokens)).metrics
@@ -230,20 +197,10 @@ def test_an_endpoint_as_a_system(
     assert len(kept) > 5 and not any(b"a-very-secret-key" in path.read_bytes() for path in kept)
 
 
-@pytest.fixture
-def no_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def refuse(*_: object) -> None:
-        raise AssertionError("a model was loaded")
-
-    monkeypatch.setattr(LanguageModel, "from_pretrained", refuse)
-    yield
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (["benchmarks=[svmp]"], "did you mean svamp"),
-        (["lm.device=cuda:99"], "lm.device is cuda:99, and PyTorch finds"),
         (["benchmarks=[svamp]"], "expected the file"),
         (["benchmarks=[svamp]", "model=/no/such/model"], "there is no folder /no/such/model"),
         (["benchmarks=[asdiv]"], "asdiv.jsonl, line 2: no text in field `body`"),
@@ -257,24 +214,10 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
          "must be the name of an environment variable"),
         (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", "benchmarks=[perplexity]"],
          "nothing is left to do: perplexity of an endpoint needs endpoint.tokenizer"),
-    ],
-)  # fmt: skip
-def test_wrong_input_is_told_before_the_model_is_loaded(
-    tmp_path: Path, tiny_folder: Path, no_model: None, more: list[str], said: str, refused: Refused
-) -> None:
-    data = tmp_path / "data"
-    (data / "asdiv").mkdir(parents=True)
-    right = {"id": "1", "body": "b", "question": "q", "answer": "1"}
-    (data / "asdiv" / "asdiv.jsonl").write_text(json.dumps(right) + '\n{"id": "2", "text": "x"}\n')
-    given = words(tmp_path / "runs", f"model={tiny_folder}", "system=model", f"paths.data_dir={data}", *more)
-    line = refused("evaluate", *given)
-    assert said in line and KEY not in line
-    assert Tracker(None, tmp_path / "runs").runs("evaluate") == []
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
+        ([*HELDOUT, "heldout.path={data}/nothing.jsonl"], "heldout.path: there is no file "),
+        ([*HELDOUT, "heldout.path={data}/texts.jsonl"], "it holds no document with text; give another heldout or heldout.path"),
+        ([*HELDOUT, "heldout.path={data}/texts.jsonl", "heldout.strict=true"], "fix it or set heldout.strict=false"),
+        # A tool without its files or model. The hub is out of reach in tests: a name of it is a model that is away.
         (["tools=[qa]", "tool.qa.implementation.retriever.articles_path=/no/such/place"],
          "tool.qa.implementation.retriever.articles_path: there is no file or folder /no/such/place"),
         (["tools=[qa]", "tool.qa.implementation.generate.model=/no/such/place"],
@@ -285,12 +228,22 @@ def test_wrong_input_is_told_before_the_model_is_loaded(
          "tool.translation.implementation: model: facebook/nllb-200-distilled-600M cannot be loaded"),
     ],
 )  # fmt: skip
-def test_a_tool_without_its_files_or_model_is_told_before_rows_and_model(
-    tmp_path: Path, tiny_folder: Path, no_model: None, refused: Refused, monkeypatch: pytest.MonkeyPatch,
-    overrides: list[str], said: str,
+def test_wrong_input_is_told_before_the_model_is_loaded(
+    tmp_path: Path, tiny_folder: Path, more: list[str], said: str, refused: Refused, monkeypatch: Patch
 ) -> None:  # fmt: skip
-    """The hub is out of reach in tests: a name of it is a model that is away."""
-    trained(tmp_path, tiny_folder)
-    monkeypatch.setattr(suite, "load", lambda *_, **__: pytest.fail("rows were read"))
-    assert said in refused("evaluate", *words(tmp_path, *overrides), "evaluation.limit=2")
-    assert Tracker(None, tmp_path).runs("evaluate") == []
+    monkeypatch.setattr(LanguageModel, "from_pretrained", lambda *_: pytest.fail("a model was loaded"))
+    root, data = tmp_path / "runs", tmp_path / "data"
+    system = [f"model={tiny_folder}", "system=model"]
+    if said.startswith("tool."):
+        system = []
+        trained(root, tiny_folder)
+        monkeypatch.setattr(suite, "load", lambda *_, **__: pytest.fail("rows were read"))
+    (data / "asdiv").mkdir(parents=True)
+    right = {"id": "1", "body": "b", "question": "q", "answer": "1"}
+    (data / "asdiv" / "asdiv.jsonl").write_text(json.dumps(right) + '\n{"id": "2", "text": "x"}\n')
+    (data / "texts.jsonl").write_text('{"body": "One."}')
+    more = [word.replace("{data}", str(data)) for word in more]
+    given = words(root, *system, f"paths.data_dir={data}", *more)
+    line = refused("evaluate", *given)
+    assert said in line and KEY not in line
+    assert Tracker(None, root).runs("evaluate") == []

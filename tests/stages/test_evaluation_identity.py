@@ -12,8 +12,10 @@ import pytest
 
 from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
+from tests.conftest import Log, Patch
 from tests.evaluations import config, trained
-from toolformer.decoding.decoder import Completion, Decoder
+from tests.pages.page import Page
+from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
 from toolformer.stages.evaluate import finished, model_folder, train_run
@@ -23,41 +25,40 @@ from toolformer.tracking import Tracker
 from toolformer.training.checkpoints import RECORD
 
 
-class Faulty:
-    """Decoding whose answers meet a fault as long as there are `reasons`, which are taken in turn."""
+@pytest.fixture
+def reasons(monkeypatch: Patch) -> list[str]:
+    """As long as there are some, answers meet a fault, for each of them in turn."""
+    found: list[str] = []
+    original = Decoder.complete
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.reasons: list[str] = []
-        original = Decoder.complete
+    def complete(decoder: Decoder, prompts: Any, documents: Any, *, on_batch: Any, **named: Any) -> Any:
+        def keep(batch: Any, answers: Any) -> None:
+            if found:
+                answers = [
+                    replace(answer, failed=found[n % len(found)], fault=True)
+                    for n, answer in zip(batch, answers, strict=True)
+                ]
+            on_batch(batch, answers)
 
-        def complete(decoder: Decoder, prompts: Any, documents: Any, *, on_batch: Any, **named: Any) -> Any:
-            def keep(batch: Any, found: Any) -> None:
-                on_batch(batch, [self._failed(n, answer) for n, answer in zip(batch, found, strict=True)])
+        return original(decoder, prompts, documents, on_batch=keep, **named)
 
-            return original(decoder, prompts, documents, on_batch=keep, **named)
-
-        monkeypatch.setattr(Decoder, "complete", complete)
-
-    def _failed(self, n: int, completion: Completion) -> Completion:
-        if not self.reasons:
-            return completion
-        return replace(completion, failed=self.reasons[n % len(self.reasons)], fault=True)
+    monkeypatch.setattr(Decoder, "complete", complete)
+    return found
 
 
-def fault_line(caplog: pytest.LogCaptureFixture) -> str:
+def fault_line(caplog: Log) -> str:
     (line,) = [record.getMessage() for record in caplog.records if "met a fault" in record.getMessage()]
     caplog.clear()
     return line
 
 
 def test_answers_that_met_a_fault_are_asked_again_until_the_same_faults_came_twice(
-    tmp_path: Path, tiny_folder: Path, counted: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    faulty = Faulty(monkeypatch)
+    tmp_path: Path, tiny_folder: Path, reasons: list[str], counted: list[str], caplog: Log
+) -> None:
     more = [f"model={tiny_folder}", "system=model", "evaluation.limit=4", "decoding.batch_size=4"]
     command, runs = "toolformer evaluate something", []
-    for reasons in (["a", "b"], ["b"]):
-        faulty.reasons = reasons
+    for given in (["a", "b"], ["b"]):
+        reasons[:] = given
         run = run_stage("evaluate", config(tmp_path, *more), command=command)
         runs.append(run.run_id)
         assert fault_line(caplog).endswith(command) and finished(config(tmp_path, *more)) is None
@@ -65,20 +66,18 @@ def test_answers_that_met_a_fault_are_asked_again_until_the_same_faults_came_twi
     done = run_stage("evaluate", config(tmp_path, *more)).run_id
     assert done not in runs and len(counted) == 3 * 4
     for _ in range(2):  # at its end, and when it is asked for again
-        line = fault_line(caplog)
-        assert (
-            f"4 answers met a fault (4 b); an earlier run met the same, so that run {done[:8]} counts" in line
-        )
+        said = f"4 answers met a fault (4 b); an earlier run met the same, so that run {done[:8]} counts"
+        assert said in fault_line(caplog)
         assert finished(config(tmp_path, *more)) == done
         assert run_stage("evaluate", config(tmp_path, *more)).run_id == done and len(counted) == 3 * 4
-    faulty.reasons = []
+    reasons.clear()
     whole = run_stage("evaluate", config(tmp_path, *more, "name=other"))  # as the line says
     assert len(counted) == 4 * 4 and whole.metrics["dateset/n_faults"] == 0
     assert run_stage("evaluate", config(tmp_path, *more, "name=other")).run_id == whole.run_id
 
 
 def test_only_what_decides_an_answer_tells_evaluations_apart(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_folder: Path, monkeypatch: Patch
 ) -> None:
     first = trained(tmp_path, tiny_folder)
     tracker = Tracker(None, tmp_path)
@@ -101,9 +100,8 @@ def test_only_what_decides_an_answer_tells_evaluations_apart(
     ):  # fmt: skip
         assert named(first, word)[0] != same[0], word
     # Of the policies' values only the one that is read decides.
-    biased = [
-        named(first, "decoding.policy=bias", "decoding.bias=2.0", f"decoding.k={k}") for k in (3, 10, 0)
-    ]
+    bias = ("decoding.policy=bias", "decoding.bias=2.0")
+    biased = [named(first, *bias, f"decoding.k={k}") for k in (3, 10, 0)]
     assert biased[0] == biased[1] != same and biased[2] == named(first, "decoding.k=0") != biased[0]
     for word in ("seed=7", "evaluation.limit=3", "wording=a"):
         assert named(first, word)[0] == same[0] and named(first, word)[1] != same[1], word
@@ -137,34 +135,23 @@ def test_what_must_be_equal_to_stand_in_one_table(tmp_path: Path) -> None:
 def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
     tmp_path: Path, tiny_folder: Path, counted: list[str]
 ) -> None:
+    Page("extending").write_files(tmp_path)
     tasks = tmp_path / "tasks"
-    tasks.mkdir()
-    (tasks / "moons.py").write_text(
-        "from datasets import Dataset\n"
-        "def rows(**_): return {'test': Dataset.from_list([{'id': str(n), 'q': f'Moon {n}?'} for n in range(3)])}\n"
-        "def score(doc, results): return {'score': 100.0 if results[0] == 'x' else 10.0}\n"
-    )
-    task = (
-        "task: moons\noutput_type: generate_until\ntest_split: test\ncustom_dataset: !function moons.rows\n"
-        "doc_to_text: '{{q}}'\ndoc_to_target: x\nprocess_results: !function moons.score\n"
-        "metric_list: [{metric: score, aggregation: mean, higher_is_better: true}]\n"
-        "generation_kwargs: {until: [], max_gen_toks: 4}\n"
-    )
-    (tasks / "moons.yaml").write_text(task)
-    more = [f"model={tiny_folder}", "system=model", "benchmarks=[moons]", f"paths.tasks_dir={tasks}"]
+    more = [f"model={tiny_folder}", "system=model", "benchmarks=[moons_quiz]", f"paths.tasks_dir={tasks}"]
     first = run_stage("evaluate", config(tmp_path / "runs", *more))
-    assert len(counted) == 3 and first.metrics["moons/score"] == 10
-    with pytest.raises(UserError, match="moons has a prompt of its own, in one wording"):
+    assert len(counted) == 2 == first.metrics["moons_quiz/n"]
+    with pytest.raises(UserError, match="moons_quiz has a prompt of its own, in one wording"):
         run_stage("evaluate", config(tmp_path / "runs", *more, "wording=a"))
     (tasks / ".notes").write_text("x")  # decides nothing
     assert finished(config(tmp_path / "runs", *more)) == first.run_id
-    (tasks / "moons.yaml").write_text(f"{task}# edited\n")
+    with (tasks / "moons.yaml").open("a") as file:
+        file.write("# edited\n")
     second = run_stage("evaluate", config(tmp_path / "runs", *more))
-    assert second.run_id != first.run_id and len(counted) == 3, "no prompt is asked again"
+    assert second.run_id != first.run_id and len(counted) == 2, "no prompt is asked again"
 
 
 def test_the_data_of_a_benchmark_decides_an_evaluation(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_folder: Path, monkeypatch: Patch
 ) -> None:
     """The folder of the data holds the runs; what they write is no data, nor is another benchmark's file."""
     monkeypatch.chdir(tmp_path)
@@ -209,7 +196,7 @@ def test_a_model_is_read_only_below_the_folder_of_runs(tmp_path: Path, tiny_fold
 
 
 def test_the_weights_tell_answers_apart_wherever_the_runs_are(
-    tmp_path: Path, tiny_folder: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_folder: Path, counted: list[str], monkeypatch: Patch
 ) -> None:
     # The weights of a tiny model are among the files that are too large to be hashed.
     monkeypatch.setattr("toolformer.stages.identity.LARGEST_HASHED", 20_000)
@@ -218,10 +205,8 @@ def test_the_weights_tell_answers_apart_wherever_the_runs_are(
     trained(root, root / model)
 
     def train(root: Path, seconds: float) -> None:
-        shutil.rmtree(root / model, ignore_errors=True)
-        shutil.copytree(tiny_folder, root / model, copy_function=shutil.copyfile)
-        record = {"run": "the same settings", "step": 1, "seconds": seconds}
-        (root / model / RECORD).write_text(json.dumps(record))
+        shutil.copytree(tiny_folder, root / model, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        (root / model / RECORD).write_text(json.dumps({"run": "the same", "step": 1, "seconds": seconds}))
 
     train(root, 12.345678)
     more = ["system=toolformer_disabled", "evaluation.limit=3"]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hydra.utils import instantiate
 
-from benchmarks.suite import load, task_names
-from tests.conftest import Refused, smoke_words
+from benchmarks.suite import task_names
+from tests.conftest import GOLDEN, Patch, Refused
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
 from toolformer.stages import experiments
@@ -45,11 +45,12 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_experiment_composes_and_names_what_there_is(name: str, places: list[str]) -> None:
+def test_every_experiment_composes_and_names_what_there_is(
+    name: str, places: list[str], tmp_path: Path
+) -> None:
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
-    read = (
-        [] if name in ("demo", "smoke", "ladder", "threshold") else places
-    )  # the embedded corpus is refused a path
+    # The embedded corpus is refused a path.
+    read = [] if name in ("demo", "smoke", "ladder", "threshold") else places
     read = [places[0], "corpus.text_field=raw_content"] if name == "evidence" else read
     sweep = parse("evaluate", [f"experiment={name}", *read])
     stages = validate(compose("evaluate", sweep.fixed)).run.stages
@@ -69,16 +70,8 @@ def test_every_experiment_composes_and_names_what_there_is(name: str, places: li
             assert next(iter(objects.Corpus(config.heldout))).text
         elif stage == "evaluate":
             assert set(objects.tools(config, inference=True)) == set(config.tools)
-            names = task_names(config.benchmarks)
-            assert names
-            if "dateset" in names:  # the one whose rows need neither data nor a hub
-                assert set(load(["dateset"], {"subset": 2, "seed": 0}).names) == {"dateset"}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_experiment_opens_with_its_command_and_is_reported_without_its_data(
-    name: str, tmp_path: Path
-) -> None:
+            assert task_names(config.benchmarks)
+    # Its file opens with its command, and it can be reported without its data.
     lines = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
     commands = [line.removeprefix("#").split() for line in head if re.search(r" toolformer (run|demo)", line)]
@@ -106,9 +99,7 @@ def test_sweeps_are_those_of_the_paper() -> None:
     assert jobs("table3", "evaluate") == [[f"system={system}"] for system in PAPER_SYSTEMS]
     assert jobs("table8", "evaluate") == [[f"system={system}"] for system in PAPER_SYSTEMS[:3]]
     assert len(jobs("figure4", "generate")) == 5 and len(jobs("figure4", "evaluate")) == 15
-
-
-def test_the_command_line_goes_before_the_experiment() -> None:
+    # The command line goes before the experiment.
     assert jobs("table9", "evaluate", "decoding.k=0,5") == [["decoding.k=0"], ["decoding.k=5"]]
     assert jobs("table9", "evaluate", "decoding.k=3") == jobs("table9", "train", "decoding.k=0,5") == [[]]
     assert len(jobs("table9", "train", "seed=0,1")) == 2
@@ -135,16 +126,18 @@ def test_a_stage_by_hand_sweeps_over_what_concerns_it() -> None:
         (["experiment=smoke", "seed=range(0,3"], "range(0,3"),
         (["experiment=smoke", "trainer.learning_rate=interval(0,1)"], "one by one"),
         (["experiment=smoke", "model=/no/such/model"], "there is no folder /no/such/model"),
+        (["experiment=smoke", f"model={GOLDEN}", "paths.data_dir=/", "benchmarks=[svamp]"], "svamp/svamp"),
     ],
 )
 def test_bad_input_ends_before_anything_is_done(
     words: list[str], said: str, tmp_path: Path, refused: Refused
 ) -> None:
     assert said in refused("run", *words, f"paths.root={tmp_path}")
+    assert not list(tmp_path.glob("generate/*/shards*/0*"))
 
 
 @pytest.fixture
-def nothing_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_done(monkeypatch: Patch) -> None:
     for stage in experiments._FINISHED:
         monkeypatch.setitem(experiments._FINISHED, stage, lambda config: None)
 
@@ -193,12 +186,3 @@ def test_slurm_jobs_are_submitits() -> None:
     with pytest.raises(UserError, match="memory"):
         compose("evaluate", [*words, "hydra.launcher.memory=8"], with_hydra=True)
     assert type(instantiate(launcher, submitit_folder="x", _convert_="all")).__name__ == "SlurmLauncher"
-
-
-def test_a_data_folder_that_lacks_a_file_is_reported_before_the_first_stage(
-    tmp_path: Path, refused: Refused
-) -> None:
-    (tmp_path / "data").mkdir()
-    words = [*smoke_words(tmp_path / "runs"), f"paths.data_dir={tmp_path}/data", "benchmarks=[svamp]"]
-    assert "svamp/svamp" in refused("run", *words)
-    assert not list((tmp_path / "runs").glob("generate/*/shards*/0*"))

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.ladder.classes import CLASSES, RUNGS
-from tests.conftest import Refused
+from tests.conftest import Capture, Refused
 from toolformer.cli import main
 from toolformer.reporting.candidate_stats import FATES
 from toolformer.tracking import Tracker
@@ -22,9 +22,7 @@ def root(smoke_runs: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(smoke_runs, tmp_path / "runs"))
 
 
-def test_an_evaluation_is_explained_once(
-    root: Path, counted: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_evaluation_is_explained_once(root: Path, counted: list[str], capsys: Capture) -> None:
     place = f"paths.root={root}"
     assert main(["explain", "latest", "name=smoke", place]) == 0
     shown = capsys.readouterr().out
@@ -50,12 +48,11 @@ def test_an_evaluation_is_explained_once(
     assert json.dumps(CLASSES[rows[0]["class"]]) in (folder / "samples.html").read_text()
 
 
-def test_an_annotation_is_explained(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_annotation_is_explained(root: Path, capsys: Capture) -> None:
     assert main(["explain", "latest:generate", "name=smoke", f"paths.root={root}"]) == 0
     shown = capsys.readouterr().out
-    assert "Where the yield is lost" in shown and all(
-        word in shown for fate in FATES for word in fate.split()
-    )
+    assert "Where the yield is lost" in shown
+    assert all(word in shown for fate in FATES for word in fate.split())
 
 
 def test_what_cannot_be_explained_is_one_line(root: Path, refused: Refused) -> None:
@@ -66,7 +63,5 @@ def test_what_cannot_be_explained_is_one_line(root: Path, refused: Refused) -> N
     assert "there is no run 0123456" in refused("explain", "0123456", place)
     train = tracker.runs("train")[0].run_id
     assert "is a run of train" in refused("explain", train, place)
-    others = ["tools=[calculator]"]
-    assert "no benchmark whose right call is known" in refused(
-        "explain", "latest", "name=smoke", place, *others
-    )
+    given = ["explain", "latest", "name=smoke", place, "tools=[calculator]"]
+    assert "no benchmark whose right call is known" in refused(*given)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.conftest import Refused
+from tests.conftest import Capture, Log, Patch, Refused
 from tests.processes import PATIENCE, SHARDS, Place, who_did
 from toolformer.annotation.results import RESULTS
 from toolformer.annotation.shards import ShardStore
@@ -40,28 +40,22 @@ def generate(place: Place, tmp_path: Path) -> Any:
     return run
 
 
-@pytest.fixture
-def readings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The documents of each reading of a corpus."""
-    counts: list[int] = []
-    read = FileCorpus.__iter__
-
-    def counted(corpus: FileCorpus) -> Any:
-        counts.append(0)
-        for document in read(corpus):
-            counts[-1] += 1
-            yield document
-
-    monkeypatch.setattr(FileCorpus, "__iter__", counted)
-    return counts
-
-
 def results(root: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for name in RESULTS for path in root.glob(f"generate/*/*/{name}")}
 
 
-def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, readings: list[int]) -> None:
+def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, monkeypatch: Patch) -> None:
     """And nothing of it is left waiting; while its files stay as they are, no command reads them again."""
+    readings: list[int] = []
+    read = FileCorpus.__iter__
+
+    def counted(corpus: FileCorpus) -> Any:
+        readings.append(0)
+        for document in read(corpus):
+            readings[-1] += 1
+            yield document
+
+    monkeypatch.setattr(FileCorpus, "__iter__", counted)
     assert finished(validate(compose("generate", place.words(tmp_path, pause=0)[1:]))) is None
     assert not (tmp_path / "generate").exists()
     readings.clear()
@@ -71,9 +65,7 @@ def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, re
     assert set(results(tmp_path)) == set(RESULTS)
     plain = pq.read_table(next(tmp_path.glob("generate/*/*/dataset_plain.parquet"))).to_pylist()
     rows = [json.loads(line) for line in place.corpus.read_text().splitlines()]
-    assert [(row["doc_id"], row["text"], row["url"]) for row in plain] == [
-        (row["id"], row["text"], row["url"]) for row in rows
-    ]
+    assert [(row["doc_id"], row["text"]) for row in plain] == [(row["id"], row["text"]) for row in rows]
     assert all(row["date"].replace("-", "/") in row["url"] for row in plain)
     done = [run.run_id for run in place.runs(tmp_path)]
     assert generate() == 0 and generate("name=again", "tool.calendar.filter_threshold=100") == 0
@@ -85,7 +77,7 @@ def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, re
 
 
 def test_a_shard_is_done_before_the_corpus_has_been_read(
-    place: Place, generate: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: Place, generate: Any, tmp_path: Path, capsys: Capture
 ) -> None:
     """What follows in a pipe is only written then; a bad row ends the run, and the shard is kept."""
     pipe = tmp_path / "pipe.jsonl"
@@ -135,7 +127,10 @@ def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_
     assert peak(1800) < 1.3 * peak(200)
 
 
-def test_damaged_results_are_made_again_from_the_shards(place: Place, generate: Any, tmp_path: Path) -> None:
+def test_what_is_damaged_is_made_again_by_the_same_command(
+    place: Place, generate: Any, tmp_path: Path, capsys: Capture
+) -> None:
+    """Results from the shards; shards anew."""
     assert generate() == 0
     before, asked = results(tmp_path), who_did(place.log)
     for name in ("funnel.json", "candidates.parquet", "dataset_augmented.parquet"):
@@ -146,58 +141,41 @@ def test_damaged_results_are_made_again_from_the_shards(place: Place, generate: 
         pq.write_table(pa.table({"other": [1]}), path)
     assert generate() == 0
     assert results(tmp_path) == before and who_did(place.log) == asked
-
-
-def test_broken_shards_are_done_again_by_the_same_command(
-    place: Place, generate: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert generate() == 0
-    before, store, names = place.candidates(tmp_path), place.store(tmp_path), place.shards(tmp_path)
+    store, names, candidates = place.store(tmp_path), place.shards(tmp_path), place.candidates(tmp_path)
     for name in (names[1], names[4]):
         store.path(name).write_bytes(store.path(name).read_bytes()[:100])
     assert generate("name=again") == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "2 shards are not what was written; give the same command again" in said
-    asked = sum(map(len, who_did(place.log).values()))
     (store.folder / "begun.json").write_text('{"engine.thr')
-    assert generate("name=again") == 0 and place.candidates(tmp_path) == before
-    assert sum(map(len, who_did(place.log).values())) == asked + 4
+    assert generate("name=again") == 0
+    assert {path.read_bytes() for path in tmp_path.glob("generate/*/*/candidates.parquet")} == {candidates}
+    assert sum(map(len, who_did(place.log).values())) == sum(map(len, asked.values())) + 4
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["engine.workers=999", "engine.cpus_per_worker=1"], "is 999, and this machine has"),
-        (["engine.address=127.0.0.1:1"], "engine.address: nothing answers at 127.0.0.1:1"),
-    ],
-)
 def test_what_ray_cannot_have_is_one_line(
-    place: Place, tmp_path: Path, refused: Refused, words: list[str], message: str
+    place: Place, tmp_path: Path, refused: Refused, monkeypatch: Patch
 ) -> None:
-    pytest.importorskip("ray")
-    assert message in refused(*place.words(tmp_path, "engine=ray", *words))
+    for words, message in {
+        ("engine.workers=999", "engine.cpus_per_worker=1"): "is 999, and this machine has",
+        ("engine.address=127.0.0.1:1",): "engine.address: nothing answers at 127.0.0.1:1",
+    }.items():
+        pytest.importorskip("ray")
+        assert message in refused(*place.words(tmp_path, "engine=ray", *words))
+    monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks a module that cannot be imported
+    assert "pip install 'toolformer[ray]'" in refused(*place.words(tmp_path, "engine=ray"))
     assert not (tmp_path / "mlflow.db").exists(), "no run was begun"
 
 
-def test_without_ray_the_line_says_how_to_install_it(
-    place: Place, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks a module that cannot be imported
-    assert "pip install 'toolformer[ray]'" in refused(*place.words(tmp_path, "engine=ray"))
-
-
-def test_whoever_goes_on_rounds_as_the_run_began(
-    tmp_path: Path, tiny_folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_whoever_goes_on_rounds_as_the_run_began(tmp_path: Path, tiny_folder: Path, caplog: Log) -> None:
     """Its threads, its batches and its number format, unless another is asked for in so many words."""
     caplog.set_level("INFO")
     before, here = torch.get_num_threads(), number_format("auto", "auto")
     elsewhere = "float32" if here == "bfloat16" else "bfloat16"
     shards = ShardStore(tmp_path / "shards")
-    words = [
-        f"model={tiny_folder}", f"paths.root={tmp_path / 'runs'}", "tools=[calculator]", "tool.calculator.samples=1",
-        "tool.calculator.max_positions=1", "tool.calculator.max_call_tokens=2",
-    ]  # fmt: skip
+    own = ("samples=1", "max_positions=1", "max_call_tokens=2")
+    words = [f"model={tiny_folder}", f"paths.root={tmp_path}", "tools=[calculator]"]
+    words += [f"tool.calculator.{key}" for key in own]
 
     def work(name: str, threads: int, *more: str) -> list[str]:
         """What is logged; the threads and the batches stand in the process."""

@@ -23,17 +23,17 @@ def plain(config: Config) -> Any:
     return yaml.safe_load(yaml.safe_dump(asdict(config)))
 
 
-@pytest.mark.parametrize("stage", ["generate", "train", "evaluate"])
-def test_every_run_is_repeated_by_like(smoke_runs: Path, stage: str) -> None:
+def test_every_run_is_repeated_by_like(smoke_runs: Path) -> None:
     tracker = Tracker(None, smoke_runs)
-    for run in tracker.runs(stage):
-        logged = yaml.safe_load(tracker.artifact_path(run, "config.yaml").read_text(encoding="utf-8"))
-        assert plain(configured(stage, smoke_runs, f"like={run.run_id[:8]}")) == logged
+    for stage in ("generate", "train", "evaluate"):
+        for run in tracker.runs(stage):
+            logged = yaml.safe_load(tracker.artifact_path(run, "config.yaml").read_text(encoding="utf-8"))
+            assert plain(configured(stage, smoke_runs, f"like={run.run_id[:8]}")) == logged
 
 
-@pytest.mark.parametrize("key", ["dataset", "checkpoint"])
-def test_an_id_that_looks_like_a_number_is_an_id(key: str) -> None:
-    assert getattr(compose("evaluate", [f"{key}=52137e92"]), key) == "52137e92"
+def test_an_id_that_looks_like_a_number_is_an_id() -> None:
+    config = compose("evaluate", ["dataset=52137e92", "checkpoint=52137e92"])
+    assert config.dataset == config.checkpoint == "52137e92"
 
 
 def test_the_other_words_go_over_it(smoke_runs: Path) -> None:
@@ -66,12 +66,8 @@ def logged(root: Path, *words: str, **tool: Any) -> str:
 def test_tools_of_ones_own_are_repeated(tmp_path: Path) -> None:
     source = tmp_path / "mine.py"
     source.write_text('def double(number: int) -> int:\n    """Double a number."""\n    return 2 * number\n')
-    words = [
-        "+tool@tool.double=user",
-        f"tool_sources=[{source}]",
-        "tools=[double]",
-        "tool.double.example='double(2) -> 4'",
-    ]
+    words = ["+tool@tool.double=user", f"tool_sources=[{source}]", "tool.double.example='double(2) -> 4'"]
+    words += ["tools=[double]"]
     config = configured("generate", tmp_path, f"like={logged(tmp_path, *words)}")
     assert config.tools == ["double"] and config.tool["double"].implementation["name"] == "double"
     server = logged(tmp_path, _target_=MCP, args=["a"])
@@ -89,14 +85,11 @@ def test_what_is_masked_is_asked_for_by_its_key(tmp_path: Path) -> None:
     assert again.tool["qa"].implementation["generate"]["url"] == url
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
+def test_mistakes_are_one_line(smoke_runs: Path) -> None:
+    for words, reason in (
         (["like=0123abcd"], "there is no run 0123abcd"),
         (["like=latest", "name=smoke", "setting=paper"], "setting: like=RUN says what setting would"),
         (["like=latest", "name=smoke", "trainer.max_step=3"], "trainer.max_step"),
-    ],
-)
-def test_mistakes_are_one_line(smoke_runs: Path, words: list[str], reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
-        configured("train", smoke_runs, *words)
+    ):
+        with pytest.raises(UserError, match=reason):
+            configured("train", smoke_runs, *words)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import pytest
 
+from tests.conftest import Capture
 from tests.evaluations import config, trained, words
 from tests.processes import SHARDS, Place, save_calling_model, who_did
 from toolformer.cli import main
@@ -58,9 +58,7 @@ def test_the_same_bytes_with_and_without_the_cache(place: Place, tmp_path: Path)
     assert who_did(place.log) == asked, "the tool itself was asked again"
 
 
-def test_a_tool_that_is_away_ends_no_run(
-    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tool_that_is_away_ends_no_run(place: Place, tmp_path: Path, capsys: Capture) -> None:
     target = "tool.calendar.implementation._target_=tests.stages.test_tool_usage.AwayCalendar"
     metrics = generate(place, tmp_path, target, "tool.calendar.cache=true")
     assert metrics["tools/calendar/faults"] == metrics["tools/calendar/calls"] == DOCUMENTS
@@ -71,26 +69,19 @@ def test_a_tool_that_is_away_ends_no_run(
     assert line in " ".join(capsys.readouterr().err.split())
 
 
-def test_an_evaluation_counts_its_calls(tmp_path: Path) -> None:
+def test_an_evaluation_counts_its_calls_and_leaves_traces(tmp_path: Path, capsys: Capture) -> None:
     """A model that writes the calendar's call whatever it is asked; dated examples, the real calendar, its cache."""
     save_calling_model(tmp_path / "by-hand" / "model", result="Today")
     trained(tmp_path, tmp_path / "by-hand" / "model")
     more = ["evaluation.limit=12", "tools=[calendar]", "tool.calendar.cache=true", "decoding.k=400"]
-    metrics = run_stage("evaluate", config(tmp_path, *more)).metrics
-    figures = Tracker(None, tmp_path).runs("evaluate")[0].metrics
-    assert figures["tools/calendar/calls"] == 12 * metrics["dateset/call_share"] > 0
-    assert figures["tools/calendar/faults"] == 0
-    assert 0 < figures["tools/calendar/executed"] <= figures["tools/calendar/calls"]
-
-
-def test_calls_of_tools_leave_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_calling_model(tmp_path / "by-hand" / "model", result="Today")
-    trained(tmp_path, tmp_path / "by-hand" / "model")
-    more = ["evaluation.limit=12", "tools=[calendar]", "decoding.k=400"]
     evaluated = run_stage("evaluate", config(tmp_path, *more))
     runs = Tracker(None, tmp_path)
-    path = runs.artifact_path(runs.get(evaluated.run_id), "samples/dateset.parquet")
-    called = [row for row in pq.read_table(path).to_pylist() if row["call_result"]]
+    run = runs.get(evaluated.run_id)
+    assert run.metrics["tools/calendar/calls"] == 12 * run.metrics["dateset/call_share"] > 0
+    assert run.metrics["tools/calendar/faults"] == 0
+    assert 0 < run.metrics["tools/calendar/executed"] <= run.metrics["tools/calendar/calls"]
+    rows = pq.read_table(runs.artifact_path(run, "samples/dateset.parquet")).to_pylist()
+    asked = {row["prompt"]: row["call_result"] for row in rows if row["call_result"]}
 
     def traces(**chosen: str) -> list[Any]:
         with runs.faults() as client:
@@ -99,13 +90,13 @@ def test_calls_of_tools_leave_traces(tmp_path: Path, capsys: pytest.CaptureFixtu
 
     traced = [trace.data.spans for trace in traces(run_id=evaluated.run_id)]
     assert 1 <= len(traced) <= 8
-    asked = {row["prompt"]: row["call_result"] for row in called}
     assert all(asked[root.inputs] == call.outputs for root, call in traced)
     known = {trace.info.trace_id for trace in traces()}
-    assert main(["complete", called[0]["prompt"], *words(tmp_path, *more)]) == 0
+    prompt = next(iter(asked))
+    assert main(["complete", prompt, *words(tmp_path, *more)]) == 0
     assert "[Calendar() -> Today is" in capsys.readouterr().out
     (trace,) = (trace for trace in traces() if trace.info.trace_id not in known)
     root, call = trace.data.spans
-    assert (root.span_type, root.inputs) == ("CHAIN", called[0]["prompt"])
+    assert (root.span_type, root.inputs) == ("CHAIN", prompt)
     assert (call.span_type, call.name, call.inputs) == ("TOOL", "Calendar", "")
     assert root.start_time_ns < call.start_time_ns < call.end_time_ns < root.end_time_ns

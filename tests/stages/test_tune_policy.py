@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.suite import load
-from tests.conftest import Refused
+from tests.conftest import Capture, Refused
 from tests.evaluations import config, trained, words
 from tests.processes import save_calling_model
 from toolformer import Toolformer
@@ -23,7 +23,7 @@ MORE = ["system=toolformer", "tools=[calendar]", "decoding.max_call_tokens=8", "
 
 
 def test_a_policy_is_chosen_stored_and_asked_for_by_name(
-    tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, refused: Refused, capsys: Capture
 ) -> None:
     runs = Tracker(None, tmp_path)
     save_calling_model(tmp_path / "taught" / "model", "yes")
@@ -35,9 +35,8 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     shown = capsys.readouterr().out
     assert "tuned" in shown and "tokens" in shown and "Holm" in shown
     (run,) = runs.runs("tune")
-    draws = [
-        json.loads(runs.artifact_path(run, f"{draw}.json").read_text()) for draw in ("development", "test")
-    ]
+    names = ("development", "test")
+    draws = [json.loads(runs.artifact_path(run, f"{name}.json").read_text()) for name in names]
     assert [len(draw["dateset"]) for draw in draws] == [8, 8]
     assert not set(draws[0]["dateset"]) & set(draws[1]["dateset"])
     dateset = load(["dateset"], {"seed": 0}).tasks["tasks"]["dateset"]
@@ -51,26 +50,18 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     # What the traced decode says is what separate evaluations of the test draw measure.
     test = f"evaluation.samples={runs.artifact_path(run, 'test.json')}"
     with runs.artifact_path(run, "curves.csv").open() as file:
-        rows = {
-            row["value"]: row
-            for row in csv.DictReader(file)
-            if (row["draw"], row["policy"]) == ("test", "topk")
-        }
-    assert list(rows) == ["0.0", "1.0", "2.0", "3.0"]
-    measured = [
-        run_stage("evaluate", config(tmp_path, *MORE, test, f"decoding.k={k}")).metrics for k in (0, 1, 3)
-    ]
-    for row, metrics in zip((rows["0.0"], rows["1.0"], rows["3.0"]), measured, strict=True):
-        assert float(row["score"]) == metrics["dateset/score"]
-        assert float(row["call_share"]) == metrics["dateset/call_share"]
+        rows = [row for row in csv.DictReader(file) if (row["draw"], row["policy"]) == ("test", "topk")]
+    assert [row["value"] for row in rows] == ["0.0", "1.0", "2.0", "3.0"]
+    for k in (0, 3):
+        metrics = run_stage("evaluate", config(tmp_path, *MORE, test, f"decoding.k={k}")).metrics
+        assert float(rows[k]["score"]) == metrics["dateset/score"]
+        assert float(rows[k]["call_share"]) == metrics["dateset/call_share"]
         written = metrics["dateset/tokens_per_second"] * metrics["dateset/seconds"] / metrics["dateset/n"]
-        assert float(row["tokens"]) == pytest.approx(written) and row["p_holm"] == row["p_value"]
-    assert measured[2]["dateset/call_share"] > 0
+        assert float(rows[k]["tokens"]) == pytest.approx(written) and rows[k]["p_holm"] == rows[k]["p_value"]
+    assert metrics["dateset/call_share"] > 0
 
-    run_stage(
-        "evaluate",
-        config(tmp_path, *by_name, f"evaluation.samples={runs.artifact_path(run, 'development.json')}"),
-    )
+    same = f"evaluation.samples={runs.artifact_path(run, 'development.json')}"
+    run_stage("evaluate", config(tmp_path, *by_name, same))
     assert "dateset: the policy was chosen on 8 of these 8 examples" in capsys.readouterr().err
 
     store(folder, "bias", 2.5, run.run_id, {})

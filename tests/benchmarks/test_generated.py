@@ -1,4 +1,4 @@
-"""Dateset's answers recomputed from the question's text alone, by other means than the generator's."""
+"""The answers of Dateset and arithmetic recomputed from the question's text alone, by other means than the generator's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks import arithmetic, suite
 from benchmarks.dateset import FULL_SIZE, HOLIDAYS, NEAR_DAYS, SIZES, federal_holidays, generate, subset
+from benchmarks.figures import figures
+from tests.benchmarks.test_suite import Parrot
 
 Row = dict[str, Any]
 SHA256_OF_SEED_0 = "9c9e9dfc55ab949df4c9b89eb78e7c18d1faa6a6f3354ae7899769c8f011e7aa"
@@ -114,15 +117,12 @@ def test_every_answer_follows_from_its_question(rows: list[Row]) -> None:
         assert row["answers"][0] == solve(row), row
 
 
-def test_sizes_are_the_papers(rows: list[Row]) -> None:
+def test_sizes_are_the_papers_and_the_bytes_are_pinned(rows: list[Row]) -> None:
     assert list(SIZES.values()) == [400, 800, 800, 400, 4000, 1800, 1200]
     assert Counter(row["family"] for row in rows) == SIZES
     assert len(rows) == FULL_SIZE == 9400
     assert len({row["current_date"] for row in rows}) == 500
     assert len({row["id"] for row in rows}) == 9400
-
-
-def test_the_bytes_are_pinned(rows: list[Row]) -> None:
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     assert hashlib.sha256(lines.encode()).hexdigest() == SHA256_OF_SEED_0
 
@@ -154,10 +154,42 @@ def test_a_larger_subset_holds_most_of_a_smaller_one() -> None:
     small, large = ({row["id"] for row in subset(plain, size, 0)} for size in (200, 400))
     assert len(small & large) == 170
     assert sorted(map(int, small))[:8] == [2, 5, 7, 17, 23, 27, 31, 32]
+    assert subset(plain, 1190, 1) == subset(plain, 9999, 1) == plain and subset(plain, 0, 1) == []
 
 
-def test_subsets_follow_their_seed() -> None:
-    plain = [{"n": n} for n in range(50)]
-    assert subset(plain, 10, 1) == subset(plain, 10, 1) != subset(plain, 10, 2)
-    assert subset(plain, 50, 1) == subset(plain, 99, 1) == plain
-    assert subset(plain, 0, 1) == []
+WORDS = {"a": "plus", "s": "minus", "m": "times"}
+
+
+def test_every_sum_follows_from_its_question_in_ten_families() -> None:
+    rows = arithmetic.generate(0)
+    largest: Counter[str] = Counter()
+    for row in rows:
+        expression = row["question"].removeprefix("What is ").removesuffix("?")
+        pattern = r"\(\d [-+*] \d\) [-+*] \d"
+        if row["family"] != "1dc":
+            pattern = rf"\d+ {WORDS[row['family'][-1]]} \d+"
+        assert re.fullmatch(pattern, expression), row
+        largest[row["family"]] = max(largest[row["family"]], *map(int, re.findall(r"\d+", expression)))
+        for sign, word in ("+", "plus"), ("-", "minus"), ("*", "times"):
+            expression = expression.replace(word, sign)
+        assert row["answer"] == str(eval(expression)), row
+    for family in arithmetic.FAMILIES:
+        limit = 10 ** int(family[0])
+        assert 0.9 * limit <= largest[family] < limit
+    assert sorted(arithmetic.FAMILIES) == "1dc 2da 2dm 2ds 3da 3ds 4da 4ds 5da 5ds".split()
+    assert Counter(row["family"] for row in rows) == dict.fromkeys(
+        arithmetic.FAMILIES, arithmetic.FAMILY_SIZE
+    )
+    assert Counter(row["family"] for row in rows[:30]) == dict.fromkeys(arithmetic.FAMILIES, 3)
+    asked = {(row["family"], row["question"]) for row in rows}
+    assert len(asked) == len({row["id"] for row in rows}) == len(rows) == 20_000
+    assert arithmetic.generate(0) == rows and arithmetic.generate(1) != rows
+
+
+def test_the_score_is_the_mean_of_the_families() -> None:
+    lm = Parrot(lambda doc: f" {doc['answer']}" if doc["family"] in ("2da", "1dc") else " unknown")
+    result = suite.run(lm, ["arithmetic"], {"subset": 40, "seed": 0}, bootstrap_iters=20)["arithmetic"]
+    assert result.interval.value == 20 and result.interval.n == 40
+    scores = {family: 100.0 * (family in ("2da", "1dc")) for family in arithmetic.FAMILIES}
+    assert {f"score/{family}": score for family, score in scores.items()}.items() <= figures(result).items()
+    assert re.fullmatch(r"Question: What is \d+ plus \d+\?\nAnswer:", result.samples[0]["prompt"])
