@@ -58,10 +58,6 @@ def test_a_shard_is_read_as_written(tmp_path: Path) -> None:
     assert table.schema.metadata[b"seconds"] == b"1.500"
     assert store.is_there("one")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.parquet", "one.sha256"]
-
-
-def test_the_checksum_is_the_one_of_sha256sum(tmp_path: Path) -> None:
-    written(tmp_path)
     done = subprocess.run(["sha256sum", "-c", "one.sha256"], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "one.parquet: OK\n"
 
@@ -90,15 +86,6 @@ def test_documents_wait_until_their_shard_is_done(tmp_path: Path) -> None:
     assert not store.add("one", DOCUMENTS) and not waiting.exists()
 
 
-def test_a_shard_of_an_earlier_version_is_broken(tmp_path: Path) -> None:
-    store = written(tmp_path)
-    data = io.BytesIO()
-    pq.write_table(store.read("one").drop_columns(["text"]), data)
-    store.path("one").write_bytes(data.getvalue())
-    (tmp_path / "one.sha256").write_text(hashlib.sha256(data.getvalue()).hexdigest())
-    assert fault(store) == "shard one was written by another version"
-
-
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_whatever_is_altered_is_found(tmp_path: Path, data: st.DataObject) -> None:
@@ -116,6 +103,11 @@ def test_whatever_is_altered_is_found(tmp_path: Path, data: st.DataObject) -> No
     assert "one" in str(fault(store))
     store.write("one", [ROW], FUNNEL, DOCUMENTS)
     assert fault(store) is None
+    earlier = io.BytesIO()  # another version's
+    pq.write_table(store.read("one").drop_columns(["text"]), earlier)
+    store.path("one").write_bytes(earlier.getvalue())
+    (store.folder / "one.sha256").write_text(hashlib.sha256(earlier.getvalue()).hexdigest())
+    assert fault(store) == "shard one was written by another version"
 
 
 def test_a_claim_is_ours_alone(tmp_path: Path) -> None:
@@ -128,9 +120,6 @@ def test_a_claim_is_ours_alone(tmp_path: Path) -> None:
         assert again
         theirs.write("one", [ROW], FUNNEL, DOCUMENTS)
     assert not list((tmp_path / "claims").glob("one*"))
-
-
-def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write one.lock.*finished work is kept"):
         ShardStore(tmp_path / "file").lock("one")

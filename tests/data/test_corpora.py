@@ -74,19 +74,15 @@ def test_a_hub_data_set_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match="row 3: empty text"):
         texts(HubCorpus(str(tmp_path / "set"), fields=Fields(text_field="body"), strict=True))
-
-
-def test_a_stream_that_breaks_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set" / "train.jsonl").write_bytes(lines(ROWS) + b'{"text": broken}\n')
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "train.jsonl").write_bytes(lines(ROWS) + b'{"text": broken}\n')
     with pytest.raises(UserError, match="breaks off after row|cannot be streamed"):
-        texts(HubCorpus(str(tmp_path / "set")))
+        texts(HubCorpus(str(tmp_path / "broken")))
 
 
-@pytest.mark.parametrize("name", [*PACKED, "c.parquet"])
+@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.zst", "c.parquet"])
 def test_reading_does_not_hold_the_corpus(tmp_path: Path, name: str) -> None:
-    """40 MB of text pass through less than a tenth of it."""
+    """40 MB of text pass through less than half of it."""
     count, size = 400, 100_000
     path = tmp_path / name
     written = [f"{n} " + "word " * (size // 5) for n in range(count)]
@@ -104,17 +100,7 @@ def test_reading_does_not_hold_the_corpus(tmp_path: Path, name: str) -> None:
         arrow = max(arrow, pa.total_allocated_bytes() - before)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert total > count * size
-    assert peak < 15e6 and arrow < 25e6
-
-
-def test_repeated_documents_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "c.jsonl"
-    path.write_bytes(lines([*ROWS[:4], *ROWS[:2], {"text": ""}]))
-    found = corpus("corpus=jsonl", f"corpus.path={path}")
-    for _ in range(2):
-        assert len(texts(found)) == 4
-        assert found.skipped() == {"repeated id or text": 2, "empty text": 1}
+    assert total > count * size and peak < 15e6 and arrow < 25e6
 
 
 def test_the_fields_and_the_clock_are_configuration(tmp_path: Path) -> None:
@@ -130,9 +116,14 @@ def test_the_fields_and_the_clock_are_configuration(tmp_path: Path) -> None:
         corpus(*words, "corpus.latest_date=soon")
     (plain,) = corpus(*words, "corpus.url_field=null", "corpus.date_field=null", "corpus.id_field=null")
     assert plain.date is None and plain.url is None and plain.doc_id != "k"
+    path.write_bytes(lines([*ROWS[:4], *ROWS[:2], {"text": ""}]))
+    found = corpus(*words[:2])
+    for _ in range(2):
+        assert len(texts(found)) == 4
+        assert found.skipped() == {"repeated id or text": 2, "empty text": 1}
 
 
-@pytest.mark.parametrize("source", ["jsonl", "parquet", "files", "ccnet", "hub"])
-def test_a_corpus_without_a_path_is_one_line(source: str) -> None:
-    with pytest.raises(UserError, match="corpus.path is missing; name a"):
-        corpus(f"corpus={source}")
+def test_a_corpus_without_a_path_is_one_line() -> None:
+    for source in ("jsonl", "files", "hub"):
+        with pytest.raises(UserError, match="corpus.path is missing; name a"):
+            corpus(f"corpus={source}")

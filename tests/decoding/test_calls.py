@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
-from benchmarks.speed import decode
-from tests.conftest import taught_model, tiny_model, tiny_tokenizer
+from tests.conftest import tiny_model, tiny_tokenizer
 from tests.decoding.test_decoder import DOCUMENTS, PROMPTS, Shout, tools
 from tests.tools.recorders import Recorder
 from toolformer.calls import strip
@@ -52,29 +49,18 @@ def complete_forced(
     return decoder.complete([prompt], DOCUMENTS[:1], max_new_tokens=30)[0]
 
 
-def test_a_call_is_run_and_its_result_inserted(
-    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
-) -> None:
-    completion = complete_forced(monkeypatch, tiny_gpt2, ' the [QA("Where?") ->')
-    assert completion.text.startswith(' the [QA("Where?") -> WHERE? 2021-03-01]')
-    assert completion.call is not None and completion.call.input == "Where?"
-    assert completion.plain.startswith(" the")
-    assert strip(completion.text) == completion.plain
-    assert completion.failed is None
-
-
 def test_a_second_call_is_not_made_and_does_not_replay_the_first(
     monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
 ) -> None:
-    available = tools()
-    wanted = ' [QA("Where?") -> WHERE? 2021-03-01] [QA("Who!!?") -> '
-    one = complete_forced(monkeypatch, tiny_gpt2, wanted, available)
-    assert available["qa"].batches == [["Where?"]]
-    assert one.text.count(" [QA") == 1
-    monkeypatch.undo()
-    available = tools()
-    complete_forced(monkeypatch, tiny_gpt2, wanted, available, max_calls=2)
-    assert available["qa"].batches == [["Where?"], ["Who!!?"]]
+    wanted = ' the [QA("Where?") -> WHERE? 2021-03-01] [QA("Who!!?") -> '
+    for most, asked in ((1, [["Where?"]]), (2, [["Where?"], ["Who!!?"]])):
+        available = tools()
+        completion = complete_forced(monkeypatch, tiny_gpt2, wanted, available, max_calls=most)
+        assert available["qa"].batches == asked
+        assert completion.text.startswith(' the [QA("Where?") -> WHERE? 2021-03-01]')
+        assert completion.text.count(" [QA") == most and completion.failed is None
+        assert strip(completion.text) == completion.plain and completion.plain.startswith(" the")
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize(
@@ -98,23 +84,6 @@ def test_a_call_that_fails_is_taken_back(
     assert " [" not in completion.text
 
 
-def test_the_speed_figures_of_both_decoders_count_the_same_tokens() -> None:
-    model = taught_model("gpt2", "The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abc) -> AB 2]")
-    settings = decode.Settings(new_tokens=9, batch=3, k=20, max_call_tokens=20)
-    prompts = [f"{prompt} people is" for prompt in PROMPTS]
-
-    def both(available: Any) -> list[decode.Timing]:
-        sides = (decode.product, decode.one_at_a_time)
-        return [side(model, available, prompts, DOCUMENTS, settings) for side in sides]
-
-    ours, literal = both(tools())
-    assert 0 < ours.calls == literal.calls < len(prompts)
-    assert ours.tokens == literal.tokens > 9 * len(prompts)
-    assert [timing.tokens for timing in both({"qa": talker(Result(reason="no answer"))})] == [
-        9 * len(prompts)
-    ] * 2
-
-
 def talker(result: Result) -> Recorder:
     """Answers everything alike."""
     tool = Recorder(lambda text: result)
@@ -122,19 +91,16 @@ def talker(result: Result) -> Recorder:
     return tool
 
 
-def test_a_tool_that_is_switched_off_is_never_named(
+def test_a_tool_that_is_switched_off_is_never_named_and_calls_of_a_batch_run_together(
     monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
 ) -> None:
     available = tools()
-    prompts = PROMPTS * 2
-    Decoder(tiny_gpt2, available, k=400).complete(prompts, max_new_tokens=9, allowed={"calendar"})
+    decoder = Decoder(tiny_gpt2, available, k=400)
+    decoder.complete(PROMPTS * 2, max_new_tokens=9, allowed={"calendar"})
     assert not available["qa"].batches and not available["calculator"].batches
-    Decoder(tiny_gpt2, available, k=400).complete(prompts, max_new_tokens=9, allowed=())
+    available["calendar"].batches.clear()
+    decoder.complete(PROMPTS * 2, max_new_tokens=9, allowed=())
     assert not any(tool.batches for tool in available.values())
-
-
-def test_the_calls_of_a_batch_run_together(monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel) -> None:
-    available = {"qa": Shout("QA")}
     force(monkeypatch, tiny_gpt2, "Joe", ' [QA("Where?") ->')
     Decoder(tiny_gpt2, available, k=1).complete(["Joe"] * 4, max_new_tokens=4)
     assert available["qa"].batches == [["Where?"] * 4]
@@ -175,20 +141,12 @@ def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.Monk
     assert all(len(model.encode_behind(f" {one.result}")) == 5 for one in completion.calls)
 
 
-def test_what_cannot_fit_is_refused(tiny_gpt2: LanguageModel) -> None:
-    with pytest.raises(UserError, match="do not fit into the model's context of 512 tokens"):
-        Decoder(tiny_gpt2, {}).complete(["x"], max_new_tokens=500)
-    with pytest.raises(UserError, match="decoding.mode"):
-        Decoder(tiny_gpt2, {}, mode="fast")
-
-
-def test_an_empty_prompt_is_continued(tiny_gpt2: LanguageModel) -> None:
-    assert Decoder(tiny_gpt2, {}, k=0, min_new_tokens=4).complete([""], max_new_tokens=4)[0].text
-
-
 def test_a_prompt_that_does_not_fit_is_cut_with_a_word_or_refused(
     language_model: LanguageModel, caplog: pytest.LogCaptureFixture
 ) -> None:
+    assert Decoder(language_model, {}, k=0, min_new_tokens=4).complete([""], max_new_tokens=4)[0].text
+    with pytest.raises(UserError, match="do not fit into the model's context of 512 tokens"):
+        Decoder(language_model, {}).complete(["x"], max_new_tokens=500)
     decoder = Decoder(language_model, {}, mode="plain", max_calls=0)
     long = "red " * 600 + PROMPTS[0]
     room = language_model.context_length - 4

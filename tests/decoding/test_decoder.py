@@ -89,10 +89,13 @@ def test_batches_decode_like_one_prompt_at_a_time(
     assert found == expected
 
 
+PIECES = ("The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abcd) -> AB 2]")
+
+
 @pytest.fixture(scope="module", params=ARCHITECTURES)
 def calling_model(request: pytest.FixtureRequest) -> LanguageModel:
     """A tiny model of each architecture that writes calls up to their arrow."""
-    return taught_model(request.param, "The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abcd) -> AB 2]")
+    return taught_model(request.param, *PIECES)
 
 
 CALLING = [f"{prompt} people is" for prompt in PROMPTS]
@@ -111,10 +114,7 @@ def test_executed_calls_are_the_textbooks(
     assert k < 20 or max(len(completion.calls) for completion, _ in found) == max_calls
 
 
-@pytest.mark.parametrize(
-    ("policy", "few", "many"),
-    [("bias", -1.0, 6.0), ("threshold", 0.6, 0.01)],
-)
+@pytest.mark.parametrize(("policy", "few", "many"), [("bias", -1.0, 6.0), ("threshold", 0.6, 0.01)])
 def test_bias_and_threshold_are_the_textbooks(
     monkeypatch: pytest.MonkeyPatch, calling_model: LanguageModel, policy: str, few: float, many: float
 ) -> None:
@@ -125,9 +125,6 @@ def test_bias_and_threshold_are_the_textbooks(
         assert found == expected
         calls.append(sum(len(completion.calls) for completion, _ in found))
     assert calls[0] < calls[1]
-
-
-def test_k_1_and_a_bias_of_nothing_are_both_greedy(calling_model: LanguageModel) -> None:
     greedy, unmoved = (
         Decoder(calling_model, tools(), **settings).complete(CALLING, DOCUMENTS, max_new_tokens=12)
         for settings in ({"k": 1}, {"policy": "bias", "bias": 0.0})
@@ -141,6 +138,7 @@ def test_k_1_and_a_bias_of_nothing_are_both_greedy(calling_model: LanguageModel)
         ({"policy": "bias"}, "decoding.bias is missing"),
         ({"threshold": 0.5}, "decoding.threshold is 0.5, but decoding.policy is topk"),
         ({"policy": "bias", "bias": 1.0, "threshold": 0.5}, "but decoding.policy is bias"),
+        ({"mode": "fast"}, "decoding.mode"),
         ({"policy": "tuned"}, "decoding.policy is 'tuned'; it must be one of topk, bias, threshold"),
     ],
 )

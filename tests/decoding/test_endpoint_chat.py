@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.completions_server import Completions, Misbehaviour
+from tests.completions_server import Completions
 from tests.conftest import Refused
 from tests.decoding.test_decoder import Shout
 from tests.decoding.test_endpoint import LONG, asked
@@ -22,13 +22,9 @@ from toolformer.tools.base import Result
 from toolformer.tracking import Tracker
 
 
-def wants(name: str, arguments: Any) -> dict[str, Any]:
-    function = {"name": name, "arguments": arguments}
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "x", "type": "function", "function": function}],
-    }
+def wants(name: Any, arguments: Any) -> dict[str, Any]:
+    call = {"id": "x", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
 def says(text: Any) -> dict[str, Any]:
@@ -109,21 +105,15 @@ def test_answers_are_kept_and_faults_are_not(server: Completions, tmp_path: Path
     assert text.startswith("It is WHOM") and count == 2 and run() == (text, 0)
 
 
-@pytest.mark.parametrize("message", [{"content": 5}, {"tool_calls": [{}]}, {"tool_calls": 5}, [], None])
-def test_what_is_no_message_is_one_line(server: Completions, message: Any) -> None:
-    server.converse = lambda _: message
-    with pytest.raises(UserError, match="is no chat completion .*are kept"):
-        model(server).generate_until([asked("x")])
-
-
-def test_no_text_and_no_server(server: Completions) -> None:
+def test_what_is_no_message_is_one_line(server: Completions) -> None:
+    for message in ({"content": 5}, {"tool_calls": [{}]}, {"tool_calls": 5}, [], None):
+        server.converse = lambda _, message=message: message
+        with pytest.raises(UserError, match="is no chat completion .*are kept"):
+            model(server).generate_until([asked("x")])
     server.converse = lambda _: says(None)
     lm = model(server)
     assert lm.generate_until([asked("x")]) == [""]
     assert lm.records[0].completion and lm.records[0].completion.failed == "endpoint gave no text"
-    server.script = [Misbehaviour(404)]
-    with pytest.raises(UserError, match="HTTP 404; check the address"):
-        model(server).generate_until([asked("x")])
 
 
 def test_with_the_tokenizer_prompts_answers_and_results_are_cut(
@@ -143,11 +133,8 @@ def test_with_the_tokenizer_prompts_answers_and_results_are_cut(
 def test_an_evaluation_of_a_served_chat_model(server: Completions, tmp_path: Path, refused: Refused) -> None:
     def today(payload: dict[str, Any]) -> dict[str, Any]:
         last = payload["messages"][-1]
-        return (
-            says(last["content"])
-            if last["role"] == "tool" or "tools" not in payload
-            else wants("Calendar", "{}")
-        )
+        has_called = last["role"] == "tool" or "tools" not in payload
+        return says(last["content"]) if has_called else wants("Calendar", "{}")
 
     server.converse = today
     more = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from tests import textbook
 from tests.conftest import Refused, taught_model
-from tests.decoding.test_decoder import CALLING, DOCUMENTS, tools
+from tests.decoding.test_decoder import CALLING, DOCUMENTS, PIECES, tools
 from tests.evaluations import config, words
 from tests.processes import save_calling_model
 from toolformer.calls import find, strip
@@ -35,11 +34,13 @@ LIMITS = {"k": 20, "max_call_tokens": 20}
 
 @pytest.fixture(scope="module")
 def model() -> LanguageModel:
-    return taught_model("gpt2", "The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abcd) -> AB 2]")
+    return taught_model("gpt2", *PIECES)
 
 
 @pytest.mark.parametrize("key", ["calculator", "calendar", "qa", "search", "translation"])
 def test_every_tool_is_shown_by_four_sentences_with_a_call(key: str) -> None:
+    own = examples.described("sq", "The square of a number", ["[square(3) -> 9]", "square(5) -> 25"])
+    assert own == [f"The square of a number: {n} [sq({n}) -> {n * n}] {n * n}." for n in (3, 5)]
     sentences = examples.of_tool(key, "Other")
     assert len(sentences) == 4
     for sentence in sentences:
@@ -76,13 +77,6 @@ def test_prompts_behind_examples_decode_like_one_at_a_time(
     assert any(completion.calls for completion in found)
 
 
-def test_a_question_sees_the_examples_of_its_tools_only(model: LanguageModel, counted: list[str]) -> None:
-    decoder = PromptedDecoder(model, tools(), examples=SHOWN, **LIMITS)  # type: ignore[arg-type]
-    decoder.complete(["red"], max_new_tokens=2, allowed=["calendar"])
-    decoder.complete(["red"], max_new_tokens=2, allowed=[])
-    assert counted == [PARTED.join([IN_TURN[1], "red"]), "red"]
-
-
 def test_examples_that_do_not_fit_are_left_out_before_a_prompt_is_cut(
     model: LanguageModel, counted: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -96,11 +90,13 @@ def test_examples_that_do_not_fit_are_left_out_before_a_prompt_is_cut(
     assert all(text.endswith(prompt) for text, prompt in zip(counted, prompts, strict=True))
     assert [completion.prompt_cut for completion in found] == [0, 0, len(model.encode(prompts[2])) - room]
     assert "2 of 3 prompts leave no room for all 3 examples" in caplog.text
+    counted.clear()  # a question sees the examples of its tools only
+    decoder.complete(["red"], max_new_tokens=2, allowed=["calendar"])
+    decoder.complete(["red"], max_new_tokens=2, allowed=[])
+    assert counted == [PARTED.join([IN_TURN[1], "red"]), "red"]
 
 
-def test_prompted_is_a_system_beside_the_others(
-    tmp_path: Path, refused: Refused, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused) -> None:
     save_calling_model(tmp_path / "model", "Today")
     more = [
         f"model={tmp_path / 'model'}",
@@ -108,8 +104,7 @@ def test_prompted_is_a_system_beside_the_others(
         "tools=[calculator,calendar]",
         "evaluation.limit=6",
     ]
-    with caplog.at_level(logging.INFO):
-        done = run_stage("evaluate", config(tmp_path, *more))
+    done = run_stage("evaluate", config(tmp_path, *more))
     store = Tracker(None, tmp_path)
     run = store.get(done.run_id)
     assert (run.tags["baseline"], run.tags["decoding.k"]) == ("model, prompted, k = 10", "10")
@@ -126,11 +121,3 @@ def test_prompted_is_a_system_beside_the_others(
         "evaluate", *unknown, "tool.sums.example='Sums(1)'"
     )
     assert len(store.runs("evaluate")) == 2
-
-
-def test_a_tool_of_ones_own_is_shown_by_its_own_examples() -> None:
-    shown = examples.described("sq", "The square of a number", ["[square(3) -> 9]", "square(5) -> 25"])
-    assert shown == [
-        "The square of a number: 3 [sq(3) -> 9] 9.",
-        "The square of a number: 5 [sq(5) -> 25] 25.",
-    ]

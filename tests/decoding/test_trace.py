@@ -11,10 +11,9 @@ import pytest
 
 from benchmarks import suite
 from tests.conftest import taught_model
-from tests.decoding.test_decoder import CALLING, DOCUMENTS, tools
+from tests.decoding.test_decoder import CALLING, DOCUMENTS, PIECES, tools
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
-from toolformer.decoding.policy import fires
 from toolformer.decoding.trace import Trace, TracingDecoder
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
@@ -31,10 +30,10 @@ VALUES: dict[str, Sequence[float]] = {
 WRITING = {"max_new_tokens": 12, "stop": ["e The"]}
 
 
-@pytest.fixture(scope="module", params=["[QA(ab) -> AB 1]", "[ZZ(ab) -> AB 1]"])
+@pytest.fixture(scope="module", params=[PIECES, (*PIECES[:3], "[ZZ(ab) -> AB 1]")], ids=["QA", "ZZ"])
 def model(request: pytest.FixtureRequest) -> LanguageModel:
     """A model that calls a tool, and one that calls a tool that there is not."""
-    return taught_model("gpt2", "The", "is", "people", request.param)
+    return taught_model("gpt2", *request.param)
 
 
 @pytest.mark.parametrize("more", [{}, {"min_new_tokens": 6}, {"max_call_tokens": 3}])
@@ -53,27 +52,15 @@ def test_a_trace_holds_what_every_policy_writes(model: LanguageModel, more: dict
             assert [trace.under(policy, value) for trace in found] == expected, (policy, value)
 
 
-def test_only_places_where_a_call_can_be_the_first_are_traced(model: LanguageModel) -> None:
-    found = TracingDecoder(model, tools(), reach=REACH).trace(CALLING, DOCUMENTS, max_new_tokens=12)
-    for trace in found:
-        within = {
-            trace.first(policy, value)
-            for policy, limit in REACH.items()
-            for value in trace.measures[policy]
-            if fires(policy, value, limit)
-        }
-        assert set(trace.called) == within != set()
+def test_what_a_trace_does_not_reach_is_refused(model: LanguageModel) -> None:
     (nothing,) = TracingDecoder(model, tools(), reach={"topk": 0}).trace(CALLING[:1], max_new_tokens=12)
     assert nothing.called == {} and nothing.under("topk", 0) == nothing.without
     with pytest.raises(ValueError, match="out of the trace's reach"):
         nothing.under("topk", 20)
-
-
-def test_where_no_tool_may_be_called_there_is_nothing_to_trace(tiny_gpt2: LanguageModel) -> None:
-    (trace,) = TracingDecoder(tiny_gpt2, tools()).trace(CALLING[:1], max_new_tokens=4, allowed=[])
+    (trace,) = TracingDecoder(model, tools()).trace(CALLING[:1], max_new_tokens=4, allowed=[])
     assert trace.called == trace.measures == {} and trace.under("topk", 10) == trace.without
     with pytest.raises(UserError, match="decoding.max_calls is 2"):
-        TracingDecoder(tiny_gpt2, tools(), max_calls=2)
+        TracingDecoder(model, tools(), max_calls=2)
 
 
 def test_the_curve_of_a_benchmark_is_that_of_separate_runs() -> None:

@@ -1,4 +1,4 @@
-"""Caches that grow in place, are taken apart and joined, give what a fresh reading of the same tokens gives."""
+"""Caches that grow in place and fast layers give what a fresh reading of the same tokens by the stock model gives."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from tests import textbook
+from tests.conftest import tiny_model
+from toolformer.lm import fast_linear
 from toolformer.lm.batching import Branches, by_length, rows_per_batch
 from toolformer.lm.language_model import LanguageModel
 
@@ -22,31 +25,24 @@ def check(logits: torch.Tensor, language_model: LanguageModel, *sequences: list[
         torch.testing.assert_close(row, expected, atol=1e-4, rtol=0)
 
 
-def test_rows_of_several_batches_go_on_side_by_side(language_model: LanguageModel) -> None:
+def test_rows_go_on_side_by_side_with_what_each_was_fed(language_model: LanguageModel) -> None:
+    """Of several batches; with as many tokens as each has; without what was taken back or fed to an idle row."""
     _, first = language_model.prefill(CONTEXTS[:2])
     _, second = language_model.prefill(CONTEXTS[2:])
     first.step(torch.tensor([[3], [4]]))
     joined = Branches.join([(second, [0]), (first, [1])])
     logits = joined.step(torch.tensor([[12], [13]]))[:, 0]
     check(logits, language_model, [*CONTEXTS[2], 12], [*CONTEXTS[1], 4, 13])
-
-
-def test_rows_read_as_many_tokens_as_each_has(language_model: LanguageModel) -> None:
     _, branches = language_model.prefill(CONTEXTS)
     more = [[1, 2, 3], [4], [6, 7]]
     sequences = [context + tail for context, tail in zip(CONTEXTS, more, strict=True)]
     check(branches.extend(more), language_model, *sequences)
-    after = branches.step(torch.tensor([[9], [9], [9]]))[:, 0]
-    check(after, language_model, *([*ids, 9] for ids in sequences))
-
-
-def test_what_was_taken_back_or_fed_to_an_idle_row_is_never_seen(language_model: LanguageModel) -> None:
-    _, branches = language_model.prefill(CONTEXTS)
     for token in (1, 2, 3):
         branches.step(torch.tensor([[token]] * 3), idle=[2])
     branches.forget(0, 2)
     logits = branches.step(torch.tensor([[10], [10], [10]]))[:, 0]
-    check(logits, language_model, [*CONTEXTS[0], 1, 10], [*CONTEXTS[1], 1, 2, 3, 10], [*CONTEXTS[2], 10])
+    first, second, third = sequences
+    check(logits, language_model, [*first, 1, 10], [*second, 1, 2, 3, 10], [*third, 10])
 
 
 def test_a_prefix_is_shared_and_not_changed_by_those_who_go_on_from_it(language_model: LanguageModel) -> None:
@@ -81,3 +77,31 @@ def test_only_the_asked_tokens_are_scored(language_model: LanguageModel) -> None
         for index, log_prob in zip(indices, scores.log_probs.tolist(), strict=True):
             expected = textbook.logits(language_model, ids[:index])[-1].log_softmax(-1)[ids[index]]
             assert log_prob == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_few_rows_times_a_layers_weights_are_the_layers() -> None:
+    """By another order of the operands; gradients flow, and other number formats are left alone."""
+    few = fast_linear.FEW
+    for shape in ((7,), (1, 7), (5, 1, 7), (4, 3, 7), (few, 7), (3, few, 7)):
+        for bias in (True, False):
+            layer, rows = nn.Linear(7, 11, bias=bias), torch.randn(shape)
+            with torch.inference_mode():
+                expected = layer(rows)
+                fast_linear.quicken(layer)
+                found = layer(rows)
+            torch.testing.assert_close(found, expected)
+            assert found.shape == expected.shape and found.is_contiguous()
+    layer(torch.randn(3, 7)).sum().backward()
+    assert layer.weight.grad is not None
+    half = nn.Linear(7, 11).to(torch.bfloat16)
+    fast_linear.quicken(half)
+    assert type(half) is nn.Linear
+    model, ids = tiny_model("llama", 50), torch.arange(20).view(4, 5)
+    fast_linear.quicken(model)
+    with torch.inference_mode():
+        quick = model(input_ids=ids).logits
+        with fast_linear.as_it_was(model):
+            assert not any(isinstance(module, fast_linear.FewRows) for module in model.modules())
+            stock = model(input_ids=ids).logits
+    assert any(isinstance(module, fast_linear.FewRows) for module in model.modules())
+    torch.testing.assert_close(quick, stock, rtol=1e-5, atol=1e-6)

@@ -37,11 +37,8 @@ def test_rolling_log_likelihood_is_a_direct_sum(language_model: LanguageModel) -
 
 
 def test_log_likelihood_of_a_continuation(language_model: LanguageModel) -> None:
-    pairs = [
-        ("Joe Biden was born in", " Scranton, Pennsylvania."),
-        ("Joe Biden was born in ", "Scranton"),
-        ("", "red"),
-    ]
+    born = "Joe Biden was born in"
+    pairs = [(born, " Scranton, Pennsylvania."), (f"{born} ", "Scranton"), ("", "red")]
     scores = language_model.log_likelihoods(pairs)
     for (context, continuation), (total, greedy) in zip(pairs, scores, strict=True):
         head = language_model.encode(context.rstrip()) if context else language_model.document_start()
@@ -61,7 +58,7 @@ def test_greedy_texts_are_those_of_stock_generate(language_model: LanguageModel)
 
 
 def test_positions_are_between_characters_and_before_blanks(tiny_gpt2: LanguageModel) -> None:
-    text = "The 北京 is\n658,893 🏳️‍🌈 x"
+    text = "The 北京 is<|endoftext|>\n658,893 🏳️‍🌈 é<| x<|endoftext|>"
     encoding = tiny_gpt2.encode_text(text)
     for n, position in enumerate(encoding.positions):
         if position is not None:
@@ -69,22 +66,6 @@ def test_positions_are_between_characters_and_before_blanks(tiny_gpt2: LanguageM
     assert encoding.positions[0] == 0
     assert any(position is None for position in encoding.positions)
     assert text[encoding.positions[tiny_gpt2.encode("The").__len__()] or 0] == " "
-
-
-def test_what_is_no_model_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no model folder"):
-        LanguageModel.from_pretrained(tmp_path)
-    with pytest.raises(UserError, match="there is no folder"):
-        LanguageModel.from_pretrained(tmp_path / "absent")
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="cannot be loaded as a causal language model") as caught:
-        LanguageModel.from_pretrained(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_bfloat16_only_where_it_is_native() -> None:
-    assert choose_dtype("auto", "cpu") == (torch.bfloat16 if native_bfloat16("cpu") else torch.float32)
-    assert choose_dtype("bfloat16", "cpu") == torch.bfloat16
 
 
 def truncate(file: Path) -> None:
@@ -104,9 +85,7 @@ def change_a_shape(file: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "file"),
     [
-        (truncate, "model.safetensors"),
-        (break_the_header, "model.safetensors"),
-        (change_a_shape, "model.safetensors"),
+        *((damage, "model.safetensors") for damage in (truncate, break_the_header, change_a_shape)),
         (truncate, "tokenizer.json"),
     ],
 )
@@ -134,8 +113,18 @@ def test_a_tokenizer_brings_no_code_of_its_own(tiny_folder: Path, tmp_path: Path
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_one_line(tiny_folder: Path) -> None:
-    for device in ("cuda", "cuda:1"):
+def test_what_is_no_model_or_device_is_one_line(tiny_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no model folder"):
+        LanguageModel.from_pretrained(tmp_path)
+    with pytest.raises(UserError, match="there is no folder"):
+        LanguageModel.from_pretrained(tmp_path / "absent")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="cannot be loaded as a causal language model") as caught:
+        LanguageModel.from_pretrained(tmp_path)
+    assert "\n" not in str(caught.value)
+    for device in () if torch.cuda.is_available() else ("cuda", "cuda:1"):
         with pytest.raises(UserError, match=f"^lm.device is {device}, and PyTorch finds no CUDA device here"):
             LanguageModel.from_pretrained(tiny_folder, device=device)
+    # bfloat16 only where it is native
+    assert choose_dtype("auto", "cpu") == (torch.bfloat16 if native_bfloat16("cpu") else torch.float32)
+    assert choose_dtype("bfloat16", "cpu") == torch.bfloat16

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import T5ForConditionalGeneration
 
 from tests.t5 import t5_folder, t5_tokenizer, textbook
@@ -35,19 +37,18 @@ def test_it_writes_what_the_textbook_writes_in_any_batch(folder: Path) -> None:
     stop = expected[0][2:4]
     assert generate(PROMPTS[:1], 8, ("never", stop)) == [expected[0][: expected[0].find(stop)]]
 
-
-def test_a_long_prompt_loses_its_beginning(folder: Path) -> None:
-    model = Seq2SeqModel(str(folder), "float32", "cpu")
-    assert model.longest == 512
+    model = Seq2SeqModel(str(folder), "float32", "cpu")  # a long prompt loses its beginning
     tail = "x" + " north" * 600
     kept = model.tokenizer(tail, truncation=True, max_length=model.longest).input_ids
-    assert len(kept) == 512 and kept[-1] == 1 and kept[0] != model.tokenizer("x").input_ids[0]
+    assert len(kept) == model.longest == 512
+    assert kept[-1] == 1 and kept[0] != model.tokenizer("x").input_ids[0]
     assert model.generate(["y" + tail[1:]], 4) == model.generate([tail], 4)
 
 
 def test_the_kind_of_a_model_is_told_by_its_configuration(
     folder: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
+    """Only safetensors are loaded."""
     assert is_encoder_decoder(str(folder))
     assert not is_encoder_decoder(str(tiny_folder)) and not is_encoder_decoder("smollm2")
     text_generator.load.cache_clear()
@@ -55,12 +56,8 @@ def test_the_kind_of_a_model_is_told_by_its_configuration(
     assert text_generator.load.cache_info().currsize == 1
     with pytest.raises(UserError, match="no config.json"):
         is_encoder_decoder(str(tmp_path))
-
-
-def test_only_safetensors_are_loaded(tmp_path: Path) -> None:
-    folder = t5_folder(tmp_path / "pickled")
-    weights = T5ForConditionalGeneration.from_pretrained(folder).state_dict()
-    (folder / "model.safetensors").unlink()
-    torch.save(weights, folder / "pytorch_model.bin")
+    shutil.copytree(folder, tmp_path / "pickled")
+    torch.save(load_file(folder / "model.safetensors"), tmp_path / "pickled" / "pytorch_model.bin")
+    (tmp_path / "pickled" / "model.safetensors").unlink()
     with pytest.raises(UserError, match="cannot be loaded"):
-        ModelGenerator(str(folder))(["a"], 2)
+        ModelGenerator(str(tmp_path / "pickled"))(["a"], 2)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +14,82 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.reporting.memory import Memory
 from toolformer.annotation.merge import keep, merge
 from toolformer.annotation.results import SCHEMAS
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
-from toolformer.reporting import Report, build
+from toolformer.errors import UserError
+from toolformer.reporting import Report, build, reader
+from toolformer.reporting.data import Evidence
+from toolformer.tracking import Run
+from toolformer.tracking.provenance import masked_flat
+
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+NOTE = Run("r" * 32, "a run", "FINISHED", START, {"stage": "evaluate"}, {}, {}, "")
+
+
+@dataclass
+class Open:
+    """A run that is being written."""
+
+    run_id: str
+    values: dict[str, float] = field(default_factory=dict)
+    points: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+
+    def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        self.values.update(values)
+        for key, value in values.items():
+            self.points.setdefault(key, []).append((step, value))
+
+    def artifact(self, path: Path, folder: str = "") -> None:
+        self.files[f"{folder}/{path.name}".lstrip("/")] = path
+
+
+class Memory:
+    """Runs that finished one after another, a minute each."""
+
+    def __init__(self) -> None:
+        self.finished: list[Run] = []
+        self.written: dict[str, Open] = {}
+
+    @contextmanager
+    def run(
+        self, *, stage: str, config: Mapping[str, Any] | None = None, tags: Mapping[str, object] | None = None
+    ) -> Iterator[Open]:
+        """A run, whose parameters are the flat configuration."""
+        number = len(self.finished) + 1
+        run = Open(f"{number:08x}{'0' * 24}")
+        yield run
+        own = {"stage": stage, "git_commit": "c0ffee", "experiment": "default"}
+        own |= {key: str(value) for key, value in (tags or {}).items()}
+        ended = START + datetime.timedelta(minutes=number)
+        params = masked_flat(config or {})
+        self.written[run.run_id] = run
+        self.finished.insert(0, Run(run.run_id, "run", "FINISHED", START, own, params, run.values, "", ended))
+
+    def runs(self, stage: str, **tags: str) -> list[Run]:
+        wanted = {"stage": stage, **tags}
+        return [run for run in self.finished if wanted.items() <= dict(run.tags).items()]
+
+    def artifact_path(self, run: Run, name: str) -> Path:
+        path = self.written[run.run_id].files.get(name)
+        if path is None or not path.exists():
+            raise UserError(f"run {run.run_id} has no {name}")
+        return path
+
+    def history(self, run: Run, key: str) -> list[tuple[int, float]]:
+        return self.written[run.run_id].points.get(key, [])
+
 
 HOSTILE = 'x</td><script>alert("1")</script>|`a`\\input{/etc/passwd} $1 & 50% #_^~{} 中文 ế \x00\u202e\ud800'.encode(
     "utf-8", "replace"
 ).decode()
 
+ENDING = "</script><img src=x onerror=alert(1)><!--<script>"
+SIZES = {"gpt2": 124e6, "EleutherAI/gpt-j-6B": 6.05e9, "large": 66e9}
 TEXTS = {
     "math": "Of the 1400 people who took part in the long study, 400 passed the test, which is 29 percent of them.",
     "date": "The library will be open on Friday, March 10, and Sunday, March 19 for regular hours.",
@@ -73,24 +140,20 @@ EXECUTED = {f"{tool}/executed": float(entry["executed"]) for tool, entry in FUNN
 """Metrics of a generate run."""
 
 
-def call_of(tool: str, call_input: str, result: str | None) -> ApiCall:
-    call = ApiCall(NAMES[tool], call_input, quoted=tool == "qa")
-    return call if result is None else call.with_result(result)
-
-
 def write_annotation(folder: Path, rows: Sequence[Any] = ROWS, threshold: float = 1.0) -> list[Path]:
     """The artifacts of a generate run, as the stage writes them."""
     candidates: list[dict[str, Any]] = []
     for doc_id, tool, position, sample, call_input, result, status, gain in rows:
-        call = linearise(call_of(tool, call_input, None)).strip()
-        row = {"doc_id": doc_id, "tool": tool, "position": position, "sample": sample, "call": call}
-        row |= {
-            "call_input": call_input,
-            "result": result,
-            "status": status,
+        call = linearise(ApiCall(NAMES[tool], call_input, quoted=tool == "qa")).strip()
+        row = {
+            "doc_id": doc_id,
+            "tool": tool,
+            "position": position,
+            "sample": sample,
+            "call": call,
             "gain": gain,
-            "start_probability": 0.5,
         }
+        row |= {"call_input": call_input, "result": result, "status": status, "start_probability": 0.5}
         if gain is not None:
             row |= {"loss_result": 1.0, "loss_no_result": 1.0 + gain, "loss_none": 1.0 + gain}
         candidates.append(dict.fromkeys(CANDIDATES.names) | row)
@@ -138,40 +201,83 @@ def perplexity(task: str, value: float, n: int = 60) -> dict[str, float]:
     return {f"{task}/{name}": number for name, number in metrics.items()}
 
 
-@pytest.fixture(scope="session")
-def empty() -> Memory:
-    """A store without a run."""
-    return Memory()
+def samples(path: Path, scores: Sequence[float], tool: str | None = None) -> Path:
+    """A file of samples as an evaluation writes it."""
+    rows = [
+        {"id": f"q{number}", "prompt": f"Question {number}? {ENDING}", "target": ["yes", ENDING]}
+        | {"completion": f" [{tool}(1 + 1) -> 2] {ENDING}" if tool else " no", "tool": tool}
+        | {"call_input": "1 + 1" if tool else None, "call_result": "2" if tool else None, "failed": None}
+        | {"prediction": "no", "score": score, "tokens": 4, "seconds": 0.5}
+        for number, score in enumerate(scores)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def evaluated(
+    store: Memory,
+    folder: Path,
+    system: str,
+    scores: Sequence[float] = (),
+    more: Mapping[str, float] | None = None,
+    model: str = "gpt2",
+    k: int = 10,
+    **dotted: str,
+) -> None:
+    """An evaluation on SVAMP with its samples, and further metrics."""
+    n = len(scores)
+    calls = n // 2 if system == "toolformer" and k else 0
+    metrics = {"parameters": SIZES[model], **(more or {})}
+    if scores:
+        metrics |= accuracy("svamp", sum(scores) / n, n, **({"calculator": 0.5} if calls else {}))
+        own = {"seconds": 0.5 * n, "tokens_per_second": 8.0, "n_ac": calls, "score_nc": 1.0}
+        metrics |= {f"svamp/{name}": value for name, value in own.items()}
+    tags = {"device_name": "A Processor", "system": system, "decoding.k": str(k), **dotted}
+    with store.run(stage="evaluate", config={"model": model}, tags=tags) as run:
+        run.metrics(metrics)
+        if scores:
+            path = folder / run.run_id / "svamp.parquet"
+            run.artifact(samples(path, scores, "Calculator" if calls else None), "samples")
 
 
 @pytest.fixture(scope="session")
 def tracker(tmp_path_factory: pytest.TempPathFactory) -> Memory:
     """Runs of all stages; ASDiv, MAWPS and the whole of M + CC on math are missing."""
-    tracker = Memory()
+    store, root = Memory(), tmp_path_factory.mktemp("runs")
     skipped = {"rows_skipped": 4.0, "rows_skipped/malformed JSON": 3.0, "rows_skipped/empty text": 1.0}
-    files = write_annotation(tmp_path_factory.mktemp("artifacts"))
-    dataset = log_run(tracker, "generate", skipped | EXECUTED, files=files)
-    augmented, plain = (
-        log_run(tracker, "train", data=data, dotted={"lineage.dataset_run_id": dataset})
-        for data in ("augmented", "plain")
-    )
-    log_run(tracker, "evaluate", accuracy("svamp", 99.0), system="model")
-    for system, svamp, dateset, wikitext, train in (
-        ("model", 4.0, 3.0, 20.5, ""),
-        ("model_cc", None, 2.5, 21.25, plain),
-        ("toolformer_disabled", 5.0, 2.0, 20.5, augmented),
-        ("toolformer", 12.34, 40.0, None, augmented),
-    ):
-        shares: dict[str, Any] = {"calculator": 0.5, "qa": 0.25} if system == "toolformer" else {}
-        metrics = accuracy("svamp", svamp, **shares) if svamp is not None else {}
-        metrics |= accuracy("dateset", dateset, n=9400 if system == "model" else 500, **shares)
-        metrics |= perplexity("wikitext_perplexity", wikitext) if wikitext is not None else {}
-        dotted = {"decoding.k": "10"} | ({"lineage.train_run_id": train} if train else {})
-        log_run(tracker, "evaluate", metrics, system=system, dotted=dotted)
-    # A run of a sweep over k must not stand in for the plain one.
-    log_run(tracker, "evaluate", accuracy("svamp", 77.0), system="toolformer", dotted={"decoding.k": "1"})
-    log_run(tracker, "evaluate", accuracy("svamp", 33.0), system="toolformer", experiment="other")
-    return tracker
+    config = {"tool": {"calculator": {"filter_threshold": 1.0}, "qa": {"filter_threshold": 1.0}}}
+    with store.run(stage="generate", config=config, tags={"device_name": "A Processor"}) as dataset:
+        dataset.metrics(skipped | EXECUTED)
+        for file in write_annotation(root):
+            dataset.artifact(file)
+    trainings = []
+    for data in ("augmented", "plain"):
+        tags = {"data": data, "lineage.dataset_run_id": dataset.run_id}
+        with store.run(stage="train", config={"model": "gpt2"}, tags=tags) as training:
+            for step, loss in ((1, 3.0), (2, 2.5), (3, 2.25)):
+                training.metrics({"loss": loss, "perplexity_texts": 20.0 - step}, step=step)
+            for step, value in ((0, 50.0), (3, 40.0)):
+                training.metrics({"heldout_perplexity": value}, step=step)
+            training.metrics({"train_tokens": 512})
+        trainings.append({"lineage.train_run_id": training.run_id})
+    augmented, plain = trainings
+    wrong, right = [0.0] * 40, [0.0] * 25 + [100.0] * 15
+    shares = {"calculator": 0.5, "qa": 0.25}
+    texts = {value: perplexity("wikitext_perplexity", value) for value in (20.5, 21.25)}
+    evaluated(store, root, "model", [100.0] * 40)  # an older one
+    evaluated(store, root, "model", wrong, accuracy("dateset", 3.0, n=9400) | texts[20.5])
+    evaluated(store, root, "model_cc", (), accuracy("dateset", 2.5, n=500) | texts[21.25], **plain)
+    disabled = accuracy("dateset", 2.0, n=500) | texts[20.5]
+    evaluated(store, root, "toolformer_disabled", [100.0, *wrong[1:]], disabled, **augmented)
+    evaluated(store, root, "toolformer", right, accuracy("dateset", 40.0, n=500, **shares), **augmented)
+    # A sweep over k must not stand in for the plain one.
+    evaluated(store, root, "toolformer", wrong, k=0, **augmented)
+    evaluated(store, root, "toolformer", right[:30] + wrong[:10], k=1, **augmented)
+    evaluated(store, root, "toolformer", [100.0] * 40, model="EleutherAI/gpt-j-6B")
+    evaluated(store, root, "baseline", [100.0] * 40, model="large", baseline="large")
+    evaluated(store, root, "toolformer", [100.0] * 40, experiment="other")
+    return store
 
 
 @pytest.fixture(scope="session")
@@ -180,5 +286,5 @@ def report(tracker: Memory, tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 @pytest.fixture(scope="session")
-def bare(empty: Memory, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    return build(empty, None, tmp_path_factory.mktemp("bare"))
+def evidence(tracker: Memory) -> Evidence:
+    return reader.read(tracker, "default")

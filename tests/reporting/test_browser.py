@@ -16,9 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.reporting.conftest import HOSTILE, write_annotation
-from tests.reporting.memory import NOTE
-from tests.reporting.test_figures import samples
+from tests.reporting.conftest import HOSTILE, NOTE, samples, write_annotation
 from toolformer.reporting import candidate_stats, plots, render, samples_page, tables
 from toolformer.reporting.data import Annotation, Evidence, Sampled, Score
 
@@ -134,49 +132,20 @@ def test_the_report_is_readable(browser: Any, pages: Path, dark: bool) -> None:
         assert all(shown) and (shown or width == 1280)
 
 
-def test_filters_order_and_keys(browser: Any, pages: Path) -> None:
-    from selenium.webdriver.common.keys import Keys
-
+def test_candidates_are_filtered_and_stay_text(browser: Any, pages: Path) -> None:
     opened(browser, pages / "samples.html")
+    shot(browser, "samples-light")
     assert put(browser, "candidates", "order", "worst") == "10 of 10 candidates"
     gains = [one.text for one in browser.find_elements("css selector", "#candidates-list .gain")]
     assert gains[0] == "−0.50" and gains[-1] == "–" and gains[-2] == "+2.50"
     assert put(browser, "candidates", "status", "kept").startswith("5 of")
-    focused = browser.find_element("id", "candidates-list")
-    selected = """const list = document.getElementById("candidates-list");
-    const row = document.getElementById(list.getAttribute("aria-activedescendant"));
-    return row.ariaSelected === "true" && list.querySelectorAll("[aria-selected=true]").length === 1 &&
-      [...list.children].indexOf(row)"""
-    for key, index in ((Keys.HOME, 0), (Keys.ARROW_DOWN, 1), (Keys.END, 4), (Keys.ARROW_UP, 3)):
-        focused.send_keys(key)
-        assert browser.execute_script(selected) == index
-    outline = browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle")
-    assert browser.switch_to.active_element == focused and outline == "solid"
-    shot(browser, "samples-light")
     assert put(browser, "candidates", "tool", "0").startswith("2 of")  # question answering
     assert put(browser, "candidates", "least", "2").startswith("1 of")
     assert browser.find_element("css selector", ".call.selected").text.startswith("[QA(")
-    assert put(browser, "candidates", "text", "no such words").startswith("0 of")
-    assert "Nothing matches" in browser.find_element("css selector", "#candidates .reader").text
-
-
-def test_another_call_of_the_document_can_be_chosen_in_it(browser: Any, pages: Path) -> None:
-    opened(browser, pages / "samples.html")
-    put(browser, "candidates", "text", "people who took part")
-    calls = browser.find_elements("css selector", "#candidates .document .call")
-    assert len(calls) == 4 and calls[0].text.startswith("Calculator")
-    calls[0].click()
-    assert browser.find_element("css selector", ".call.selected").text.startswith("[Calculator(1 + 1) → 2]")
-
-
-def test_hostile_text_stays_text(browser: Any, pages: Path) -> None:
     opened(browser, pages / "samples.html")
     assert put(browser, "candidates", "text", "alert(2)").startswith("1 of")
     text = browser.find_element("css selector", ".document").text
     assert "<img src=x onerror=alert(2)>" in text and '<script>alert("1")</script>' in text
-    browser.find_element("css selector", "label[for=tab-questions]").click()
-    reader = browser.find_element("css selector", "#questions .reader")
-    assert "</script><img src=x onerror=alert(1)>" in reader.text
     assert browser.execute_script("return document.querySelectorAll('img, iframe').length") == 0
     # Even a script that got into the page would not run.
     browser.execute_script(
@@ -186,16 +155,16 @@ def test_hostile_text_stays_text(browser: Any, pages: Path) -> None:
     assert any("Content Security Policy" in entry["message"] for entry in browser.get_log("browser"))
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_two_runs_answer_side_by_side(browser: Any, pages: Path, dark: bool) -> None:
+def test_two_runs_answer_side_by_side(browser: Any, pages: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    opened(browser, pages / "samples.html", dark=dark)
+    opened(browser, pages / "samples.html", dark=True)
     browser.find_element("id", "tab-candidates").send_keys(Keys.ARROW_RIGHT)
-    assert not browser.find_element("id", "candidates").is_displayed()
+    reader = browser.find_element("css selector", "#questions .reader")
+    assert "</script><img src=x onerror=alert(1)>" in reader.text
     assert put(browser, "questions", "outcome", "second") == "10 of 30 questions"
     first, second = browser.find_elements("css selector", "#questions .pair section")
     assert first.text.startswith("M ·") and "wrong" in first.text and "Calculator" not in first.text
     assert second.text.startswith("Toolformer ·") and "right" in second.text
     assert second.find_element("css selector", "mark").text == "[Calculator(1 + 1) -> 2]"
-    shot(browser, f"answers-{'dark' if dark else 'light'}")
+    shot(browser, "answers-dark")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -43,33 +42,24 @@ ROWS = [
 THRESHOLDS = {"calculator": 1.0, "qa": 2.0}
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
+def test_every_text_tried_is_lost_once_and_the_nearest_misses_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     candidates, texts = tmp_path / "candidates.parquet", tmp_path / "dataset_plain.parquet"
     pq.write_table(pa.Table.from_pylist(ROWS, schema=CANDIDATES), candidates)
     pq.write_table(pa.table({"doc_id": list(TEXTS), "text": list(TEXTS.values())}), texts)
-    return candidates, texts
-
-
-@pytest.mark.parametrize("rows", [1, 2, 100])
-def test_every_text_tried_is_lost_once(
-    files: tuple[Path, Path], rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(candidate_stats, "ROWS", rows)
-    found = candidate_stats.lost(files[0], "paper", THRESHOLDS, {"calculator": 9, "qa": 1, "calendar": 3})
-    assert found["calculator"] == dict(zip(FATES, (4, 1, 1, 1, 1, 1), strict=True))
-    assert Counter(found["qa"]) == {"below τ_f": 1} | dict.fromkeys(set(FATES) - {"below τ_f"}, 0)
-    assert found["calendar"]["no position"] == 3 == sum(found["calendar"].values())
-
-
-def test_the_nearest_misses_are_the_best_of_a_place_below_the_threshold(files: tuple[Path, Path]) -> None:
-    misses = candidate_stats.misses(files[0], "paper", [files[1]], THRESHOLDS, count=3)
+    for rows in (1, 2, 100):
+        monkeypatch.setattr(candidate_stats, "ROWS", rows)
+        found = candidate_stats.lost(
+            candidates, "paper", THRESHOLDS, {"calculator": 9, "qa": 1, "calendar": 3}
+        )
+        assert found["calculator"] == dict(zip(FATES, (4, 1, 1, 1, 1, 1), strict=True))
+        assert found["qa"] == dict.fromkeys(FATES, 0) | {"below τ_f": 1}
+        assert found["calendar"]["no position"] == 3 == sum(found["calendar"].values())
+    misses = candidate_stats.misses(candidates, "paper", [texts], THRESHOLDS, count=3)
     assert [(one.tool, one.gain, one.kept) for one in misses] == [
-        ("calculator", 0.75, False),
-        ("calculator", 0.5, False),
-        ("calculator", -0.5, False),
-        ("qa", 1.0, False),
-    ]
+        ("calculator", 0.75, False), ("calculator", 0.5, False), ("calculator", -0.5, False), ("qa", 1.0, False),
+    ]  # fmt: skip
     assert misses[-1].before == "The" and "[Calculator(1) -> 1]" in nearest(misses).rows[-1][2].text
 
 

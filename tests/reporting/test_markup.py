@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.reporting.conftest import HOSTILE
-from tests.reporting.memory import Memory
+from tests.reporting.conftest import HOSTILE, Memory
 from toolformer.reporting import console, escape, plots, reader, render, tables
 from toolformer.reporting.table import Cell, Column, Content, Figure, Passage, Table
 
@@ -56,23 +55,17 @@ def images() -> dict[str, bytes]:
         return {name: image for figure in FULL.figures for name, image in plots.files(figure).items()}
 
 
-def test_markdown_tables_are_rectangular() -> None:
-    blocks = re.findall(r"(?:^\|.*\n)+", render.markdown(FULL), re.MULTILINE)
+def test_markdown_shows_hostile_text_as_it_is_in_rectangular_tables() -> None:
+    text = render.markdown(FULL)
+    blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
     assert len(blocks) == 3
     for block in blocks:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1, block
-
-
-def test_markdown_shows_hostile_text_as_it_is() -> None:
-    text = render.markdown(FULL)
     assert not re.search(r"<(?!!-- -->)", text)
     assert r"&lt;script&gt;alert(" in text and r"\`a\`" in text and "**12.3**†‡" in text
-
-
-@pytest.mark.parametrize("address", ["www.example.org", "https://example.org", "@somebody", "a@example.org"])
-def test_markdown_makes_no_links_of_its_own(address: str) -> None:
-    shown = escape.markdown(address)
-    assert shown != address and shown.replace("<!-- -->", "") == address
+    for address in ("www.example.org", "https://example.org", "@somebody", "a@example.org"):
+        shown = escape.markdown(address)
+        assert shown != address and shown.replace("<!-- -->", "") == address, "no links of its own"
 
 
 def test_latex_escapes_everything() -> None:
@@ -90,19 +83,14 @@ def test_latex_is_balanced_and_its_rows_have_as_many_cells_as_columns(content: C
     texts = {name: text for name, text in render.latex(content).items() if name.endswith(".tex")}
     for text in texts.values():
         braces = [len(re.findall(rf"(?<!\\)(?:\\\\)*{re.escape(brace)}", text)) for brace in "{}"]
-        assert braces[0] == braces[1]
-        begun = re.findall(r"\\begin\{(\w+\*?)\}", text)
-        assert sorted(begun) == sorted(re.findall(r"\\end\{(\w+\*?)\}", text))
+        begun, ended = (sorted(re.findall(rf"\\{word}\{{(\w+\*?)\}}", text)) for word in ("begin", "end"))
+        assert braces[0] == braces[1] and begun == ended
     tables = [name.removesuffix(".tex") for name in texts if "/" in name]
-    assert re.findall(r"\\input\{(.*)\}", texts["report.tex"]) == tables and len(tables) == 3 * (
-        content is FULL
-    )
+    assert re.findall(r"\\input\{(.*)\}", texts["report.tex"]) == tables
+    assert len(tables) == 3 * (content is FULL)
+    tabular = r"^\\begin\{tabular\}\{@\{\}([^\n]*)@\{\}\}\n(.*?)^\\end\{tabular\}"
     for name in tables:
-        ((kinds, body),) = re.findall(
-            r"^\\begin\{tabular\}\{@\{\}([^\n]*)@\{\}\}\n(.*?)^\\end\{tabular\}",
-            texts[f"{name}.tex"],
-            re.S | re.M,
-        )
+        ((kinds, body),) = re.findall(tabular, texts[f"{name}.tex"], re.S | re.M)
         columns = len(re.findall(r"[lrp]", re.sub(r"\{[^}]*\}", "", kinds)))
         for line in body.splitlines():
             if line.endswith(r"\\"):
@@ -110,49 +98,35 @@ def test_latex_is_balanced_and_its_rows_have_as_many_cells_as_columns(content: C
                 assert len(re.findall(r"(?<!\\)&", line)) + 1 + spanned == columns, line
 
 
-ARTICLE = r"""\documentclass[twocolumn]{article}
-\usepackage{booktabs,graphicx}
-\begin{document}
-%s
-\end{document}
-"""
-
-
-def pdflatex(folder: Path, name: str) -> str:
-    """Compiles, and returns what was logged."""
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", name]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120)
-    assert ended.returncode == 0, ended.stdout[-2000:]
-    return (folder / name).with_suffix(".log").read_text(encoding="utf-8", errors="replace")
-
-
-def written(folder: Path, content: Content, images: dict[str, bytes]) -> list[str]:
-    """The LaTeX of a report in a folder; returns the names of its tables."""
+def compiled(folder: Path, content: Content, images: dict[str, bytes], article: str = "") -> str:
+    """What pdflatex logs of a report, or of an article with its tables."""
     files = {f"{render.FOLDER}/{name}": image for name, image in images.items()}
     files |= {name: text.encode() for name, text in render.latex(content).items()}
+    tables = [name for name in files if name.startswith("tables/") and name.endswith(".tex")]
+    inputs = "\n".join(rf"\input{{{name}}}" for name in tables)
+    files |= {"article.tex": f"{article}\\begin{{document}}{inputs}\\end{{document}}".encode()}
     for name, data in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
-    return [name for name in files if name.startswith("tables/") and name.endswith(".tex")]
+    name = "article" if article else "report"
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", f"{name}.tex"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120)
+    assert ended.returncode == 0, ended.stdout[-2000:]
+    return (folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
 
 
 @pytest.mark.chaos
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex")
-@pytest.mark.parametrize("content", [FULL, BARE])
-def test_latex_compiles(content: Content, images: dict[str, bytes], tmp_path: Path) -> None:
-    written(tmp_path, content, images)
-    pdflatex(tmp_path, "report.tex")
-
-
-@pytest.mark.chaos
-@pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex")
-def test_the_tables_fit_into_an_article_of_two_columns(tracker: Memory, tmp_path: Path) -> None:
-    names = written(tmp_path, tables.content(reader.read(tracker, "default"), full=True), {})
-    assert len(names) > 12
-    (tmp_path / "article.tex").write_text(ARTICLE % "\n".join(rf"\input{{{name}}}" for name in names))
-    assert not re.findall(
-        r"Overfull .hbox|Float too large|undefined|multiply defined", pdflatex(tmp_path, "article.tex")
-    )
+def test_latex_compiles_and_its_tables_fit_into_an_article_of_two_columns(
+    tracker: Memory, images: dict[str, bytes], tmp_path: Path
+) -> None:
+    compiled(tmp_path, FULL, images)
+    compiled(tmp_path, BARE, images)
+    content = tables.content(reader.read(tracker, "default"), full=True)
+    assert len(content.tables) >= 8
+    head = r"\documentclass[twocolumn]{article}\usepackage{booktabs,graphicx}"
+    faults = r"Overfull .hbox|Float too large|undefined|multiply defined"
+    assert not re.findall(faults, compiled(tmp_path, content, {}, head))
 
 
 def test_a_csv_is_beside_each_table() -> None:
@@ -182,8 +156,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "input"):
-            self.open.append(tag)
+        self.open += [tag] * (tag not in ("meta", "input"))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open and self.open.pop() == tag, f"</{tag}> at {self.getpos()}"
@@ -233,16 +206,6 @@ def test_the_page_is_harmless_and_shows_hostile_text_as_it_is(images: dict[str, 
     assert_harmless(render.html(BARE, {}), 0)
 
 
-def test_symbols_say_on_hover_what_they_mean() -> None:
-    rows = ((Cell("M"), Cell("12.3", run="abcdef01", command="toolformer evaluate like=abcdef01")),)
-    part = Table("t", "Table 4", "Maths, by τ_f", (Column("Model", numeric=False), Column("NC")), rows)
-    text = render.html(Content("", (part,), (), "", (), headline="First."), {})
-    titles = dict(re.findall('<abbr title="([^"]*)">([^<]*)</abbr>', text))
-    assert {"M", "τ_f", "NC"} <= set(titles.values()) and "Model</th>" in text
-    assert '<a href="#run-abcdef01" title="toolformer evaluate like=abcdef01">12.3</a>' in text
-    assert "Table 4 · Maths" in text and text.index("First.") < text.index("<table")
-
-
 def test_nothing_in_the_data_of_samples_ends_its_script() -> None:
     data = {"candidates": None, "questions": [{"prompt": f"{ODD}\ud800\u2029"}]}
     text = render.json_in_script(data)
@@ -250,16 +213,13 @@ def test_nothing_in_the_data_of_samples_ends_its_script() -> None:
     assert_harmless(render.samples_html(ODD, data), 2)
 
 
-def test_the_terminal_shows_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    console.show(report("[bold](x) `y`"))
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "Table 4" in shown and "12.3†‡" in shown and "29.4" in shown and "Table 10" in shown
-    assert "[bold](x) `y`" in shown and "<sup>" not in shown and "figures/" not in shown
-
-
-def test_no_number_is_cut_in_a_terminal(
+def test_the_terminal_shows_the_tables_and_cuts_no_number(
     tracker: Memory, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    console.show(report("[bold](x) `y`"))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert all(words in shown for words in ("Table 4", "12.3†‡", "29.4", "Table 10", "[bold](x) `y`"))
+    assert "<sup>" not in shown and "figures/" not in shown
     monkeypatch.setenv("COLUMNS", "100")
     content = tables.content(reader.read(tracker, "default"), full=True)
     console.show(content)
@@ -271,8 +231,3 @@ def test_no_number_is_cut_in_a_terminal(
             for column, cell in zip(table.columns, row, strict=True):
                 if column.numeric:
                     assert not {*f"{cell.text}{cell.signs} {cell.detail}".split()} - {*words}, cell
-
-
-def test_a_figure_stays_where_its_table_is_absent() -> None:
-    parts = Content("", (), (), "", (), figures=FULL.figures).parts
-    assert parts == FULL.figures and FULL.parts == (*FULL.tables, *FULL.figures)

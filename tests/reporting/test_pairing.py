@@ -9,7 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.reporting.conftest import NOTE
 from toolformer.errors import UserError
+from toolformer.reporting import outcome_tables
+from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.pairing import (
     Unpaired,
     compare_groups,
@@ -38,7 +41,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_samples_pair_by_what_was_asked() -> None:
+def test_samples_pair_by_what_was_asked(tmp_path: Path) -> None:
     first = [scored(1, 0), scored(2, 100), scored(3, 0), scored(4, 0), scored(4, 100)]
     second = [scored(4, 0, note="n"), scored(3, 100, "other"), scored(2, 0), scored(5, 0), scored(6, 0)]
     pairs, unpaired = pair(first, second)
@@ -47,9 +50,7 @@ def test_samples_pair_by_what_was_asked() -> None:
     assert pair(second, first)[1] == Unpaired(2, 2, 1)
     another_target = {**scored(2, 0), "target": ["7"]}
     assert pair([scored(2, 0)], [another_target]) == ([], Unpaired(changed=1))
-
-
-def test_the_same_words_on_another_day_are_another_question(tmp_path: Path) -> None:
+    # The same words on another day are another question.
     monday, tuesday = (scored(1, 0, current_date=day) for day in ("2023-01-30", "2023-01-31"))
     assert pair([monday], [monday]) == ([(monday, monday)], Unpaired())
     assert pair([monday], [tuesday]) == ([], Unpaired(changed=1))
@@ -85,8 +86,13 @@ def test_perplexity_is_per_token_or_per_word() -> None:
     same = compare_task("t", first, [text(1, -6.0), text(2, -6.0)], 0, 50)
     assert same and same.unit == "token" and same.perplexity
     assert same.perplexity.first == pytest.approx(2.718281828**2)
-    other = compare_task("t", first, [text(1, -6.0, 5), text(2, -6.0, None)], 0, 50)
+    other = compare_task("wikitext_perplexity", first, [text(1, -6.0, 5), text(2, -6.0, None)], 0, 50)
     assert other and other.unit == "word"
+    score = Score(15.0, 14.0, 16.0, 100, None, {}, NOTE)
+    scores = {(system, other.task): score for system in ("model", "toolformer_disabled")}
+    evidence = Evidence(scores=scores, paired={(other.task, "toolformer_disabled", "model"): other})
+    (row,) = outcome_tables.paired(evidence).rows
+    assert row[6].detail.endswith("n = 2 a word")
     assert compare_task("t", first, [text(1, -6.0, sha="x")], 0, 50) is None
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
+from tests.tools.recorders import ELSEWHERE, Recorder
 from tests.tools.test_prompts import PROMPTS
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.data import Document
 from toolformer.tools.base import Result, Tool, run_safely
+from toolformer.tools.cache import ResultCache
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar
 from toolformer.tools.question_answering import QuestionAnswering
+from toolformer.tools.runtime import Limits, ToolRuntime
 from toolformer.tools.search import BM25, WikiSearch
 from toolformer.tools.translation import FewShotTranslator, Translation
 
@@ -52,33 +54,34 @@ MAKERS: dict[str, Callable[[BM25], Tool]] = {
 
 
 @pytest.mark.parametrize("key", MAKERS)
-def test_hostile_inputs_get_results_that_fit_into_a_text(key: str, retriever: BM25) -> None:
+def test_hostile_calls_get_results_that_fit_into_a_text_and_the_cache_changes_none(
+    key: str, retriever: BM25, tmp_path: Path
+) -> None:
+    """Nor does the runtime: the bare tool's results, first and again, from documents of several kinds."""
+    inputs = [text for text in HOSTILE for _ in range(3)]
+    dated, own = (
+        Document("dated", "x", date=datetime.date(2020, 2, 29)),
+        Document("own", "", source_id="Lighthouse"),
+    )
+    documents = [document for text in HOSTILE for document in (dated, own, Document("d", text))]
     tool = MAKERS[key](retriever)
-    results = tool.run(HOSTILE, [Document(f"d{n}", text) for n, text in enumerate(HOSTILE)])
-    assert len(results) == len(HOSTILE) and tool.run([], []) == []
-    for result in results:
+    bare = tool.run(inputs, documents)
+    assert len(bare) == len(inputs) and tool.run([], []) == []
+    for result in bare:
         if result.text is None:
             assert result.reason and "\n" not in result.reason
             continue
         result.text.encode("utf-8")
         call = ApiCall(tool.name, "x").with_result(result.text)
         assert parse(linearise(call)) == call
-
-
-@pytest.mark.parametrize("key", MAKERS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
-@given(
-    inputs=st.lists(
-        st.text(max_size=60) | st.text(st.characters(categories=["Cs", "Cc", "L"]), max_size=20), max_size=4
-    )
-)
-def test_any_inputs(key: str, retriever: BM25, inputs: list[str]) -> None:
-    tool = MAKERS[key](retriever)
-    documents = [Document("", text) for text in inputs]
-    together = tool.run(inputs, documents)
-    assert len(together) == len(inputs)
+    for executed in (1, 0):
+        cached = ToolRuntime(MAKERS[key](retriever), cache=ResultCache(tmp_path / "x.sqlite"))
+        assert cached.run(inputs, documents) == bare
+        assert bool(cached.usage().executed) == executed
+    limited = ToolRuntime(MAKERS[key](retriever), Limits(timeout=60, workers=3, batch_size=7))
+    assert limited.run(inputs, documents) == bare
     alone = [tool.run([text], [document])[0] for text, document in zip(inputs, documents, strict=True)]
-    assert together == alone, "a result does not depend on its batch"
+    assert alone == bare, "a result does not depend on its batch"
 
 
 def test_configuration_names_each_tool_as_it_names_itself(retriever: BM25) -> None:
@@ -96,12 +99,7 @@ def test_configuration_names_each_tool_as_it_names_itself(retriever: BM25) -> No
         assert "timeout" in config and config["timeout"] is None
 
 
-def test_a_result_that_no_file_can_hold_is_mended() -> None:
-    class Broken:
-        name = "Broken"
-
-        def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-            return [Result("a\ud800b"), Result(reason="\udfff")]
-
-    found = run_safely(Broken(), ["x", "y"], [Document("d", "t")] * 2)
+def test_a_result_that_no_file_can_hold_is_repaired() -> None:
+    broken = {"x": Result("a\ud800b"), "y": Result(reason="\udfff")}
+    found = run_safely(Recorder(broken.__getitem__), list(broken), [ELSEWHERE] * 2)
     assert found == [Result("a?b"), Result(reason="?")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import pickle
 import re
@@ -15,7 +16,7 @@ import torch
 from transformers import T5ForConditionalGeneration
 
 from tests.t5 import t5_tokenizer, textbook, tiny_t5
-from toolformer.data import Document
+from tests.tools.recorders import ELSEWHERE
 from toolformer.errors import UserError
 from toolformer.tools.atlas import (
     Atlas,
@@ -30,7 +31,6 @@ from toolformer.tools.question_answering import short_answer
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.retrieval.passages import Passage
 
-ELSEWHERE = Document("d", "An unrelated text.")
 TEXTS = [
     ["question: north? title: Compass context: A compass shows north.", "question: north? title: Bee"],
     ["question: honey?"],
@@ -74,13 +74,10 @@ def logits(model: Any) -> torch.Tensor:
     return scores
 
 
-# -------------------------------------------------------------------- conversion
-
-
 @pytest.mark.parametrize("first", [False, True], ids=["T5 1.1", "first T5"])
-def test_a_checkpoint_becomes_the_same_t5(tmp_path: Path, first: bool) -> None:
-    model = tiny_t5(300, first=first)
-    folder = converted(save(tmp_path / "model.pth.tar", model.state_dict()))
+def test_a_checkpoint_becomes_the_same_t5_once(tmp_path: Path, first: bool) -> None:
+    model, path = tiny_t5(300, first=first), tmp_path / "model.pth.tar"
+    folder = converted(save(path, model.state_dict()))
     assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".json", ".safetensors"]
     again = T5ForConditionalGeneration.from_pretrained(folder, use_safetensors=True).eval()
     assert torch.equal(logits(again), logits(model))
@@ -88,27 +85,20 @@ def test_a_checkpoint_becomes_the_same_t5(tmp_path: Path, first: bool) -> None:
     ours, theirs = again.config.to_dict(), model.config.to_dict()
     for name in "d_model d_kv d_ff num_layers num_decoder_layers num_heads scale_decoder_outputs".split():
         assert ours[name] == theirs[name]
-
-
-def test_wrapped_readers(tmp_path: Path) -> None:
-    """All of it in a wrapper, or the encoder in one of its own with its blocks each in one that saves memory."""
-    weights = tiny_t5(300).state_dict()
-    blocks = {re.sub(r"^(encoder.*)\.layer\.", r"\1.module.layer.", name): w for name, w in weights.items()}
-    wrapped = {re.sub(r"^encoder\.", "encoder.encoder.", name): weight for name, weight in blocks.items()}
-    layouts = [(weights, "reader.module."), (weights, "module.reader."), (wrapped, "reader.")]
-    for n, (stored, prefix) in enumerate(layouts):
-        reader = reader_weights(save(tmp_path / str(n), stored, prefix))
-        assert reader.keys() == weights.keys()
-        assert all(torch.equal(reader[name], weights[name]) for name in weights)
-
-
-def test_it_is_converted_once_and_anew_when_the_file_changes(tmp_path: Path) -> None:
-    path = save(tmp_path / "model.pth.tar", tiny_t5(300).state_dict())
-    folder = converted(path)
     written = (folder / "model.safetensors").stat().st_mtime_ns
     assert converted(path) == folder and (folder / "model.safetensors").stat().st_mtime_ns == written
     os.utime(path, ns=(1, 1))
-    assert converted(path) != folder
+    assert converted(path) != folder, "another file"
+    # Wrapped: all of it, or the encoder with its blocks each in a wrapper that saves memory.
+    weights = model.state_dict()
+    blocks = {re.sub(r"^(encoder.*)\.layer\.", r"\1.module.layer.", name): w for name, w in weights.items()}
+    wrapped = {re.sub(r"^encoder\.", "encoder.encoder.", name): weight for name, weight in blocks.items()}
+    for stored, prefix in (
+        (weights, "reader.module."), (weights, "module.reader."), (wrapped, "reader.")
+    ):  # fmt: skip
+        reader = reader_weights(save(path, stored, prefix))
+        assert reader.keys() == weights.keys()
+        assert all(torch.equal(reader[name], weights[name]) for name in weights)
 
 
 class Hostile:
@@ -121,38 +111,26 @@ class Hostile:
         return (os.mkdir, (str(self.target),))
 
 
-def test_a_hostile_checkpoint_runs_nothing(tmp_path: Path, cache: Path) -> None:
-    path, target = tmp_path / "model.pth.tar", tmp_path / "owned"
-    torch.save({"model": {}, "opt": Hostile(target)}, path)
-    with pytest.raises(UserError, match="no checkpoint of Atlas") as caught:
-        converted(path)
-    assert "\n" not in str(caught.value) and not target.exists()
-    assert not list((cache / "atlas").glob("*")) and not list(cache.glob(".making-*")), "nothing half made"
-
-
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"not one", pickle.dumps({"model": 3})])
-def test_a_file_that_is_no_checkpoint(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "model.pth.tar"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="no checkpoint of Atlas") as caught:
-        converted(path)
-    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
-
-
-def test_checkpoints_without_a_t5(tmp_path: Path) -> None:
+def test_a_hostile_checkpoint_runs_nothing_and_what_is_none_is_one_line(tmp_path: Path, cache: Path) -> None:
+    path, target = tmp_path / "model.pth.tar", tmp_path / "owned"
+    hostile = io.BytesIO()
+    torch.save({"model": {}, "opt": Hostile(target)}, hostile)
+    for content in (hostile.getvalue(), b"", b"PK\x03\x04", b"not one", pickle.dumps({"model": 3})):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="no checkpoint of Atlas") as caught:
+            converted(path)
+        assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    assert not target.exists()
+    assert not list((cache / "atlas").glob("*")) and not list(cache.glob(".making-*")), "nothing half made"
     torch.save({"model": {"retriever.x": torch.zeros(1)}}, tmp_path / "a")
     with pytest.raises(UserError, match="holds no reader"):
         converted(tmp_path / "a")
     weights = tiny_t5(300).state_dict()
     del weights["decoder.block.1.layer.0.SelfAttention.q.weight"]
-    with pytest.raises(UserError, match="no T5"):
-        converted(save(tmp_path / "b", weights))
-    with pytest.raises(UserError, match="no T5"):
-        converted(save(tmp_path / "c", {"shared.weight": torch.zeros(3, 2)}))
-
-
-# -------------------------------------------------------------- fusion in decoder
+    for name, incomplete in (("b", weights), ("c", {"shared.weight": torch.zeros(3, 2)})):
+        with pytest.raises(UserError, match="no T5"):
+            converted(save(tmp_path / name, incomplete))
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["T5 1.1", "first T5"])
@@ -164,9 +142,6 @@ def test_it_writes_what_the_textbook_writes(first: bool) -> None:
     assert reader.read(TEXTS, 512, 6) == expected
     assert [reader.read([texts], 512, 6)[0] for texts in TEXTS] == expected
     assert len(set(expected)) > 2, "a model that heeds what it reads"
-
-
-# ----------------------------------------------------------------------- the tool
 
 
 def test_the_tool_answers_from_its_passages(tmp_path: Path, tokenizer_folder: Path, retriever: BM25) -> None:
@@ -190,14 +165,13 @@ def test_the_tool_answers_from_its_passages(tmp_path: Path, tokenizer_folder: Pa
     assert [results[n].reason for n in (1, 4)] == ["empty question", "no passage found"]
 
 
-def test_a_missing_checkpoint_is_told_at_once(tmp_path: Path, retriever: BM25) -> None:
+def test_a_missing_checkpoint_and_another_models_tokenizer_are_refused(
+    tmp_path: Path, tokenizer_folder: Path, retriever: BM25
+) -> None:
     for path in (None, str(tmp_path), str(tmp_path / "x.pth.tar")):
         with pytest.raises(UserError, match="checkpoint_path") as caught:
             Atlas(retriever, path)
         assert "\n" not in str(caught.value)
-
-
-def test_another_models_tokenizer_is_refused(tmp_path: Path, tokenizer_folder: Path, retriever: BM25) -> None:
-    path = save(tmp_path / "model.pth.tar", tiny_t5(300).state_dict())
+    other = save(tmp_path / "model.pth.tar", tiny_t5(300).state_dict())
     with pytest.raises(UserError, match="name T5's"):
-        Atlas(retriever, str(path), str(tokenizer_folder)).run(["What shows north?"], [ELSEWHERE])
+        Atlas(retriever, str(other), str(tokenizer_folder)).run(["What shows north?"], [ELSEWHERE])

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import datetime
 
-import pytest
-
 from toolformer.data import Document
 from toolformer.tools.calendar import Calendar, sentence
 
 
-def test_the_sentence_is_the_papers() -> None:
-    days = [(2023, 1, 30), (2020, 2, 29), (2000, 12, 31)]
-    assert [sentence(datetime.date(*day)) for day in days] == [
-        "Today is Monday, January 30, 2023.", "Today is Saturday, February 29, 2020.", "Today is Sunday, December 31, 2000.",
-    ]  # fmt: skip
-
-
-def test_each_document_has_its_own_date() -> None:
-    dates = [datetime.date(2021, 5, 3), datetime.date(1999, 8, 20)]
-    results = Calendar(use_clock=True).run(["", " "], [Document("d", "", date=date) for date in dates])
-    assert [one.text for one in results] == [sentence(date) for date in dates]
+def test_each_document_has_the_papers_sentence_of_its_own_date() -> None:
+    days = {
+        (2023, 1, 30): "Today is Monday, January 30, 2023.", (2020, 2, 29): "Today is Saturday, February 29, 2020.",
+        (2000, 12, 31): "Today is Sunday, December 31, 2000.",
+    }  # fmt: skip
+    documents = [Document("d", "", date=datetime.date(*day)) for day in days]
+    calendar = Calendar(use_clock=True)
+    assert [one.text for one in calendar.run(["", " ", "\n"], documents)] == list(days.values())
+    reasons = [one.reason for one in calendar.run(["today", "\x00", "x" * 100_000], documents)]
+    assert reasons == ["takes no input"] * 3
 
 
 def test_without_a_date_there_is_no_result_but_by_the_clock() -> None:
@@ -29,9 +26,3 @@ def test_without_a_date_there_is_no_result_but_by_the_clock() -> None:
     before = datetime.date.today()
     text = Calendar(use_clock=True).run([""], undated)[0].text
     assert text in (sentence(before), sentence(datetime.date.today()))
-
-
-@pytest.mark.parametrize("text", ["today", "\x00", "x" * 100_000])
-def test_it_takes_no_input(text: str) -> None:
-    document = Document("d", "", date=datetime.date(2021, 5, 3))
-    assert Calendar(use_clock=True).run([text], [document])[0].reason == "takes no input"

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import Refused
+from tests.tools.recorders import ELSEWHERE
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.tools.retrieval import bm25
 from toolformer.tools.retrieval.bm25 import BM25
-from toolformer.tools.retrieval.passages import Passage, best_piece, cut, passages_of
+from toolformer.tools.retrieval.passages import Passage, best_piece, cut
 
-ELSEWHERE = Document("d", "An unrelated text.")
 ROWS = [
     {"id": "7", "title": "Lighthouse", "text": "A lighthouse warns ships. " + "Its lamp is bright. " * 8},
     {"id": "8", "title": ["no", "title"], "text": "== Bees ==\nBees make <b>honey</b> &amp; wax."},
@@ -58,10 +58,12 @@ def test_a_corpus_is_indexed_and_searched(
     assert capsys.readouterr().out == "Bees > Bees Bees make honey & wax.\n"
 
 
-def test_an_index_is_made_once_and_of_other_texts_refused(
+def test_an_index_is_made_once_and_other_texts_or_none_are_refused(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:  # fmt: skip
     folder = tmp_path / "index"
+    assert "holds no text; nothing was written" in refused(*command(corpus, folder, "corpus.text_field=body"))
+    assert not folder.exists() and not list(tmp_path.glob(".index*")), "nothing half made"
     assert main(command(corpus, folder)) == 0
     monkeypatch.setattr(bm25, "build", lambda *args: pytest.fail("built again"))
     os.utime(corpus, ns=(1, 1))
@@ -70,17 +72,6 @@ def test_an_index_is_made_once_and_of_other_texts_refused(
     assert "holds something else" in refused(*command(corpus, folder, "index.passage_words=5"))
     corpus.write_text(corpus.read_text() + json.dumps({"id": "10", "text": "A windmill turns."}) + "\n")
     assert "or an index of other texts" in refused(*command(corpus, folder))
-
-
-def test_a_corpus_without_text_makes_no_index(corpus: Path, tmp_path: Path, refused: Refused) -> None:
-    unread = command(corpus, tmp_path / "index", "corpus.text_field=body")
-    assert "holds no text; nothing was written" in refused(*unread)
-    assert not (tmp_path / "index").exists() and not list(tmp_path.glob(".index*")), "nothing half made"
-
-
-def test_a_damaged_index_is_one_line(corpus: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "index"
-    assert main(command(corpus, folder)) == 0
     (folder / "data.csc.index.npy").write_bytes(b"no")
     with pytest.raises(UserError, match="cannot be read") as caught:
         BM25(index_path=str(folder)).retrieve(["honey"], 1, [ELSEWHERE])
@@ -93,20 +84,6 @@ def test_pieces_are_the_text(text: str, words: int) -> None:
     assert " ".join(pieces).split() == text.split()
     assert all(len(piece.split()) == words for piece in pieces[:-1])
     assert list(cut(text, None)) == ([" ".join(text.split())] if text.split() else [])
-
-
-def test_documents_as_passages() -> None:
-    documents = [
-        Document("a", "one two three four five", title="T"),
-        Document("b", "The first line of nine words is far too long\nand so on", source_id="B"),
-        Document("c", "<br>"),
-    ]
-    found = list(passages_of(documents, 5))
-    assert found[0] == Passage("a", "T", "one two three four five")
-    assert found[2] == Passage(
-        "B#2", "The first line of nine words is far", "words is far too long", article="B"
-    )
-    assert [passage.passage_id for passage in found] == ["a", "B#1", "B#2", "B#3"]
 
 
 def test_the_best_piece_has_most_of_the_query() -> None:

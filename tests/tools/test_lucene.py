@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.tools.conftest import ARTICLES
+from tests.tools.recorders import ELSEWHERE
 from tests.tools.test_search import titles
 from toolformer.data import Document
 from toolformer.errors import UserError
@@ -22,7 +23,6 @@ from toolformer.tools.retrieval.lucene import Lucene, passage_of
 from toolformer.tools.retrieval.passages import Passage, articles, passages_of
 from toolformer.tools.search import WikiSearch
 
-ELSEWHERE = Document("d", "An unrelated text.")
 is_missing = pytest.mark.skipif(
     not (importlib.util.find_spec("pyserini") and importlib.util.find_spec("jnius")),
     reason="pyserini is not installed (pip install 'toolformer[lucene]', Python 3.11)",
@@ -55,22 +55,16 @@ def test_it_answers_as_the_embedded_retriever(small: Lucene, retriever: BM25) ->
 
 
 @needs_lucene
-def test_a_document_does_not_find_itself(small: Lucene) -> None:
+def test_a_document_does_not_find_itself_and_no_term_is_a_query_language(small: Lucene) -> None:
     assert titles(small, "lighthouse", document=Document("d", ARTICLES["Lighthouse"].upper())) == ["Harbour"]
     everything = Document("d", " ".join(ARTICLES.values()))
     assert titles(small, "water ships wind honey sailors hour", 2, everything) == []
-
-
-@needs_lucene
-def test_hostile_terms(small: Lucene) -> None:
     terms = [
         "", " ", "\x00", "\ud800", "AND OR NOT (", 'title:"x" && ~', "a" * 100_000, "lighthouse " * 10_000, "🙂" * 500,
         "\\", "*:*", "[* TO *]", "the of and", "lighthouse\ud800",
     ]  # fmt: skip
     results = WikiSearch(small).run(terms, [ELSEWHERE] * len(terms))
-    assert [one.text is not None for one in results] == [n in (7, 13) for n in range(len(terms))], (
-        "no query language, and no answer to nothing"
-    )
+    assert [n for n, one in enumerate(results) if one.text is not None] == [7, 13]
 
 
 @needs_lucene
@@ -87,19 +81,18 @@ def test_long_articles_are_narrowed_and_their_passages_know_them(tmp_path: Path)
 
 @needs_lucene
 def test_folders_that_are_no_index(tmp_path: Path, small: Lucene) -> None:
-    other = tmp_path / "other"
+    other, broken = tmp_path / "other", tmp_path / "broken"
     index.write(other, bm25.BACKEND, lambda place: bm25.build([Passage("a", "A", "text")], place))
-    broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "segments_1").write_bytes(b"not one")
-    for place, words in {tmp_path: "no index for lucene", other: "index for bm25"}.items():
-        with pytest.raises(UserError, match=words):
-            Lucene(str(place))
-    with pytest.raises(UserError, match="cannot be opened") as caught:
-        Lucene(str(broken)).retrieve(["a"], 1, [ELSEWHERE])
-    assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match="index for lucene"):
-        BM25(index_path=str(small.folder))
+    for open_it, words in (
+        (lambda: Lucene(str(tmp_path)), "no index for lucene"), (lambda: Lucene(str(other)), "index for bm25"),
+        (lambda: Lucene(str(broken)).retrieve(["a"], 1, [ELSEWHERE]), "cannot be opened"),
+        (lambda: BM25(index_path=str(small.folder)), "index for lucene"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=words) as caught:
+            open_it()
+        assert "\n" not in str(caught.value)
 
 
 @needs_lucene
@@ -153,9 +146,6 @@ def test_both_indexes_of_the_embedded_encyclopedia_rank_alike(tmp_path: Path) ->
     five = shared / sum(len(b) for _, b in rows)
     print(f"first the same {first:.3f}, of five {five:.3f}")
     assert first > 0.95 and five > 0.9
-
-
-# --------------------------------------------------------------------------- Java
 
 
 def test_without_pyserini_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

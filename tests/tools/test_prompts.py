@@ -48,7 +48,7 @@ def test_no_character_changes(name: str) -> None:
     assert prompt.fill("x") == f"{prompt.prefix()}x\n{prompt.output_label}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config() -> Config:
     return validate(compose("generate", []))
 
@@ -95,6 +95,7 @@ def test_a_file_has_the_form_of_a_filled_prompt(instruction: str, pairs: list[tu
         (GOOD.replace("[Calculator(1 + 2)] ", ""), "example 1 has no call of Calculator"),
         (GOOD.replace("[Calculator(1 + 2)]", "[Calc(1 + 2)]"), "example 1 calls 'Calc', but the tool is called Calculator"),
         (GOOD.replace("1 + 2)]", "1 + 2]"), "which is no call"),
+        ("\xff\xfe\x00", "write it as UTF-8 text"),
         (GOOD.replace("1 + 2)]", "1 + 2) -> 3]"), "example 1 has a call with its result; leave the result out"),
     ],
 )  # fmt: skip
@@ -102,20 +103,10 @@ def test_a_file_that_teaches_nothing_is_refused(
     text: str, reason: str, config: Config, tmp_path: Path
 ) -> None:
     file = tmp_path / "calculator.txt"
-    file.write_text(text, encoding="utf-8")
+    file.write_bytes(text.encode("latin-1"))
     with pytest.raises(UserError) as error:
         instantiate.tool_settings(replace(config, prompts=str(tmp_path)), "calculator")
     assert str(error.value).startswith(f"{file}: ") and reason in str(error.value)
-
-
-def test_a_file_that_is_no_text_or_not_there_is_refused(config: Config, tmp_path: Path) -> None:
-    (tmp_path / "calculator.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match=r"calculator.txt: it cannot be read .* write it as UTF-8 text"):
-        find(str(tmp_path), "calculator")
-    with pytest.raises(UserError, match=r"tool.qa.prompt: there is no .*qa.txt; add it"):
-        instantiate.tool_settings(replace(config, prompts=str(tmp_path)), "qa")
-    with pytest.raises(UserError, match="prompts: there is no set and no folder 'papr'; use paper, paper-vi"):
-        validate(compose("generate", ["prompts=papr"]))
 
 
 def test_configuration_chooses_the_set(config: Config, tmp_path: Path) -> None:
@@ -125,9 +116,15 @@ def test_configuration_chooses_the_set(config: Config, tmp_path: Path) -> None:
     assert vietnamese.prompt == find("paper-vi", "calculator")
     own = validate(compose("generate", [f"prompts={tmp_path}", "tool.calculator.prompt=sums"]))
     assert instantiate.tool_settings(own, "calculator").prompt.instruction == "Add calls:"
+    with pytest.raises(UserError, match=r"tool.qa.prompt: there is no .*qa.txt; add it"):
+        instantiate.tool_settings(replace(config, prompts=str(tmp_path)), "qa")
+    with pytest.raises(UserError, match="prompts: there is no set and no folder 'papr'; use paper, paper-vi"):
+        validate(compose("generate", ["prompts=papr"]))
 
 
-def test_a_demonstration_in_configuration_goes_before_the_set(config: Config) -> None:
+def test_a_demonstration_in_configuration_goes_before_the_set(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = [
         "tool.calculator.instruction='Add sums:'",
         "tool.calculator.demonstrations=[{text: 'It is 3.', annotated: 'It is [Calculator(1 + 2)] 3.'}]",
@@ -140,7 +137,7 @@ def test_a_demonstration_in_configuration_goes_before_the_set(config: Config) ->
         (None, shown, "tool.calculator.demonstrations: it has no instruction"),
         ("Add sums:", [DemonstrationConfig("It is 3.", "It is [Sum(1 + 2)] 3.")], "example 1 calls 'Sum'"),
     ):
-        config.tool["calculator"].instruction = instruction
-        config.tool["calculator"].demonstrations = demonstrations
+        monkeypatch.setattr(config.tool["calculator"], "instruction", instruction)
+        monkeypatch.setattr(config.tool["calculator"], "demonstrations", demonstrations)
         with pytest.raises(UserError, match=reason):
             instantiate.tool_settings(config, "calculator")

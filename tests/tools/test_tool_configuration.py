@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.completions_server import Completions
-from tests.tools.user.test_endpoint import ELSEWHERE, German
+from tests.tools.recorders import ELSEWHERE
+from tests.tools.user.test_endpoint import German
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
@@ -61,57 +62,47 @@ def cache_name(config: Config, key: str, folder: Path) -> str | None:
     return tool.cache.path.name if tool.cache else None
 
 
-def test_cheap_tools_are_not_cached_and_the_others_are(config: Config, tmp_path: Path) -> None:
-    names = [cache_name(config, key, tmp_path) for key in ("calculator", "calendar", "search", "qa")]
-    assert names[:2] == [None, None] and all(names[2:]) and names[2] != names[3]
-    assert not list(tmp_path.iterdir()), "nothing is written before there is a result"
-
-
-def test_what_cached_results_depend_on(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Arguments, files, model folders and its version; not how calls are proposed or handed over."""
-    monkeypatch.chdir(tmp_path)
-    module = tmp_path / "my_lookup.py"
-    module.write_text(LOOKUP)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    model, articles = tmp_path / "model", tmp_path / "articles.json"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    articles.write_text("[]")
-    tool = config.tool["qa"]
-    arguments = {"_target_": "my_lookup.Lookup", "model": str(model), "articles_path": str(articles)}
-    arguments |= {"words": "3", "version": "1"}
-    monkeypatch.setattr(tool, "implementation", arguments)
-
-    def name() -> str | None:
-        return cache_name(config, "qa", tmp_path / "runs")
-
-    seen = [name()]
-    others = {"samples": 9, "filter_threshold": 0.1, "workers": 2, "timeout": 5.0, "tries": 2}
-    for setting, value in others.items():
-        monkeypatch.setattr(tool, setting, value)
-        assert name() == seen[0]
-    arguments["words"] = "4"
-    seen.append(name())
-    articles.write_text('[{"title": "A", "extract": "B"}]')
-    seen.append(name())
-    (model / "config.json").write_text('{"layers": 2}')
-    seen.append(name())
-    arguments["version"] = "2"
-    seen.append(name())
-    assert None not in seen and len(set(seen)) == 5
-    arguments["version"] = ""
-    assert name() is None, "a tool of the user's is cached only under a version"
-
-
 LOOKUP = """
-from toolformer.tools.base import Result
-
 class Lookup:
     name = "QA"
     def __init__(self, words=3, version="", **_):
         self.version = version
     def run(self, inputs, documents):
-        return [Result("yes") for _ in inputs]
+        raise NotImplementedError
 """
+
+
+def test_what_cached_results_depend_on(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arguments, files, model folders and a version; not how calls are proposed. Cheap tools are not cached."""
+    runs = tmp_path / "runs"
+    names = [cache_name(config, key, runs) for key in ("calculator", "calendar", "search", "qa")]
+    assert names[:2] == [None, None] and all(names[2:]) and names[2] != names[3]
+    assert not runs.exists(), "nothing is written before there is a result"
+    (tmp_path / "my_lookup.py").write_text(LOOKUP)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model, articles = tmp_path / "model", tmp_path / "articles.json"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    articles.write_text("[]")
+    arguments = {"_target_": "my_lookup.Lookup", "model": str(model), "articles_path": str(articles)}
+    arguments |= {"words": "3", "version": "1"}
+    tool = config.tool["qa"]
+    monkeypatch.setattr(tool, "implementation", arguments)
+    seen = [cache_name(config, "qa", runs)]
+    others = {"samples": 9, "filter_threshold": 0.1, "workers": 2, "timeout": 5.0, "tries": 2}
+    for setting, value in others.items():
+        monkeypatch.setattr(tool, setting, value)
+        assert cache_name(config, "qa", runs) == seen[0]
+    for change in (
+        lambda: arguments.update(words="4"),
+        lambda: articles.write_text('[{"title": "A", "extract": "B"}]'),
+        lambda: (model / "config.json").write_text('{"layers": 2}'),
+        lambda: arguments.update(version="2"),
+    ):
+        change()
+        seen.append(cache_name(config, "qa", runs))
+    assert None not in seen and len(set(seen)) == 5
+    arguments["version"] = ""
+    assert cache_name(config, "qa", runs) is None, "a tool of the user's is cached only under a version"

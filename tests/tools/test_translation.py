@@ -2,92 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+import math
+from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
-from toolformer.data import Document
-from toolformer.lm.language_id import LanguageIdentifier
+from tests.tools.recorders import ELSEWHERE
 from toolformer.tools.translation import LONGEST_INPUT, FewShotTranslator, Translation
 
-HERE = Document("d", "")
-ENGLISH = {"guten Morgen": "good morning", "buenas noches": "good night", "Oslo": "Oslo", "mudo": ""}
+ENGLISH = {"guten Morgen": "good morning", "Oslo": "Oslo", "mudo": ""}
+LANGUAGES = {"guten Morgen": "de", "Oslo": "no", "mudo": "pt", "nuqneH": "tlh", "x? y": "de"}
 
 
-class Languages:
-    """Knows the language of a few texts; everything else is English."""
+def test_texts_are_translated_in_order_and_once_and_others_have_a_reason() -> None:
+    asked: list[str] = []
 
-    known: Mapping[str, str] = {
-        "guten Morgen": "de", "buenas noches": "es", "Oslo": "no", "mudo": "pt", "nuqneH": "tlh", "x? y": "de",
-    }  # fmt: skip
-
-    def identify(self, text: str) -> tuple[str, float]:
-        return self.known.get(text, "en"), 1.0
-
-
-class Dictionary:
-    """Continues a prompt by looking its last line but one up, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.prompts: list[str] = []
-        self.settings: tuple[int, tuple[str, ...]] | None = None
-
-    def __call__(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
+    def dictionary(prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
+        """Continues a prompt by looking its last line but one up."""
         for text in prompts:
             text.encode("utf-8")  # as strict as a tokenizer
-        self.prompts += prompts
-        self.settings = (max_new_tokens, tuple(stop))
-        asked = [one.removesuffix("\nEnglish:").rpartition("\n")[2].partition(": ")[2] for one in prompts]
-        return [f" {ENGLISH.get(one, 'something')} " for one in asked]
+        assert tuple(stop) == ("\n",)
+        asked.extend(prompts)
+        words = [one.removesuffix("\nEnglish:").rpartition("\n")[2].partition(": ")[2] for one in prompts]
+        return [f" {ENGLISH.get(one, 'something')} " for one in words]
 
-
-def translation(dictionary: Dictionary) -> Translation:
-    return Translation(FewShotTranslator(dictionary), cast(LanguageIdentifier, cast(Any, Languages())))
-
-
-def test_texts_are_translated_in_order_and_once() -> None:
-    dictionary = Dictionary()
-    inputs = ["guten Morgen", "nuqneH", "guten  Morgen\n", "hello"]
-    results = translation(dictionary).run(inputs, [HERE] * 4)
-    assert [one.text for one in results] == ["good morning", "something", "good morning", None]
-    assert len(dictionary.prompts) == 2
-    assert dictionary.prompts[0].endswith("\n\nGerman: guten Morgen\nEnglish:")
-    assert dictionary.prompts[1].endswith("\n\ntlh: nuqneH\nEnglish:")
-    assert dictionary.prompts[0].count("\nEnglish: ") >= 3
-    assert dictionary.settings is not None and dictionary.settings[1] == ("\n",)
-
-
-def test_reasons() -> None:
-    dictionary = Dictionary()
-    texts = ["good morning", "", "12,5 %!", "\x00\n", "ä" * (LONGEST_INPUT + 1)]
-    results = translation(dictionary).run(texts, [HERE] * len(texts))
-    assert [one.reason for one in results] == [
-        "already English", "nothing to translate", "nothing to translate", "nothing to translate", "text too long",
-    ]  # fmt: skip
-    assert dictionary.prompts == []
-
-
-def test_an_echo_and_a_silence_are_no_translation() -> None:
-    results = translation(Dictionary()).run(["Oslo", "mudo", "x\ud800 y"], [HERE] * 3)
-    assert [one.reason for one in results] == ["left untranslated", "no translation", None]
+    languages = SimpleNamespace(identify=lambda text: (LANGUAGES.get(text, "en"), 1.0))
+    tool = Translation(FewShotTranslator(dictionary), languages)  # type: ignore[arg-type]
+    expected = {
+        "guten Morgen": "good morning", "nuqneH": "something", "guten  Morgen\n": "good morning",
+        "hello": "already English", "": "nothing to translate", "12,5 %!": "nothing to translate",
+        "\x00\n": "nothing to translate", "ä" * (LONGEST_INPUT + 1): "text too long",
+    }  # fmt: skip
+    results = tool.run(list(expected), [ELSEWHERE] * len(expected))
+    assert [one.text or one.reason for one in results] == list(expected.values())
+    assert [one.text is not None for one in results] == [True] * 3 + [False] * 5
+    german, klingon = asked
+    assert german.endswith("\n\nGerman: guten Morgen\nEnglish:") and german.count("\nEnglish: ") >= 3
+    assert klingon.endswith("\n\ntlh: nuqneH\nEnglish:")
+    echo, silence, odd = tool.run(["Oslo", "mudo", "x\ud800 y"], [ELSEWHERE] * 3)
+    assert (echo.reason, silence.reason) == ("left untranslated", "no translation")
+    assert odd.text == "something"
 
 
 @pytest.mark.real
 def test_the_embedded_translator() -> None:
-    from toolformer.lm.text_generator import ModelGenerator
+    """And that its conversion adds BOS, without which its perplexity is tenfold."""
+    from toolformer.data import assets
+    from toolformer.lm.text_generator import ModelGenerator, load
 
     expected = {
         "sûreté nucléaire": "nuclear safety",
         "Ich habe gestern ein Buch gekauft.": "bought a book yesterday",
         "¿Dónde está la estación de tren?": "where is the train station",
-        "Thủ đô của Việt Nam là gì?": "capital of vietnam",
-        "أين المستشفى؟": "where is the hospital",
     }
     tool = Translation(FewShotTranslator(ModelGenerator("gemma3")))
-    results = tool.run([*expected, "The weather is fine today."], [HERE] * (len(expected) + 1))
-    assert results[-1].reason == "already English"
-    right = [
-        words in str(one.text).lower() for one, words in zip(results[:-1], expected.values(), strict=True)
-    ]
-    assert sum(right) >= 4, [one.text for one in results]
+    *results, english = tool.run([*expected, "The weather is fine today."], [ELSEWHERE] * 4)
+    assert english.reason == "already English"
+    right = [words in str(one.text).lower() for one, words in zip(results, expected.values(), strict=True)]
+    assert sum(right) >= 2, [one.text for one in results]
+    model = load("gemma3", "auto", "auto")
+    assert model.own_prefix == [model.tokenizer.bos_token_id]
+    ((total, count),) = model.rolling_log_likelihoods(["The Eiffel Tower is a tower in Paris, France."])
+    assert math.exp(-total / count) < 40
+    assert (assets.ensure("gemma3") / "GEMMA_TERMS.html").is_file()

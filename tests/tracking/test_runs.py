@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tracking.conftest import run, start, wait_for
+from tests.tracking.conftest import run, start
 from toolformer.errors import UserError
 from toolformer.tracking import NotFound, Tracker
 
@@ -30,16 +30,16 @@ def test_a_run_holds_what_it_logs(store: Tracker, tmp_path: Path) -> None:
     assert logged.metrics["a/score"] == 12.5 and logged.tags["note"] == "3"
     assert socket.gethostname() not in logged.tags.values() and "mlflow.user" not in logged.tags
     assert store.artifact_path(logged, "samples/one.txt").read_text() == "one"
-    with pytest.raises(
-        UserError, match=f"files run {logged.run_id[:8]} has no absent: run `toolformer files`"
-    ):
+    said = f"files run {logged.run_id[:8]} has no absent: run `toolformer files`"
+    with pytest.raises(UserError, match=said):
         store.artifact_path(logged, "absent")
 
 
 def test_the_configuration_is_logged_whole(store: Tracker) -> None:
-    config: dict[str, Any] = {"many": {f"key{n}": n for n in range(250)}, "long": "é" * 700, "empty": ""}
-    config |= {"tools": ["qa", "calendar"], "nested": [{"a": 1}, [2, 3]], "path": Path("x/y"), "none": None}
-    config |= {"odd key!": 1, "no": {}}
+    config: dict[str, Any] = {
+        "many": {f"key{n}": n for n in range(250)}, "long": "é" * 700, "empty": "", "tools": ["qa", "calendar"],
+        "nested": [{"a": 1}, [2, 3]], "path": Path("x/y"), "none": None, "odd key!": 1, "no": {},
+    }  # fmt: skip
     with run(store, "whole", config=config) as active:
         pass
     logged = store.get(active.run_id)
@@ -70,6 +70,11 @@ def test_a_failed_run_is_continued(store: Tracker) -> None:
     with run(store, "fails", config={"a": 1}) as third:
         pass
     assert third.run_id != first.run_id, "a finished run is left alone"
+    with store.faults() as client:  # and one that runs on another machine
+        tags = {"stage": "far", "fingerprint": "f", "project": "toolformer"}
+        far = client.create_run(store.prepare(), tags=tags).info.run_id
+    with run(store, "far") as active:
+        assert active.run_id != far
 
 
 def test_a_continued_run_logs_no_step_twice(store: Tracker) -> None:
@@ -151,32 +156,12 @@ def test_a_signal_ends_a_run_in_one_line(store: Tracker, sign: signal.Signals, s
     run_id = process.stdout.readline().strip()
     process.send_signal(sign)
     _, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (
-        code,
-        f"toolformer: {said}; the same command goes on where it stopped\n",
-    )
+    line = f"toolformer: {said}; the same command goes on where it stopped\n"
+    assert (process.returncode, error) == (code, line)
     ended = store.get(run_id)
     assert ended.status == "KILLED" and ended.tags["lineage.dataset_run_id"] == "abc"
     with run(store, "terminated") as again:
         assert again.run_id == run_id
-
-
-def test_a_running_run_of_another_machine_is_left_alone(store: Tracker) -> None:
-    with store.faults() as client:
-        tags = {"stage": "far", "fingerprint": "f", "project": "toolformer"}
-        far = client.create_run(store.prepare(), tags=tags).info.run_id
-    with run(store, "far") as active:
-        assert active.run_id != far
-
-
-def test_system_metrics_when_asked_for(store: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
-    tracker = Tracker(None, store.root, system_metrics=True)
-    with run(tracker, "used") as active:
-        wait_for(lambda: "system/cpu_utilization_percentage" in store.get(active.run_id).metrics)
-    with run(store, "unused") as active:
-        time.sleep(0.2)
-    assert not [key for key in store.get(active.run_id).metrics if key.startswith("system/")]
 
 
 def test_looking_up(store: Tracker) -> None:
@@ -191,27 +176,11 @@ def test_looking_up(store: Tracker) -> None:
     assert found is not None and store.find_finished("looked", "z") is None
     assert store.resolve("looked", "latest").run_id == active.run_id
     assert store.resolve("looked", "latest", experiment="toolformer").run_id == active.run_id
-    with pytest.raises(
-        UserError, match=f"of name=mine: say which one.*: name=toolformer has {active.run_id[:8]}$"
-    ):
-        store.resolve("looked", "latest", experiment="mine")
     for reference in (found.run_id, found.run_id[:12]):
         assert store.resolve("looked", reference).run_id == found.run_id
-
-
-def test_the_newest_run_is_the_one_that_ended_last(store: Tracker) -> None:
-    with pytest.raises(ValueError), run(store, "order", "early") as early:
-        raise ValueError
-    with run(store, "order", "late"):
-        pass
-    time.sleep(0.01)
-    with run(store, "order", "early"):
-        pass
-    newest = store.latest("order")
-    assert newest is not None and newest.run_id == early.run_id
-
-
-def test_looking_up_what_is_not_there(store: Tracker) -> None:
+    said = f"of name=mine: say which one.*: name=toolformer has {active.run_id[:8]}$"
+    with pytest.raises(UserError, match=said):
+        store.resolve("looked", "latest", experiment="mine")
     said = "^there is no finished train run with data=plain: run `toolformer train` first$"
     with pytest.raises(UserError, match=said):
         store.resolve("train", "latest", data="plain")
@@ -228,6 +197,10 @@ def test_looking_up_what_is_not_there(store: Tracker) -> None:
     ):
         with pytest.raises(UserError, match=said):
             store.resolve(stage, reference)
+    with run(store, "other", "broken"):  # goes on: the newest run is the one that ended last
+        pass
+    newest = store.latest("other")
+    assert newest is not None and newest.run_id == broken.run_id
 
 
 def test_a_run_that_was_deleted_in_mlflow_is_not_there(store: Tracker) -> None:

@@ -71,29 +71,24 @@ def test_the_interface_serves_the_runs_of_a_moved_root_to_this_machine_alone(
         urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
 
 
-def test_the_interface_names_a_taken_port(store: Tracker) -> None:
+def test_ports_that_cannot_be_used_are_one_line_and_a_server_has_pages_of_its_own(
+    store: Tracker, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(UserError, match=f"port {taken.getsockname()[1]} of 127.0.0.1 cannot be used"):
             serve(store.root, port=taken.getsockname()[1])
-
-
-def test_a_port_that_is_none_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--port is 65536; it must be 0"):
-        serve(tmp_path, port=65536)
-
-
-def test_a_server_has_pages_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    serve(tmp_path, "databricks://mine")
+        serve(store.root, port=65536)
+    serve(store.root, "databricks://mine")
     assert capsys.readouterr().out == "MLflow UI: databricks://mine\n"
 
 
 @pytest.mark.chaos
 def test_that_there_is_no_login_is_said_where_others_can_come(store: Tracker) -> None:
-    port = free_port()
     program = "import sys; from pathlib import Path; from toolformer.tracking.ui import serve; serve(Path(sys.argv[1]), host='0.0.0.0', port=int(sys.argv[2]))"
-    process = start(program, str(store.root), str(port))
+    process = start(program, str(store.root), str(free_port()))
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGINT)

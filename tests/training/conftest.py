@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from toolformer.calls import ApiCall
+from toolformer.training.settings import TrainingSettings
+from toolformer.training.tokens import AnnotatedText
+from toolformer.training.trainer import train
 
 CONTEXT = 64
 TEXTS = [
@@ -25,6 +31,15 @@ HELDOUT = [
     "The museum is open from ten to five, on Mondays it is closed.",
     "Two trains and a bus take you to the coast in four hours.",
     "The recipe asks for 3 eggs and 200 grams of sugar.",
+]
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = TrainingSettings(
+    learning_rate=3e-3, max_steps=8, batch_size=4, micro_batch_size=2, sequence_length=32, eval_every=4, save_every=3,
+    log_every=1, device="cpu", dtype="float32",
+)  # fmt: skip
+ANNOTATED = [
+    AnnotatedText("Of 1400, 400 passed.", ((12, ApiCall("Calculator", "400 / 1400", "0.29")),)),
+    AnnotatedText("It is closed."),
 ]
 
 
@@ -82,6 +97,56 @@ def save_model(name: str, folder: Path, adds_bos: bool = False) -> Path:
     return folder
 
 
+class Logs(list[tuple[int, dict[str, float]]]):
+    """Collects what `on_log` is given."""
+
+    def __call__(self, metrics: dict[str, float], step: int) -> None:
+        self.append((step, metrics))
+
+    def of(self, metric: str) -> dict[int, float]:
+        return {step: metrics[metric] for step, metrics in self if metric in metrics}
+
+
+def perplexity(folder: Path, texts: list[str]) -> float:
+    """Document by document, as the definition has it."""
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    loss = targets = 0.0
+    for text in texts:
+        ids = torch.tensor([tokenizer(text, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]])
+        with torch.no_grad():
+            loss += float(model(input_ids=ids, labels=ids).loss) * (ids.shape[1] - 1)
+        targets += ids.shape[1] - 1
+    return math.exp(loss / targets)
+
+
+def run(model: Path, output: Path, settings: TrainingSettings = SETTINGS, **options: Any) -> tuple[Any, Logs]:
+    logs = Logs()
+    arguments = {"texts": TEXTS, "heldout": HELDOUT, "on_log": logs, "progress": False, **options}
+    return train(model, settings=settings, output_dir=output, **arguments), logs
+
+
+def interrupted(model: Path, output: Path, at: int) -> None:
+    """A run that ends as by Ctrl-C once the loss of a step is logged."""
+
+    def stop(metrics: dict[str, float], step: int) -> None:
+        if "loss" in metrics and step == at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(model, output, on_log=stop)
+
+
+def same_end(straight: Any, expected: Logs, resumed: Any, logs: Logs) -> None:
+    """What was taken up again ends as what nothing disturbed."""
+    for step, loss in logs.of("loss").items():
+        assert loss == pytest.approx(expected.of("loss")[step], abs=1e-5)
+    assert resumed.heldout_perplexity == pytest.approx(straight.heldout_perplexity, rel=1e-5)
+    assert resumed.initial_heldout_perplexity == pytest.approx(straight.initial_heldout_perplexity, rel=1e-6)
+    for name in ("best_step", "steps", "tokens"):
+        assert getattr(resumed, name) == getattr(straight, name)
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     """Tiny tensors are faster on one thread, and repeatable."""
@@ -104,3 +169,10 @@ def bos_tokenizer() -> PreTrainedTokenizerFast:
 def gpt2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny GPT-2 without dropout."""
     return save_model("gpt2", tmp_path_factory.mktemp("models") / "gpt2")
+
+
+@pytest.fixture(scope="session")
+def straight(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Logs]:
+    """An uninterrupted run. For tests that only read it."""
+    torch.set_num_threads(1)
+    return run(gpt2_folder, tmp_path_factory.mktemp("straight"))

@@ -55,18 +55,15 @@ def test_layouts_train_every_token_once(lengths: list[int], size: int) -> None:
     assert all(len(row) == 1 for row in alone)
 
 
-def test_whole_fills_sequences_and_limits_end_an_endless_order() -> None:
-    assert sorted(widths(whole([5, 5, 3, 3, 2, 2], 10))) == [10, 10]
-    for layout in (stream, single):
-        assert len(layout([7, 9], document_order(2, seed=0, passes=None), 5, limit=11)) == 11
-
-
 def test_order_is_fixed_by_seed_and_shuffled_anew_in_every_pass() -> None:
     once = list(document_order(20, seed=3, passes=2))
     assert once == list(document_order(20, seed=3, passes=2))
     assert sorted(once[:20]) == sorted(once[20:]) == list(range(20))
     assert once[:20] != once[20:] != list(range(20))
     assert once != list(document_order(20, seed=4, passes=2))
+    assert sorted(widths(whole([5, 5, 3, 3, 2, 2], 10))) == [10, 10], "sequences are filled"
+    for layout in (stream, single):
+        assert len(layout([7, 9], document_order(2, seed=0, passes=None), 5, limit=11)) == 11
 
 
 def test_positions_restart_at_every_piece(tokenizer: Any) -> None:
@@ -92,13 +89,9 @@ def test_no_tool_has_more_examples_than_the_limit_and_rare_tools_keep_theirs() -
     chosen = limit_per_tool(rows, limit=5, seed=0)
     counts = Counter(tool for chosen_row in chosen for tool in {call["tool"] for call in chosen_row["calls"]})
     assert counts == {"calculator": 5, "translation": 3}
+    assert (
+        chosen == limit_per_tool(rows[::-1], limit=5, seed=0)[::-1] != limit_per_tool(rows, limit=5, seed=8)
+    )
+    assert chosen == [each for each in rows if each in chosen]
     twice = [row(str(n), "search", "search") for n in range(4)]
     assert limit_per_tool(twice, limit=4) == twice, "a row with two calls of a tool is one example"
-
-
-def test_which_rows_are_chosen_does_not_depend_on_their_order() -> None:
-    rows = [row(f"d{n}", "qa") for n in range(30)]
-    chosen = limit_per_tool(rows, limit=10, seed=7)
-    assert chosen == limit_per_tool(rows[::-1], limit=10, seed=7)[::-1]
-    assert chosen != limit_per_tool(rows, limit=10, seed=8)
-    assert chosen == [each for each in rows if each in chosen]

@@ -12,16 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.training.conftest import HELDOUT, save_model
-from tests.training.test_trainer import ROOT, SETTINGS, perplexity, run
-from toolformer.training.distributed import with_auto
+from tests.training.conftest import HELDOUT, ROOT, SETTINGS, perplexity, run, save_model
 
 WORKER = """
 import json, os, sys, time
 from dataclasses import replace
 from pathlib import Path
-from tests.training.conftest import HELDOUT, TEXTS
-from tests.training.test_trainer import SETTINGS
+from tests.training.conftest import HELDOUT, SETTINGS, TEXTS
 from toolformer.errors import UserError
 from toolformer.training.distributed import end_of_process
 from toolformer.training.trainer import train
@@ -103,13 +100,9 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("name", "more", "close"),
     [
-        ("zero3", {}, 1e-4),
-        ("own", {}, 1e-4),
-        ("zero2", ODD, 1e-4),
-        ("bf16", BF16, 0.02),
-        ("bf16_own", BF16, 0.02),
+        ("zero3", {}, 1e-4), ("own", {}, 1e-4), ("zero2", ODD, 1e-4), ("bf16", BF16, 0.02), ("bf16_own", BF16, 0.02),
     ],
-)
+)  # fmt: skip
 def test_two_processes_train_what_one_does(
     name: str, more: dict[str, Any], close: float, together: Path, tmp_path: Path
 ) -> None:
@@ -131,6 +124,10 @@ def test_processes_whose_time_is_up_end_at_one_step_and_go_on_with_more(together
     assert losses(whole) == pytest.approx({step: loss for step, loss in losses(straight).items() if step > 1})
     assert record(whole)["heldout_perplexity"] == pytest.approx(record(straight)["heldout_perplexity"])
     assert record(whole)["ended_by_max_hours"] is None
+    refusal = (together / "contradiction.refused").read_text()  # a file that contradicts the settings
+    wanted = f"trainer.deepspeed: {together / 'batch.json'} has train_batch_size=64, and by the settings "
+    assert refusal.startswith(wanted) and refusal.endswith('; write "auto" there or leave it out')
+    assert not (together / "contradiction").exists()
 
 
 @pytest.mark.chaos
@@ -147,22 +144,3 @@ def test_offloading_needs_no_compiler_on_a_cpu(tmp_path: Path, monkeypatch: pyte
     perplexities = record(tmp_path / "offloaded" / "model")["heldout_perplexity"], alone.heldout_perplexity
     assert perplexities[0] == pytest.approx(perplexities[1], rel=1e-4)
     assert not [*(tmp_path / "compiled").glob("*")]
-
-
-def test_what_a_file_leaves_open_is_filled_in_by_the_trainer(tmp_path: Path) -> None:
-    path = tmp_path / "zero.json"
-    contents = {"zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW"}, "train_batch_size": 4}
-    path.write_text(json.dumps(contents | {"bf16": {"x": 1}}))
-    configuration = with_auto(str(path))
-    assert configuration["optimizer"]["params"] == {"lr": "auto", "weight_decay": "auto"}
-    assert configuration["bf16"] == {"x": 1, "enabled": "auto"} and configuration["train_batch_size"] == 4
-    assert configuration["gradient_accumulation_steps"] == configuration["gradient_clipping"] == "auto"
-    assert "optimizer" not in with_auto("zero3")
-
-
-@pytest.mark.chaos
-def test_a_file_that_contradicts_the_settings_is_one_line(together: Path) -> None:
-    refusal = (together / "contradiction.refused").read_text()
-    wanted = f"trainer.deepspeed: {together / 'batch.json'} has train_batch_size=64, and by the settings "
-    assert refusal.startswith(wanted) and refusal.endswith('; write "auto" there or leave it out')
-    assert not (together / "contradiction").exists()

@@ -8,7 +8,7 @@ import torch
 from tests.training.conftest import CONTEXT, TEXTS, build_model
 from toolformer.training import attention
 from toolformer.training.data import IGNORED, PackedTexts, single, whole
-from toolformer.training.document_masks import KNOWN, Collator, attend_by_document, choose_isolation, collator
+from toolformer.training.document_masks import KNOWN, attend_by_document, choose_isolation, collator
 from toolformer.training.tokens import tokenize
 
 EXPECTED = [
@@ -62,36 +62,14 @@ def test_a_packed_batch_has_the_loss_of_its_documents_alone(
         assert summed_loss(model, leaking) != pytest.approx(alone, rel=1e-4)
 
 
-def test_padding_is_no_target_and_a_document_of_its_own() -> None:
-    columns = {
-        "input_ids": [5, 6, 7],
-        "position_ids": [0, 1, 0],
-        "labels": [IGNORED, 6, IGNORED],
-        "kinds": [0, 0, 1],
-    }
-    sequence = {name: torch.tensor(values) for name, values in columns.items()}
-    batch = Collator(pad_id=1, isolation="positions", size=5)([sequence])
-    assert batch["input_ids"].tolist() == [[5, 6, 7, 1, 1]]
-    assert batch["labels"].tolist() == [[IGNORED, 6, IGNORED, IGNORED, IGNORED]]
-    assert batch["position_ids"].tolist() == [[0, 1, 0, 0, 1]] and "attention_mask" not in batch
-    mask, additive = (
-        Collator(pad_id=1, isolation="mask", size=4, additive=on)([sequence])["attention_mask"]
-        for on in (False, True)
-    )
-    assert mask[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
-    assert ((additive == 0) == mask).all()
-
-
-@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen2", "gpt_neox"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen2"])
 def test_loss_and_gradients_are_those_of_the_documents_alone(name: str, tokenizer: Any) -> None:
     """Packed, and packed with attention by document."""
     packed, separate = packed_texts(tokenizer)
     results = []
     for texts, isolation, by_document in (
-        (separate, "single", False),
-        (packed, "positions", False),
-        (packed, "positions", True),
-    ):
+        (separate, "single", False), (packed, "positions", False), (packed, "positions", True),
+    ):  # fmt: skip
         model = build_model(name, "sdpa")
         if by_document:
             assert attend_by_document(model, "cpu") and model.config._attn_implementation == attention.NAME
@@ -104,21 +82,16 @@ def test_loss_and_gradients_are_those_of_the_documents_alone(name: str, tokenize
         torch.testing.assert_close(gradients, results[0][1], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "way"), [("mistral", "sdpa"), ("gemma3_text", "sdpa"), ("llama", "eager")])
-def test_a_model_that_asks_for_more_keeps_its_own_attention(name: str, way: str) -> None:
-    model = build_model(name, way)
-    assert model.config._attn_implementation == way
-    if name == "mistral":
-        model.config.sliding_window = 4
-        for module in model.modules():
-            if hasattr(module, "sliding_window"):
-                module.sliding_window = 4
-    assert not attend_by_document(model, "cpu")
-    assert model.config._attn_implementation == way
-
-
-def test_a_mask_of_the_callers_own_is_refused() -> None:
-    one, positions = torch.zeros(1, 2, 3, 4), torch.zeros(1, 3)
+def test_a_model_that_asks_for_more_keeps_its_own_attention() -> None:
+    for name, way in (("mistral", "sdpa"), ("gemma3_text", "sdpa"), ("llama", "eager")):
+        model = build_model(name, way)
+        if name == "mistral":
+            model.config.sliding_window = 4
+            for module in model.modules():
+                if hasattr(module, "sliding_window"):
+                    module.sliding_window = 4
+        assert not attend_by_document(model, "cpu") and model.config._attn_implementation == way
+    query, positions = torch.zeros(1, 2, 3, 4), torch.zeros(1, 3)
     for mask, named in ((torch.ones(1, 1, 3, 3), {"position_ids": positions}), (None, {})):
-        with pytest.raises(ValueError, match="attention by document"):
-            attention.attend(torch.nn.Identity(), one, one, one, mask, **named)
+        with pytest.raises(ValueError, match="attention by document"):  # a mask of the caller's own
+            attention.attend(torch.nn.Identity(), query, query, query, mask, **named)

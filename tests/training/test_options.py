@@ -1,23 +1,32 @@
-"""What training can be told beyond the paper's recipe, and what it reports of texts and calls."""
+"""What training can be told beyond the paper's recipe, what it reports, and what it refuses in one line."""
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from pydantic import TypeAdapter, ValidationError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.training.conftest import HELDOUT, save_model
-from tests.training.test_trainer import ANNOTATED, ROOT, SETTINGS, Logs, interrupted, run, same_end
+from tests.training.conftest import (
+    ANNOTATED,
+    HELDOUT,
+    SETTINGS,
+    Logs,
+    build_tokenizer,
+    perplexity,
+    run,
+    same_end,
+    save_model,
+)
+from toolformer.errors import UserError
+from toolformer.lm.language_model import LanguageModel
 from toolformer.training.loop import PackedTrainer
+from toolformer.training.settings import Recipe
 from toolformer.training.tokens import CALL, RESULT, TEXT, tokenize
 
 ONE_STEP = replace(SETTINGS, max_steps=1, batch_size=2, micro_batch_size=2, eval_every=1, save_every=0)
@@ -82,14 +91,9 @@ def test_training_ends_when_nothing_gets_better_and_does_not_go_on(
     same_end(straight, expected, resumed, logs)
 
 
-def test_intervals_may_change_between_two_commands(gpt2_folder: Path, tmp_path: Path) -> None:
-    interrupted(gpt2_folder, tmp_path, at=4)
-    _, logs = run(gpt2_folder, tmp_path, replace(SETTINGS, log_every=3))
-    assert sorted(logs.of("loss")) == [6, 8]
-
-
-def test_a_training_that_its_time_ended_goes_on_with_more(gpt2_folder: Path, tmp_path: Path) -> None:
-    straight, expected = run(gpt2_folder, tmp_path / "straight")
+def test_a_training_that_its_time_ended_goes_on_with_more(
+    straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
+) -> None:
     output, short = tmp_path / "short", replace(SETTINGS, max_hours=1e-9)
     first, _ = run(gpt2_folder, output, short)
     assert (first.steps, first.ended_by_max_hours) == (1, 1e-9)
@@ -100,13 +104,13 @@ def test_a_training_that_its_time_ended_goes_on_with_more(gpt2_folder: Path, tmp
         assert again == first and not logs, "no more time is given"
     whole, logs = run(gpt2_folder, output)
     assert list(logs.of("loss")) == [2, 3, 4, 5, 6, 7, 8] and whole.ended_by_max_hours is None
-    same_end(straight, expected, whole, logs)
+    same_end(*straight, whole, logs)
     assert {path.name for path in output.iterdir()} == {"model", "model-after-1"}, "the first run's stays"
     assert run(gpt2_folder, output, short)[0] == whole, "what is whole answers every command"
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_adapters_are_merged_into_a_normal_model(name: str, tmp_path: Path) -> None:
+def test_adapters_are_merged_into_a_normal_model_and_the_seed_decides_them(name: str, tmp_path: Path) -> None:
     pytest.importorskip("peft")
     folder = save_model(name, tmp_path / "model")
     settings = replace(SETTINGS, lora_rank=4, learning_rate=0.01, sequence_length=64)
@@ -114,62 +118,59 @@ def test_adapters_are_merged_into_a_normal_model(name: str, tmp_path: Path) -> N
     assert result.heldout_perplexity < result.initial_heldout_perplexity
     assert list(logs.of("heldout_perplexity")) == [0, 4, 8], "merging leaves the adapted model as it is"
     # The folder is the adapted model: what is read from it has the perplexity that was measured.
-    again, _ = run(result.model_path, tmp_path / "again", replace(ONE_STEP, sequence_length=64))
-    assert again.initial_heldout_perplexity == pytest.approx(result.heldout_perplexity, rel=1e-4)
+    assert perplexity(result.model_path, HELDOUT) == pytest.approx(result.heldout_perplexity, rel=1e-4)
     before: Any = AutoModelForCausalLM.from_pretrained(folder)
     after: Any = AutoModelForCausalLM.from_pretrained(result.model_path)
     assert before.state_dict().keys() == after.state_dict().keys()
     assert torch.equal(before.get_input_embeddings().weight, after.get_input_embeddings().weight)
+    torch.manual_seed(7)
+    again, other = (run(folder, tmp_path / str(seed), replace(settings, seed=seed))[0] for seed in (0, 1))
+    assert again.heldout_perplexity == result.heldout_perplexity
+    assert other.heldout_perplexity != pytest.approx(result.heldout_perplexity, rel=1e-6)
 
 
-def test_the_seed_decides_a_run_with_adapters(gpt2_folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("peft")
-    found = []
-    for name, seed in (("first", 0), ("again", 0), ("other", 1)):
-        torch.manual_seed(len(found))
-        settings = replace(ONE_STEP, lora_rank=4, learning_rate=0.01, seed=seed)
-        found.append(run(gpt2_folder, tmp_path / name, settings)[0].heldout_perplexity)
-    assert found[0] == found[1] != pytest.approx(found[2], rel=1e-6)
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"max_steps": None}, {}, "trainer.max_steps and trainer.epochs are both null"),
+        ({"dtype": "int8"}, {}, "lm.dtype is 'int8'"),
+        ({"device": "cuda:1"}, {}, "lm.device is cuda:1; training takes the first GPU that it sees"),
+        ({"lora_rank": 4, "deepspeed": "zero3"}, {}, "trainer.lora_rank and ZeRO-3 do not go together"),
+        ({"deepspeed": "/no/such/file.json"}, {}, "trainer.deepspeed is /no/such/file.json; it must be one of"),
+        ({"batch_size": 6, "micro_batch_size": 4}, {}, "trainer.batch_size is 6, no multiple"),
+        ({"sequence_length": 65}, {}, "is 65, more than the model's context; choose at most 64"),
+        ({}, {"texts": []}, "there is no text to train or evaluate on"),
+        ({}, {"heldout": [""]}, "there is no text to train or evaluate on"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_one_line(
+    changes: dict[str, Any], options: dict[str, Any], message: str, gpt2_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as caught:
+        run(gpt2_folder, tmp_path, replace(SETTINGS, **changes), **options)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-COMPILED = """
-import json, sys
-from dataclasses import replace
-from pathlib import Path
-from tests.training.test_trainer import SETTINGS, run
-
-for compiled in (False, True):
-    settings = replace(SETTINGS, max_steps=2, eval_every=2, save_every=0, compile=compiled)
-    _, logs = run(Path(sys.argv[1]), Path(sys.argv[2]) / str(compiled), settings)
-    print(json.dumps(list(logs.of("loss").values())))
-"""
-
-
-@pytest.mark.chaos
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
-def test_a_compiled_run_has_the_same_losses(gpt2_folder: Path, tmp_path: Path) -> None:
-    # A process of its own, as users have it: the compiler imports setuptools late, which other tests' modules break.
-    command = [sys.executable, "-c", COMPILED, str(gpt2_folder), str(tmp_path)]
-    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True).stdout
-    plain, compiled = (json.loads(line) for line in output.splitlines()[-2:])
-    assert len(plain) == 2 and compiled == pytest.approx(plain, rel=1e-3)
+def test_bounds_are_those_of_the_types_and_a_batch_is_divided_over_processes(
+    monkeypatch: pytest.MonkeyPatch, gpt2_folder: Path, tmp_path: Path
+) -> None:
+    bounds = {"learning_rate": 0.0, "warmup_ratio": 10, "sequence_length": 1, "schedule": "step"}
+    for name, value in bounds.items():
+        with pytest.raises(ValidationError, match=name):
+            TypeAdapter(Recipe).validate_python({name: value})
+    assert replace(SETTINGS, batch_size=128, micro_batch_size=4).accumulation(processes=8) == 4
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(UserError, match="2 x 3; set trainer.batch_size to a multiple of 6, or lower"):
+        run(gpt2_folder, tmp_path)
 
 
-def test_gradient_checkpointing_changes_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = save_model("llama", tmp_path / "model")
-    recomputed: set[bool] = set()
-    compute_loss = PackedTrainer.compute_loss
-
-    def seen(of: PackedTrainer, model: Any, *given: Any, **options: Any) -> Any:
-        recomputed.add(model.training and model.is_activation_checkpointing)
-        return compute_loss(of, model, *given, **options)
-
-    monkeypatch.setattr(PackedTrainer, "compute_loss", seen)
-    losses = []
-    for on in (False, True):
-        recomputed.clear()
-        settings = replace(SETTINGS, max_steps=3, eval_every=3, save_every=0, gradient_checkpointing=on)
-        _, logs = run(folder, tmp_path / str(on), settings)
-        assert recomputed == {on}
-        losses.append(list(logs.of("loss").values()))
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+def test_a_tokenizer_that_decoding_refuses_is_refused_before_training(tmp_path: Path) -> None:
+    folder = save_model("gpt2", tmp_path / "model")
+    build_tokenizer(tokens=270).save_pretrained(folder)
+    with pytest.raises(UserError, match=r"has no single token for ' \['; choose another model$") as decoding:
+        LanguageModel.from_pretrained(folder, device="cpu")
+    with pytest.raises(UserError) as training:
+        run(folder, tmp_path / "out", SETTINGS, texts=ANNOTATED)
+    assert str(training.value) == str(decoding.value)
+    plain = replace(SETTINGS, max_steps=1, save_every=0)
+    run(folder, tmp_path / "plain", plain)  # texts without calls need none

@@ -80,28 +80,15 @@ def test_ordinary_texts_keep_their_tokens(name: str, text: str) -> None:
     assert tokens_of(model.tokenizer, text, offsets=True).offset_mapping == usual.offset_mapping
 
 
-@given(st.lists(st.sampled_from(["<|endoftext|>", "red", " is", "\n", "<|", "é", " "]), max_size=8))
-@settings(max_examples=60, deadline=None)
-def test_positions_around_such_text_are_those_of_characters(pieces: list[str]) -> None:
-    model, text = MODELS["gpt2"], "".join(pieces)
-    encoding = model.encode_text(text)
-    for n, position in enumerate(encoding.positions):
-        if position is not None:
-            assert model.decode(encoding.ids[:n]) == text[:position]
-
-
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
     ("text", "position"),
     [
-        ("Out of 1400 people, 400 passed.", 23),  # after a number
-        ("The first Monday", 9),  # after a word
-        ("The first Monday", 0),  # at the beginning of a text
-        ("Prices rose, and rents", 12),  # after punctuation
-        ("One line\nand another", 9),  # after a newline
-        ("The end", 7),  # at the end
+        ("Out of 1400 people, 400 passed.", 23), ("The first Monday", 9), ("The first Monday", 0),
+        ("Prices rose, and rents", 12), ("One line\nand another", 9), ("The end", 7),
     ],
-)
+    ids=["number", "word", "beginning", "punctuation", "newline", "end"],
+)  # fmt: skip
 def test_the_start_token_that_is_trained_is_the_one_decoding_watches(
     name: str, text: str, position: int
 ) -> None:
@@ -150,12 +137,9 @@ def test_rows_of_c_star_are_taken_apart_as_they_were_put_together(plain: str, pl
         assert tokenizer.decode(ids[:-1]) == text.written
 
 
-def test_a_row_that_is_not_its_plain_text_with_calls_is_one_line() -> None:
+def test_a_row_that_is_not_its_plain_text_is_one_line_and_tokenizers_are_told_apart() -> None:
     for written in ("The end", "The [Calendar()] end", "The [Calendar( end", "Another [Calendar() -> x] end"):
         with pytest.raises(UserError, match="^dataset: .*generate it again"):
             annotated("The end", written, [3])
-
-
-def test_tokenizers_are_told_apart_by_how_they_cut() -> None:
     assert cut_alike(tiny_tokenizer(), tiny_tokenizer())
     assert not cut_alike(tiny_tokenizer(), sentencepiece_like())

@@ -14,115 +14,45 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.training.conftest import HELDOUT, TEXTS, save_model
-from toolformer.calls import ApiCall
+from tests.training.conftest import HELDOUT, ROOT, SETTINGS, TEXTS, perplexity, run, same_end, save_model
 from toolformer.errors import UserError
-from toolformer.training.settings import TrainingSettings
-from toolformer.training.tokens import AnnotatedText
-from toolformer.training.trainer import train
-
-ROOT = Path(__file__).resolve().parents[2]
-SETTINGS = TrainingSettings(
-    learning_rate=3e-3, max_steps=8, batch_size=4, micro_batch_size=2, sequence_length=32, eval_every=4, save_every=3,
-    log_every=1, device="cpu", dtype="float32",
-)  # fmt: skip
 
 
-ANNOTATED = [
-    AnnotatedText("Of 1400, 400 passed.", ((12, ApiCall("Calculator", "400 / 1400", "0.29")),)),
-    AnnotatedText("It is closed."),
-]
-
-
-class Logs(list[tuple[int, dict[str, float]]]):
-    """Collects what `on_log` is given."""
-
-    def __call__(self, metrics: dict[str, float], step: int) -> None:
-        self.append((step, metrics))
-
-    def of(self, metric: str) -> dict[int, float]:
-        return {step: metrics[metric] for step, metrics in self if metric in metrics}
-
-
-def perplexity(folder: Path, texts: list[str]) -> float:
-    """Document by document, as the definition has it."""
-    model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    loss = targets = 0.0
-    for text in texts:
-        ids = torch.tensor([tokenizer(text, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]])
-        with torch.no_grad():
-            loss += float(model(input_ids=ids, labels=ids).loss) * (ids.shape[1] - 1)
-        targets += ids.shape[1] - 1
-    return math.exp(loss / targets)
-
-
-def run(model: Path, output: Path, settings: TrainingSettings = SETTINGS, **options: Any) -> tuple[Any, Logs]:
-    logs = Logs()
-    arguments = {"texts": TEXTS, "heldout": HELDOUT, "on_log": logs, "progress": False, **options}
-    return train(model, settings=settings, output_dir=output, **arguments), logs
-
-
-def interrupted(model: Path, output: Path, at: int) -> None:
-    """A run that ends as by Ctrl-C once the loss of a step is logged."""
-
-    def stop(metrics: dict[str, float], step: int) -> None:
-        if "loss" in metrics and step == at:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(model, output, on_log=stop)
-
-
-@pytest.fixture(scope="module")
-def finished(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Logs]:
-    """An uninterrupted run."""
-    torch.set_num_threads(1)
-    return run(gpt2_folder, tmp_path_factory.mktemp("finished"), replace(SETTINGS, sequence_length=64))
-
-
-def test_a_finished_run_leaves_one_whole_model_folder(finished: tuple[Any, Logs]) -> None:
-    result, _ = finished
+def test_a_finished_run_leaves_one_whole_model_folder_and_is_not_run_again(
+    gpt2_folder: Path, tmp_path: Path
+) -> None:
+    """Its perplexity is that of the held-out documents."""
+    settings = replace(SETTINGS, sequence_length=64)
+    result, logs = run(gpt2_folder, tmp_path, settings)
     files = {path.name: path for path in result.model_path.iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json", "training.json"} <= set(files)
     assert not [name for name in files if name.endswith((".bin", ".pt", ".partial"))]
     assert {path.stat().st_mode & 0o777 for path in files.values()} == {0o644}
     assert [path.name for path in result.model_path.parent.iterdir()] == ["model"]
     assert json.loads(files["config.json"].read_text()).get("use_cache", True) is True
-    model: Any = AutoModelForCausalLM.from_pretrained(result.model_path)
-    tokenizer = AutoTokenizer.from_pretrained(result.model_path)
-    assert model.generate(**tokenizer("The bridge", return_tensors="pt"), max_new_tokens=3).shape[1] > 2
-
-
-def test_perplexity_is_that_of_the_held_out_documents_and_logs_are_whole(
-    finished: tuple[Any, Logs], gpt2_folder: Path
-) -> None:
-    result, logs = finished
     assert result.initial_heldout_perplexity == pytest.approx(perplexity(gpt2_folder, HELDOUT), rel=1e-5)
     assert result.heldout_perplexity == pytest.approx(perplexity(result.model_path, HELDOUT), rel=1e-5)
     assert result.heldout_perplexity < result.initial_heldout_perplexity
     assert list(logs.of("heldout_perplexity")) == [0, 4, 8]
-    assert list(logs.of("loss")) == list(range(1, 9))
-    assert logs.of("loss")[8] < logs.of("loss")[1]
+    assert list(logs.of("loss")) == list(range(1, 9)) and logs.of("loss")[8] < logs.of("loss")[1]
     assert set(logs.of("learning_rate").values()) == {SETTINGS.learning_rate}
     for name in ("tokens_per_second", "grad_norm", "memory_gib"):
         assert all(value > 0 for value in logs.of(name).values())
-    assert (result.steps, result.tokens) == (8, 8 * 4 * 64)
-    assert result.seconds > 0
+    assert (result.steps, result.tokens) == (8, 8 * 4 * 64) and result.seconds > 0
+    again, logs = run(gpt2_folder, tmp_path, replace(settings, log_every=5))
+    assert again == result and logs == []
+    with pytest.raises(UserError, match="is the model of another run"):
+        run(gpt2_folder, tmp_path, replace(settings, learning_rate=1e-3))
 
 
-@pytest.mark.parametrize(
-    ("schedule", "last"),
-    [("constant", 1.0), ("linear", 1 / 36), ("cosine", (1 + math.cos(math.pi * 35 / 36)) / 2)],
-)
-def test_learning_rate_grows_over_the_first_tenth(schedule: str, last: float) -> None:
-    settings = replace(SETTINGS, schedule=schedule, warmup_ratio=0.1)
-    factors = [settings.learning_rate_factor(step, 40) for step in range(40)]
-    assert factors[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert factors[-1] == pytest.approx(last)
-
-
-def test_the_schedule_reaches_the_optimizer(gpt2_folder: Path, tmp_path: Path) -> None:
+def test_the_learning_rate_grows_over_the_first_steps_and_reaches_the_optimizer(
+    gpt2_folder: Path, tmp_path: Path
+) -> None:
+    last = {"constant": 1.0, "linear": 1 / 36, "cosine": (1 + math.cos(math.pi * 35 / 36)) / 2}
+    for schedule, end in last.items():
+        settings = replace(SETTINGS, schedule=schedule, warmup_ratio=0.1)
+        factors = [settings.learning_rate_factor(step, 40) for step in range(40)]
+        assert factors[:5] == [0.25, 0.5, 0.75, 1.0, 1.0] and factors[-1] == pytest.approx(end)
     settings = replace(SETTINGS, learning_rate=0.004, warmup_ratio=0.5, schedule="linear", save_every=0)
     _, logs = run(gpt2_folder, tmp_path, settings)
     rates = [rate * 1000 for rate in logs.of("learning_rate").values()]
@@ -156,7 +86,7 @@ def test_the_best_checkpoint_is_kept_not_the_last(gpt2_folder: Path, tmp_path: P
 KILLED = """
 import os, sys
 from pathlib import Path
-from tests.training.test_trainer import run
+from tests.training.conftest import run
 
 def on_log(metrics, step):
     if "loss" in metrics and step == 5:
@@ -164,16 +94,6 @@ def on_log(metrics, step):
 
 run(Path(sys.argv[1]), Path(sys.argv[2]), on_log=on_log)
 """
-
-
-def same_end(straight: Any, expected: Logs, resumed: Any, logs: Logs) -> None:
-    """What was taken up again ends as what nothing disturbed."""
-    for step, loss in logs.of("loss").items():
-        assert loss == pytest.approx(expected.of("loss")[step], abs=1e-5)
-    assert resumed.heldout_perplexity == pytest.approx(straight.heldout_perplexity, rel=1e-5)
-    assert resumed.initial_heldout_perplexity == pytest.approx(straight.initial_heldout_perplexity, rel=1e-6)
-    for name in ("best_step", "steps", "tokens"):
-        assert getattr(resumed, name) == getattr(straight, name)
 
 
 @pytest.mark.chaos
@@ -188,21 +108,11 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     assert not (output / "model").exists()
     checkpoints = output / "checkpoints"
     assert [path.name for path in checkpoints.glob("checkpoint-*")] == ["checkpoint-3"]
-    # What a kill in the middle of a later save leaves: a folder without its mark.
-    (checkpoints / "checkpoint-6").mkdir()
+    (checkpoints / "checkpoint-6").mkdir()  # what a kill in the middle of a later save leaves
     (checkpoints / "checkpoint-6" / "trainer_state.json").write_text("{")
     resumed, logs = run(model, output)
     assert list(logs.of("loss")) == [4, 5, 6, 7, 8]
     same_end(straight, expected, resumed, logs)
-
-
-def test_a_finished_run_is_not_run_again(finished: tuple[Any, Logs], gpt2_folder: Path) -> None:
-    result, _ = finished
-    settings = replace(SETTINGS, sequence_length=64)
-    again, logs = run(gpt2_folder, result.model_path.parent, replace(settings, log_every=5))
-    assert again == result and logs == []
-    with pytest.raises(UserError, match="is the model of another run"):
-        run(gpt2_folder, result.model_path.parent, replace(settings, learning_rate=1e-3))
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(gpt2_folder: Path, tmp_path: Path) -> None:

@@ -22,9 +22,6 @@ def parameters(**types: Any) -> list[Parameter]:
     return [Parameter(name, TypeAdapter(one), not name.endswith("_")) for name, one in types.items()]
 
 
-CITY_DAY = parameters(city=str, day_=str)
-
-
 @pytest.mark.parametrize(
     ("text", "types", "expected"),
     [
@@ -69,19 +66,16 @@ def test_what_is_read(text: str, types: dict[str, Any], expected: dict[str, Any]
         ("city=Seoul", {"city": str, "day_": str}, "arguments cannot be read"),
         ('"Seoul", today', {"city": str, "day_": str}, "arguments cannot be read"),
         ("cold", {"kind": Literal["hot"]}, "argument kind: input should be 'hot'"),
-        ("9" * 31, {"value": int}, "argument value: number out of bounds"),
-        ("1e999", {"value": float}, "argument value: number out of bounds"),
         ("[" * 10 + "]" * 10, {"value": list}, "arguments too deep"),
         ("9" * (MOST_CHARACTERS + 1), {"value": int}, "arguments too long"),
         ("__import__('os').system('ls')", {"value": int},
          "argument value: input should be a valid integer, unable to parse string as an integer"),
-        ("[1, " + "9" * 31 + "]", {"value": list[int]}, "argument value: number out of bounds"),
-        ('["' + "9" * 31 + '"]', {"value": list[int]}, "argument value: number out of bounds"),
         ("٣", {"value": float}, "argument value: input should be a valid number, unable to parse string as a number"),
-        *((text, {"value": Decimal}, "argument value: number out of bounds")
-          for text in ("9" * 31, '"1e999999"', "1e-300", '"-1e30"')),
-        *((text, {"value": list[Decimal] | float}, "argument value: number out of bounds")
-          for text in ("[1, " + "9" * 31 + "]", '"1e4000"', '"nan"', '"inf"')),
+        *((text, {"value": kind}, "argument value: number out of bounds") for kind, texts in (
+            (int, ["9" * 31]), (float, ["1e999"]), (list[int], ["[1, " + "9" * 31 + "]", '["' + "9" * 31 + '"]']),
+            (Decimal, ["9" * 31, '"1e999999"', "1e-300", '"-1e30"']),
+            (list[Decimal] | float, ["[1, " + "9" * 31 + "]", '"1e4000"', '"nan"', '"inf"']),
+        ) for text in texts),
     ],
 )  # fmt: skip
 def test_what_is_refused(text: str, types: dict[str, Any], reason: str) -> None:
@@ -92,7 +86,11 @@ def test_what_is_refused(text: str, types: dict[str, Any], reason: str) -> None:
 
 @given(st.text(max_size=60) | st.text(alphabet="\"'\\,=()[]{}: \n-+.eE019truefalsn_a", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    for taken in (parameters(value=int), CITY_DAY, parameters(a=list[Any], b_=dict[str, Any])):
+    for taken in (
+        parameters(value=int),
+        parameters(city=str, day_=str),
+        parameters(a=list[Any], b_=dict[str, Any]),
+    ):
         try:
             bound = bind(text, taken)
         except ArgumentError as error:

@@ -22,10 +22,7 @@ from toolformer.tools.runtime import ToolRuntime
 from toolformer.tools.user.describe import Description, draft
 from toolformer.tools.user.functions import MOST_CHARACTERS, FunctionTool, show, tools_of
 
-DRAGON = '''
-"""
-title: Dragons
-"""
+DRAGONS = '''
 import asyncio
 from typing import Optional
 
@@ -50,9 +47,6 @@ class Tools:
         Args:
             value: How many dragons there are.
             __event_emitter__: Hears what goes on.
-
-        Returns:
-            A few words.
         """
         if __event_emitter__:
             __event_emitter__({"type": "status", "data": {"description": f"counting {value}", "done": False}})
@@ -71,18 +65,12 @@ class Tools:
                 break
         return {"city": city, "day": day, "sky": ["blue"]}
 
-    def untyped(self, value) -> str:
-        """Has no hint."""
-
-    def silent(self, value: int) -> str:
-        return "x"
-
     def _helper(self):
         """Is no tool."""
 '''
 
 FUNCTIONS = '''
-import sys
+import os, sys
 from math import sqrt
 
 def square(number: float) -> float:
@@ -110,6 +98,7 @@ def root(number: float, digits: int = 2) -> dict[str, float]:
 
 def leave() -> str:
     """Ends the program."""
+    os.chdir("/")
     sys.exit(3)
 
 def nothing(query: str) -> None:
@@ -121,20 +110,16 @@ def later(number: int):
         return number + 1
     return made()
 
-def many(*numbers: int) -> int:
-    """Takes any number of numbers."""
-
-def hidden(number: int, __request__) -> int:
-    """Takes what only Open WebUI has."""
-
 def _private() -> str:
     """Is no tool."""
+
+os.chdir("/")
 '''
 
 
 @pytest.fixture
 def dragons(tmp_path: Path) -> str:
-    (tmp_path / "dragons.py").write_text(DRAGON, encoding="utf-8")
+    (tmp_path / "dragons.py").write_text(DRAGONS, encoding="utf-8")
     return str(tmp_path / "dragons.py")
 
 
@@ -148,16 +133,26 @@ def answers(tool: Tool, *inputs: str) -> list[str | None]:
     return [result.text or result.reason for result in tool.run(inputs, [])]
 
 
-def test_the_walkthroughs_tool(dragons: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert set(tools_of(dragons)) == {"dragon_fire", "weather", "untyped", "silent"}
-    tool = FunctionTool(tools_of(dragons)["dragon_fire"])
+def test_a_class_of_open_webui(
+    dragons: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its events are logged, and its valves come from configuration and the environment."""
+    assert set(tools_of(dragons)) == {"dragon_fire", "weather"}
+    place = tools_of(dragons)["dragon_fire"]
+    tool = FunctionTool(place)
     assert isinstance(tool, Tool) and tool.name == "dragon_fire"
     with caplog.at_level(logging.INFO, "toolformer"):
         assert answers(tool, "343", "value=2") == ["dragon fire 117649", "dragon fire 4"]
     assert "dragon_fire: counting 343" in caplog.messages
-    assert tool.description == Description(
-        "Tell how hot so many dragons are together", (("value", "How many dragons there are"),)
-    )
+    summary = "Tell how hot so many dragons are together"
+    assert tool.description == Description(summary, (("value", "How many dragons there are"),))
+    monkeypatch.setenv("DRAGON_UNIT", "secret")
+    assert answers(FunctionTool(place, valves={"unit": " °$DRAGON_UNIT"}), "2") == ["dragon fire 4 °secret"]
+    with pytest.raises(UserError, match="the environment variable NO_SUCH_KEY is not set"):
+        FunctionTool(place, valves={"key": "$NO_SUCH_KEY"})
+    with pytest.raises(UserError, match="cannot be made .number: Input should be a valid int") as error:
+        FunctionTool(place, valves={"number": "$DRAGON_UNIT"})
+    assert "secret" not in str(error.value)
 
 
 def test_an_asynchronous_method_answers_side_by_side(dragons: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -176,68 +171,51 @@ def test_an_asynchronous_method_answers_side_by_side(dragons: str, caplog: pytes
     assert asyncio.run(inside())[0].text, "a caller may have an event loop of its own"
 
 
-def test_valves_come_from_configuration_and_the_environment(
-    dragons: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tools_of(dragons)["dragon_fire"]
-    monkeypatch.setenv("DRAGON_UNIT", "secret")
-    assert answers(FunctionTool(place, valves={"unit": " °$DRAGON_UNIT"}), "2") == ["dragon fire 4 °secret"]
-    with pytest.raises(UserError, match="the environment variable NO_SUCH_KEY is not set"):
-        FunctionTool(place, valves={"key": "$NO_SUCH_KEY"})
-    with pytest.raises(UserError, match="cannot be made .number: Input should be a valid int") as error:
-        FunctionTool(place, valves={"number": "$DRAGON_UNIT"})
-    assert "secret" not in str(error.value)
-
-
 def test_functions(functions: str) -> None:
+    """Whatever they do, the folder is the same afterwards."""
+    before = Path.cwd()
     assert answers(FunctionTool(f"{functions}:square"), "3", "-1.5", "x")[:2] == ["9.0", "2.25"]
-    roots = answers(FunctionTool(f"{functions}:root"), "2", "2, digits=4", "-1")
-    assert roots == ['{"root": 1.41}', '{"root": 1.4142}', "tool failed (ValueError)"]
+    root = FunctionTool(f"{functions}:root")
+    assert answers(root, "2", "2, digits=4", "-1") == [
+        '{"root": 1.41}', '{"root": 1.4142}', "tool failed (ValueError)",
+    ]  # fmt: skip
     assert answers(FunctionTool(f"{functions}:leave"), "") == ["tool failed (SystemExit)"]
     assert answers(FunctionTool(f"{functions}:nothing"), "x") == ["no answer"]
     assert answers(FunctionTool(f"{functions}:later"), "1") == ["2"]
-    assert "sqrt" not in tools_of(functions) and "_private" not in tools_of(functions)
+    assert Path.cwd() == before
+    assert not {"sqrt", "_private"} & set(tools_of(functions))
     assert tools_of(f"{functions}:root") == {"root": f"{functions}:root"}
     assert answers(FunctionTool("toolformer.tools.calculator:calculate"), "723 / 252") == ["2.87"]
+    assert root.description.examples == ('[root(2, digits=1) -> {"root": 1.4}]',)
+    instruction, _ = draft("Root", root.description, root.parameters, root.description.examples, "place")
+    assert instruction == (
+        "Your task is to add calls to a Root API to a piece of text. What the API does: The square root of a number. You "
+        'can call the API by writing "[Root(number, digits)]" where "number" is the Number and "digits" is digits behind '
+        "the point. Here are some examples of API calls:"
+    )
+    square = FunctionTool(f"{functions}:square")
+    assert square.description.examples == ("[square(3) -> 9.0]",), "one that raises is none"
 
 
 @pytest.mark.parametrize(
-    ("function", "words"),
+    ("function", "code", "words"),
     [
-        ("no_such_module_at_all:f", "there is no module no_such_module_at_all; name one, or a file"),
-        ("/no/such/tools.py:f", "there is no file /no/such/tools.py"),
-        ("textwrap", "textwrap: write module:function or file.py:function"),
-        ("{functions}:sys", "sys is no function"),
-        ("{functions}:many", "argument numbers has no name in a call"),
-        ("{functions}:hidden", "it takes __request__, which only Open WebUI has"),
-        ("{dragons}:Tools.untyped", "argument value has no type hint; write for example value: str"),
-        ("{dragons}:Tools.silent", "it has no docstring"),
-        ("{broken}:f", "cannot be imported (SyntaxError"),
-        ("{odd}:f", "cannot be imported (GeneratorExit"),
-        ("{missing}:f", "cannot be imported (ModuleNotFoundError: No module named 'no_such_dependency')"),
+        ("textwrap", "", "textwrap: write module:function or file.py:function"),
+        ("{file}:sys", "import sys", "sys is no function"),
+        ("{file}:f", "def f(*numbers: int): 'Adds.'", "argument numbers has no name in a call"),
+        ("{file}:f", "def f(__request__) -> int: 'Asks.'", "it takes __request__, which only Open WebUI has"),
+        ("{file}:f", "def f(value: int): return 1", "it has no docstring"),
+        ("{file}:f", "def f(:", "cannot be imported (SyntaxError"),
+        ("{file}:f", "raise GeneratorExit", "cannot be imported (GeneratorExit"),
+        ("{file}:f", "import no_such", "cannot be imported (ModuleNotFoundError: No module named 'no_such')"),
     ],
 )
-def test_what_is_no_tool_is_refused_in_a_line(
-    function: str, words: str, functions: str, dragons: str, tmp_path: Path
-) -> None:
-    (tmp_path / "broken.py").write_text("def f(:\n")
-    (tmp_path / "missing.py").write_text("import no_such_dependency\n")
-    (tmp_path / "odd.py").write_text("raise GeneratorExit\n")
-    names = ("functions", "dragons", "broken", "missing", "odd")
-    places = {name: str(tmp_path / f"{name}.py") for name in names}
+def test_what_is_no_tool_is_refused_in_a_line(function: str, code: str, words: str, tmp_path: Path) -> None:
+    """`tests/stages/test_tool_sources.py` has the mistakes of a configuration."""
+    (tmp_path / "mine.py").write_text(code)
     with pytest.raises(UserError) as error:
-        FunctionTool(function.format(**places))
+        FunctionTool(function.format(file=tmp_path / "mine.py"))
     assert words in str(error.value) and "\n" not in str(error.value)
-
-
-def test_whatever_the_users_code_does_the_folder_is_the_same_afterwards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    source = 'import os\nos.chdir("/")\ndef leave(where: str) -> str:\n    """Go."""\n    os.chdir(where)\n    return "gone"\n'
-    (tmp_path / "restless.py").write_text(source)
-    assert answers(FunctionTool("restless:leave"), "/") == ["gone"]
-    assert Path.cwd() == tmp_path
 
 
 json_values = st.recursive(
@@ -260,25 +238,22 @@ def test_any_returned_value_fits_into_a_text(value: Any) -> None:
     assert parse(linearise(call)) == call
 
 
-def test_a_prompt_is_drafted_from_the_docstring_and_examples(functions: str, dragons: str) -> None:
-    root = FunctionTool(f"{functions}:root")
-    assert root.description.examples == ('[root(2, digits=1) -> {"root": 1.4}]',)
-    instruction, demonstrations = draft(
-        "Root", root.description, root.parameters, root.description.examples, "place"
-    )
-    assert instruction == (
-        "Your task is to add calls to a Root API to a piece of text. What the API does: The square root of a number. You "
-        'can call the API by writing "[Root(number, digits)]" where "number" is the Number and "digits" is digits behind '
-        "the point. Here are some examples of API calls:"
-    )
-    assert demonstrations == [
-        (
-            'The square root of a number: 2, digits=1 gives {"root": 1.4}.',
-            'The square root of a number: 2, digits=1 gives [Root(2, digits=1)] {"root": 1.4}.',
-        )
-    ]
-    square = FunctionTool(f"{functions}:square")
-    assert square.description.examples == ("[square(3) -> 9.0]",), "one that raises is none"
+def test_a_tool_by_hand_takes_its_arguments_as_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = 'def trip(city: str, days: int = 1, name: str = "nobody"):\n    "A trip."\n    return f"{name}: {days} in {city}"'
+    (tmp_path / "trips.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for words, answer in {
+        ("city=New York", "days=3"): "nobody: 3 in New York",
+        ("Seoul", "days=2", "name=Ada"): "Ada: 2 in Seoul",  # a key is called name too
+        ('"Seoul", 2',): "nobody: 2 in Seoul",
+        ("city=007",): "nobody: 1 in 007",
+    }.items():
+        assert main(["tool", "trip", *words, "tool_sources=[trips.py]"]) == 0
+        assert capsys.readouterr().out == f"{answer}\n"
+    assert main(["tool", "trip", "Seoul", "day=2", "tool_sources=[trips.py]"]) == 2
+    assert "did you mean days?" in capsys.readouterr().err
 
 
 STAYS = '''
@@ -292,28 +267,6 @@ def stays(number: int) -> int:
     ThreadPoolExecutor().submit(time.sleep, 10_000)
     return number
 '''
-
-
-def test_a_tool_by_hand_takes_its_arguments_as_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = '''
-def trip(city: str, days: int = 1, name: str = "nobody") -> str:
-    """A trip."""
-    return f"{name}: {days} in {city}"
-'''
-    (tmp_path / "trips.py").write_text(code, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    for words, answer in {
-        ("city=New York", "days=3"): "nobody: 3 in New York",
-        ("Seoul", "days=2", "name=Ada"): "Ada: 2 in Seoul",  # a key is called name too
-        ('"Seoul", 2',): "nobody: 2 in Seoul",
-        ("city=007",): "nobody: 1 in 007",
-    }.items():
-        assert main(["tool", "trip", *words, "tool_sources=[trips.py]"]) == 0
-        assert capsys.readouterr().out == f"{answer}\n"
-    assert main(["tool", "trip", "Seoul", "day=2", "tool_sources=[trips.py]"]) == 2
-    assert "did you mean days?" in capsys.readouterr().err
 
 
 def test_threads_that_a_tool_leaves_behind_do_not_keep_the_command_alive(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
@@ -59,7 +58,9 @@ def answers(tool: Tool, *inputs: str) -> list[str | None]:
     return [result.text or result.reason for result in tool.run(inputs, documents)]
 
 
-def check_all(server: dict[str, Any]) -> None:
+@pytest.mark.parametrize("by", ["stdio", "http"])
+def test_over_standard_input_and_output_and_http(by: str, http: str) -> None:
+    server = stdio() if by == "stdio" else {"url": http, "start_timeout": PATIENCE, "timeout": PATIENCE}
     assert {*schemas(McpServer(**server))} == {"add", "get-weather", "refuse", "fragile", "slow", "secret"}
     add = McpTool("add", **server)
     assert isinstance(add, Tool) and add.description.summary == "Add two numbers"
@@ -72,11 +73,6 @@ def check_all(server: dict[str, Any]) -> None:
     assert answers(McpTool("refuse", **server), "x") == ["tool answered with an error"]
     with pytest.raises(UserError, match=r"has no tool 'nope'; it has add, "):
         McpTool("nope", **server)
-
-
-def test_over_standard_input_and_output_and_http(http: str) -> None:
-    check_all(stdio())
-    check_all({"url": http, "start_timeout": PATIENCE, "timeout": PATIENCE})
 
 
 @pytest.mark.chaos
@@ -100,14 +96,15 @@ def test_a_call_that_hangs_ends_in_time_and_costs_only_itself(limits: Limits) ->
     assert ToolRuntime(add, limits).run(["1"], [Document("d", "a text")]) == [Result("2")]
 
 
-def test_a_list_of_tools_is_cut_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_tools_is_cut_at_its_limit(http: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp, "MOST_TOOLS", 2)
-    assert len(schemas(McpServer(**stdio("stdio")))) == 2
+    assert len(schemas(McpServer(url=http, start_timeout=PATIENCE + 1))) == 2  # another connection
 
 
 @pytest.mark.parametrize(
     ("server", "words"),
     [
+        ({"args": ["-c", "print(1)"], "start_timeout": 20}, "does not answer"),  # sends no message
         ({"args": [SERVER, "stdio", "dies"]}, "its last words: no key for the weather"),
         ({"command": None, "url": "http://127.0.0.1:9/mcp"}, "the MCP server http://127.0.0.1:9/mcp does not answer ("),
         ({"command": "no-such-program-here"}, "there is no command 'no-such-program-here'"),
@@ -142,16 +139,6 @@ def test_secrets_are_named_and_never_stand_in_configuration(
     assert answers(tools["secret"], "") == ["hunter2 None hunter2"]
     assert answers(tools["add"], "2") == ["3"]
     assert {"get_weather", "slow"} <= set(config.tool), "names are made to fit calls"
-
-
-def test_a_server_that_sends_no_message_is_one_line_of_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path))
-    source = f"tool_sources=[{{command: {sys.executable}, args: [-c, 'print(1)'], start_timeout: 20}}]"
-    assert main(["tool", "add", "1", source]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("toolformer: tool_sources[0]: the MCP server ") and "does not answer" in line
 
 
 any_schema = st.recursive(
