@@ -12,7 +12,7 @@ import pytest
 from tests.reporting.conftest import EXECUTED, Memory, accuracy, log_run, write_annotation
 from tests.reporting.test_pairing import scored
 from toolformer.errors import UserError
-from toolformer.reporting import outcome_tables, reader, tables
+from toolformer.reporting import console, outcome_tables, reader, tables
 from toolformer.reporting.data import Evidence
 from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.table9 import by_threshold
@@ -216,7 +216,7 @@ def test_wordings_have_a_table_of_their_own_and_stand_in_no_other() -> None:
     assert values(reader.read(alone)) == {"toolformer": 10.0}, "the newest is in other words"
 
 
-def test_toolformer_by_threshold_where_all_else_is_equal() -> None:
+def test_toolformer_by_threshold_where_all_else_is_equal(capsys: pytest.CaptureFixture[str]) -> None:
     store = Memory()
     for threshold, score, steps in ((0.3, 9.0, "8"), (1.0, 7.0, "8"), (0.1, 50.0, "9"), (0.3, 8.0, "8")):
         own = {"calculator": {"filter_threshold": None}, "qa": {"filter_threshold": 0.5}}
@@ -228,7 +228,11 @@ def test_toolformer_by_threshold_where_all_else_is_equal() -> None:
         with store.run(stage="train", config=trainer, tags=tags) as training:
             pass
         evaluated(store, "toolformer", accuracy("svamp", score), training.run_id)
-    table = by_threshold(reader.read(store))
+    evidence = reader.read(store)
+    console.show(tables.content(evidence), ["by_threshold"])
+    shown = capsys.readouterr().out
+    assert shown.startswith("By τ_f Score by filtering threshold") and "Runs" not in shown
+    table = by_threshold(evidence)
     rows = [[cell.text for cell in row] for row in table.rows]
     assert rows == [["0.3", "5", "33", "8.0"], ["1", "5", "10", "7.0"]]
     assert table.columns[-1].detail == "n = 1,000"

@@ -138,10 +138,10 @@ def test_mlflow_shows_data_models_tables_and_pages(smoke_runs: Path) -> None:
             assert all(each.dataset.digest and json.loads(each.dataset.profile)["num_rows"] for each in data)
             return {(each.dataset.name, each.tags[0].value) for each in data}
 
-        assert inputs(annotated(smoke_runs)) == {("demo", "annotation")}
+        assert inputs(annotated(smoke_runs)) == {("demo/train", "annotation")}
         for run in runs.runs("train"):
             kind = {"augmented": "C*", "plain": "C"}[run.tags["data"]]
-            assert inputs(run) == {(kind, "training"), ("demo", "heldout")}
+            assert inputs(run) == {(kind, "training"), ("demo/heldout", "heldout")}
         assert inputs(called) == {("dateset", "evaluation"), ("heldout_perplexity", "evaluation")}
 
         (used,) = client.get_run(called.run_id).inputs.model_inputs
@@ -156,6 +156,7 @@ def test_mlflow_shows_data_models_tables_and_pages(smoke_runs: Path) -> None:
     page = smoke_runs / "artifacts" / report.info.run_id / "artifacts" / "report.html"
     assert page.read_bytes() == (smoke_runs / "report" / "smoke" / "report.html").read_bytes()
     parent = runs.get(called.tags["mlflow.parentRunId"])
+    assert parent.tags["experiment"] == runs.get(report.info.run_id).tags["experiment"] == "smoke"
     best = max(run.metrics["dateset/score"] for run in runs.runs("evaluate", experiment="smoke"))
     assert runs.get(parent.tags["best_child"]).metrics["dateset/score"] == best
 

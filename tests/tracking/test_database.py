@@ -114,8 +114,29 @@ def test_a_root_that_cannot_hold_runs_ends_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="tracking store .* fails .*tracking.uri") as caught:
         Tracker(None, tmp_path).prepare()
     assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="tracking store .* fails"):
+        Tracker(None, tmp_path).latest("train")
     with pytest.raises(UserError, match="cannot write"):
         Tracker(None, tmp_path / "mlflow.db").prepare()
+
+
+def test_runs_read_by_sql_are_those_that_mlflow_reads(store: Tracker) -> None:
+    with run(store, "by_sql", config={"a": 1, "b": {"c": "é"}}) as active:
+        active.metrics({"loss": 3.0}, step=1)
+        active.metrics({"loss": 2.5, "rate": float("nan")}, step=2)
+    with pytest.raises(ValueError), run(store, "by_sql", "failed", tags={"system": "it's"}):
+        raise ValueError
+    with run(store, "by_sql", "deleted") as deleted:
+        pass
+    with store.faults() as client:
+        client.delete_run(deleted.run_id)
+        store.store.create("of another experiment", "at work", {"stage": "by_sql"})
+    known = store.store.search({"stage": "by_sql"})
+    rows = store.store.rows("tags.stage = 'by_sql'")
+    assert known == [store.store._to_run(row) for row in rows]
+    assert [found.status for found in known] == ["FAILED", "FINISHED", "RUNNING"]
+    assert known[1].metrics["loss"] == 2.5 and "rate" not in known[1].metrics
+    assert store.store.search({"stage": "by_sql", "system": "it's"}) == known[:1]
 
 
 def test_a_users_own_setting_wins_and_importing_is_light(
@@ -125,8 +146,10 @@ def test_a_users_own_setting_wins_and_importing_is_light(
     program = """
         import os, sys, pathlib
         from toolformer.tracking import Tracker
+        tracker = Tracker(None, pathlib.Path(sys.argv[1]))
+        assert tracker.all_runs()
         print("mlflow" in sys.modules, "torch" in sys.modules)
-        Tracker(None, pathlib.Path(sys.argv[1])).prepare()
+        tracker.prepare()
         print(os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], os.environ["MLFLOW_DISABLE_TELEMETRY"])
     """
     output, error = start(program, str(store.root)).communicate(timeout=60)

@@ -65,7 +65,10 @@ def test_the_interface_serves_the_runs_of_a_moved_root_to_this_machine_alone(
         process.send_signal(signal.SIGINT)
         output, error = process.communicate(timeout=30)
     assert process.returncode == 0
-    assert output.startswith(f"MLflow UI: http://127.0.0.1:{port} ") and "Traceback" not in error
+    assert (
+        output.startswith(f"MLflow UI: http://127.0.0.1:{port}/#/experiments/1/runs?")
+        and "Traceback" not in error
+    )
     assert not (tmp_path / "was_run").exists()
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)

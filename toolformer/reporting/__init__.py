@@ -5,6 +5,7 @@ Reads what runs have logged and nothing else. `build` writes the files, `termina
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,8 +66,8 @@ def build(
     return Report(markdown, latex, html, samples if data else None, content)
 
 
-def terminal(report: Report) -> None:
-    """Print the report's tables to the terminal."""
+def terminal(report: Report, only: Collection[str] = ()) -> None:
+    """Print the report to the terminal, or `only` the tables with these keys."""
     from toolformer.reporting import console  # Rich is for the terminal alone
 
-    console.show(report.content)
+    console.show(report.content, only)

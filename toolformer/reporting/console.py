@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rich import box
 from rich.cells import cell_len
@@ -20,15 +20,15 @@ _SENTENCES = 24
 _GAP = 3
 
 
-def show(content: Content) -> None:
-    """Prints the tables."""
+def show(content: Content, only: Collection[str] = ()) -> None:
+    """Prints the tables; `only`: those with these keys, and nothing else."""
     # A file or a pipe has no width; Rich would take 80 columns.
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160, highlight=False)
-    for text in (content.title, content.headline, *content.remarks):
+    for text in () if only else (content.title, content.headline, *content.remarks):
         if text:
             console.print(clean(text), markup=False, end="\n\n")
     for part in content.printed:
-        if isinstance(part, Table):
+        if isinstance(part, Table) and (not only or part.key in only):
             console.print(clean(f"{part.number} {part.title}"), markup=False, style="bold")
             for columns in _fitting(part, console.width) if part.rows else ():
                 console.print(_grid(part, columns, console.width))

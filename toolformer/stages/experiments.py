@@ -16,7 +16,7 @@ from typing import Any
 from toolformer.decoding.settings import TRAINED_ON
 from toolformer.errors import UserError
 from toolformer.stages import evaluate, explain, generate, instantiate, train
-from toolformer.stages.config import STAGES, Config, compose, fingerprint, validate
+from toolformer.stages.config import STAGES, Config, CorpusConfig, compose, fingerprint, validate
 from toolformer.stages.config.multirun import parse
 from toolformer.stages.evaluation_identity import calls
 from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
@@ -117,9 +117,11 @@ def plan(overrides: Sequence[str]) -> Plan:
 def _done(name: str, jobs: Sequence[Job]) -> dict[str, str]:
     """The jobs that are done, without those whose results are gone while a job that is to be done reads them."""
     done: dict[str, str] = {}
+    compared: list[CorpusConfig] = []
     for job in jobs:
         if job.stage in _FINISHED and (job.needs is None or job.needs.key in done):
-            if job.stage == "generate":  # a large corpus takes its time
+            if job.stage == "generate" and job.config.corpus not in compared:  # a large one takes its time
+                compared.append(job.config.corpus)
                 log.info("%s: comparing the corpus (%s) with what is done", name, job.config.corpus.source)
             run_id = _FINISHED[job.stage](replace(job.config, **job.reads(done)))
             if run_id:

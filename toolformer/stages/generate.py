@@ -30,7 +30,6 @@ from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.identity import model_identity, tool_identity
 from toolformer.storage import acquired
 from toolformer.tools.runtime import figures, log_faults
-from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe, model_name
 from toolformer.tracking.run import REPLICATE
 from toolformer.tracking.store import StoreFault
@@ -243,8 +242,8 @@ def _run(
 
 def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) -> Generated:
     """Writes and logs the results, once every shard is there."""
-    corpus, digest = job.config.corpus, hashlib.sha256("".join(plan.documents).encode()).hexdigest()
-    run.datasets(Dataset(corpus.source, digest, "annotation", corpus.path or corpus.source, plan.total))
+    digest = hashlib.sha256("".join(plan.documents).encode()).hexdigest()
+    run.datasets(instantiate.dataset(job.config.corpus, digest, "annotation", plan.total))
     folder = job.store.folder.parent / job.key(plan.documents)
     baseline = job.config.filter.baseline
     funnel, seconds = write_results(folder, job.store, plan.documents, job.thresholds, baseline)

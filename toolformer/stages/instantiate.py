@@ -34,6 +34,7 @@ from toolformer.tools.base import Tool, check
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.prompts import Prompt
 from toolformer.tools.runtime import Limits, ToolRuntime
+from toolformer.tracking.entities import Dataset
 
 if TYPE_CHECKING:
     from toolformer.annotation.candidates import ToolSettings
@@ -291,3 +292,10 @@ def content_hash(batch: Iterable[Document]) -> str:
         deciding = {key: value for key, value in asdict(document).items() if key != "title"}
         digest.update(json.dumps(deciding, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:12]
+
+
+def dataset(corpus: CorpusConfig, digest: str, context: str, rows: int) -> Dataset:
+    """A corpus as an input of a run, named by its file, its split of the demo's texts, or its place on the hub."""
+    name = f"demo/{corpus.split}" if corpus.source == "demo" else corpus.path or corpus.source
+    name = name if corpus.source in ("demo", "hub") else Path(name).name
+    return Dataset(name, digest, context, corpus.path or corpus.source, rows)

@@ -48,8 +48,8 @@ def parent_run(config: Config, name: str, *key: object, command: str = "") -> st
     from toolformer.stages import instantiate
 
     tracker = instantiate.tracker(config)
-    facts = {"experiment": config.name, "holds": "the runs of a sweep, below it"}
-    return tracker.parent_run(fingerprint("sweep", *key), name, description=describe(command, facts))
+    description = describe(command, {"experiment": config.name, "holds": "the runs of a sweep, below it"})
+    return tracker.parent_run(fingerprint("sweep", *key), name, {"experiment": config.name}, description)
 
 
 def launch(

@@ -15,6 +15,9 @@ from toolformer.tracking.sweep import attach
 
 log = logging.getLogger(__name__)
 
+_OF_SWEEPS = ("table9", "by_threshold")
+"""Tables that a summary shows too: its own has one row for Toolformer, the newest."""
+
 
 def report(config: Config, brief: bool = False) -> Report:
     """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary."""
@@ -24,6 +27,7 @@ def report(config: Config, brief: bool = False) -> Report:
     report = build_report(tracker, config.name, folder, config.seed, full=config.paper == "full")
     if brief:
         summary.show(tracker, config)
+        terminal(report, _OF_SWEEPS)
     else:
         terminal(report)
     attach(tracker, config.name, [place for place in (report.html, report.samples) if place])

@@ -136,8 +136,8 @@ def _texts(config: Config, dataset: Run, tracker: Tracker) -> tuple[list[str | A
     if not rows:
         raise UserError(
             f"dataset: run {dataset.run_id[:8]} kept no call, so there is nothing to train on; lower "
-            "tool.<name>.filter_threshold or give more documents, and run toolformer generate again (its log counts why "
-            "calls were dropped)"
+            "filter_threshold or give more documents, and run toolformer generate again (its log counts why calls were "
+            "dropped)"
         )
     chosen = limit_per_tool(rows, limit=config.trainer.limit_per_tool, seed=config.seed)
     plain = {row["doc_id"]: row["text"] for row in read_dataset(tracker, dataset, "dataset_plain.parquet")}
@@ -185,10 +185,10 @@ def _train(
     ) as run:  # fmt: skip
         file = tracker.artifact_path(dataset, f"dataset_{config.data}.parquet")
         source = f"runs:/{dataset.run_id}/{file.name}"
-        held_out, digest = config.heldout, instantiate.content_hash(job.heldout)
+        digest = instantiate.content_hash(job.heldout)
         run.datasets(
             Dataset(kind, sha256(file), "training", source, len(texts)),
-            Dataset(held_out.source, digest, "heldout", held_out.path or held_out.source, len(job.heldout)),
+            instantiate.dataset(config.heldout, digest, "heldout", len(job.heldout)),
         )
         result = finish(lambda values, step: run.metrics(values, step=step))
         # Names of their own: of a name that a curve has, MLflow shows the value of the last step.

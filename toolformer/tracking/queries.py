@@ -45,15 +45,15 @@ class Lookup:
 
     def runs(self, stage: str, **tags: str) -> list[Run]:
         """The FINISHED runs of a stage with these tags, of every experiment, the last to finish first."""
-        return self.all_runs("attributes.status = 'FINISHED'", stage=stage, **tags)
+        return [run for run in self.all_runs(stage=stage, **tags) if run.status == "FINISHED"]
 
-    def all_runs(self, condition: str | None = None, **tags: str) -> list[Run]:
+    def all_runs(self, **tags: str) -> list[Run]:
         """Every run with these tags, whatever its stage and status; the last to finish first, then those at work."""
         tags = {"project": PROJECT, **tags}
-        local = self.store.search(tags, condition)
+        local = self.store.search(tags)
         ids = {run.run_id for run in local}
         nothing: list[Run] = []
-        served = self._of_server(lambda server: server.search(tags, condition), nothing)
+        served = self._of_server(lambda server: server.search(tags), nothing)
         return newest_first([*local, *(run for run in served if run.run_id not in ids)])
 
     def find_finished(self, stage: str, fingerprint: str) -> Run | None:

@@ -11,9 +11,10 @@ import logging
 import math
 import os
 import re
+import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -21,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from toolformer.credentials import said, without_credentials
 from toolformer.errors import UserError
 from toolformer.storage import below, build_once, locked, whole_file, writing
+from toolformer.tracking import database
 from toolformer.tracking.run import NOTE, Run, moment
 
 log = logging.getLogger(__name__)
@@ -55,7 +57,7 @@ Runs of Toolformer's stages: `generate` annotates a corpus, `train` finetunes on
 - A run's description says its command and what it was made from; `toolformer runs` shows the same in a terminal.
 """
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""With this tag MLflow's pages show an experiment as model training; without one they may guess GenAI."""
+"""With this tag the pages of MLflow show an experiment as model training, where no view of all experiments is chosen."""
 _NO_SUCH_RUN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 _ASK_AGAIN = (401, 403, 407, 408, 429)
 """HTTP statuses that are about who asks or how often, not about what is asked."""
@@ -212,11 +214,13 @@ class Store:
                 yield from rows
                 page = rows.token or ""
 
-    def search(self, tags: Mapping[str, str], condition: str | None = None) -> list[Run]:
+    def search(self, tags: Mapping[str, str]) -> list[Run]:
         """The runs of every experiment with these tags, the last to finish first."""
-        clauses = [f"tags.`{key}` = {_quoted(value)}" for key, value in tags.items()]
-        filters = " and ".join([*([condition] if condition else []), *clauses])
-        return [self._to_run(row) for row in self.rows(filters)]
+        if self.is_local and self._database and not self.is_absent():
+            with suppress(sqlite3.Error):
+                return database.read(self._database, tags)
+        condition = " and ".join(f"tags.`{key}` = {_quoted(value)}" for key, value in tags.items())
+        return [self._to_run(row) for row in self.rows(condition)]
 
     def get(self, run_id: str) -> Run | None:
         """A run by its id here, or by the local id that it was copied from; None also for one deleted in MLflow."""

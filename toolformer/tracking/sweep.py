@@ -45,7 +45,7 @@ def attach(tracker: Tracker, name: str, pages: Iterable[Path]) -> None:
     """Attaches an experiment's pages to a run of their own, `report NAME`, in place of earlier ones."""
     if tracker.store.is_absent():  # there are no runs
         return
-    run_id = tracker.parent_run(name, f"report {name}", kind="report")
+    run_id = tracker.parent_run(name, f"report {name}", {"experiment": name}, kind="report")
     log = ActiveRun(tracker.store, run_id, resumed=True)
     for page in pages:
         log.artifact(page)

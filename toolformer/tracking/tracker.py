@@ -117,8 +117,9 @@ class Tracker(Lookup):
 
     def _claim_interrupted(self, stage: str, fingerprint: str) -> tuple[Run | None, FileLock | None]:
         """The newest unfinished local run of this work that no living process holds, and the lock on it."""
-        query = {"stage": stage, "fingerprint": fingerprint}
-        for run in self.store.search(query, "attributes.status != 'FINISHED'"):
+        for run in self.store.search({"stage": stage, "fingerprint": fingerprint}):
+            if run.status == "FINISHED":
+                continue
             claim = self._claim(run.run_id)
             # A killed process leaves its lock file; RUNNING without one is at work on another machine.
             if run.status == "RUNNING" and not Path(claim.lock_file).exists():
@@ -130,16 +131,21 @@ class Tracker(Lookup):
         return None, None
 
     def parent_run(
-        self, key: str, name: str, experiment: str = EXPERIMENT, description: str = "", kind: str = "sweep"
+        self,
+        key: str,
+        name: str,
+        tags: Mapping[str, str] | None = None,
+        description: str = "",
+        kind: str = "sweep",
     ) -> str:
         """The id of the run that holds a sweep's runs together, or an experiment's pages; made by whoever comes first."""
-        given = {kind: key, "project": PROJECT, "git_commit": git_commit()}
+        given = {kind: key, "project": PROJECT, "git_commit": git_commit(), **(tags or {})}
         given |= {NOTE: description} if description else {}
         with locked(self.root / "locks" / "sweeps.lock"):
-            known = self.store.search({kind: key}, "attributes.status = 'FINISHED'")
-            if known:
-                return known[0].run_id
-            run_id = self.store.create(experiment, run_name(name), masked_flat(given, TAG_LIMIT))
+            for run in self.store.search({kind: key}):
+                if run.status == "FINISHED":
+                    return run.run_id
+            run_id = self.store.create(EXPERIMENT, run_name(name), masked_flat(given, TAG_LIMIT))
             # It does no work of its own, and none of its children knows which is the last.
             self.store.status(run_id, "FINISHED", now())
             return run_id

@@ -17,6 +17,8 @@ from toolformer.tracking.tracker import Tracker
 
 log = logging.getLogger(__name__)
 
+_TRAINING = "workflowType=machine_learning"
+"""Without it MLflow's pages open in their view of agents, until one has clicked on model training."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -34,7 +36,7 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
     if tracker.server and tracker.server.is_served:
         print(f"MLflow UI: {tracker.shown_uri}", flush=True)
         return
-    tracker.prepare()
+    experiment = tracker.prepare()
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -67,7 +69,8 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
         server = subprocess.Popen(
             command, env=environment, cwd=empty, stdout=subprocess.DEVNULL, start_new_session=True
         )
-        print(f"MLflow UI: http://{address}:{port} (ready in a few seconds; Ctrl-C ends it)", flush=True)
+        page = f"http://{address}:{port}/#/experiments/{experiment}/runs?{_TRAINING}"
+        print(f"MLflow UI: {page} (ready in a few seconds; Ctrl-C ends it)", flush=True)
         try:
             code = server.wait()
             raise UserError(f"the MLflow UI ended with code {code}: its message is above")

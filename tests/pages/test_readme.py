@@ -1,0 +1,47 @@
+"""The README's example, its command and its Python code as they stand, with a tiny model in place of the demo's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import teach, tiny_model, tiny_tokenizer
+from tests.pages.page import ROOT, documented
+from toolformer.calls import find, linearise
+from toolformer.cli import main
+from toolformer.tracking import Tracker
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_example_gives_the_call_that_the_readme_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model has learnt to write the call with a wrong result: the right one is the calculator's."""
+    (command,) = [one for one in documented() if one.page == "README.md" and one.words[1] == "complete"]
+    (code,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    prompt = command.words[2]
+    assert f'"{prompt}"' in code
+    with_call, plain = re.findall(r'# with.*?: "(.*)"', code)
+    ((_, _, call),) = find(with_call)
+    assert with_call == linearise(call) + plain
+    tokenizer = tiny_tokenizer()
+    model = tiny_model("gpt2", len(tokenizer))
+    wrong = with_call.replace(f"-> {call.result}]", "-> 0]")
+    teach(model, tokenizer, [f"{prompt}{wrong}.\n"] * 400)
+    folder = tmp_path / "runs" / "train" / "demo" / "model"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOOLFORMER_RUNS", "runs")
+    tags = {"experiment": "demo", "data": "augmented", "model_path": str(folder)}
+    with Tracker(None, Path("runs")).run(stage="train", name="demo", fingerprint="", config={}, tags=tags):
+        pass
+    capsys.readouterr()
+    assert main(command.words[1:]) == 0, capsys.readouterr().err
+    assert prompt + linearise(call) in capsys.readouterr().out
+    exec(code, {})
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first.startswith(linearise(call)) and not find(second) and third == str(call)

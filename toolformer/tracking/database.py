@@ -1,0 +1,59 @@
+"""Runs read from the local store's SQLite database by plain SQL: importing MLflow takes seconds, a look-up should not.
+
+Reads only. Where the database is not as this expects, `Store` asks MLflow.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from toolformer.tracking.run import Run, moment, newest_first
+
+_CHOSEN = """
+    FROM runs JOIN experiments USING (experiment_id)
+    WHERE runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
+"""
+_WITH_TAG = "AND run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value = ?)"
+
+
+def read(path: Path, tags: Mapping[str, str]) -> list[Run]:
+    """The runs with these tags that are not deleted, the last to finish first.
+
+    Raises:
+        sqlite3.Error: there is no such database, it is not MLflow's, or another process is writing.
+    """
+    chosen = " ".join([_CHOSEN, *(_WITH_TAG for _ in tags)])
+    values = [text for tag in tags.items() for text in tag]
+
+    def pairs(table: str, condition: str = "") -> dict[str, dict[str, Any]]:
+        """Keys with values, by run."""
+        found: dict[str, dict[str, Any]] = {}
+        query = f"SELECT run_uuid, key, value FROM {table} WHERE run_uuid IN (SELECT run_uuid {chosen}) {condition}"
+        for run_id, key, value in connection.execute(query, values):
+            found.setdefault(run_id, {})[key] = value
+        return found
+
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        connection.execute("BEGIN")  # all is read as it is at one moment
+        rows = connection.execute(
+            f"SELECT run_uuid, runs.name, status, start_time, end_time, artifact_uri {chosen}", values
+        ).fetchall()
+        tags_of, params, metrics = pairs("tags"), pairs("params"), pairs("latest_metrics", "AND NOT is_nan")
+    return newest_first(
+        Run(
+            run_id=run_id,
+            name=name or "",
+            status=status,
+            started=moment(started),
+            tags=tags_of.get(run_id, {}),
+            params=params.get(run_id, {}),
+            metrics=metrics.get(run_id, {}),
+            artifact_uri=artifacts or "",
+            ended=moment(ended) if ended else None,
+        )
+        for run_id, name, status, started, ended, artifacts in rows
+    )
