@@ -80,11 +80,11 @@ def test_annotation_is_the_textbooks(calling_model: LanguageModel, force_name: b
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("key", "first", "last"), [("calculator", 7, 8), ("search", 13, 14)])
+@pytest.mark.parametrize(("key", "first", "last"), [("calculator", 7, 8), ("search", 13, 15)])
 def test_annotation_of_real_texts_by_the_embedded_model_is_the_textbooks(
     key: str, first: int, last: int
 ) -> None:
-    """Real tools on a document each."""
+    """Real tools on a document or two each."""
     config = validate(compose("generate", [f"tools=[{key}]"]))
     language_model = LanguageModel.from_pretrained(config.model, "float32", "cpu")
     few = {"max_positions": 2, "samples": 2, "selector": "any", "filter_threshold": -1.0}

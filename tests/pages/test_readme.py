@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import teach, tiny_model, tiny_tokenizer
-from tests.pages.page import ROOT, documented
+from tests.pages.page import ROOT
+from tests.pages.test_commands import OURS
 from toolformer.calls import find, linearise
 from toolformer.cli import main
 from toolformer.tracking import Tracker
@@ -20,9 +22,11 @@ def test_the_example_gives_the_call_that_the_readme_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The model has learnt to write the call with a wrong result: the right one is the calculator's."""
-    (command,) = [one for one in documented() if one.page == "README.md" and one.words[1] == "complete"]
+    (words,) = [
+        shlex.split(one) for one, pages in OURS.items() if one.startswith("complete") and "README.md" in pages
+    ]
     (code,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    prompt = command.words[2]
+    prompt = words[1]
     assert f'"{prompt}"' in code
     with_call, plain = re.findall(r'# with.*?: "(.*)"', code)
     ((_, _, call),) = find(with_call)
@@ -40,7 +44,7 @@ def test_the_example_gives_the_call_that_the_readme_shows(
     with Tracker(None, Path("runs")).run(stage="train", name="demo", fingerprint="", config={}, tags=tags):
         pass
     capsys.readouterr()
-    assert main(command.words[1:]) == 0, capsys.readouterr().err
+    assert main(words) == 0, capsys.readouterr().err
     assert prompt + linearise(call) in capsys.readouterr().out
     exec(code, {})
     first, second, third = capsys.readouterr().out.splitlines()

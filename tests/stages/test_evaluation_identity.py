@@ -140,14 +140,18 @@ def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
     more = [f"model={tiny_folder}", "system=model", "benchmarks=[moons_quiz]", f"paths.tasks_dir={tasks}"]
     first = run_stage("evaluate", config(tmp_path / "runs", *more))
     assert len(counted) == 2 == first.metrics["moons_quiz/n"]
-    with pytest.raises(UserError, match="moons_quiz has a prompt of its own, in one wording"):
-        run_stage("evaluate", config(tmp_path / "runs", *more, "wording=a"))
     (tasks / ".notes").write_text("x")  # decides nothing
     assert finished(config(tmp_path / "runs", *more)) == first.run_id
     with (tasks / "moons.yaml").open("a") as file:
         file.write("# edited\n")
     second = run_stage("evaluate", config(tmp_path / "runs", *more))
     assert second.run_id != first.run_id and len(counted) == 2, "no prompt is asked again"
+    task = (tasks / "moons.yaml").read_text()
+    (tasks / "moons.yaml").write_text(
+        task.replace("!function benchmarks.tasks.question_prompt", "'{{question}}'")
+    )
+    with pytest.raises(UserError, match="moons_quiz has a prompt of its own, in one wording"):
+        run_stage("evaluate", config(tmp_path / "runs", *more, "wording=a"))
 
 
 def test_the_data_of_a_benchmark_decides_an_evaluation(

@@ -64,5 +64,5 @@ def test_the_embedded_translator() -> None:
     model = load("gemma3", "auto", "auto")
     assert model.own_prefix == [model.tokenizer.bos_token_id]
     ((total, count),) = model.rolling_log_likelihoods(["The Eiffel Tower is a tower in Paris, France."])
-    assert math.exp(-total / count) < 40
+    assert math.exp(-total / count) < 100  # about 440 without BOS
     assert (assets.ensure("gemma3") / "GEMMA_TERMS.html").is_file()
