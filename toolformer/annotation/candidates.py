@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -156,15 +156,13 @@ def windows(
     document: Document,
     encoding: Encoding,
     settings: ToolSettings,
-    spans: list[tuple[int, int]],
+    spans: Sequence[tuple[int, int]],
 ) -> list[Window]:
     """The parts of a document that are annotated as one text each: its selected spans, cut to what fits.
 
     The prompt holds the text once and is followed by it again, so that a text takes its length twice. Every position
     of a span is tried in exactly one window; with an overlap it has at least so many tokens of context there, or all.
-
-    Raises:
-        UserError: the tool's prompt leaves no room for a text, or the overlap none for a position.
+    UserError if the tool's prompt leaves no room for a text, or the overlap none for a position.
     """
     longest = _longest(language_model, settings)
     # Tokens that begin between characters, and where; the latter never decrease.
