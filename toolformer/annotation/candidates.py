@@ -116,10 +116,10 @@ class Candidate:
     token_position: int
     """i, 0-based: the call would stand before this token of the document."""
     start_probability: float
-    sample: int
-    text: str
+    sample: int = 0
+    text: str = ""
     """What the model wrote after the start token, up to where the call ends or the sample was given up."""
-    call: ApiCall | None
+    call: ApiCall | None = None
     """The call with its result once executed; None if the text is no call."""
     status: str = SCORED
     """`scored`, or the reason why the candidate was dropped."""

@@ -201,13 +201,12 @@ def _propose_batch(
         allowed = _PLACES[settings.places](window)
         tried = [p if place is not None else None for p, place in zip(of_text, allowed, strict=True)]
         by = lifts[row] if lifts else None
-        positions = choose_positions(tried, settings.start_threshold, settings.max_positions, by)
         chosen.append(
             [
                 Candidate(
-                    window, settings.key, window.start + i, of_text[i], 0, "", None, start_lift=by and by[i]
+                    window, settings.key, window.start + i, of_text[i], start_lift=by[i] if by else None
                 )
-                for i in positions
+                for i in choose_positions(tried, settings.start_threshold, settings.max_positions, by)
             ]
         )
     sampled = _sample(language_model, settings, branches, chosen, seed)

@@ -55,7 +55,7 @@ class Progress(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         """Sets the bar to where an interrupted run had got to; its intervals may have been changed since."""
         state.compute_steps(args, state.max_steps)
-        self.bar.n = self.bar.initial = self.tokens_after(state.global_step)
+        self.bar.n = self.bar.initial = self.bar.last_print_n = self.tokens_after(state.global_step)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Starts the clock: speed counts training steps only, no evaluation and no saving."""
