@@ -69,8 +69,9 @@ def train(
         if rank() == 0:
             resume = checkpoints.latest_intact(folder)
             checkpoints.remove_checkpoints(folder, keep=settings.keep_checkpoints)
-            for path in () if resume else output_dir.glob("best-*"):  # of a training that is begun anew
-                shutil.rmtree(path)
+            if resume is None:  # begun anew: what was best before does not count
+                for path in output_dir.glob("best-*"):
+                    shutil.rmtree(path)
         resume = broadcast_object_list([resume])[0]
         arguments.eval_on_start = resume is None
 
