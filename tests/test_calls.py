@@ -141,9 +141,7 @@ def test_what_is_no_call_is_refused(text: str) -> None:
         parse(text)
 
 
-def test_blanks_are_understood_and_strip_can_be_limited_to_known_tools() -> None:
+def test_blanks_are_understood() -> None:
     assert parse("[ Calendar ( ) ]") == ApiCall("Calendar", "")
     assert parse("[Calculator( 3 + 4 )]") == ApiCall("Calculator", "3 + 4")
     assert parse('[QA( "a b" )]') == ApiCall("QA", "a b", None, True)
-    text = "x [QA(a) -> b] y [Note(c) -> d] z"
-    assert strip(text, tools={"QA"}) == "x y [Note(c) -> d] z"

@@ -30,10 +30,8 @@ class Toolformer:
     def from_pretrained(cls, name_or_path: str | Path, overrides: Sequence[str] = ()) -> Toolformer:
         """Loads a model folder or hub model, with the configured tools.
 
-        `overrides` are configuration as on the command line: `["decoding.k=3", "tools=[calculator]"]`.
-
-        Raises:
-            UserError: it is no causal language model, or the configuration is wrong.
+        `overrides` are configuration as on the command line: `["decoding.k=3", "tools=[calculator]"]`. UserError if it
+        is no causal language model, or the configuration is wrong.
         """
         return cls(_decoder(_config(overrides), str(name_or_path)))
 
@@ -41,10 +39,8 @@ class Toolformer:
     def from_config(cls, model: str = "latest", overrides: Sequence[str] = ()) -> Toolformer:
         """As `from_pretrained`, where `latest`, a run id or `models:/NAME/VERSION` names the model of a tracked train run.
 
-        `system` says which one `latest` is and whether tools are called, as in an evaluation.
-
-        Raises:
-            UserError: as `from_pretrained`; or there is no such run, or the system has no training.
+        `system` says which one `latest` is and whether tools are called, as in an evaluation. UserError also if there
+        is no such run, or the system has no training.
         """
         from toolformer.lm.loading import EMBEDDED_MODELS
         from toolformer.stages import instantiate

@@ -20,7 +20,8 @@ backslash. Reading takes time linear in the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 START = " ["
@@ -77,8 +78,7 @@ def clean_result(text: str) -> str:
 def linearise(call: ApiCall) -> str:
     """The call as it stands in a text, with its leading blank.
 
-    Raises:
-        CallSyntaxError: the tool's name is no name, or the result is not clean.
+    CallSyntaxError if the tool's name is no name, or the result is not clean.
     """
     if not _NAME.fullmatch(call.tool):
         raise CallSyntaxError(f"{call.tool!r} is no tool name")
@@ -94,8 +94,7 @@ def linearise(call: ApiCall) -> str:
 def parse(text: str) -> ApiCall:
     """The call that `text` is; a blank before the bracket and blanks around its parts are allowed.
 
-    Raises:
-        CallSyntaxError: `text` is not exactly one call.
+    CallSyntaxError if it is not exactly one call.
     """
     start = len(text) - len(text.lstrip(_BLANKS))
     call, end = _parse_at(text, start)
@@ -106,16 +105,24 @@ def parse(text: str) -> ApiCall:
 
 def find(text: str) -> list[tuple[int, int, ApiCall]]:
     """Every call with a result in `text`, as (start, end, call); the blank before "[" belongs to the call."""
-    return list(_scan(text))
+    calls: list[tuple[int, int, ApiCall]] = []
+    position = 0
+    while (bracket := text.find("[", position)) >= 0:
+        # Behind what is no call, or has no result: its quotes may be an unfinished call's, which reach into a call
+        # with a result.
+        position = bracket + 1
+        with suppress(CallSyntaxError):
+            call, end = _parse_at(text, bracket)
+            if call.result is not None:
+                position = end
+                calls.append((bracket - (text[bracket - 1 : bracket] == " "), end, call))
+    return calls
 
 
 def insert(text: str, calls: Sequence[tuple[int, ApiCall]]) -> str:
     """x* = x_1..x_{i-1}, e(c_i, r_i), x_i..x_n: the calls put in at their character positions.
 
-    Positions refer to the plain text. Calls at one position keep their order.
-
-    Raises:
-        ValueError: a position outside the text.
+    Positions refer to the plain text (ValueError if one is outside it). Calls at one position keep their order.
     """
     pieces: list[str] = []
     last = 0
@@ -128,14 +135,13 @@ def insert(text: str, calls: Sequence[tuple[int, ApiCall]]) -> str:
     return "".join(pieces)
 
 
-def strip(text: str, tools: Collection[str] | None = None) -> str:
-    """`text` without its calls that have a result; with `tools`, only calls of these names are taken out."""
+def strip(text: str) -> str:
+    """`text` without its calls that have a result."""
     pieces: list[str] = []
     last = 0
-    for start, end, call in _scan(text):
-        if tools is None or call.tool in tools:
-            pieces.append(text[last:start])
-            last = end
+    for start, end, _ in find(text):
+        pieces.append(text[last:start])
+        last = end
     pieces.append(text[last:])
     return "".join(pieces)
 
@@ -158,23 +164,6 @@ def call_end(text: str) -> int | None:
         start = closing.end()
     end = text.find(END, start)
     return end + len(END) if end >= 0 else None
-
-
-def _scan(text: str) -> Iterator[tuple[int, int, ApiCall]]:
-    position = 0
-    while (bracket := text.find("[", position)) >= 0:
-        try:
-            call, end = _parse_at(text, bracket)
-        except CallSyntaxError:
-            position = bracket + 1
-            continue
-        if call.result is None:
-            # Its quotes may be an unfinished call's, which reach into a call with a result.
-            position = bracket + 1
-        else:
-            position = end
-            start = bracket - 1 if bracket > 0 and text[bracket - 1] == " " else bracket
-            yield start, end, call
 
 
 def _parse_at(text: str, start: int) -> tuple[ApiCall, int]:

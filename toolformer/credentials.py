@@ -56,11 +56,7 @@ def is_variable(name: str) -> bool:
 
 
 def key_from(variable: str) -> str:
-    """The key in an environment variable; empty if it is not set.
-
-    Raises:
-        ValueError: it cannot be sent in a header; the message names the variable, not the key.
-    """
+    """The key in an environment variable; empty if it is not set. ValueError if it cannot be sent in a header."""
     key = os.environ.get(variable, "").strip()
     if not re.fullmatch(r"[!-~]*", key):
         raise ValueError(f"${variable} holds blanks or characters that a key cannot have")

@@ -23,33 +23,23 @@ from toolformer.errors import UserError
 log = logging.getLogger(__name__)
 
 
-def write_whole(path: Path, data: bytes, durable: bool = True) -> None:
-    """Writes a file; even after a power cut it is whole or as it was before, unless `durable` is off.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    with whole_file(path, durable) as temporary:
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file; even after a power cut it is whole or as it was before. UserError if it cannot be written."""
+    with whole_file(path) as temporary:
         temporary.write_bytes(data)
 
 
 @contextmanager
-def whole_file(path: Path, durable: bool = True) -> Iterator[Path]:
+def whole_file(path: Path) -> Iterator[Path]:
     """Yields a path to write to, which becomes `path` when the block ends without an exception.
 
-    Without `durable` it may be broken after a power cut: for files that are cheap to make again.
-
-    Raises:
-        UserError: it cannot be written.
+    UserError if it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.part")
     with writing(path):
         try:
             yield temporary
-            if durable:
-                into_place(temporary, path)
-            else:
-                temporary.replace(path)
+            into_place(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -80,11 +70,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns a failed write into one line.
-
-    Raises:
-        UserError: an OSError happened in the block.
-    """
+    """Turns a failed write (OSError) into one line (UserError)."""
     try:
         yield
     except OSError as error:
@@ -111,11 +97,7 @@ def lock_file(path: Path) -> FileLock:
 
 
 def acquired(lock: FileLock, wait: bool = False) -> bool:
-    """Takes a lock, waiting for it or not; returns whether it is taken.
-
-    Raises:
-        UserError: the file system refuses.
-    """
+    """Takes a lock, waiting for it or not; returns whether it is taken. UserError if the file system refuses."""
     try:
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
@@ -188,8 +170,7 @@ def build_once(
 def below(folder: Path, *names: str) -> Path:
     """A path below a folder, made of names that somebody else chose (a tag, an artifact, a parameter).
 
-    Raises:
-        UserError: a name is no plain file name, or the path leads out of the folder.
+    UserError if one is no plain file name, or the path leads out of the folder.
     """
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._ =,+-]{0,199}", name):

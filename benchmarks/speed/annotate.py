@@ -26,7 +26,7 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.speed.arguments import given, run
-from benchmarks.speed.machine import peak_memory, show
+from benchmarks.speed.machine import peak_memory, show, stock_layers
 from toolformer.annotation import pipeline
 from toolformer.annotation.candidates import Candidate, ToolSettings, lowest_thresholds
 from toolformer.annotation.propose import choose_positions, read_sample
@@ -34,7 +34,6 @@ from toolformer.annotation.score import WEIGHTS
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.lm.batching import TOKENS_PER_BATCH
-from toolformer.lm.fast_linear import as_it_was
 from toolformer.lm.language_model import LanguageModel, TokenScores
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
@@ -239,7 +238,7 @@ def main(arguments: Sequence[str]) -> None:
         bound = options["bound"] != "off"
         timings = [product(language_model, settings, tools, documents, budget, bound) for budget in budgets]
     fast, best = timings[0], min(timings, key=lambda timing: timing.seconds)
-    with as_it_was(language_model.model):
+    with stock_layers():
         slow = textbook(language_model, settings, tools, documents)
 
     ratios = {

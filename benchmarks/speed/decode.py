@@ -21,12 +21,11 @@ from transformers import DynamicCache
 
 from benchmarks import dateset
 from benchmarks.speed.arguments import given, run
-from benchmarks.speed.machine import show
+from benchmarks.speed.machine import show, stock_layers
 from benchmarks.tasks import question_prompt
 from toolformer.calls import ARROW, END, START, CallSyntaxError, call_end, parse
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
-from toolformer.lm.fast_linear import as_it_was
 from toolformer.lm.language_model import LanguageModel
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
@@ -220,7 +219,7 @@ def main(arguments: Sequence[str]) -> None:
     }
     product(language_model, tools, prompts[:2], documents[:2], Settings(2, settings.batch, settings.k))
     timings = {"toolformer": sides.pop("toolformer")(settings)}
-    with as_it_was(language_model.model):
+    with stock_layers():
         plain_generate(language_model, prompts[:2], Settings(2, settings.batch, settings.k))
         timings |= {name: side(settings) for name, side in sides.items()}
     rates = [timing.rate for timing in timings.values()]

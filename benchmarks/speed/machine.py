@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import torch
 import transformers
 from rich.console import Console
 from rich.table import Table
+
+from toolformer.lm import fast_linear
 
 
 def machine() -> str:
@@ -27,6 +31,14 @@ def machine() -> str:
         f"transformers {transformers.__version__}",
     ]
     return ", ".join(parts)
+
+
+@contextmanager
+def stock_layers() -> Iterator[None]:
+    """Linear layers and attention as the libraries have them, to compare speeds."""
+    with mock.patch.object(fast_linear, "FEW", 0), mock.patch.dict(os.environ):
+        os.environ.pop(fast_linear.FORCE_GQA, None)
+        yield
 
 
 def show(

@@ -38,7 +38,7 @@ def test_numbers_are_exponential_and_independent() -> None:
 
 def test_tokens_have_the_distribution_of_the_softmax() -> None:
     logits = torch.tensor([2.0, 0.0, -1.0, 1.0, -30.0, 0.5])
-    drawn = draw(logits.expand(20_000, -1), keys(20_000))
+    drawn = draw(logits[None], keys(20_000), torch.zeros(20_000, dtype=torch.long))
     counts = torch.bincount(drawn, minlength=6)
     assert counts[4] == 0
     likely = [0, 1, 2, 3, 5]
@@ -52,7 +52,7 @@ def test_rows_are_shared_and_devices_and_batches_do_not_matter() -> None:
     logits = torch.randn(3, 1000)
     rows = torch.tensor([2, 0, 0, 1] * 20)
     together = draw(logits, keys(80), rows)
-    alone = [int(draw(logits[row][None], key[None])) for row, key in zip(rows, keys(80), strict=True)]
+    alone = [int(draw(logits, key[None], row[None])) for row, key in zip(rows, keys(80), strict=True)]
     assert together.tolist() == alone
     assert alone == [textbook.drawn(logits[row], int(key)) for row, key in zip(rows, keys(80), strict=True)]
     # Rounding moves hardly a draw: inverting the distribution function, some hundred of these would change.

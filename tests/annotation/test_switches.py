@@ -115,13 +115,6 @@ def test_windows_overlap_and_their_calls_are_those_of_the_textbook(tiny_gpt2: La
     assert places == [n for n, position in enumerate(encoding.positions) if position is not None]
 
 
-def test_an_overlap_that_leaves_no_room_is_one_line(tiny_gpt2: LanguageModel) -> None:
-    document = DOCUMENTS[0]
-    one = replace(QA, window_overlap=400)
-    with pytest.raises(UserError, match="propose.window_overlap is 400, but a window of tool qa has"):
-        windows(tiny_gpt2, document, tiny_gpt2.encode_text(document.text), one, [(0, 5)])
-
-
 def test_a_tools_own_call_length_goes_before_the_common_one() -> None:
     words = ["propose.max_call_tokens=30", "tool.qa.max_call_tokens=7", "propose.force_name=true"]
     words += ["propose.window_tokens=64", "propose.window_overlap=8", "tool.search.max_call_tokens=null"]

@@ -48,4 +48,4 @@ def test_real_sentences_whatever_disturbs_fasttext() -> None:
     texts = [*SENTENCES.values(), "", "12 5", "\ud800 mundo", "caf\u00e9\nnoir"] * 40
     expected = [identifier.identify(text) for text in texts]
     with ThreadPoolExecutor(8) as pool:
-        assert all(answers == expected for answers in pool.map(identifier.identify_batch, [texts] * 16))
+        assert list(pool.map(identifier.identify, texts * 16)) == expected * 16

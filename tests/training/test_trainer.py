@@ -41,8 +41,6 @@ def test_a_finished_run_leaves_one_whole_model_folder_and_is_not_run_again(
     assert (result.steps, result.tokens) == (8, 8 * 4 * 64) and result.seconds > 0
     again, logs = run(gpt2_folder, tmp_path, replace(settings, log_every=5))
     assert again == result and logs == []
-    with pytest.raises(UserError, match="is the model of another run"):
-        run(gpt2_folder, tmp_path, replace(settings, learning_rate=1e-3))
 
 
 def test_the_learning_rate_grows_over_the_first_steps_and_reaches_the_optimizer(

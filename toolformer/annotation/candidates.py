@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -116,10 +116,10 @@ class Candidate:
     token_position: int
     """i, 0-based: the call would stand before this token of the document."""
     start_probability: float
-    sample: int
-    text: str
+    sample: int = 0
+    text: str = ""
     """What the model wrote after the start token, up to where the call ends or the sample was given up."""
-    call: ApiCall | None
+    call: ApiCall | None = None
     """The call with its result once executed; None if the text is no call."""
     status: str = SCORED
     """`scored`, or the reason why the candidate was dropped."""
@@ -156,15 +156,13 @@ def windows(
     document: Document,
     encoding: Encoding,
     settings: ToolSettings,
-    spans: list[tuple[int, int]],
+    spans: Sequence[tuple[int, int]],
 ) -> list[Window]:
     """The parts of a document that are annotated as one text each: its selected spans, cut to what fits.
 
     The prompt holds the text once and is followed by it again, so that a text takes its length twice. Every position
     of a span is tried in exactly one window; with an overlap it has at least so many tokens of context there, or all.
-
-    Raises:
-        UserError: the tool's prompt leaves no room for a text, or the overlap none for a position.
+    UserError if the tool's prompt leaves no room for a text, or the overlap none for a position.
     """
     longest = _longest(language_model, settings)
     # Tokens that begin between characters, and where; the latter never decrease.

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from toolformer.annotation.candidates import SCORED, Candidate
 from toolformer.annotation.select import looks_ahead
-from toolformer.calls import clean_result
 from toolformer.data import Document
 from toolformer.tools.base import Result, Tool, run_safely
 
@@ -26,40 +25,32 @@ def execute(
     Calls are distinct by tool, input and document: a tool may answer from the document's date or leave its article
     out.
     """
-    candidates = [
-        _checked(candidate) if candidate.tool in without_look_ahead else candidate for candidate in candidates
-    ]
-    wanted: dict[str, dict[tuple[str, str], Document]] = {}
-    for candidate in candidates:
-        if candidate.status == SCORED and candidate.call:
-            document = candidate.window.document
-            wanted.setdefault(candidate.tool, {})[candidate.call.input, document.doc_id] = document
-    results: dict[tuple[str, str, str], Result] = {}
+    done = list(candidates)
+    wanted: dict[str, dict[tuple[str, str], tuple[Document, list[int]]]] = {}
+    for n, candidate in enumerate(candidates):
+        document, call = candidate.window.document, candidate.call
+        if candidate.status != SCORED or call is None:
+            continue
+        # Appendix A.1: a translation of what stands only after the call could not be called for at inference.
+        if candidate.tool in without_look_ahead and looks_ahead(
+            document.text, candidate.position, call.input
+        ):
+            done[n] = replace(candidate, status=LOOK_AHEAD)
+            continue
+        calls = wanted.setdefault(candidate.tool, {})
+        calls.setdefault((call.input, document.doc_id), (document, []))[1].append(n)
     for tool, calls in wanted.items():
-        answered = map(_usable, run_safely(tools[tool], [text for text, _ in calls], list(calls.values())))
-        results.update({(tool, *call): result for call, result in zip(calls, answered, strict=True)})
-    return [_with_result(candidate, results) for candidate in candidates]
+        documents = [document for document, _ in calls.values()]
+        results = run_safely(tools[tool], [text for text, _ in calls], documents)
+        for result, (_, asked) in zip(results, calls.values(), strict=True):
+            for n in asked:
+                done[n] = _with_result(candidates[n], result)
+    return done
 
 
-def _usable(result: Result) -> Result:
-    return (
-        Result(reason="empty result") if result.text is not None and not clean_result(result.text) else result
-    )
-
-
-def _checked(candidate: Candidate) -> Candidate:
-    """Appendix A.1: a translation of what stands only after the call could not be called for at inference."""
-    if candidate.status != SCORED or candidate.call is None:
-        return candidate
-    if looks_ahead(candidate.window.document.text, candidate.position, candidate.call.input):
-        return replace(candidate, status=LOOK_AHEAD)
-    return candidate
-
-
-def _with_result(candidate: Candidate, results: Mapping[tuple[str, str, str], Result]) -> Candidate:
-    if candidate.status != SCORED or candidate.call is None:
-        return candidate
-    result = results[candidate.tool, candidate.call.input, candidate.window.document.doc_id]
+def _with_result(candidate: Candidate, result: Result) -> Candidate:
+    assert candidate.call
     if result.text is None:
         return replace(candidate, status=result.reason or "no result")
-    return replace(candidate, call=candidate.call.with_result(result.text))
+    call = candidate.call.with_result(result.text)
+    return replace(candidate, call=call) if call.result else replace(candidate, status="empty result")

@@ -12,17 +12,7 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-STEPS = (
-    "documents",
-    "selected",
-    "windows",
-    "positions",
-    "sampled",
-    "well_formed",
-    "executed",
-    "scored",
-    "kept",
-)
+STEPS = tuple("documents selected windows positions sampled well_formed executed scored kept".split())
 """Texts, texts tried, what fits the model of them, places above τ_s, calls written there, calls that read back as one
 of the tool, calls with a result, calls with their losses, calls in C*."""
 
@@ -44,14 +34,13 @@ def log_funnel(funnel: Mapping[str, Mapping[str, Any]]) -> None:
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
     ]
     for tool, counts in funnel.items():
-        reasons = [f"{what}: {listed(counts[name])}" for name, what in REASONS.items() if counts.get(name)]
+        reasons = [
+            f"{what}: " + ", ".join(f"{count} {why}" for why, count in Counter(counts[name]).most_common())
+            for name, what in REASONS.items()
+            if counts.get(name)
+        ]
         lines += [f"{tool}: {'; '.join(reasons)}"] if reasons else []
     log.info("%s", "\n".join(["what each step left", *lines]))
-
-
-def listed(reasons: Mapping[str, int]) -> str:
-    """`12 malformed call, 3 no result`, the most frequent first."""
-    return ", ".join(f"{count} {reason}" for reason, count in Counter(reasons).most_common())
 
 
 def rows_skipped(skipped: Mapping[str, int]) -> dict[str, int]:

@@ -29,17 +29,16 @@ def draw_keys(seed: int, document: str, tool: str, position: int, sample: int, c
     return generator.random_raw(count).astype(np.uint64).view(np.int64)
 
 
-def draw(logits: torch.Tensor, keys: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
-    """Tokens drawn from softmax(logits): the n-th from `logits[rows[n]]`, or from `logits[n]`.
+def draw(logits: torch.Tensor, keys: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Tokens drawn from softmax(logits), the n-th from `logits[rows[n]]`.
 
     `logits` are [*, vocabulary], `keys` int64 [draws]; returns [draws].
     """
     probabilities = logits.float().softmax(-1)
-    indices = torch.arange(len(keys)) if rows is None else rows
-    keys, indices = keys.to(logits.device), indices.to(logits.device)
+    parts = [tensor.to(logits.device).split(_DRAWS_AT_ONCE) for tensor in (rows, keys)]
     tokens = [
         (probabilities[some] / exponentials(of_some, logits.shape[-1])).argmax(-1)
-        for some, of_some in zip(indices.split(_DRAWS_AT_ONCE), keys.split(_DRAWS_AT_ONCE), strict=True)
+        for some, of_some in zip(*parts, strict=True)
     ]
     return torch.cat(tokens)
 

@@ -6,13 +6,14 @@ Thresholds and the baseline are applied here, to losses that are already known: 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Any
 
 from toolformer.annotation.candidates import SCORED, Candidate
-from toolformer.calls import ApiCall, CallSyntaxError, insert, linearise, parse
+from toolformer.calls import ApiCall, insert, linearise, parse
 from toolformer.data import Document
 
 PAPER, PLAIN = "paper", "plain"
@@ -42,9 +43,7 @@ def row(candidate: Candidate) -> dict[str, object]:
         "token_position": candidate.token_position,
         "start_probability": candidate.start_probability,
         "sample": candidate.sample,
-        "call": linearise(ApiCall(call.tool, call.input, None, call.quoted)).strip()
-        if call
-        else candidate.text,
+        "call": linearise(replace(call, result=None)).strip() if call else candidate.text,
         "call_input": call.input if call else None,
         "result": call.result if call else None,
         "status": candidate.status,
@@ -57,24 +56,21 @@ def row(candidate: Candidate) -> dict[str, object]:
     }
 
 
-def gain(entry: Mapping[str, object], baseline: str = PAPER) -> float | None:
+def gain(entry: Mapping[str, Any], baseline: str = PAPER) -> float | None:
     """L⁻ − L⁺ of a row in nats, None without the losses it takes.
 
     L⁻ is min(L(ε), L(e(c, ε))) in the paper, and L(ε) alone with the baseline `plain`, which therefore also pays for
     what the call says without its result.
     """
-    names = (
-        ("loss_result", "loss_none") if baseline == PLAIN else ("loss_result", "loss_none", "loss_no_result")
-    )
-    losses = [entry[name] for name in names]
-    if entry["status"] != SCORED or not all(isinstance(loss, float) and loss == loss for loss in losses):
+    without = [entry["loss_none"]] if baseline == PLAIN else [entry["loss_none"], entry["loss_no_result"]]
+    losses = [entry["loss_result"], *without]
+    if entry["status"] != SCORED or any(loss is None or math.isnan(loss) for loss in losses):
         return None
-    result, *without = (cast(float, loss) for loss in losses)
-    return min(without) - result
+    return float(min(without) - entry["loss_result"])
 
 
 def keep(
-    rows: Iterable[Mapping[str, object]],
+    rows: Iterable[Mapping[str, Any]],
     thresholds: Mapping[str, float],
     baseline: str = PAPER,
     dropped: dict[str, Counter[str]] | None = None,
@@ -86,35 +82,27 @@ def keep(
     Of several kept calls of one tool at one position only the one with the largest gain stands in the text (the
     method writes one c_i for a position i); ties go to the earlier sample.
     """
-    best: dict[tuple[str, str, int], tuple[float, int, KeptCall]] = {}
+    best: dict[tuple[str, int, str], KeptCall] = {}
     reasons = {} if dropped is None else dropped
     for entry in rows:
-        tool, doc_id, position, sample = (entry[name] for name in ("tool", "doc_id", "position", "sample"))
-        assert isinstance(tool, str) and isinstance(doc_id, str) and isinstance(position, int)
-        assert isinstance(sample, int)
+        tool = entry["tool"]
         if entry["status"] != SCORED or tool not in thresholds:
             continue
         counts = reasons.setdefault(tool, Counter())
         worth, most = gain(entry, baseline), gain(entry, PLAIN)
-        if most is not None and most < thresholds[tool]:
-            counts[BELOW] += 1  # the gain is never above this bound, and may not have been scored for it
-            continue
-        if worth is None:
-            counts[NO_GAIN] += 1
-            continue
-        if worth < thresholds[tool]:
+        # The gain is never above the most, and may not have been scored for it.
+        if any(value is not None and value < thresholds[tool] for value in (worth, most)):
             counts[BELOW] += 1
-            continue
-        known = best.get((doc_id, tool, position))
-        counts[BEATEN] += known is not None
-        if known is None or (worth, -sample) > (known[0], -known[1]):
-            kept = KeptCall(position, tool, executed_call(entry), worth, sample)
-            best[doc_id, tool, position] = (worth, sample, kept)
+        elif worth is None:
+            counts[NO_GAIN] += 1
+        else:
+            call = KeptCall(entry["position"], tool, executed_call(entry), worth, entry["sample"])
+            key = entry["doc_id"], call.position, tool
+            counts[BEATEN] += key in best
+            best[key] = max(best.get(key, call), call, key=lambda known: (known.gain, -known.sample))
     documents: dict[str, list[KeptCall]] = {}
-    for (doc_id, _, _), (_, _, kept) in sorted(
-        best.items(), key=lambda item: (item[0][0], item[0][2], item[0][1])
-    ):
-        documents.setdefault(doc_id, []).append(kept)
+    for key in sorted(best):
+        documents.setdefault(key[0], []).append(best[key])
     return documents
 
 
@@ -138,9 +126,6 @@ def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
     }
 
 
-def executed_call(entry: Mapping[str, object]) -> ApiCall:
+def executed_call(entry: Mapping[str, Any]) -> ApiCall:
     """The executed call of a row, written as the model wrote it (quoted or not)."""
-    written, result = entry["call"], entry["result"]
-    if not isinstance(written, str) or not isinstance(result, str):
-        raise CallSyntaxError("a scored candidate has a call and a result")
-    return parse(written).with_result(result)
+    return parse(entry["call"]).with_result(entry["result"])

@@ -5,22 +5,14 @@ Merging comes later, from the rows: thresholds need no model.
 
 from __future__ import annotations
 
-import threading
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 from toolformer.annotation import select
-from toolformer.annotation.candidates import (
-    SCORED,
-    Candidate,
-    ToolSettings,
-    Window,
-    windows,
-)
+from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
 from toolformer.annotation.execute import execute
 from toolformer.annotation.merge import executed_call, row
 from toolformer.annotation.propose import propose
@@ -29,6 +21,7 @@ from toolformer.annotation.screen import Screen, screen
 from toolformer.data import Document
 from toolformer.lm.language_model import Encoding, LanguageModel
 from toolformer.tools.base import Tool, works_elsewhere
+from toolformer.tools.threads import Threads
 
 NO_POSITION = "no start probability above the threshold"
 MOST_CHARACTERS = 5_000_000
@@ -48,35 +41,21 @@ class Annotation:
     """Tokens of the documents' texts."""
 
 
+@dataclass
 class Annotator:
     """A language model that proposes calls of tools and weighs their results."""
 
-    def __init__(
-        self,
-        language_model: LanguageModel,
-        settings: Sequence[ToolSettings],
-        tools: Mapping[str, Tool],
-        seed: int = 0,
-        score_dtype: str = "auto",
-        paragraphs: str = "blank_line",
-        lowest: Mapping[str, float] | None = None,
-        rules: Screen | None = None,
-    ) -> None:
-        """
-        Args:
-            paragraphs: what parts those of the texts, `blank_line` or `line`.
-            lowest: the least threshold of each tool that will be asked: losses that none needs are not computed.
-            rules: tests that a call has to pass to be scored.
-        """
-        self.language_model = language_model
-        self.settings = list(settings)
-        self.tools = tools
-        self.seed = seed
-        self.score_dtype = score_dtype
-        self.paragraphs = paragraphs
-        self.lowest = lowest
-        self.rules = rules or Screen()
-        self._identify: select.Identify | None = None
+    language_model: LanguageModel
+    settings: Sequence[ToolSettings]
+    tools: Mapping[str, Tool]
+    seed: int = 0
+    score_dtype: str = "auto"
+    paragraphs: str = "blank_line"
+    """What parts those of the texts, `blank_line` or `line`."""
+    lowest: Mapping[str, float] | None = None
+    """The least threshold of each tool that will be asked: losses that none needs are not computed."""
+    rules: Screen = field(default_factory=Screen)
+    """Tests that a call has to pass to be scored."""
 
     def annotate(
         self, documents: Sequence[Document], on_step: Callable[[str], object] = lambda step: None
@@ -100,18 +79,16 @@ class Annotator:
             on_step(f"proposing {settings.name}")
             proposed, funnel[settings.key] = self._propose(settings, documents, encodings, on_step)
             translating = (settings.key,) if settings.selector == "translation" else ()
-            ask = partial(execute, proposed, self.tools, translating)
-            answers[settings.key] = _in_thread(ask) if waits[settings.key] else ask
+            ask = functools.partial(execute, proposed, self.tools, translating)
+            answers[settings.key] = Threads(1).start(ask).result if waits[settings.key] else ask
         on_step("executing calls")
         candidates = [candidate for answer in answers.values() for candidate in answer()]
         executed = _scorable(candidates)
         on_step("scoring")
         candidates = screen(candidates, self.rules)
         if self.rules.context is not None:
-            candidates = first_pass(
-                *(self.language_model, candidates, self.rules.context, self.rules.context_gain),
-                self.score_dtype,
-            )
+            context, least = self.rules.context, self.rules.context_gain
+            candidates = first_pass(self.language_model, candidates, context, least, self.score_dtype)
         candidates = score(self.language_model, candidates, self.score_dtype, self.lowest)
         for key, counts in funnel.items():
             statuses = Counter(candidate.status for candidate in candidates if candidate.tool == key)
@@ -132,32 +109,27 @@ class Annotator:
         """An earlier annotation of the documents with the losses that lower thresholds need by now."""
         by_id = {document.doc_id: document for document in documents}
         settings = {of_tool.key: of_tool for of_tool in self.settings}
-        parts: dict[tuple[str, str], list[Window]] = {}
-        candidates: dict[int, Candidate] = {}
-        for n, known in enumerate(rows):
-            if known["status"] != SCORED or known["loss_no_result"] is not None:
-                continue
-            document, tool = by_id[known["doc_id"]], settings[known["tool"]]
-            if (document.doc_id, tool.key) not in parts:
-                spans = list(self._decide(tool.selector, document).spans)
-                encoding = self.language_model.encode_text(document.text)
-                parts[document.doc_id, tool.key] = windows(
-                    self.language_model, document, encoding, tool, spans
-                )
-            i = known["token_position"]
-            window = next(
-                part
-                for part in parts[document.doc_id, tool.key]
-                if part.start <= i < part.end and part.positions[i - part.start] is not None
-            )
-            candidates[n] = Candidate(
-                window, tool.key, i, known["start_probability"], known["sample"], known["call"], executed_call(known),
-                loss_result=known["loss_result"], loss_none=known["loss_none"], start_lift=known["start_lift"],
-            )  # fmt: skip
-        scored = score(self.language_model, list(candidates.values()), self.score_dtype, self.lowest)
+
+        @functools.cache
+        def parts(doc_id: str, tool: str) -> list[Window]:
+            document, of_tool = by_id[doc_id], settings[tool]
+            encoding = self.language_model.encode_text(document.text)
+            spans = self._decide(of_tool.selector, document).spans
+            return windows(self.language_model, document, encoding, of_tool, spans)
+
         deeper = [dict(known) for known in rows]
-        for n, candidate in zip(candidates, scored, strict=True):
-            deeper[n] |= {"loss_no_result": candidate.loss_no_result, "gain": candidate.gain}
+        missing = [known for known in deeper if known["status"] == SCORED and known["loss_no_result"] is None]
+        candidates: list[Candidate] = []
+        for known in missing:
+            tool, i = known["tool"], known["token_position"]
+            window = next(part for part in parts(known["doc_id"], tool) if part.first <= i < part.end)
+            candidates.append(Candidate(
+                window, tool, i, known["start_probability"], known["sample"], known["call"], executed_call(known),
+                loss_result=known["loss_result"], loss_none=known["loss_none"], start_lift=known["start_lift"],
+            ))  # fmt: skip
+        scored = score(self.language_model, candidates, self.score_dtype, self.lowest)
+        for known, candidate in zip(missing, scored, strict=True):
+            known |= {"loss_no_result": candidate.loss_no_result, "gain": candidate.gain}
         return Annotation(deeper, funnel, tokens=0)
 
     def _propose(
@@ -176,7 +148,7 @@ class Annotator:
             reasons[decision.reason] += 1
             selected += bool(decision)
             encoding = encodings[document.doc_id]
-            chosen += windows(self.language_model, document, encoding, settings, list(decision.spans))
+            chosen += windows(self.language_model, document, encoding, settings, decision.spans)
         proposals = propose(
             self.language_model,
             settings,
@@ -205,29 +177,14 @@ class Annotator:
         if selector == "calendar":
             return select.calendar(document)
         if selector == "translation":
-            return select.translation(document, self._language, self.paragraphs)
+            return select.translation(document, self._identify, self.paragraphs)
         return select.whole(document)
 
-    def _language(self, text: str) -> tuple[str, float]:
-        if self._identify is None:
-            from toolformer.lm.language_id import LanguageIdentifier
+    @functools.cached_property
+    def _identify(self) -> select.Identify:
+        from toolformer.lm.language_id import LanguageIdentifier
 
-            self._identify = LanguageIdentifier().identify
-        return self._identify(text)
-
-
-def _in_thread(ask: Callable[[], list[Candidate]]) -> Callable[[], list[Candidate]]:
-    """Starts `ask` in a daemon thread; returns a function that waits for its result."""
-    answers: Future[list[Candidate]] = Future()
-
-    def work() -> None:
-        try:
-            answers.set_result(ask())
-        except BaseException as error:  # raised where the result is awaited
-            answers.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    return answers.result
+        return LanguageIdentifier().identify
 
 
 def _scorable(candidates: Sequence[Candidate]) -> Counter[str]:

@@ -13,21 +13,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
-from toolformer.annotation.candidates import Candidate, ToolSettings, Window
+from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window
 from toolformer.annotation.gumbel_sampling import draw, draw_keys
 from toolformer.calls import START, ApiCall, CallSyntaxError, call_end, parse
 from toolformer.data.numbers import SIGN, UNSIGNED
-from toolformer.lm.batching import Branches, cached_per_batch, rows_per_batch
+from toolformer.lm.batching import Branches, batches, cached_per_batch, rows_per_batch
 from toolformer.lm.language_model import LanguageModel, Prefix
 
-NO_END = "call not ended"
-MALFORMED = "malformed call"
-OTHER_TOOL = "other tool"
-OWN_RESULT = "result written by the model"
-LIFT = "lift"
 NUMBER_AHEAD = 3
 """Tokens within which a number is right ahead: a blank and a currency may be tokens of their own."""
 _EQUALS = re.compile(rf"=\s*(?:[$€£]\s*)?(?={SIGN}[$€£]?{UNSIGNED})")
@@ -46,25 +40,15 @@ class Proposal:
 class _Branch:
     """A call that is being sampled."""
 
-    row: int
-    position: int
-    """Token of the window that the call would stand before."""
-    probability: float
-    lift: float | None
-    sample: int
-    draws: np.ndarray
-    """A key for each of its draws."""
+    candidate: Candidate
+    """What is known of it before its text."""
+    keys: list[int]
+    """Of the draws that are left."""
     ids: list[int]
     """What was written after the start token: the forced name, if any, and what was drawn."""
-    column: int = 0
+    column: int
     """Where the model's word on its next token stands; samples that are still the same share a column."""
-    drawn: int = 0
     text: str = ""
-    end: int | None = None
-
-    @property
-    def alive(self) -> bool:
-        return self.end is None and self.drawn < len(self.draws)
 
 
 def propose(
@@ -81,7 +65,9 @@ def propose(
     """
     if not windows:
         return []
-    prefix = _shared_prefix(language_model, settings)
+    # The blank after "Input:" may join the text's first word: it is left to each text.
+    prompt = language_model.encode(settings.prompt.prefix().rstrip())
+    prefix = language_model.prefix(language_model.own_prefix + prompt)
     proposals: dict[int, Proposal] = {}
     for batch in _batches(windows, settings, len(prefix.ids), language_model.batch_tokens):
         if proposals:
@@ -163,42 +149,31 @@ def read_sample(text: str, settings: ToolSettings) -> tuple[str, ApiCall | None,
     """(text up to the call's end, call, reason to drop it) of what the model wrote after the start token."""
     end = call_end(text)
     if end is None:
-        return text, None, NO_END
+        return text, None, "call not ended"
     text = text[:end]
     try:
         call = parse(START.strip() + text)
     except CallSyntaxError:
-        return text, None, MALFORMED
+        return text, None, "malformed call"
     if call.tool != settings.name:
-        return text, call, OTHER_TOOL
-    return text, call, OWN_RESULT if call.result is not None else None
-
-
-def _shared_prefix(language_model: LanguageModel, settings: ToolSettings) -> Prefix:
-    # The blank after "Input:" may join the text's first word: it is left to each text.
-    return language_model.prefix(
-        language_model.own_prefix + language_model.encode(settings.prompt.prefix().rstrip())
-    )
+        return text, call, "other tool"
+    return text, call, "result written by the model" if call.result is not None else None
 
 
 def _batches(
     windows: Sequence[Window], settings: ToolSettings, prompt: int, tokens: int
 ) -> Iterator[list[int]]:
     """Windows of similar length together, so that few rows are padding, within the budgets of `tokens` a batch."""
-    order = sorted(range(len(windows)), key=lambda n: (len(windows[n].ids), n), reverse=True)
     # No sample may end before its limit: the cache holds all that each could write.
     grown = settings.max_positions * settings.samples * (settings.max_call_tokens + 1)
-    batch: list[int] = []
-    for n in order:
-        size, longest = len(batch) + 1, len(windows[batch[0] if batch else n].ids)
+
+    def fits(batch: list[int]) -> bool:
+        size, longest = len(batch), len(windows[batch[0]].ids)
         # The text stands in the prompt, and behind it once more.
         cached = size * (prompt + 2 * longest + grown)
-        if batch and (size * (longest + 1) > rows_per_batch(tokens) or cached > cached_per_batch(tokens)):
-            yield batch
-            batch = []
-        batch.append(n)
-    if batch:
-        yield batch
+        return size * (longest + 1) <= rows_per_batch(tokens) and cached <= cached_per_batch(tokens)
+
+    return batches([len(window.ids) for window in windows], fits)
 
 
 def _propose_batch(
@@ -208,87 +183,73 @@ def _propose_batch(
     prefix: Prefix,
     seed: int,
 ) -> list[Proposal]:
-    contexts: list[list[int]] = []
-    shared: Prefix | None = prefix
-    for window in windows:
-        ids = language_model.own_prefix + language_model.encode(settings.prompt.fill(window.text))
-        if ids[: len(prefix.ids)] != prefix.ids:
-            shared = None
-        contexts.append(ids + window.ids)
-    if shared:
-        contexts = [ids[len(shared.ids) :] for ids in contexts]
+    own = language_model.own_prefix
+    filled = [own + language_model.encode(settings.prompt.fill(window.text)) for window in windows]
+    shared = prefix if all(ids[: len(prefix.ids)] == prefix.ids for ids in filled) else None
+    head = len(shared.ids) if shared else 0
+    contexts = [ids[head:] + window.ids for ids, window in zip(filled, windows, strict=True)]
     lengths = [len(window.ids) for window in windows]
     # The last token of the prompt speaks for x_1, x_{i-1} for x_i, the last token of the text for none.
     logits, branches = language_model.prefill(contexts, shared, [length + 1 for length in lengths])
     logits = logits.float()
     probabilities = (logits[:, language_model.start_id] - logits.logsumexp(-1)).exp().cpu()
-    chosen: list[list[int]] = []
-    rows: list[list[float | None]] = []
+    chosen: list[list[Candidate]] = []
     of_texts = [row[:-1].tolist() for row in probabilities.split([n + 1 for n in lengths])]
     del logits
-    lifts = start_lifts(language_model, windows, of_texts) if settings.rank == LIFT else None
+    lifts = start_lifts(language_model, windows, of_texts) if settings.rank == "lift" else None
     for row, (window, of_text) in enumerate(zip(windows, of_texts, strict=True)):
         allowed = _PLACES[settings.places](window)
-        rows.append([p if place is not None else None for p, place in zip(of_text, allowed, strict=True)])
+        tried = [p if place is not None else None for p, place in zip(of_text, allowed, strict=True)]
         by = lifts[row] if lifts else None
-        chosen.append(choose_positions(rows[-1], settings.start_threshold, settings.max_positions, by))
-    sampled = _sample(language_model, settings, windows, branches, chosen, rows, lifts, seed)
+        chosen.append(
+            [
+                Candidate(
+                    window, settings.key, window.start + i, of_text[i], start_lift=by[i] if by else None
+                )
+                for i in choose_positions(tried, settings.start_threshold, settings.max_positions, by)
+            ]
+        )
+    sampled = _sample(language_model, settings, branches, chosen, seed)
     return [Proposal(window, len(chosen[row]), sampled[row]) for row, window in enumerate(windows)]
 
 
 def _sample(
     language_model: LanguageModel,
     settings: ToolSettings,
-    windows: Sequence[Window],
     branches: Branches,
-    chosen: list[list[int]],
-    probabilities: list[list[float | None]],
-    lifts: list[list[float]] | None,
+    chosen: list[list[Candidate]],
     seed: int,
 ) -> list[list[Candidate]]:
-    rows = [row for row in range(len(windows)) if chosen[row]]
+    """The samples of each window at its chosen positions, for each of which a candidate without text stands."""
+    rows = [row for row, positions in enumerate(chosen) if positions]
     if not rows:
-        return [[] for _ in windows]
+        return [[] for _ in chosen]
     branches.keep_rows(rows)
     most = max(len(chosen[row]) for row in rows)
     cached = branches.visible.shape[2]
-    slots = torch.arange(cached)
-    visible = torch.zeros(len(rows), most, cached, dtype=torch.bool)
-    positions = torch.zeros(len(rows), most, dtype=torch.long)
-    for index, row in enumerate(rows):
-        length = len(windows[row].ids)
-        for column in range(most):
-            # A row with fewer positions repeats its last one; nothing is read from the repetition.
-            i = chosen[row][min(column, len(chosen[row]) - 1)]
-            visible[index, column] = branches.visible[index, 0] & (slots < cached - length + i)
-            positions[index, column] = branches.positions[index, 0] - length + i
-    branches.visible, branches.positions = visible, positions
+    # A row with fewer positions repeats its last one; nothing is read from the repetition.
+    columns = [(chosen[row] + chosen[row][-1:] * most)[:most] for row in rows]
+    # How many of the text's last tokens a column does not see, [rows, columns].
+    hidden = torch.tensor([[c.window.end - c.token_position for c in of_row] for of_row in columns])
+    branches.visible = branches.visible & (torch.arange(cached) < cached - hidden[:, :, None])
+    branches.positions = branches.positions - hidden
     name = language_model.encode_after_start(settings.name) if settings.force_name else []
     for token in (language_model.start_id, *name):
         logits = branches.step(torch.full((len(rows), most), token))
-
     grown = [
         [
             _Branch(
-                row,
-                i,
-                probabilities[row][i] or 0.0,
-                lifts[row][i] if lifts else None,
-                sample,
-                _draws(settings, windows[row], i, sample, seed),
-                [*name],
-                column=column,
+                replace(candidate, sample=sample), _draws(settings, candidate, sample, seed), [*name], column
             )
-            for column, i in enumerate(chosen[row])
+            for column, candidate in enumerate(chosen[row])
             for sample in range(settings.samples)
         ]
         for row in rows
     ]
     _grow(language_model, branches, logits, grown)
-    candidates: list[list[Candidate]] = [[] for _ in windows]
-    for of_row in grown:
-        for branch in of_row:
-            candidates[branch.row].append(_candidate(settings, windows[branch.row], branch))
+    candidates: list[list[Candidate]] = [[] for _ in chosen]
+    for row, of_row in zip(rows, grown, strict=True):
+        candidates[row] = [_candidate(settings, branch) for branch in of_row]
     return candidates
 
 
@@ -301,63 +262,42 @@ def _grow(
     column: what the model says of them is computed once.
     """
     active = grown
-    while any(active):
-        tokens = _drawn(logits, active)
-        columns: list[dict[tuple[int, int], int]] = [{} for _ in active]
-        alive: list[list[_Branch]] = [[] for _ in active]
-        for index, (of_row, drawn) in enumerate(zip(active, tokens, strict=True)):
-            for branch, token in zip(of_row, drawn, strict=True):
+    while True:
+        alive: list[list[_Branch]] = []
+        columns: list[dict[tuple[int, int], int]] = []
+        for of_row, of_logits in zip(active, logits, strict=True):
+            keys = torch.tensor([branch.keys.pop() for branch in of_row])
+            drawn = draw(of_logits, keys, torch.tensor([branch.column for branch in of_row]))
+            alive.append([])
+            columns.append({})
+            for branch, token in zip(of_row, drawn.tolist(), strict=True):
                 branch.ids.append(token)
-                branch.drawn += 1
                 branch.text = language_model.decode(branch.ids)
-                branch.end = call_end(branch.text)
-                if branch.alive:
-                    key = (branch.column, token)
-                    branch.column = columns[index].setdefault(key, len(columns[index]))
-                    alive[index].append(branch)
-        active = alive
+                if branch.keys and call_end(branch.text) is None:
+                    branch.column = columns[-1].setdefault((branch.column, token), len(columns[-1]))
+                    alive[-1].append(branch)
         # A context whose samples have all ended is read no further.
-        going = [index for index, of_row in enumerate(active) if of_row]
+        going = [index for index, of_row in enumerate(alive) if of_row]
         if not going:
             return
         if len(going) < len(active):
             branches.keep_rows(going)
-            active, columns = [active[n] for n in going], [columns[n] for n in going]
-        width = max(len(of_row) for of_row in columns)
+        active = [alive[index] for index in going]
+        parents = [list(columns[index]) for index in going]
+        width = max(map(len, parents))
         # A row with fewer columns repeats its first one; nothing is read from the repetition.
-        keys = [(list(of_row) + [next(iter(of_row))] * width)[:width] for of_row in columns]
-        branches.select(torch.tensor([[parent for parent, _ in of_row] for of_row in keys]))
-        logits = branches.step(torch.tensor([[token for _, token in of_row] for of_row in keys]))
+        parents = [(of_row + of_row[:1] * width)[:width] for of_row in parents]
+        branches.select(torch.tensor([[column for column, _ in of_row] for of_row in parents]))
+        logits = branches.step(torch.tensor([[token for _, token in of_row] for of_row in parents]))
 
 
-def _drawn(logits: torch.Tensor, active: list[list[_Branch]]) -> list[list[int]]:
-    """The next token of each branch, drawn with its own key from its column's distribution."""
-    tokens: list[list[int]] = []
-    for of_row, of_logits in zip(active, logits, strict=True):
-        used = sorted({branch.column for branch in of_row})
-        slot = {column: n for n, column in enumerate(used)}
-        keys = torch.tensor([int(branch.draws[branch.drawn]) for branch in of_row])
-        columns = torch.tensor([slot[branch.column] for branch in of_row])
-        tokens.append(draw(of_logits[used], keys, columns).tolist())
-    return tokens
+def _draws(settings: ToolSettings, candidate: Candidate, sample: int, seed: int) -> list[int]:
+    """The keys of a sample's draws, the last one first."""
+    doc_id = candidate.window.document.doc_id
+    keys = draw_keys(seed, doc_id, settings.key, candidate.position, sample, settings.max_call_tokens)
+    return list(keys.tolist()[::-1])
 
 
-def _draws(settings: ToolSettings, window: Window, i: int, sample: int, seed: int) -> np.ndarray:
-    position = window.encoding.positions[window.start + i]
-    assert position is not None  # choose_positions leaves those out
-    return draw_keys(seed, window.document.doc_id, settings.key, position, sample, settings.max_call_tokens)
-
-
-def _candidate(settings: ToolSettings, window: Window, branch: _Branch) -> Candidate:
+def _candidate(settings: ToolSettings, branch: _Branch) -> Candidate:
     text, call, reason = read_sample(branch.text, settings)
-    candidate = Candidate(
-        window=window,
-        tool=settings.key,
-        token_position=window.start + branch.position,
-        start_probability=branch.probability,
-        sample=branch.sample,
-        text=text,
-        call=call,
-        start_lift=branch.lift,
-    )
-    return candidate if reason is None else replace(candidate, status=reason)
+    return replace(branch.candidate, text=text, call=call, status=reason or SCORED)

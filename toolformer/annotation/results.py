@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from toolformer.annotation.merge import KeptCall, keep, merge
 from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of
 from toolformer.data.sampling import Draw
 from toolformer.errors import UserError
-from toolformer.storage import locked, whole_file, write_whole, writing
+from toolformer.storage import locked, whole_file, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -49,22 +49,18 @@ def write_results(
 ) -> tuple[dict[str, dict[str, Any]], float]:
     """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time.
 
-    Returns the funnel, and the seconds that the shards took.
-
-    Raises:
-        UserError: the folder cannot be written; or shards are not what was written: they are done again by the same command.
+    Returns the funnel, and the seconds that the shards took. UserError if the folder cannot be written, or shards are
+    not what was written: the same command does them again.
     """
     broken, seconds = list[str](), 0.0
     funnel: dict[str, dict[str, Any]] = {}
     to_read: Draw[dict[str, Any]] = Draw(TEXTS_TO_READ, CHARACTERS_TO_READ)
     with ExitStack() as stack:
-        stack.enter_context(writing(folder / "funnel.json"))
-        folder.mkdir(parents=True, exist_ok=True)
         # A run under another experiment's name may be writing the same bytes.
         stack.enter_context(locked(folder / "lock"))
         files = {name: stack.enter_context(whole_file(folder / name)) for name in SCHEMAS}
         candidates, augmented, plain, without = (
-            stack.enter_context(Rows(path, SCHEMAS[name])) for name, path in files.items()
+            stack.enter_context(_table_file(path, SCHEMAS[name])) for name, path in files.items()
         )
         for name in names:
             try:
@@ -78,13 +74,13 @@ def write_results(
             rows = table.to_pylist()
             dropped: dict[str, Counter[str]] = {}
             kept = keep(rows, thresholds, baseline, dropped)
-            candidates.add(table.append_column("kept", pa.array(_is_kept(rows, kept), pa.bool_())))
+            candidates(table.append_column("kept", pa.array(_is_kept(rows, kept), pa.bool_())))
             _add(funnel, json.loads(shard.schema.metadata[b"funnel"]), kept, dropped)
             seconds += float(shard.schema.metadata[b"seconds"])
             documents = documents_of(shard)
             with_calls = [document for document in documents if document.doc_id in kept]
-            augmented.add(_dataset(merge(document, kept[document.doc_id]) for document in with_calls))
-            plain.add(_dataset(merge(document, ()) for document in with_calls))
+            augmented(_dataset(merge(document, kept[document.doc_id]) for document in with_calls))
+            plain(_dataset(merge(document, ()) for document in with_calls))
             for document in documents:
                 if document.doc_id not in kept:
                     to_read.add(document.doc_id, len(document.text), merge(document, ()))
@@ -93,17 +89,13 @@ def write_results(
                 f"{store.folder}: {len(broken)} shards are not what was written; give the same command again, which does "
                 "them again, and no others"
             )
-        without.add(_dataset(to_read.held()))
+        without(_dataset(to_read.held()))
     write_whole(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
     return funnel, seconds
 
 
 def check(path: Path) -> None:
-    """Whether a file of the results is there, whole as far as its head and end tell.
-
-    Raises:
-        OSError, ValueError: the file is cut short, or not what was written under its name.
-    """
+    """OSError or ValueError if a file of the results is absent, cut short, or not what was written under its name."""
     if path.suffix == ".json":
         json.loads(path.read_bytes())
         return
@@ -123,34 +115,21 @@ def _dataset(rows: Iterable[dict[str, object]]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=DATASET)
 
 
-class Rows:
-    """A Parquet file written in large row groups: the file's own list of them is held in memory by all who open it."""
+@contextmanager
+def _table_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    """Yields a function that adds rows to a Parquet file, in large row groups: whoever opens it holds the list of them."""
+    tables: list[pa.Table] = []
+    with pq.ParquetWriter(path, schema) as writer:
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._writer = pq.ParquetWriter(path, schema)
-        self._tables: list[pa.Table] = []
-        self._rows = 0
+        def add(table: pa.Table, least: int = ROW_GROUP) -> None:
+            # Most shards of a large corpus keep nothing: without their tables, what is held is bounded by the rows.
+            tables.extend([table] if len(table) else [])
+            if tables and sum(map(len, tables)) >= least:
+                writer.write_table(pa.concat_tables(tables))
+                tables.clear()
 
-    def __enter__(self) -> Rows:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self._flush()
-        self._writer.close()
-
-    def add(self, table: pa.Table) -> None:
-        # Most shards of a large corpus keep nothing: without their tables, what is held is bounded by the rows.
-        if len(table):
-            self._tables.append(table)
-            self._rows += len(table)
-        if self._rows >= ROW_GROUP:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._tables:
-            self._writer.write_table(pa.concat_tables(self._tables))
-        self._tables, self._rows = [], 0
+        yield add
+        add(schema.empty_table(), least=0)
 
 
 def _add(

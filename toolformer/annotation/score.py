@@ -11,6 +11,7 @@ the text L_i(ε) of all positions.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -47,31 +48,21 @@ def score(
     Candidates that have the other two losses already only get this one.
     """
     precision = torch.bfloat16 if dtype == "bfloat16" else torch.float32
-    encoded: dict[ApiCall, tuple[int, ...]] = {}
+    own = tuple(language_model.own_prefix)
 
-    def given(candidate: Candidate, call: ApiCall | None) -> tuple[_Given, int]:
-        """What stands before the text, and the position that the loss is of."""
-        window, i = candidate.window, candidate.token_position
-        if call is None:
-            # The first token of a text has no context: the document start stands in for it. Before other tokens it
-            # would be more than x_1..x_{i-1}.
-            start = i == window.start
-            head = tuple(language_model.document_start() if start else language_model.own_prefix)
-        else:
-            if call not in encoded:
-                encoded[call] = (*language_model.own_prefix, *language_model.encode(linearise(call)))
-            head = encoded[call]
-        return (window.document.doc_id, window.start, head), i
+    @functools.cache
+    def written(call: ApiCall) -> tuple[int, ...]:
+        return (*own, *language_model.encode(linearise(call)))
 
     def losses(asked: Sequence[tuple[Candidate, ApiCall | None]]) -> list[float]:
-        windows: dict[_Given, Window] = {}
-        places: dict[_Given, set[int]] = {}
-        keys = [given(candidate, call) for candidate, call in asked]
-        for (candidate, _), (head, i) in zip(asked, keys, strict=True):
-            windows[head] = candidate.window
-            places.setdefault(head, set()).add(i)
-        known = _losses(language_model, windows, places, precision)
-        return [known[key] for key in keys]
+        given = []
+        for candidate, call in asked:
+            window, i = candidate.window, candidate.token_position
+            # The first token of a text has no context: the document start stands in for it. Before other tokens it
+            # would be more than x_1..x_{i-1}.
+            nothing = tuple(language_model.document_start()) if i == window.start else own
+            given.append((window, written(call) if call else nothing, i))
+        return _losses(language_model, given, precision)
 
     scored = list(candidates)
     calls = {n: c.call for n, c in enumerate(candidates) if c.status == SCORED and c.call is not None}
@@ -116,23 +107,18 @@ def first_pass(
     return result
 
 
-def weighted_loss(log_probs: torch.Tensor) -> float:
-    """− Σ w_t · log p of the tokens from position i on; shape [at most 5], fewer at the end of a text."""
-    return float(-(log_probs.double() * torch.tensor(WEIGHTS[: len(log_probs)], dtype=torch.double)).sum())
-
-
 def _losses(
-    language_model: LanguageModel,
-    windows: dict[_Given, Window],
-    places: dict[_Given, set[int]],
-    dtype: torch.dtype,
-) -> dict[tuple[_Given, int], float]:
-    """L_i(z) of every place: one pass over [z, x_1..x_{i+4}] up to the last i that the same z stands for."""
+    language_model: LanguageModel, asked: Sequence[tuple[Window, tuple[int, ...], int]], dtype: torch.dtype
+) -> list[float]:
+    """L_i(z) of every (window, z, i): one pass over [z, x_1..x_{i+4}] up to the last i that the same z stands for."""
+    keys = [(window.document.doc_id, window.start, head) for window, head, _ in asked]
+    places: dict[_Given, tuple[Window, set[int]]] = {}
+    for key, (window, _, i) in zip(keys, asked, strict=True):
+        places.setdefault(key, (window, set()))[1].add(i)
     sequences: list[list[int]] = []
     wanted: list[list[int]] = []
     owners: list[tuple[_Given, list[int], int]] = []
-    for given, of_given in places.items():
-        window = windows[given]
+    for given, (window, of_given) in places.items():
         head, ids, start = list(given[2]), window.encoding.ids, window.start
         # A context that does not fit is cut on its left, for each place as little as it needs.
         room = language_model.context_length + 1 - len(head)
@@ -148,8 +134,10 @@ def _losses(
     scores = language_model.score(sequences, wanted, dtype)
     for (given, group, shift), indices, of_sequence in zip(owners, wanted, scores, strict=True):
         row = {index: n for n, index in enumerate(indices)}
-        tokens = len(windows[given].encoding.ids)
+        tokens = len(places[given][0].encoding.ids)
         for i in group:
             rows = [row[j + shift] for j in range(i, min(i + HORIZON, tokens))]
-            losses[given, i] = weighted_loss(of_sequence.log_probs[rows])
-    return losses
+            # Fewer than five at the end of a text.
+            weights = torch.tensor(WEIGHTS[: len(rows)], dtype=torch.double)
+            losses[given, i] = float(-(of_sequence.log_probs[rows].double() * weights).sum())
+    return [losses[key, i] for key, (_, _, i) in zip(keys, asked, strict=True)]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import re
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -95,27 +94,17 @@ def _has_foreign_middle(paragraph: str, identify: Identify) -> bool:
     english = [n for n, label in enumerate(labels) if label == "en"]
 
     @functools.cache
-    def edge_is_english(start: int, end: int) -> bool:
-        """Whether tokens [start, end) are: fewer than a chunk, at the paragraph's edge."""
-        return end - start >= 2 and identify(paragraph[tokens[start][0] : tokens[end - 1][1]])[0] == "en"
+    def is_english(start: int, end: int) -> bool:
+        """Whether a chunk of tokens [start, end) is English; where they are fewer than a chunk, whether they are."""
+        if end - start < CHUNK:
+            return end - start >= 2 and identify(paragraph[tokens[start][0] : tokens[end - 1][1]])[0] == "en"
+        n = bisect_left(english, start)
+        return n < len(english) and english[n] + CHUNK <= end
 
-    for n, label in enumerate(labels):
-        if label in (None, "en"):
-            continue
-        after = n + CHUNK
-        if n >= CHUNK:
-            before_it = bool(english) and english[0] + CHUNK <= n
-        else:
-            before_it = edge_is_english(0, n)
-        if not before_it:
-            continue
-        if len(tokens) - after >= CHUNK:
-            behind_it = bool(english) and english[-1] >= after
-        else:
-            behind_it = edge_is_english(after, len(tokens))
-        if behind_it:
-            return True
-    return False
+    return any(
+        label not in (None, "en") and is_english(0, n) and is_english(n + CHUNK, len(tokens))
+        for n, label in enumerate(labels)
+    )
 
 
 def _label(chunk: str, identify: Identify) -> str | None:
@@ -132,23 +121,8 @@ def _label(chunk: str, identify: Identify) -> str | None:
 def looks_ahead(text: str, position: int, call_input: str) -> bool:
     """Whether a translation's input stands after the call but not before it: at inference it could not be known.
 
-    Line breaks and runs of blanks count as one blank, since a call is written on one line. An input that begins before
-    the call and ends after it stands on neither side.
+    Line breaks and runs of blanks count as one blank, since a call is written on one line.
     """
-    words, starts, plain_starts, plain = _words(text)
     wanted = " ".join(call_input.split())
-    # Where the call stands in the text with single blanks: inside of a word, or before the next one.
-    n = max(bisect_right(starts, position) - 1, 0)
-    if words and position < words[n][1]:
-        place = plain_starts[n] + max(position - starts[n], 0)
-    else:
-        place = plain_starts[n + 1] if n + 1 < len(words) else len(plain)
-    return plain.find(wanted, place) >= 0 and plain.find(wanted, 0, place) < 0
-
-
-@functools.lru_cache(maxsize=1)
-def _words(text: str) -> tuple[list[tuple[int, int]], list[int], list[int], str]:
-    """(spans of the words, their starts, their starts in the text with single blanks, that text)."""
-    words = [match.span() for match in re.finditer(r"\S+", text)]
-    plain_starts = list(itertools.accumulate((end - start + 1 for start, end in words), initial=0))
-    return words, [start for start, _ in words], plain_starts, " ".join(text[a:b] for a, b in words)
+    before, after = (" ".join(part.split()) for part in (text[:position], text[position:]))
+    return wanted in after and wanted not in before

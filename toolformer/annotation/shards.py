@@ -8,12 +8,11 @@ however that one ends. Knows nothing of models or configuration.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 
 from toolformer.data import Document
-from toolformer.errors import UserError
-from toolformer.storage import acquired, lock_file, locked, write_whole, writing
+from toolformer.storage import acquired, lock_file, locked, sha256, whole_file, write_whole, writing
 
 CANDIDATES = pa.schema(
     [
@@ -54,14 +52,6 @@ DOCUMENTS = pa.schema({"doc_id": pa.string(), **_TEXT, "source_id": pa.string(),
 
 class BrokenShard(Exception):
     """A shard that is not what was written."""
-
-
-@dataclass(frozen=True)
-class EarlierShard:
-    """Rows of `CANDIDATES` and the counts of the funnel."""
-
-    rows: list[dict[str, Any]]
-    funnel: dict[str, Any]
 
 
 def documents_of(shard: pa.Table) -> list[Document]:
@@ -100,44 +90,22 @@ class ShardStore:
         """The shard's Parquet file."""
         return self.folder / f"{name}.parquet"
 
-    # ------------------------------------------------------------- still to do
-
     def add(self, name: str, documents: Sequence[Document]) -> bool:
-        """Hands the documents of a shard to whoever annotates it; returns whether it is still to be done.
-
-        Raises:
-            UserError: the folder cannot be written.
-        """
+        """Hands the documents of a shard to whoever annotates it; returns whether it is still to be done."""
         path = self._waiting_path(name)
         while not self.is_there(name) and not path.is_file():
             with self.claim(name) as ours:  # other processes may be reading the same corpus
                 if ours and not self.is_there(name):
-                    table = pa.Table.from_pylist(
-                        [asdict(document) for document in documents], schema=DOCUMENTS
-                    )
-                    buffer = io.BytesIO()
-                    pq.write_table(table, buffer, compression="zstd")
+                    table = pa.Table.from_pylist([*map(asdict, documents)], schema=DOCUMENTS)
                     with writing(path):
                         path.parent.mkdir(parents=True, exist_ok=True)
-                    # What a power cut breaks is removed when it is read, and written again by the same command.
-                    write_whole(path, buffer.getvalue(), durable=False)
+                    with whole_file(path) as temporary:
+                        pq.write_table(table, temporary, compression="zstd")
         return not self.is_there(name)
 
     def documents(self, name: str) -> list[Document]:
-        """The documents of a shard that is to be done.
-
-        Raises:
-            UserError: they are gone.
-        """
-        path = self._waiting_path(name)
-        try:
-            return [Document(**row) for row in pq.read_table(path).to_pylist()]
-        except (OSError, pa.ArrowException) as error:
-            path.unlink(missing_ok=True)
-            line = str(error).partition("\n")[0]
-            raise UserError(f"{path} cannot be read ({line:.200}); give the same command again") from error
-
-    # ---------------------------------------------------------------- finished
+        """The documents of a shard that is to be done."""
+        return [Document(**row) for row in pq.read_table(self._waiting_path(name)).to_pylist()]
 
     def is_there(self, name: str) -> bool:
         """Whether the shard was finished; does not read it."""
@@ -146,17 +114,14 @@ class ShardStore:
     def read(self, name: str) -> pa.Table:
         """The shard's rows (`SHARD`), with its counts as JSON under the metadata key `funnel` and its `seconds`.
 
-        Raises:
-            BrokenShard: it is absent, cut short or altered, or an earlier version wrote it.
+        BrokenShard if it is absent, cut short or altered, or an earlier version wrote it.
         """
         try:
             data = self.path(name).read_bytes()
-            checksum = self._checksum_path(name).read_text(encoding="ascii").split(maxsplit=1)[:1]
-        except FileNotFoundError as error:
-            raise BrokenShard(f"shard {name} is incomplete") from error
-        except (OSError, ValueError) as error:
+            checksum = self._checksum_path(name).read_bytes()
+        except OSError as error:
             raise BrokenShard(f"shard {name} cannot be read ({error})") from error
-        if [hashlib.sha256(data).hexdigest()] != checksum:
+        if not checksum.startswith(hashlib.sha256(data).hexdigest().encode()):
             raise BrokenShard(f"shard {name} does not have its checksum")
         table = pq.read_table(pa.BufferReader(data))
         if table.schema != SHARD:
@@ -177,21 +142,17 @@ class ShardStore:
             rows: rows of `CANDIDATES`, those of a document side by side.
             documents: at least those that have rows.
             seconds: what the shard took.
-
-        Raises:
-            UserError: the folder cannot be written.
         """
         texts = {d.doc_id: {"text": d.text, "url": d.url, "date": d.date} for d in documents}
         # A text is popped with its first row: the others go without.
         with_texts = [{**row, **texts.pop(str(row["doc_id"]), {})} for row in rows]
         metadata = {"funnel": json.dumps(funnel, sort_keys=True), "seconds": f"{seconds:.3f}"}
-        buffer = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(with_texts, schema=SHARD.with_metadata(metadata)), buffer)
-        data = buffer.getvalue()
         self.discard(name)  # a broken one must not pass for whole in between
-        write_whole(self.path(name), data)
+        with whole_file(self.path(name)) as temporary:
+            pq.write_table(pa.Table.from_pylist(with_texts, schema=SHARD.with_metadata(metadata)), temporary)
+            digest = sha256(temporary)
         # As sha256sum writes it, so that `sha256sum -c *.sha256` checks a folder by hand.
-        checksum = f"{hashlib.sha256(data).hexdigest()}  {self.path(name).name}\n"
+        checksum = f"{digest}  {self.path(name).name}\n"
         write_whole(self._checksum_path(name), checksum.encode())
 
     def discard(self, name: str) -> None:
@@ -199,46 +160,35 @@ class ShardStore:
         with writing(self._checksum_path(name)):
             self._checksum_path(name).unlink(missing_ok=True)
 
-    def earlier(self, name: str) -> EarlierShard | None:
-        """The shard as another store of the same work has it, whose thresholds were others; the one with most losses."""
-        shards: list[EarlierShard] = []
-        for folder in sorted(self.folder.parent.glob("shards*")):
-            if folder == self.folder:
-                continue
-            try:
-                table = ShardStore(folder).read(name)
-            except BrokenShard:
-                continue
-            rows = table.select(CANDIDATES.names).to_pylist()
-            shards.append(EarlierShard(rows, json.loads((table.schema.metadata or {})[b"funnel"])))
-        return max(shards, key=lambda shard: sum(row["gain"] is not None for row in shard.rows), default=None)
+    def earlier(self, name: str) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
+        """Rows and counts of the shard as another store of this work has it, whose thresholds were others.
 
-    # -------------------------------------------------------- how it was done
-    def begun_with(self, proposed: Mapping[str, str]) -> dict[str, str]:
-        """Settings that all who work on these shards share: those that the first to ask proposed.
-
-        What is missing, or was damaged, is taken from `proposed`.
+        Of several the one with most losses.
         """
+        shards: list[pa.Table] = []
+        for folder in sorted(self.folder.parent.glob("shards*")):
+            with suppress(BrokenShard):
+                shards.append(ShardStore(folder).read(name))
+        if not shards:
+            return None
+        best = min(shards, key=lambda shard: shard["gain"].null_count)
+        return best.select(CANDIDATES.names).to_pylist(), json.loads(best.schema.metadata[b"funnel"])
+
+    def begun_with(self, proposed: Mapping[str, str]) -> dict[str, str]:
+        """Settings that all who work on these shards share: those that the first to ask proposed."""
         path = self.folder / "begun.json"
+        kept: dict[str, str] = {}
         with locked(self._claim_path("begun")):
-            try:
-                kept = {key: str(value) for key, value in json.loads(path.read_bytes()).items()}
-            except (OSError, ValueError, AttributeError):
-                kept = {}
-            if missing := proposed.keys() - kept.keys():
-                kept |= {key: proposed[key] for key in missing}
+            with suppress(OSError, ValueError):  # nobody has begun
+                kept = json.loads(path.read_bytes())
+            if proposed.keys() - kept.keys():
+                kept = {**proposed, **kept}
                 write_whole(path, json.dumps(kept).encode())
         return kept
 
-    # ------------------------------------------------------------------ claims
-
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
-        """Yields whether the shard is ours alone until the end of the block.
-
-        Raises:
-            UserError: the folder cannot be written, or its file system has no locks.
-        """
+        """Yields whether the shard is ours alone until the end of the block."""
         lock = self.lock(name)
         if not acquired(lock):
             yield False
@@ -253,13 +203,8 @@ class ShardStore:
 
     def is_claimed(self, name: str) -> bool:
         """Whether a living process is at work on the shard."""
-        if not self._claim_path(name).exists():
-            return False
-        lock = self.lock(name)
-        if not acquired(lock):
-            return True
-        lock.release()
-        return False
+        with self.claim(name) as ours:
+            return not ours
 
     def lock(self, name: str) -> FileLock:
         """A lock between processes, not yet taken."""

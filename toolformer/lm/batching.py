@@ -5,8 +5,7 @@ Masks and positions stay in main memory; the model moves them to its device.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -116,16 +115,12 @@ class Branches:
 
 def pad_left(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and validity, both [batch, longest]."""
-    ids = _padded(sequences, "left")
+    ids = padded(sequences, "left")
     return ids, last_tokens([len(sequence) for sequence in sequences], ids.shape[1])
 
 
-def pad_right(sequences: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Ids [batch, longest]; in a causal model no token sees the padding behind it."""
-    return _padded(sequences, "right")
-
-
-def _padded(sequences: Sequence[Sequence[int]], side: str) -> torch.Tensor:
+def padded(sequences: Sequence[Sequence[int]], side: str) -> torch.Tensor:
+    """Ids [batch, longest], padded on the left or right; in a causal model no token sees the padding behind it."""
     rows = [torch.tensor(sequence, dtype=torch.long) for sequence in sequences]
     return pad_sequence(rows, batch_first=True, padding_side=side)
 
@@ -145,26 +140,25 @@ def causal(key_valid: torch.Tensor, length: int) -> torch.Tensor:
     return (before[None] & key_valid[:, None, :]) | itself[None]
 
 
-def by_length(
-    lengths: Sequence[int], rows: Sequence[int], tokens: int = TOKENS_PER_BATCH
-) -> Iterator[list[int]]:
-    """Indices in batches of similar length, longest first, within the budgets of tokens fed and rows projected."""
-    order = sorted(range(len(lengths)), key=lambda n: (-lengths[n], n))
+def batches(lengths: Sequence[int], fits: Callable[[list[int]], bool]) -> Iterator[list[int]]:
+    """Indices in batches of similar length, longest first, each as large as `fits` allows, but of one at least."""
     batch: list[int] = []
-    longest = projected = 0
-    for n in order:
-        size = len(batch) + 1
-        if batch and (size * longest > tokens or projected + rows[n] > rows_per_batch(tokens)):
+    for n in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
+        if batch and not fits([*batch, n]):
             yield batch
-            batch, longest, projected = [], 0, 0
+            batch = []
         batch.append(n)
-        longest, projected = max(longest, lengths[n]), projected + rows[n]
     if batch:
         yield batch
 
 
-def common_head(sequences: Sequence[Sequence[int]]) -> int:
-    """How many tokens all sequences begin with, leaving each at least one of its own."""
-    shortest = min(len(sequence) for sequence in sequences)
-    alike = itertools.takewhile(lambda tokens: len(set(tokens)) == 1, zip(*sequences, strict=False))
-    return max(0, min(shortest - 1, sum(1 for _ in alike)))
+def by_length(
+    lengths: Sequence[int], rows: Sequence[int], tokens: int = TOKENS_PER_BATCH
+) -> Iterator[list[int]]:
+    """Batches within the budgets of tokens fed and rows projected."""
+
+    def fits(batch: list[int]) -> bool:
+        projected = sum(rows[n] for n in batch)
+        return len(batch) * lengths[batch[0]] <= tokens and projected <= rows_per_batch(tokens)
+
+    return batches(lengths, fits)

@@ -7,8 +7,6 @@ out W anew; with the operands swapped it lays out the few rows, and a step takes
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -40,19 +38,3 @@ def quicken(model: nn.Module) -> None:
         if type(module) is nn.Linear:
             if module.weight.device.type == "cpu" and module.weight.dtype is torch.float32:
                 module.__class__ = FewRows
-
-
-@contextmanager
-def as_it_was(model: nn.Module) -> Iterator[None]:
-    """The stock model for a while, to compare speeds."""
-    changed: list[nn.Module] = [module for module in model.modules() if type(module) is FewRows]
-    for module in changed:
-        module.__class__ = nn.Linear
-    before = os.environ.pop(FORCE_GQA, None)
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ[FORCE_GQA] = before
-        for module in changed:
-            module.__class__ = FewRows

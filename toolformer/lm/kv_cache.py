@@ -73,7 +73,8 @@ def gathered(parts: Sequence[tuple[Cache, torch.Tensor]]) -> Cache:
     indices = [index.to(of_part[0][0].device) for (_, index), of_part in zip(parts, states, strict=True)]
 
     def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        return torch.cat([_taken(tensor, index) for tensor, index in zip(tensors, indices, strict=True)])
+        wanted = (index[:, None, :, None] for index in indices)
+        return torch.cat([t.take_along_dim(index, 2) for t, index in zip(tensors, wanted, strict=True)])
 
     layers = (
         (joined(keys), joined(values))
@@ -102,8 +103,3 @@ def _cache(states: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Cache:
         layer.keys, layer.values = keys, values
         cache.layers.append(layer)
     return cache
-
-
-def _taken(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    wanted = index[:, None, :, None].expand(-1, states.shape[1], -1, states.shape[3])
-    return states.gather(2, wanted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from toolformer.data import assets
@@ -45,10 +44,6 @@ class LanguageIdentifier:
         probability, label = prediction[0]
         # Rounding inside fastText lets a probability end a little above one.
         return label.removeprefix("__label__"), min(1.0, probability)
-
-    def identify_batch(self, texts: Sequence[str]) -> list[tuple[str, float]]:
-        """`identify` for each text, in order."""
-        return [self.identify(text) for text in texts]
 
 
 def _line(text: str) -> str:

@@ -6,6 +6,7 @@ that all backends (GPT-2, GPT-J, Llama, ...) do the same.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,7 +157,7 @@ class LanguageModel:
             batch = [n for n in batch if len(wanted[n])]
             if not batch:
                 continue
-            ids = batching.pad_right([sequences[n][: lengths[n]] for n in batch])
+            ids = batching.padded([sequences[n][: lengths[n]] for n in batch], "right")
             keep = torch.zeros_like(ids, dtype=torch.bool)
             for row, n in enumerate(batch):
                 keep[row, torch.tensor(wanted[n])] = True
@@ -258,9 +259,10 @@ class LanguageModel:
         longest = self.context_length - max_new_tokens
         encoded = [ids[-longest:] for ids in encoded]
         continuations: list[list[int]] = [[]] * len(encoded)
-        shared = batching.common_head(encoded) if len(encoded) > 1 else 0
-        prefix = self.prefix(encoded[0][:shared]) if shared >= 16 else None
-        rest = [ids[shared:] if prefix else ids for ids in encoded]
+        # What all begin with is read once; each keeps a token of its own.
+        head = os.path.commonprefix([ids[:-1] for ids in encoded]) if len(encoded) > 1 else []
+        prefix = self.prefix(head) if len(head) >= 16 else None
+        rest = [ids[len(head) :] if prefix else ids for ids in encoded]
         for batch in batching.by_length([len(ids) for ids in rest], [1] * len(rest)):
             written = self._greedy([rest[n] for n in batch], prefix, max_new_tokens, stop)
             for n, ids in zip(batch, written, strict=True):

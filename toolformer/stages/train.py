@@ -95,8 +95,8 @@ def _done(job: _Job, tracker: Tracker) -> Run | None:
 def _trained(job: _Job, tracker: Tracker) -> Trained | None:
     run = _done(job, tracker)
     model = below(job.folder, Path(run.tags["model_path"]).name) if run else Path()
-    record = read_json(model / RECORD) if run else None
-    if run is None or record is None:
+    record = read_json(model / RECORD) if run else {}
+    if run is None or not record:
         return None
     _log_result(run.run_id, run.metrics, "already done")
     return Trained(run.run_id, model, float(record["heldout_perplexity"]))

@@ -46,7 +46,7 @@ class Threads:
             if waiting and len(running) < self.workers:
                 if self._slots.acquire(timeout=0 if running else seconds):
                     n = waiting.popleft()
-                    running[self._start(jobs[n])] = n, seconds and time.monotonic() + seconds
+                    running[self.start(jobs[n])] = n, seconds and time.monotonic() + seconds
                     continue
                 if not running:
                     break
@@ -60,7 +60,8 @@ class Threads:
                     results[n] = future.result() if future in done else Late(begun=True)
         return results
 
-    def _start(self, job: Callable[[], T]) -> Future[T]:
+    def start(self, job: Callable[[], T]) -> Future[T]:
+        """Runs a job on a thread that the process does not wait for."""
         future: Future[T] = Future()
 
         def work() -> None:

@@ -6,20 +6,19 @@ record is; a finished model once it has its name.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
 from toolformer.errors import UserError, one_line
-from toolformer.storage import acquired, into_place, lock_file, sha256, sync, write_whole, writing
+from toolformer.storage import acquired, lock_file, sha256, sync, write_whole, writing
 from toolformer.training.distributed import rank
 
 log = logging.getLogger(__name__)
@@ -31,27 +30,12 @@ RECORD = "training.json"
 MODEL, CUT_SHORT = "model", "model-after-"
 """The model of a whole training, and that of one ended by `max_hours`, by the steps that it made."""
 OWNER = "run.json"
-"""In the checkpoints' folder: which run they belong to."""
+"""In the checkpoints' folder: what they were begun with, which rounds sums."""
 FOLDER = "checkpoints"
 """The checkpoints' folder, beside the models."""
 
 # What torch says when a write fails while it saves; it raises RuntimeError then, not OSError.
 _TORCH_WRITE_FAILURES = ("PytorchStreamWriter", "unexpected pos", "No space left")
-
-
-def fingerprint(deciding: dict[str, Any], *texts: Sequence[str]) -> str:
-    """SHA-256 of what decides a run, in hexadecimal."""
-    digest = hashlib.sha256(json.dumps(deciding, sort_keys=True, default=str).encode())
-    for group in texts:
-        digest.update(b"\x00")
-        for text in group:
-            digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
-    return digest.hexdigest()
-
-
-def mark_complete(checkpoint: Path, seconds: float) -> None:
-    """Declares a checkpoint whole; `seconds` is the training's time so far."""
-    write_last(checkpoint, MANIFEST, {"seconds": seconds, "sha256": _hashes(checkpoint)})
 
 
 def write_last(folder: Path, name: str, record: dict[str, Any]) -> None:
@@ -61,7 +45,8 @@ def write_last(folder: Path, name: str, record: dict[str, Any]) -> None:
     write_json(folder / name, record)
 
 
-def _hashes(checkpoint: Path) -> dict[str, str]:
+def hashes(checkpoint: Path) -> dict[str, str]:
+    """The SHA-256 of a checkpoint's files but for its manifest."""
     files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path != checkpoint / MANIFEST)
     names = (str(path.relative_to(checkpoint)) for path in files)
     with ThreadPoolExecutor() as pool:
@@ -80,15 +65,14 @@ def latest_intact(folder: Path) -> Path | None:
     Loading others could run code: DeepSpeed unpickles its files.
     """
     for checkpoint in reversed(complete_checkpoints(folder)):
-        listed = (read_json(checkpoint / MANIFEST) or {}).get("sha256") or {}
-        actual = _hashes(checkpoint)
+        listed = read_json(checkpoint / MANIFEST).get("sha256", {})
+        actual = hashes(checkpoint)
         damaged = sorted(name for name in {*listed, *actual} if listed.get(name) != actual.get(name))
-        if listed and not damaged:
+        if not damaged:
             return checkpoint
         log.warning(
             "training: %s is damaged (%s is not what was saved); resuming from the checkpoint before it, or from the start",
-            checkpoint,
-            damaged[0] if damaged else MANIFEST,
+            *(checkpoint, damaged[0]),
         )
         _remove(checkpoint)
     return None
@@ -120,33 +104,17 @@ def suffices(ended_by: float | None, max_hours: float | None) -> bool:
     return ended_by is None or (max_hours is not None and max_hours <= ended_by)
 
 
-def best_record(folder: Path, run: str) -> dict[str, Any]:
-    """The record of the best model of this run so far: `step`, `heldout_perplexity`; empty if there is none."""
-    records = [read_json(path / RECORD) or {} for path in folder.glob("best-*")]
-    return min(
-        (record for record in records if record.get("run") == run),
-        key=lambda record: float(record["heldout_perplexity"]),
-        default={},
-    )
-
-
-def best_model(folder: Path, step: int) -> Path:
-    """Where the best model is that was reached at this step."""
-    return folder / f"best-{step}"
-
-
-def keep_model(partial: Path, model: Path) -> None:
-    """Gives a model that is whole its name, in place of one there."""
-    shutil.rmtree(model, ignore_errors=True)
-    into_place(partial, model)
+def best_record(folder: Path) -> dict[str, Any]:
+    """The record of the best model so far: `step`, `heldout_perplexity`; empty if there is none."""
+    records = [read_json(path / RECORD) for path in folder.glob("best-*")]
+    return min(filter(None, records), key=lambda record: float(record["heldout_perplexity"]), default={})
 
 
 @contextmanager
 def held(folder: Path, owner: dict[str, Any]) -> Iterator[None]:
     """Holds the checkpoints' folder for one command, in its first process.
 
-    Raises:
-        UserError: another command holds it, or it has another owner (`run`, `processes` and `dtype`).
+    UserError if another command holds it, or it was begun by another `owner` (`processes` and `dtype`).
     """
     if rank() > 0:
         yield
@@ -156,15 +124,12 @@ def held(folder: Path, owner: dict[str, Any]) -> Iterator[None]:
         raise UserError(f"training: another command is at work in {folder}; wait for it to use its model")
     try:
         before = read_json(folder / OWNER)
-        if before is None:
+        if not before:
             write_json(folder / OWNER, owner)
-        elif before != owner:
-            other = [
-                f"{key}={before.get(key)}" for key in ("processes", "dtype") if before.get(key) != owner[key]
-            ]
+        elif other := [f"{key}={before.get(key)}" for key in owner if before.get(key) != owner[key]]:
             raise UserError(
-                f"training: {folder} was begun with {' and '.join(other) or 'other settings, texts or model'}; continue "
-                "as it was begun, or remove the folder to begin anew"
+                f"training: {folder} was begun with {' and '.join(other)}; continue as it was begun, or remove the "
+                "folder to begin anew"
             )
         yield
     finally:
@@ -178,9 +143,8 @@ def saving(partial: Path) -> Iterator[None]:
         try:
             yield
         except (OSError, SafetensorError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not any(
-                text in str(error) for text in _TORCH_WRITE_FAILURES
-            ):
+            is_write = any(text in str(error) for text in _TORCH_WRITE_FAILURES)
+            if isinstance(error, RuntimeError) and not is_write:
                 raise
             shutil.rmtree(partial, ignore_errors=True)
             raise OSError(one_line(error, 120)) from error
@@ -191,10 +155,8 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
     write_whole(path, json.dumps(record, indent=1, default=str).encode() + b"\n")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object of a file, or None if there is no whole one."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) else None
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object of a file; empty if there is no whole one."""
+    with suppress(OSError, ValueError):
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    return {}

@@ -72,35 +72,26 @@ def read(name: str) -> dict[str, Any]:
     return configuration
 
 
-def zero_stage(name: str) -> Any:
-    """The ZeRO stage of a configuration; None where a file does not say."""
-    return read(name)["zero_optimization"].get("stage")
-
-
-def with_auto(name: str) -> dict[str, Any]:
-    """A configuration with `"auto"`, which the Trainer fills in from the settings, wherever it leaves them open."""
-    configuration = read(name)
-    for key in _OF_THE_TRAINER:
-        configuration.setdefault(key, "auto")
-    for key in ("bf16", "fp16"):
-        configuration.setdefault(key, {}).setdefault("enabled", "auto")
-    if "optimizer" in configuration:
-        parameters = configuration["optimizer"].setdefault("params", {})
-        parameters.setdefault("lr", "auto")
-        parameters.setdefault("weight_decay", "auto")
-    return configuration
-
-
 def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
-    """The configuration made ready for this process; on a CPU starts torch.distributed. UserError without DeepSpeed."""
-    configuration = with_auto(name)
+    """The configuration made ready for this process; on a CPU starts torch.distributed. UserError without DeepSpeed.
+
+    What it leaves open is `"auto"`, which the Trainer fills in from the settings.
+    """
+    configuration = read(name)
     try:
         import deepspeed
     except ImportError as error:
         raise UserError(
             "trainer.deepspeed is set, and DeepSpeed is not installed: pip install 'toolformer[deepspeed]'"
         ) from error
-    if "optimizer" not in configuration:
+    for key in _OF_THE_TRAINER:
+        configuration.setdefault(key, "auto")
+    for key in ("bf16", "fp16"):
+        configuration.setdefault(key, {}).setdefault("enabled", "auto")
+    if "optimizer" in configuration:
+        own = configuration["optimizer"].get("params", {})
+        configuration["optimizer"]["params"] = {"lr": "auto", "weight_decay": "auto", **own}
+    else:
         # The Trainer's AdamW, which DeepSpeed runs where it is allowed to.
         configuration.setdefault("zero_allow_untested_optimizer", True)
         if device == "cpu":

@@ -16,6 +16,7 @@ from transformers import EvalPrediction, Trainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from toolformer.errors import UserError
+from toolformer.storage import into_place
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import IGNORED, PackedTexts
 from toolformer.training.progress import OnLog, Progress
@@ -27,25 +28,23 @@ class PackedTrainer(Trainer):
     """The Trainer for `PackedTexts`.
 
     Args:
-        run: the run's fingerprint, which the kept model carries.
         started: when the command began, in seconds of time.monotonic.
         output_dir: where the kept model goes.
         arguments: the Trainer's own.
     """
 
     def __init__(
-        self, *, run: str, settings: TrainingSettings, started: float, output_dir: Path, **arguments: Any
+        self, *, settings: TrainingSettings, started: float, output_dir: Path, **arguments: Any
     ) -> None:
         self.model_config = arguments["model"].config
         self.model_use_cache = getattr(self.model_config, "use_cache", None)
         super().__init__(**arguments, compute_loss_func=self._mean_loss, compute_metrics=perplexity_of)
-        self.run = run
         self.settings = settings
         self.started = started
         self.folder = output_dir
         self.checkpoints = output_dir / checkpoints.FOLDER
         # Read once: every process must decide alike whether a model is better.
-        self.best = checkpoints.best_record(output_dir, run)
+        self.best = checkpoints.best_record(output_dir)
         # Summed loss in nats and number of targets since the last log, [texts or calls, 2].
         self.sums = torch.zeros(2, 2, dtype=torch.float64, device=self.args.device)
 
@@ -54,7 +53,7 @@ class PackedTrainer(Trainer):
         metrics: dict[str, float] = super().evaluate(*arguments, **options)
         perplexity, step = metrics["eval_perplexity"], self.state.global_step
         if step > 0 and perplexity < self.best.get("heldout_perplexity", math.inf):
-            self.best = {"run": self.run, "step": step, "heldout_perplexity": perplexity}
+            self.best = {"step": step, "heldout_perplexity": perplexity}
             self._keep_best()
         self.control.should_training_stop |= self._is_enough(self.state)
         return metrics
@@ -68,7 +67,7 @@ class PackedTrainer(Trainer):
     def run_to_end(self, checkpoint: Path | None, on_log: OnLog | None, progress: bool) -> TrainingResult:
         """Trains from the beginning or from a checkpoint, which may be one where early stopping ended the run."""
         if checkpoint:  # the time before it counts
-            self.started -= float((checkpoints.read_json(checkpoint / checkpoints.MANIFEST) or {})["seconds"])
+            self.started -= float(checkpoints.read_json(checkpoint / checkpoints.MANIFEST)["seconds"])
         hours = self.settings.max_hours
         recorder = Progress(
             cast(PackedTexts, self.train_dataset),
@@ -85,7 +84,7 @@ class PackedTrainer(Trainer):
             else:
                 self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         finally:
-            recorder.close()
+            recorder.bar.close()
         return self._finish(recorder.tokens_after(self.state.global_step))
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
@@ -145,12 +144,16 @@ class PackedTrainer(Trainer):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.is_world_process_zero():
-                checkpoints.mark_complete(checkpoint, time.monotonic() - self.started)
+                so_far = {
+                    "seconds": time.monotonic() - self.started,
+                    "sha256": checkpoints.hashes(checkpoint),
+                }
+                checkpoints.write_last(checkpoint, checkpoints.MANIFEST, so_far)
                 checkpoints.remove_checkpoints(self.checkpoints, keep=self.settings.keep_checkpoints)
 
     def _keep_best(self) -> None:
         """Saves the model as the best one; those before it go when it is whole."""
-        best = checkpoints.best_model(self.folder, self.best["step"])
+        best = self._best_folder
         with checkpoints.saving(best):
             if self.is_world_process_zero():
                 (best / checkpoints.RECORD).unlink(missing_ok=True)  # it counts again when it is whole
@@ -172,13 +175,17 @@ class PackedTrainer(Trainer):
                         shutil.rmtree(path, ignore_errors=True)
         self.accelerator.wait_for_everyone()
 
+    @property
+    def _best_folder(self) -> Path:
+        """Where the best model so far is."""
+        return self.folder / f"best-{self.best['step']}"
+
     def _finish(self, tokens: int) -> TrainingResult:
         """Gives the best model its final name; unless `max_hours` ended it, nothing else stays."""
         if not self.best:
             raise UserError("training: the held-out perplexity is not finite; lower trainer.learning_rate")
         if self.is_world_process_zero():
             initial = next(entry for entry in self.state.log_history if "eval_perplexity" in entry)
-            best = checkpoints.best_model(self.folder, self.best["step"])
             # Steps and early stopping are the other ends.
             cut_short = self.state.global_step < self.state.max_steps and not self._is_enough(self.state)
             record = self.best | {
@@ -188,20 +195,20 @@ class PackedTrainer(Trainer):
                 "seconds": time.monotonic() - self.started,
                 "ended_by_max_hours": self.settings.max_hours if cut_short else None,
             }
+            finished_model, name = self._best_folder, checkpoints.MODEL
             partial = self.folder / "copy.partial"
             with checkpoints.saving(partial):
-                checkpoints.write_json(best / checkpoints.RECORD, record)
+                checkpoints.write_json(finished_model / checkpoints.RECORD, record)
                 if cut_short:  # copied: the training itself stays as it is
-                    shutil.copytree(best, partial, dirs_exist_ok=True)
-                    name = f"{checkpoints.CUT_SHORT}{self.state.global_step}"
-                    checkpoints.keep_model(partial, self.folder / name)
-                else:
-                    checkpoints.keep_model(best, self.folder / checkpoints.MODEL)
+                    shutil.copytree(finished_model, partial, dirs_exist_ok=True)
+                    finished_model, name = partial, f"{checkpoints.CUT_SHORT}{self.state.global_step}"
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+                into_place(finished_model, self.folder / name)
             if not cut_short:
                 for left_over in (self.checkpoints, *self.folder.glob("best*"), partial):
                     shutil.rmtree(left_over, ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        result = finished(self.folder, self.best["run"], self.settings.max_hours)
+        result = finished(self.folder, self.settings.max_hours)
         if result is None:
             raise UserError(f"training: the model in {self.folder} is gone already; run again")
         return result
@@ -217,17 +224,13 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return losses.view(labels.shape)[:, :-1]
 
 
-def finished(output_dir: Path, run: str, max_hours: float | None) -> TrainingResult | None:
-    """What a run has left, if it is done or `max_hours` asks for no more; raises UserError if that is of another run."""
+def finished(output_dir: Path, max_hours: float | None) -> TrainingResult | None:
+    """What a run has left, if it is done or `max_hours` asks for no more."""
     for model in checkpoints.kept_models(output_dir):
-        record = checkpoints.read_json(model / checkpoints.RECORD) or {}
-        is_ours = record.pop("run", None) == run
-        if is_ours and checkpoints.suffices(record.get("ended_by_max_hours"), max_hours):
+        record = checkpoints.read_json(model / checkpoints.RECORD)
+        record.pop("run", None)  # of an earlier version
+        if record and checkpoints.suffices(record.get("ended_by_max_hours"), max_hours):
             return TrainingResult(model_path=model, best_step=record.pop("step"), **record)
-        if model.name == checkpoints.MODEL:  # what is cut short has checkpoints, which tell whose they are
-            raise UserError(
-                f"training: {model} is the model of another run; remove it or name another folder"
-            )
     return None
 
 

@@ -16,7 +16,7 @@ from transformers.trainer_utils import SaveStrategy
 from toolformer.errors import UserError
 from toolformer.progress import Bar
 from toolformer.training.data import PackedTexts
-from toolformer.training.distributed import processes
+from toolformer.training.distributed import processes, rank
 from toolformer.training.settings import TrainingSettings
 
 OnLog = Callable[[dict[str, float], int], None]
@@ -38,29 +38,24 @@ class Progress(TrainerCallback):
         self.training = training
         self.settings = settings
         self.report = on_log
-        self.show = show
         self.deadline = deadline
-        self.bar: Bar | None = None
-        self.evaluation_bar: Bar | None = None
+        self.bar = Bar(
+            total=training.tokens, desc="train", unit="tok", unit_scale=True,
+            disable=not show or rank() > 0, dynamic_ncols=True,
+        )  # fmt: skip
         self.shown: dict[str, str] = {}
         self.step_began = 0.0
-        self.forward_passes = 0
+        self.forward_passes = self.evaluated = self.tokens = 0
         self.seconds = 0.0
-        self.tokens = 0
 
     def tokens_after(self, step: int) -> int:
         """Tokens trained on in the first `step` steps."""
         return self.training.tokens_before(step * self.settings.batch_size)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
-        """Draws the bar where an interrupted run had got to; its intervals may have been changed since."""
+        """Sets the bar to where an interrupted run had got to; its intervals may have been changed since."""
         state.compute_steps(args, state.max_steps)
-        if state.is_local_process_zero:
-            done = self.tokens_after(state.global_step)
-            self.bar = self._bar(self.training.tokens, "train", initial=done, unit="tok", unit_scale=True)
-
-    def _bar(self, total: int, description: str, **options: Any) -> Bar:
-        return Bar(total=total, desc=description, disable=not self.show, dynamic_ncols=True, **options)
+        self.bar.n = self.bar.initial = self.bar.last_print_n = self.tokens_after(state.global_step)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Starts the clock: speed counts training steps only, no evaluation and no saving."""
@@ -74,18 +69,15 @@ class Progress(TrainerCallback):
         self._advance(sequences + self.forward_passes * self.settings.micro_batch_size * processes())
 
     def _advance(self, sequences: int) -> None:
-        if self.bar is not None:
-            self.bar.update(self.training.tokens_before(sequences) - self.bar.n)
+        self.bar.update(self.training.tokens_before(sequences) - self.bar.n)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Logs the last step whatever its number; it needs a checkpoint only where more time would let it go on."""
         step = state.global_step
-        if args.device.type == "cuda":
-            torch.cuda.synchronize(
-                args.device
-            )  # the clock stops when the work is done, not when it is queued
+        if args.device.type == "cuda":  # the clock stops when the work is done, not when it is queued
+            torch.cuda.synchronize(args.device)
         self.seconds += time.monotonic() - self.step_began
         self.tokens += self.tokens_after(step) - self.tokens_after(step - 1)
         self._advance(step * self.settings.batch_size)
@@ -130,32 +122,18 @@ class Progress(TrainerCallback):
         elif "eval_perplexity" in logs:
             metrics = {"heldout_perplexity": float(logs["eval_perplexity"])}
             self.shown["heldout_perplexity"] = f"{metrics['heldout_perplexity']:.2f}"
-        if self.bar is not None:
-            self.bar.set_postfix(self.shown)
+        self.bar.set_postfix(self.shown)
         if metrics and self.report is not None and state.is_world_process_zero:
             self.report(metrics, state.global_step)
 
-    def on_prediction_step(
-        self, args: Any, state: TrainerState, control: Any, eval_dataloader: Any = None, **_: Any
-    ) -> None:
-        """Moves the bar of an evaluation."""
-        if state.is_local_process_zero:
-            if self.evaluation_bar is None:
-                total = len(eval_dataloader)
-                self.evaluation_bar = self._bar(total, "held-out perplexity", unit="batch", leave=False)
-            self.evaluation_bar.update(1)
+    def on_prediction_step(self, *_: Any, eval_dataloader: Any = None, **__: Any) -> None:
+        """Shows how far an evaluation is."""
+        self.evaluated += 1
+        self.bar.set_postfix(self.shown, heldout_batches=f"{self.evaluated}/{len(eval_dataloader)}")
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:
-        """Takes the bar of an evaluation away."""
-        if self.evaluation_bar is not None:
-            self.evaluation_bar.close()
-            self.evaluation_bar = None
-
-    def close(self) -> None:
-        """Ends the bars, also of a run that failed."""
-        for bar in (self.evaluation_bar, self.bar):
-            if bar is not None:
-                bar.close()
+        """The next evaluation begins anew."""
+        self.evaluated = 0
 
 
 def _memory(device: torch.device) -> float:

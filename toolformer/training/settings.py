@@ -72,7 +72,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.max_steps is None and self.epochs is None:
             raise UserError("trainer.max_steps and trainer.epochs are both null; set one of them")
-        if self.deepspeed is not None and distributed.zero_stage(self.deepspeed) == 3 and self.lora_rank:
+        zero = distributed.read(self.deepspeed)["zero_optimization"] if self.deepspeed is not None else {}
+        if zero.get("stage") == 3 and self.lora_rank:
             raise UserError(
                 "trainer.lora_rank and ZeRO-3 do not go together, for no process holds the weights that adapters are "
                 "merged into; choose trainer.deepspeed=zero2"

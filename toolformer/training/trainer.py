@@ -44,6 +44,7 @@ def train(
 
     Args:
         model_path: hub name or folder of a causal LM.
+        output_dir: of one model, texts and settings: others need another folder.
         texts: what is trained on, C* (texts with calls) or C (plain ones).
         heldout: plain texts whose perplexity chooses the checkpoint.
         on_log: given metrics and the step, in the main process: `loss` (nats per token), `perplexity_texts` and
@@ -51,27 +52,26 @@ def train(
             `tokens_per_second`, `memory_gib`, `heldout_perplexity`.
         progress: whether to draw progress bars on stderr.
 
-    Raises:
-        UserError: model, settings, texts and folder that do not fit together, a full disk, a loss that is no number.
+    UserError for model, settings, texts and folder that do not fit together, a full disk, a loss that is no number.
     """
     started = time.monotonic()
     output_dir = Path(output_dir)
     accumulation = settings.accumulation(processes())
-    deciding = settings.deciding() | {"model": str(model_path), "processes": processes()}
-    written = [text if isinstance(text, str) else text.written for text in texts]
-    run = checkpoints.fingerprint(deciding, written, heldout)
     folder = output_dir / checkpoints.FOLDER
-    if done := finished(output_dir, run, settings.max_hours):
+    if done := finished(output_dir, settings.max_hours):
         if rank() == 0 and done.ended_by_max_hours is None:
             shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
         return done
     arguments = _arguments(settings, folder, accumulation)
     dtype = loading.number_format(settings.dtype, settings.device)
-    with checkpoints.held(folder, {"run": run, "processes": processes(), "dtype": dtype}):
+    with checkpoints.held(folder, {"processes": processes(), "dtype": dtype}):
         resume = None
         if rank() == 0:
             resume = checkpoints.latest_intact(folder)
             checkpoints.remove_checkpoints(folder, keep=settings.keep_checkpoints)
+            if resume is None:  # begun anew: what was best before does not count
+                for path in output_dir.glob("best-*"):
+                    shutil.rmtree(path)
         resume = broadcast_object_list([resume])[0]
         arguments.eval_on_start = resume is None
 
@@ -98,7 +98,6 @@ def train(
                 model.enable_input_require_grads()
 
         trainer = PackedTrainer(
-            run=run,
             settings=settings,
             started=started,
             output_dir=output_dir,

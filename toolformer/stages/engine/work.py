@@ -68,7 +68,7 @@ class Worker:
                 annotator = self._annotator = self._annotator or self._load()
                 started = time.monotonic()
                 if earlier := self._store.earlier(name):
-                    annotation = annotator.deepen(documents, earlier.rows, earlier.funnel)
+                    annotation = annotator.deepen(documents, *earlier)
                 else:
                     annotation = annotator.annotate(documents, self._on_step)
                 seconds = time.monotonic() - started
