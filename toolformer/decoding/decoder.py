@@ -17,7 +17,7 @@ import torch
 from toolformer.calls import END
 from toolformer.data import Document
 from toolformer.decoding.batch import Batch, Queue, Row
-from toolformer.decoding.call_state import Completion, Writer
+from toolformer.decoding.call_state import Completion, Writer, execute
 from toolformer.decoding.policy import MEASURES, fires
 from toolformer.decoding.settings import POLICIES, Decoding, check, deciding
 from toolformer.errors import UserError
@@ -181,9 +181,9 @@ class Decoder(Decoding):
         parts: list[tuple[Branches, Sequence[int]]] = []
         logits: list[torch.Tensor] = []
         if batch:
-            waiting = [n for n, row in enumerate(batch.rows) if row.pending]
-            results = writer.execute([batch.rows[n] for n in waiting])
-            for n, result in zip(waiting, results, strict=True):
+            waiting = [(n, row.pending) for n, row in enumerate(batch.rows) if row.pending]
+            asked = [(call, batch.rows[n].document) for n, call in waiting]
+            for (n, _), result in zip(waiting, execute(writer.tools, asked), strict=True):
                 writer.resume(batch.rows[n], result)
                 self._go_back(batch, n)
             # Rows that only have to read the token they wrote, or have gone back, stay as they are.
