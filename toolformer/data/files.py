@@ -1,14 +1,16 @@
-"""Corpora on disk: one file, or a folder of files, JSON Lines and Parquet, alone or mixed.
+"""Corpora on disk: one file, or a folder of files, JSON Lines and Parquet, alone or mixed; and the demo's own.
 
 The files of a folder are read one after the other in the order of their names.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolformer.data.document import Document, document_from_row
 from toolformer.data.jsonl import read_jsonl
 from toolformer.data.parquet import read_parquet
 from toolformer.data.row_corpus import RowCorpus, Rows
@@ -20,6 +22,8 @@ SUFFIXES = {
     PARQUET: (".parquet", ".pq"),
 }
 PACKED = (".gz", ".zst", ".zstd")
+DEMO_SPLITS = ("train", "heldout", "sums")
+"""Texts of all kinds, others of the same kinds, and short ones with a worked sum or two."""
 
 
 @dataclass
@@ -78,3 +82,12 @@ def _kind(path: Path) -> str | None:
     for suffix in PACKED:
         name = name.removesuffix(suffix)
     return next((kind for kind, suffixes in SUFFIXES.items() if name.endswith(suffixes)), None)
+
+
+def demo_corpus(split: str = "train") -> Iterator[Document]:
+    """The documents of one of the `DEMO_SPLITS` of the small corpus written for this project."""
+    path = Path(__file__).with_name("corpora") / "demo.jsonl"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row["split"] == split:
+            yield document_from_row(row)

@@ -112,9 +112,11 @@ class ToolformerLM(RecordingLM):
         )
 
     def _score(self, requests: list[Instance]) -> list[str]:
-        pairs: list[tuple[str, str]] = [request.args for request in requests]
+        return self._score_pairs([request.args for request in requests], "pairs")
+
+    def _score_pairs(self, pairs: Sequence[tuple[str, str]], unit: str) -> list[str]:
         keys = [self._key("pair", *pair) for pair in pairs]
-        self._answer_all(keys, pairs, self.language_model.log_likelihoods, PAIRS_AT_ONCE, "pairs")
+        self._answer_all(keys, pairs, self.language_model.log_likelihoods, PAIRS_AT_ONCE, unit)
         return keys
 
     def _read(self, requests: list[Instance]) -> list[str]:
@@ -162,9 +164,7 @@ class ToolformerLM(RecordingLM):
         for index, (request, completion) in enumerate(zip(requests, completions, strict=True)):
             if gold := self.gold.get(request.task_name or ""):
                 pairs[index] = request.args[0] + completion.through_calls, f" {gold(request.doc)}"
-        keys = {index: self._key("pair", *pair) for index, pair in pairs.items()}
-        asked, score = list(pairs.values()), self.language_model.log_likelihoods
-        self._answer_all(list(keys.values()), asked, score, PAIRS_AT_ONCE, "gold answers")
+        keys = dict(zip(pairs, self._score_pairs(list(pairs.values()), "gold answers"), strict=True))
         return [-self.answers[keys[index]][0] if index in keys else None for index in range(len(completions))]
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic.errors import PydanticUserError
-
 from toolformer.calls import ApiCall, CallSyntaxError
 from toolformer.decoding.call_state import MALFORMED, NOT_ALLOWED
 from toolformer.tools.base import Tool, encodable
@@ -102,10 +100,7 @@ def offer(key: str, tool: Tool) -> Offer:
 
 
 def _schema(adapter: Any) -> dict[str, Any]:
-    try:
-        return {name: value for name, value in adapter.json_schema().items() if name != "title"}
-    except PydanticUserError:  # a type that JSON has no schema for: anything
-        return {}
+    return {name: value for name, value in adapter.json_schema().items() if name != "title"}
 
 
 def requested(name: Any, arguments: Any, offers: Sequence[Offer]) -> Request:

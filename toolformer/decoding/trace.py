@@ -17,8 +17,7 @@ import torch
 from toolformer.data import Document
 from toolformer.decoding.batch import Queue, Row
 from toolformer.decoding.call_state import Completion
-from toolformer.decoding.decoder import Decoder
-from toolformer.decoding.policy import MEASURES, fires
+from toolformer.decoding.decoder import MEASURES, Decoder, fires
 from toolformer.errors import UserError
 
 REACH = {"topk": 10.0, "bias": 5.0, "threshold": 0.01}
