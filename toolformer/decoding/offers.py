@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic.errors import PydanticUserError
+
 from toolformer.calls import ApiCall, CallSyntaxError
 from toolformer.decoding.call_state import MALFORMED, NOT_ALLOWED
 from toolformer.tools.base import Tool, encodable
@@ -100,7 +102,10 @@ def offer(key: str, tool: Tool) -> Offer:
 
 
 def _schema(adapter: Any) -> dict[str, Any]:
-    return {name: value for name, value in adapter.json_schema().items() if name != "title"}
+    try:
+        return {name: value for name, value in adapter.json_schema().items() if name != "title"}
+    except PydanticUserError:  # a type that JSON has no schema for: anything
+        return {}
 
 
 def requested(name: Any, arguments: Any, offers: Sequence[Offer]) -> Request:
