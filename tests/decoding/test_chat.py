@@ -68,8 +68,8 @@ def chat_model(template: str | None = TEMPLATE, context: int = 2048) -> Language
 def test_calls_in_the_formats_of_chat_models(text: str, tool: str, given: str) -> None:
     available = {**tools(), "calculator": Calculator()}
     found = written(text, list(offers(available).values()))
-    assert found and (found[0].call.tool, found[0].call.input) == (tool, given)
-    assert text[: found[1]].endswith(("}", "]"))
+    assert found and (found.call.tool, found.call.input) == (tool, given)
+    assert text.startswith(found.raw) and found.raw.endswith(("}", "]"))
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ def test_a_tool_of_ones_own_has_its_arguments(tmp_path: Path) -> None:
     assert function["description"] == "Tells how tall a plant is"
     assert function["parameters"]["properties"]["days"] == {"type": "integer", "description": "Its age"}
     assert function["parameters"]["required"] == ["days"]
-    calls = written(
+    found = written(
         '{"name": "grow", "arguments": {"days": 4, "name": "a \\"b\\"", "fast": true}}', [offered]
     )
-    assert calls and tool.run([calls[0].call.input], [Document("d", "")]) == [Result('a "b"=8True')]
+    assert found and tool.run([found.call.input], [Document("d", "")]) == [Result('a "b"=8True')]
 
 
 def talk(

@@ -60,13 +60,11 @@ def test_an_interrupted_evaluation_asks_only_what_is_missing(
     def answers(**more: Any) -> tuple[list[str], int]:
         server.payloads.clear()
         lm = endpoint(server, tmp_path / "a.jsonl", concurrency=concurrency, **more)
-        try:
+        with lm.answers:
             found = lm.generate_until(requests)
             if more.get("tokenizer"):
                 lm.loglikelihood_rolling([rolling("red is for the blood")])
             return found, len(server.payloads)
-        finally:
-            lm.answers.close()
 
     server.fail_after = 4
     with pytest.raises(UserError, match="HTTP 500.*are kept"):
@@ -92,10 +90,8 @@ def test_an_answer_that_is_no_text_is_not_kept(server: Completions, tmp_path: Pa
         server.answer = answer
         server.payloads.clear()
         lm = endpoint(server, tmp_path / "a.jsonl")
-        try:
+        with lm.answers:
             return suite.run(lm, ["svamp"], {"data_dir": str(tmp_path)}, bootstrap_iters=5)["svamp"].samples
-        finally:
-            lm.answers.close()
 
     def text(value: object) -> dict[str, Any]:
         return {"choices": [{"index": 0, "text": value}]}
@@ -173,7 +169,6 @@ def test_a_prompt_that_is_too_long_is_cut_on_its_left(
     lm = endpoint(server, tokenizer=str(tiny_folder), max_length=64)
     lm.generate_until([asked(LONG, 0), asked("red is", 1), asked(LONG + "x", 2)])
     assert "2 of 3 prompts are longer than endpoint.max_length=64 leaves room for: cut" in caplog.text
-    assert [record.prompt for record in lm.records] == [LONG, "red is", LONG + "x"]
     lost = [record.completion.prompt_cut for record in lm.records if record.completion]
     assert lost[0] > 40 and lost[1] == 0 and lost[2] > 40
     sent = [payload["prompt"] for payload in server.payloads]

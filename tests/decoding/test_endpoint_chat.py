@@ -94,10 +94,8 @@ def test_answers_are_kept_and_faults_are_not(server: Completions, tmp_path: Path
     def run(tool: Any = None) -> tuple[str, int]:
         server.payloads.clear()
         lm = model(server, tmp_path / "a.jsonl", tool)
-        try:
+        with lm.answers:
             (text,) = lm.generate_until([asked("Who?")])
-        finally:
-            lm.answers.close()
         return text, len(server.payloads)
 
     assert run(Away("QA")) == run(Away("QA")) == ("x", 2)

@@ -9,17 +9,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import suite
 from tests.conftest import taught_model
 from tests.decoding.test_decoder import CALLING, DOCUMENTS, PIECES, tools
 from toolformer.decoding.decoder import Decoder
-from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.trace import Trace, TracingDecoder
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
-from toolformer.tools.base import Tool
-from toolformer.tools.calculator import Calculator
-from toolformer.tools.calendar import Calendar
 
 REACH = {"topk": 20, "bias": 8.0, "threshold": 0.001}
 VALUES: dict[str, Sequence[float]] = {
@@ -61,23 +56,3 @@ def test_what_a_trace_does_not_reach_is_refused(model: LanguageModel) -> None:
     assert trace.called == trace.measures == {} and trace.under("topk", 10) == trace.without
     with pytest.raises(UserError, match="decoding.max_calls is 2"):
         TracingDecoder(model, tools(), max_calls=2)
-
-
-def test_the_curve_of_a_benchmark_is_that_of_separate_runs() -> None:
-    model = taught_model("gpt2", "The", "is", "[Calculator(2 + 3) -> 5]", "[Calendar() -> Today is 5]")
-    callable_tools: dict[str, Tool] = {"calculator": Calculator(), "calendar": Calendar()}
-    loaded = suite.load(["arithmetic", "dateset"], {"subset": 20, "seed": 0})
-    lm = ToolformerLM(TracingDecoder(model, callable_tools), progress=False)
-    asked = suite.requests(loaded)["generate_until"]
-    traces = dict(zip(((one.task_name, one.doc_id) for one in asked), lm.traces(asked), strict=True))
-    shares = []
-    for k in (0, 1, 3, 10):
-        alone = ToolformerLM(Decoder(model, callable_tools, k=k), progress=False)
-        results = suite.run(alone, loaded, bootstrap_iters=0)
-        found = {(record.task, record.doc_id): record.completion for record in alone.records}
-        assert found == {document: trace.under("topk", k) for document, trace in traces.items()}
-        for task, result in results.items():
-            plain = [trace.under("topk", k).plain for (name, _), trace in traces.items() if name == task]
-            assert suite.scores(loaded, task, plain) == result.scores
-        shares.append([sum(bool(sample["tool"]) for sample in each.samples) for each in results.values()])
-    assert shares[0] == [0, 0] and min(shares[-1]) > 0

@@ -14,7 +14,7 @@ from tests.evaluations import config, trained, words
 from tests.processes import save_calling_model
 from toolformer import Toolformer
 from toolformer.cli import main
-from toolformer.decoding.tuned import store
+from toolformer.decoding.settings import store_policy
 from toolformer.stages.evaluate import model_folder
 from toolformer.stages.launch import run_stage
 from toolformer.tracking import Tracker
@@ -64,7 +64,7 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     run_stage("evaluate", config(tmp_path, *by_name, same))
     assert "dateset: the policy was chosen on 8 of these 8 examples" in capsys.readouterr().err
 
-    store(folder, "bias", 2.5, run.run_id, {})
+    store_policy(folder, "bias", 2.5, run.run_id, {})
     alike = [
         run_stage("evaluate", config(tmp_path, *MORE, test, *policy)).run_id
         for policy in (["decoding.policy=tuned"], ["decoding.policy=bias", "decoding.bias=2.5"])

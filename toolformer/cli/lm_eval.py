@@ -148,7 +148,7 @@ class ConfiguredLM(LM):
         decoder = instantiate.decoder(config, self.name, tools)
         answered = answered_by(config, self.name, None)
         lm = ToolformerLM(decoder, self.answers, answered, clocks=clocks(config) if tools else ())
-        lm.switched_off, lm.cache_hook = off, self.cache_hook
+        lm.switched_off = off
         return lm
 
     @functools.cached_property

@@ -1,8 +1,7 @@
 """Documents and where they come from: files, folders, the hub, the demo corpus. Corpora are streamed."""
 
-from toolformer.data.demo import demo_corpus
 from toolformer.data.document import Document, Fields
-from toolformer.data.files import FileCorpus
+from toolformer.data.files import FileCorpus, demo_corpus
 from toolformer.data.hub import HubCorpus
 from toolformer.data.url_date import date_from_url
 

@@ -53,12 +53,12 @@ class Fields:
 
 
 class BadRow(Exception):
-    """A row that is no document: the reason under which it is counted, and details of this one."""
+    """A row, or several, that is no document: the reason under which it is counted, and details that are only logged."""
 
-    def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, detail: str = "", count: int = 1) -> None:
+        super().__init__(f"{reason} ({detail})" if detail else reason)
         self.reason = reason
-        self.detail = detail
+        self.count = count
 
 
 def document_from_row(

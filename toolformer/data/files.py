@@ -1,18 +1,19 @@
-"""Corpora on disk: one file, or a folder of files, JSON Lines and Parquet, alone or mixed.
+"""Corpora on disk: one file, or a folder of files, JSON Lines and Parquet, alone or mixed; and the demo's own.
 
 The files of a folder are read one after the other in the order of their names.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from toolformer.data.document import Document, document_from_row
 from toolformer.data.jsonl import read_jsonl
 from toolformer.data.parquet import read_parquet
-from toolformer.data.reader_stats import RowCorpus, Skipped
+from toolformer.data.row_corpus import RowCorpus, Rows
 from toolformer.errors import UserError
 
 JSONL, PARQUET, MIXED = "jsonl", "parquet", "files"
@@ -21,6 +22,8 @@ SUFFIXES = {
     PARQUET: (".parquet", ".pq"),
 }
 PACKED = (".gz", ".zst", ".zstd")
+DEMO_SPLITS = ("train", "heldout", "sums")
+"""Texts of all kinds, others of the same kinds, and short ones with a worked sum or two."""
 
 
 @dataclass
@@ -38,42 +41,39 @@ class FileCorpus(RowCorpus):
 
     def files(self) -> list[Path]:
         """The files in the order in which they are read; without any, a UserError."""
-        path = Path(self.path).expanduser()
-        if path.is_dir():
-            return self._of_folder(path)
-        if not path.exists():
+        folder = Path(self.path).expanduser()
+        if not folder.is_dir():
+            if not folder.exists():
+                raise UserError(
+                    f"{self.key}.path: there is no file {self.path}; name a file or a folder of files"
+                )
+            return [folder]
+        kinds = (JSONL, PARQUET) if self.format == MIXED else (self.format,)
+        names = [
+            path.relative_to(folder)
+            for path in folder.glob(self.pattern or "**/*")
+            if path.is_file() and (self.pattern or _kind(path) in kinds)
+        ]
+        names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+        if not names:
+            suffixes = f"is named {', '.join(suffix for kind in kinds for suffix in SUFFIXES[kind])}"
+            wanted = f"matches {self.key}.pattern={self.pattern}" if self.pattern else suffixes
             raise UserError(
-                f"{self.key}.path: there is no file {self.path}; name a file or a folder of files"
+                f"{self.key}.path: no file in {folder} {wanted}; name another folder or {self.key}.pattern"
             )
-        return [path]
+        return [folder / name for name in sorted(names, key=Path.as_posix)]
 
-    def sources(self, skipped: Skipped) -> Iterator[tuple[str, Iterator[tuple[str, Any]]]]:
+    def sources(self) -> Iterator[tuple[str, Rows]]:
         """Each file with its rows."""
         for path in self.files():
             kind = self.format if self.format != MIXED else _kind(path)
             if kind is None:
                 raise UserError(
-                    f"{self.key}.path: {path} is neither JSON Lines nor Parquet by its name; give it a suffix of "
-                    f"{_suffixes(MIXED)}, or say {self.key}=jsonl or {self.key}=parquet"
+                    f"{self.key}.path: {path} is neither JSON Lines nor Parquet by its name; say {self.key}=jsonl or "
+                    f"{self.key}=parquet"
                 )
-            rows = read_parquet(path, self.fields, skipped) if kind == PARQUET else read_jsonl(path, skipped)
+            rows = read_parquet(path, self.fields, self.key) if kind == PARQUET else read_jsonl(path)
             yield str(path), rows
-
-    def _of_folder(self, folder: Path) -> list[Path]:
-        kinds = (JSONL, PARQUET) if self.format == MIXED else (self.format,)
-        files = [
-            path.relative_to(folder)
-            for path in folder.glob(self.pattern or "**/*")
-            if path.is_file() and (self.pattern or _kind(path) in kinds)
-        ]
-        files = [path for path in files if not any(part.startswith(".") for part in path.parts)]
-        if not files:
-            named = f"is named {_suffixes(self.format)}"
-            wanted = f"matches {self.key}.pattern={self.pattern}" if self.pattern else named
-            raise UserError(
-                f"{self.key}.path: no file in {folder} {wanted}; name another folder or {self.key}.pattern"
-            )
-        return [folder / path for path in sorted(files, key=Path.as_posix)]
 
 
 def _kind(path: Path) -> str | None:
@@ -84,5 +84,10 @@ def _kind(path: Path) -> str | None:
     return next((kind for kind, suffixes in SUFFIXES.items() if name.endswith(suffixes)), None)
 
 
-def _suffixes(format: str) -> str:
-    return ", ".join(SUFFIXES[JSONL] + SUFFIXES[PARQUET] if format == MIXED else SUFFIXES[format])
+def demo_corpus(split: str = "train") -> Iterator[Document]:
+    """The documents of one of the `DEMO_SPLITS` of the small corpus written for this project."""
+    path = Path(__file__).with_name("corpora") / "demo.jsonl"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row["split"] == split:
+            yield document_from_row(row)

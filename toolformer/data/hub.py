@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from toolformer.data.reader_stats import RowCorpus, Skipped
+from toolformer.data.row_corpus import RowCorpus, Rows
 from toolformer.errors import UserError, one_line
 
 
@@ -22,17 +22,15 @@ class HubCorpus(RowCorpus):
     """The data set's configuration, where it has several."""
     split: str = "train"
 
-    def sources(self, skipped: Skipped) -> Iterator[tuple[str, Iterator[tuple[str, Any]]]]:
+    def sources(self) -> Iterator[tuple[str, Rows]]:
         """The data set with its rows."""
-        yield self.path, self._rows()
+        yield self.path, self._rows(self._open())
 
-    def _rows(self) -> Iterator[tuple[str, Any]]:
+    def _rows(self, rows: Any) -> Rows:
         number = 0
         try:
-            for number, row in enumerate(self._open(), start=1):
+            for number, row in enumerate(rows, start=1):
                 yield f"row {number}", row
-        except UserError:
-            raise
         except Exception as error:  # whatever the storage, the network or the format's reader raises
             raise UserError(
                 f"{self.key}.path: the data set {self.path} breaks off after row {number} ({one_line(error)}); "
@@ -51,9 +49,11 @@ class HubCorpus(RowCorpus):
                 f"{self.key}.subset and {self.key}.split"
             ) from error
         known = rows.column_names
-        if known is not None and self.fields.text_field not in known:
+        if known is None:
+            return rows
+        if self.fields.text_field not in known:
             raise UserError(
                 f"{self.key}.text_field: the data set {self.path} has no field {self.fields.text_field!r}; "
                 f"it has {', '.join(known[:8])}"
             )
-        return rows.select_columns([name for name in self.fields.named() if name in known]) if known else rows
+        return rows.select_columns([name for name in self.fields.named() if name in known])

@@ -6,20 +6,18 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from toolformer.data.reader_stats import Skipped
-from toolformer.errors import UserError, one_line
+from toolformer.data.document import BadRow
+from toolformer.data.row_corpus import Rows, broken_off
 
-BROKEN = "broken off"
 _BUFFER = 2**16
 _GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
-def read_jsonl(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
-    """(`line N`, row) of every line that is JSON; a file that breaks off is read as far as it goes.
+def read_jsonl(path: Path) -> Rows:
+    """(`line N`, row) of every line; a file that breaks off is read as far as it goes.
 
     Raises:
         UserError: the file cannot be opened or read at all (not: what is in it is broken).
@@ -29,24 +27,18 @@ def read_jsonl(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
         with open(path, "rb") as file:
             for number, line in enumerate(unpacked(file), start=1):
                 if line.strip():
-                    yield from _row(path, number, line, skipped)
+                    yield f"line {number}", _row(line, "utf-8-sig" if number == 1 else "utf-8")
     except (EOFError, zlib.error, OSError) as error:
-        # What cannot be unpacked has no error number, neither from gzip nor from pyarrow.
-        if getattr(error, "errno", None) is not None:
-            raise UserError(
-                f"{path}: the file cannot be read ({one_line(error)}); check its place and permissions"
-            ) from error
-        skipped.row(str(path), f"after line {number}", BROKEN, detail=one_line(error))
+        yield f"after line {number}", broken_off(path, error)
 
 
-def _row(path: Path, number: int, line: bytes, skipped: Skipped) -> Iterator[tuple[str, Any]]:
-    place = f"line {number}"
+def _row(line: bytes, encoding: str) -> Any:
     try:
-        yield place, json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        return json.loads(line.decode(encoding))
     except UnicodeDecodeError as error:
-        skipped.row(str(path), place, "not UTF-8", detail=f"byte {error.start + 1}")
+        return BadRow("not UTF-8", f"byte {error.start + 1}")
     except (ValueError, RecursionError):
-        skipped.row(str(path), place, "malformed JSON")
+        return BadRow("malformed JSON")
 
 
 def unpacked(file: io.BufferedReader) -> BinaryIO:

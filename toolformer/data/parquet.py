@@ -5,20 +5,17 @@ A row group that is broken is left out from where it breaks; the next one is rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from toolformer.data.document import Fields
-from toolformer.data.jsonl import BROKEN
-from toolformer.data.reader_stats import Skipped
-from toolformer.errors import UserError, one_line
+from toolformer.data.document import BadRow, Fields
+from toolformer.data.row_corpus import Rows, broken_off
 
 _ROWS = 64
 _BUFFER = 2**20
 
 
-def read_parquet(path: Path, fields: Fields, skipped: Skipped) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_parquet(path: Path, fields: Fields, key: str) -> Rows:
     """(`row N`, row) of every row, counted from 1; texts come as bytes, since a file may claim UTF-8 falsely.
 
     Raises:
@@ -32,12 +29,11 @@ def read_parquet(path: Path, fields: Fields, skipped: Skipped) -> Iterator[tuple
         with pq.ParquetFile(
             path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
         ) as file:
-            names, total = file.schema_arrow.names, file.metadata.num_rows
+            names = file.schema_arrow.names
             if fields.text_field not in names:
-                detail = f"it has {', '.join(names[:8])}; name the column with {skipped.key}.text_field"
-                skipped.row(
-                    str(path), "the whole file", f"no column `{fields.text_field}`", max(1, total), detail
-                )
+                detail = f"it has {', '.join(names[:8])}; name the column with {key}.text_field"
+                lost = max(1, file.metadata.num_rows)
+                yield "the whole file", BadRow(f"no column `{fields.text_field}`", detail, lost)
                 return
             columns = [column for column in fields.named() if column in names]
             before = 0
@@ -49,17 +45,11 @@ def read_parquet(path: Path, fields: Fields, skipped: Skipped) -> Iterator[tuple
                             read += 1
                             yield f"row {before + read}", dict(zip(columns, row, strict=True))
                 except (pa.ArrowException, OSError) as error:
-                    if getattr(error, "errno", None) is not None:
-                        raise
                     lost = max(1, rows - read)
-                    skipped.row(str(path), f"after row {before + read}", BROKEN, lost, one_line(error))
+                    yield f"after row {before + read}", broken_off(path, error, count=lost)
                 before += rows
     except (pa.ArrowException, OSError) as error:
-        if getattr(error, "errno", None) is not None:
-            raise UserError(
-                f"{path}: the file cannot be read ({one_line(error)}); check its place and permissions"
-            ) from error
-        skipped.row(str(path), "the whole file", "not a Parquet file", detail=one_line(error))
+        yield "the whole file", broken_off(path, error, "not a Parquet file")
 
 
 def _values(column: Any) -> list[Any]:

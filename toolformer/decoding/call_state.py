@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, linearise, parse
+from toolformer.data import Document
 from toolformer.decoding.batch import Row
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.text_generator import cut_at
@@ -123,17 +124,6 @@ class Writer:
         row.unread = []
         row.call_start, row.pending, row.may_call = None, None, False
 
-    def execute(self, rows: Sequence[Row]) -> list[Result]:
-        """Runs the pending calls of a batch together, tool by tool."""
-        results: dict[int, Result] = {}
-        for name, tool in self.tools.items():
-            calling = [(row, row.pending) for row in rows if row.pending and row.pending.tool == name]
-            if calling:
-                inputs, documents = [call.input for _, call in calling], [row.document for row, _ in calling]
-                answered = run_safely(tool, inputs, documents)
-                results |= {row.index: result for (row, _), result in zip(calling, answered, strict=True)}
-        return [results.get(row.index, Result(reason=NOT_ALLOWED)) for row in rows]
-
     def resume(self, row: Row, result: Result) -> None:
         """Puts the result behind the arrow, or takes the call back when there is none."""
         model = self.language_model
@@ -161,6 +151,18 @@ class Writer:
         plain = cut_at(row.plain + self.language_model.decode(row.written), self.stop)
         text = row.text + plain[len(row.plain) :]
         return Completion(text, plain, tuple(row.calls), row.failed, row.tokens, row.fault, row.prompt_cut)
+
+
+def execute(tools: Mapping[str, Tool], asked: Sequence[tuple[ApiCall, Document]]) -> list[Result]:
+    """Runs calls with their documents together, tool by tool; tools by their names in calls."""
+    results = [Result(reason=NOT_ALLOWED)] * len(asked)
+    for name, tool in tools.items():
+        calling = [n for n, (call, _) in enumerate(asked) if call.tool == name]
+        if calling:
+            inputs, documents = [asked[n][0].input for n in calling], [asked[n][1] for n in calling]
+            for n, result in zip(calling, run_safely(tool, inputs, documents), strict=True):
+                results[n] = result
+    return results
 
 
 def cut_result(model: LanguageModel, result: str, limit: int) -> str:

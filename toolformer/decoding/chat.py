@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolformer.calls import CallSyntaxError, linearise
+from toolformer.calls import ApiCall, CallSyntaxError, linearise
 from toolformer.data import Document
-from toolformer.decoding.batch import Row
-from toolformer.decoding.call_state import Completion, Writer, cut_result
+from toolformer.decoding.call_state import Completion, cut_result, execute
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.offers import Offer, Request, written
 from toolformer.errors import UserError, one_line
@@ -72,16 +71,58 @@ def rendered(tokenizer: Any, name: str, messages: Sequence[Message], schemas: An
 
 
 @dataclass(eq=False)
-class _Talk(Row):
-    """A conversation: a `Row` whose text is a message at a time."""
+class Talk:
+    """A conversation up to its answer."""
 
+    prompt: str
+    document: Document
+    offers: Sequence[Offer]
+    """Empty where no tool may be called."""
+    max_calls: int
     messages: list[Message] = field(default_factory=list)
     """After the prompt: calls and their results."""
-    prompt: str = ""
-    request: Request | None = None
-    """The pending call."""
-    raw: str = ""
-    """As it was written."""
+    calls: list[ApiCall] = field(default_factory=list)
+    failed: str | None = None
+    """Why a call was taken back; no other follows."""
+    fault: bool = False
+    answer: str | None = None
+    tokens: int = 0
+    prompt_cut: int = 0
+
+    @property
+    def may_call(self) -> bool:
+        return bool(self.offers) and self.failed is None and len(self.calls) < self.max_calls
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """The tools as the model's next message sees them."""
+        return [offer.schema() for offer in self.offers] if self.may_call or self.calls else []
+
+    def take(self, request: Request, result: Result, cut: Callable[[str], str]) -> str | None:
+        """Keeps a call with its result, which `cut` shortens, and returns that; or takes the call back."""
+        if result.text is None:
+            self.failed, self.fault = result.reason, result.fault
+            return None
+        call = request.call.with_result(result.text)
+        call = call.with_result(cut(call.result or ""))
+        self.calls.append(call)
+        return call.result
+
+    def exchange(self, request: Request, result: str, arguments: Any) -> None:
+        """Adds a call, with `arguments` as the protocol has them, and its result to the messages."""
+        name = request.call.tool
+        own = f"call{len(self.calls):05}"  # nine letters and digits, as Mistral's templates ask for
+        function = {"name": name, "arguments": arguments}
+        asked = [{"id": own, "type": "function", "function": function}]
+        self.messages.append({"role": "assistant", "content": "", "tool_calls": asked})
+        self.messages.append({"role": "tool", "tool_call_id": own, "name": name, "content": result})
+
+    def completion(self, stop: Sequence[str]) -> Completion:
+        """What was said; `plain` is the answer up to the first stop text."""
+        plain = cut_at(self.answer or "", stop)
+        text = "".join(map(linearise, self.calls)) + (" " if self.calls else "") + plain
+        calls = tuple(self.calls)
+        return Completion(text, plain, calls, self.failed, self.tokens, self.fault, self.prompt_cut)
 
 
 @dataclass(eq=False)
@@ -110,26 +151,19 @@ class ChatDecoder(Decoder):
             documents = [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
         keys = [key for key in self.tools if self.max_calls and (allowed is None or key in allowed)]
         offers = [self.offers[key] for key in keys]
-        limits = (self.max_calls, self.max_call_tokens, self.max_result_tokens, max_new_tokens)
-        tools = {self.tools[key].name: self.tools[key] for key in keys}
-        writer = Writer(self.language_model, tools, *limits, stop)
         completions: list[Completion] = []
         for start in range(0, len(prompts), self.batch_size):
-            talks = [
-                _Talk(n, documents[n], [], [], prompt=prompts[n], may_call=bool(offers))
-                for n in range(start, min(start + self.batch_size, len(prompts)))
-            ]
-            self._shorten(talks, offers, max_new_tokens, strict)
-            self._talk(talks, writer, offers)
-            batch = [_completion(talk, stop) for talk in talks]
+            numbers = list(range(start, min(start + self.batch_size, len(prompts))))
+            talks = [Talk(prompts[n], documents[n], offers, self.max_calls) for n in numbers]
+            self._shorten(talks, max_new_tokens, strict)
+            self._talk(talks, max_new_tokens)
+            batch = [talk.completion(stop) for talk in talks]
             completions += batch
             if on_batch:
-                on_batch([talk.index for talk in talks], batch)
+                on_batch(numbers, batch)
         return completions
 
-    def _shorten(
-        self, talks: Sequence[_Talk], offers: Sequence[Offer], max_new_tokens: int, strict: bool
-    ) -> None:
+    def _shorten(self, talks: Sequence[Talk], max_new_tokens: int, strict: bool) -> None:
         """Cuts prompts on their left that leave no room for calls, results and an answer."""
         model = self.language_model
         call = self.max_call_tokens + WRAPPING
@@ -137,7 +171,7 @@ class ChatDecoder(Decoder):
         room -= self.max_calls * (call + self.max_result_tokens + WRAPPING)
         for talk in talks:
             ids = model.encode(talk.prompt)
-            while (over := len(self._rendered(talk, offers)) - room) > 0:
+            while (over := len(self._rendered(talk)) - room) > 0:
                 talk.prompt_cut += over
                 if strict or talk.prompt_cut >= len(ids):
                     raise UserError(
@@ -148,8 +182,8 @@ class ChatDecoder(Decoder):
         if cut := sum(talk.prompt_cut > 0 for talk in talks):
             log.warning("decoding: %d of %d prompts are too long: cut on their left", cut, len(talks))
 
-    def _rendered(self, talk: _Talk, offers: Sequence[Offer]) -> list[int]:
-        schemas = [offer.schema() for offer in offers if talk.may_call or talk.calls]
+    def _rendered(self, talk: Talk) -> list[int]:
+        schemas = talk.schemas
         messages = [{"role": "user", "content": talk.prompt}, *talk.messages]
         if schemas and self.shown == "system":
             listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
@@ -157,76 +191,48 @@ class ChatDecoder(Decoder):
             schemas = []
         return rendered(self.language_model.tokenizer, self.language_model.name, messages, schemas or None)
 
-    def _talk(self, talks: Sequence[_Talk], writer: Writer, offers: Sequence[Offer]) -> None:
+    def _talk(self, talks: Sequence[Talk], max_new_tokens: int) -> None:
         """Goes on until every conversation has its answer."""
+        tools = {tool.name: tool for tool in self.tools.values()}
         while talks:
-            asked = [self._rendered(talk, offers) for talk in talks]
+            asked = [self._rendered(talk) for talk in talks]
             call = self.max_call_tokens + WRAPPING if any(talk.may_call for talk in talks) else 0
-            messages = self.language_model.continued(asked, max(writer.max_new_tokens, call))
+            messages = self.language_model.continued(asked, max(max_new_tokens, call))
+            calling: list[tuple[Talk, Request, int]] = []
             for talk, ids in zip(talks, messages, strict=True):
-                self._read(talk, ids, offers, writer.max_new_tokens)
-            calling = [talk for talk in talks if talk.pending]
-            for talk, result in zip(calling, writer.execute(calling), strict=True):
-                self._resume(talk, result)
-            talks = [talk for talk in talks if not talk.done]
+                if request := self._read(talk, ids, max_new_tokens):
+                    calling.append((talk, request, len(ids)))
+            results = execute(tools, [(request.call, talk.document) for talk, request, _ in calling])
+            for (talk, request, tokens), result in zip(calling, results, strict=True):
+                self._resume(talk, request, tokens, result)
+            talks = [talk for talk in talks if talk.answer is None]
 
-    def _read(self, talk: _Talk, ids: list[int], offers: Sequence[Offer], max_new_tokens: int) -> None:
-        """Takes a message as a call, as one that fails, or as the answer."""
+    def _read(self, talk: Talk, ids: list[int], max_new_tokens: int) -> Request | None:
+        """A message as a call; else it is one that fails, or the answer."""
         model = self.language_model
         if talk.may_call:
             raw = model.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
             try:
-                found = written(raw, offers)
+                if request := written(raw, talk.offers):
+                    return request
             except CallSyntaxError as error:
-                talk.failed, talk.may_call = str(error), False
-                return
-            if found:
-                talk.request, end = found
-                talk.pending, talk.raw, talk.written = talk.request.call, raw[:end], ids
-                return
+                talk.failed = str(error)
+                return None
         ids = ids[:max_new_tokens]
-        talk.plain, talk.done = model.decode(ids), True
+        talk.answer = model.decode(ids)
         talk.tokens += len(ids)
+        return None
 
-    def _resume(self, talk: _Talk, result: Result) -> None:
-        """Adds a call and its result to the conversation, or asks once more without tools."""
-        assert talk.request is not None
-        talk.pending = None
-        if result.text is None:
-            talk.failed, talk.fault, talk.may_call = result.reason, result.fault, False
+    def _resume(self, talk: Talk, request: Request, tokens: int, result: Result) -> None:
+        """Adds a call and its result to the conversation; one that fails leaves no trace there."""
+        model = self.language_model
+        text = talk.take(request, result, lambda text: cut_result(model, text, self.max_result_tokens))
+        if text is None:
             return
-        call = talk.request.call.with_result(result.text)
-        call = call.with_result(cut_result(self.language_model, call.result or "", self.max_result_tokens))
-        talk.calls.append(call)
-        talk.tokens += len(talk.written)
-        talk.may_call = len(talk.calls) < self.max_calls
+        talk.tokens += tokens
         if self.shown == "system":
-            closed = talk.raw + ("\n</tool_call>" if "<tool_call>" in talk.raw else "")
-            answered = f"<tool_response>\n{call.result}\n</tool_response>"
+            closed = request.raw + ("\n</tool_call>" if "<tool_call>" in request.raw else "")
+            answered = f"<tool_response>\n{text}\n</tool_response>"
             talk.messages += [{"role": "assistant", "content": closed}, {"role": "user", "content": answered}]
         else:
-            talk.messages += exchange(talk.request, call.result or "", len(talk.calls))
-
-
-def exchange(request: Request, result: str, number: int, as_text: bool = False) -> list[Message]:
-    """A call and its result as messages; `as_text` has the arguments as OpenAI's protocol, in a text."""
-    arguments = json.dumps(request.arguments) if as_text else dict(request.arguments)
-    name, own = (
-        request.call.tool,
-        f"call{number:05}",
-    )  # nine letters and digits, as Mistral's templates ask for
-    function = {"name": name, "arguments": arguments}
-    return [
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"id": own, "type": "function", "function": function}],
-        },
-        {"role": "tool", "tool_call_id": own, "name": name, "content": result},
-    ]
-
-
-def _completion(talk: _Talk, stop: Sequence[str]) -> Completion:
-    plain = cut_at(talk.plain, stop)
-    text = "".join(map(linearise, talk.calls)) + (" " if talk.calls else "") + plain
-    return Completion(text, plain, tuple(talk.calls), talk.failed, talk.tokens, talk.fault, talk.prompt_cut)
+            talk.exchange(request, text, dict(request.arguments))

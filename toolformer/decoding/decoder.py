@@ -17,8 +17,7 @@ import torch
 from toolformer.calls import END
 from toolformer.data import Document
 from toolformer.decoding.batch import Batch, Queue, Row
-from toolformer.decoding.call_state import Completion, Writer
-from toolformer.decoding.policy import MEASURES, fires
+from toolformer.decoding.call_state import Completion, Writer, execute
 from toolformer.decoding.settings import POLICIES, Decoding, check, deciding
 from toolformer.errors import UserError
 from toolformer.lm.batching import Branches
@@ -29,6 +28,32 @@ log = logging.getLogger(__name__)
 
 STALLED_SHARE = 0.25
 """Share of a batch's rows that may have ended or wait for a result before their places are filled."""
+
+
+def rank(logits: torch.Tensor, start: int) -> torch.Tensor:
+    """The start token's rank from 1 on, [rows]; equally likely tokens do not push it down. Logits [rows, vocabulary]."""
+    return (logits > logits[:, start : start + 1]).sum(-1) + 1
+
+
+def margin(logits: torch.Tensor, start: int) -> torch.Tensor:
+    """Logit of the best other token minus that of the start token, [rows]: the bias that makes the start token the best."""
+    others = logits.clone()
+    others[:, start] = float("-inf")
+    return others.amax(-1) - logits[:, start]
+
+
+def probability(logits: torch.Tensor, start: int) -> torch.Tensor:
+    """The start token's probability, [rows]."""
+    return logits.softmax(-1)[:, start]
+
+
+MEASURES = {"topk": rank, "bias": margin, "threshold": probability}
+"""By policy, what it goes by."""
+
+
+def fires(policy: str, measured: float, limit: float) -> bool:
+    """Whether a policy starts a call at a place: at most rank k, at most the margin `bias`, at least `threshold`."""
+    return measured >= limit if policy == "threshold" else measured <= limit
 
 
 @dataclass(eq=False)
@@ -181,9 +206,9 @@ class Decoder(Decoding):
         parts: list[tuple[Branches, Sequence[int]]] = []
         logits: list[torch.Tensor] = []
         if batch:
-            waiting = [n for n, row in enumerate(batch.rows) if row.pending]
-            results = writer.execute([batch.rows[n] for n in waiting])
-            for n, result in zip(waiting, results, strict=True):
+            waiting = [(n, row.pending) for n, row in enumerate(batch.rows) if row.pending]
+            asked = [(call, batch.rows[n].document) for n, call in waiting]
+            for (n, _), result in zip(waiting, execute(writer.tools, asked), strict=True):
                 writer.resume(batch.rows[n], result)
                 self._go_back(batch, n)
             # Rows that only have to read the token they wrote, or have gone back, stay as they are.

@@ -7,6 +7,7 @@ scored as tokens, for which it has to be named. Answers are written to disk one 
 from __future__ import annotations
 
 import bisect
+import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +16,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import requests
+import httpx2
+import openai
 from lm_eval.api.instance import Instance
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from requests.adapters import HTTPAdapter, Retry
 
 from toolformer.credentials import shown_address, without_credentials
 from toolformer.decoding.call_state import Completion
@@ -26,6 +27,7 @@ from toolformer.decoding.recording import AnswerFile, RecordingLM, stopwatch
 from toolformer.decoding.settings import Endpoint
 from toolformer.errors import UserError
 from toolformer.lm.loading import load_tokenizer
+from toolformer.tools.base import encodable
 
 log = logging.getLogger(__name__)
 
@@ -35,20 +37,19 @@ SEED = 1234
 """Sent with every request, as lm-eval does."""
 NO_TEXT = "endpoint gave no text"
 _TOO_LONG = (
-    ", most often for a prompt that is too long; name endpoint.tokenizer and lower endpoint.max_length, to which prompts "
-    "are cut (perplexity needs a server that gives log-probabilities of a prompt)"
+    ", most often for a prompt that is too long; name endpoint.tokenizer and lower endpoint.max_length"
 )
 _ADVICE = {
     **dict.fromkeys((301, 302, 303, 307, 308), "; it redirects elsewhere: name the address that answers"),
+    **dict.fromkeys((400, 413, 422), _TOO_LONG),
     **dict.fromkeys((401, 403), "; set the variable that endpoint.key_variable names to a valid key"),
     404: "; check the address (…/v1/completions, …/v1/chat/completions with endpoint.api=chat) and endpoint.model",
-    **dict.fromkeys((400, 413, 422), _TOO_LONG),
 }
 """By HTTP status."""
 
 
 class EndpointLM(RecordingLM):
-    """lm-eval's view of an endpoint; `answers` and `progress` as in `RecordingLM`.
+    """lm-eval's view of an endpoint; the other arguments as in `RecordingLM`.
 
     A completion is recorded by address, model and the prompt that is sent, a score by tokenizer and length as well.
 
@@ -68,23 +69,31 @@ class EndpointLM(RecordingLM):
         endpoint: Endpoint,
         key: str = "",
         identity: Mapping[str, Any] | None = None,
+        **asked: Any,
     ) -> None:
-        url, model = str(endpoint.url), str(endpoint.model)
-        if re.search(r"://[^/?#]*@", url):
+        self.url = str(endpoint.url)
+        if re.search(r"://[^/?#]*@", self.url):
             raise UserError(
-                f"endpoint.url: {shown_address(url)} holds a user name or password; leave them out, and put a key "
+                f"endpoint.url: {shown_address(self.url)} holds a user name or password; leave them out, and put a key "
                 "into the environment variable that endpoint.key_variable names"
             )
-        own = {"endpoint": without_credentials(url), "model": model}
-        super().__init__(answers, {**own, **(identity or {})}, progress)
-        self.url, self.model, self.endpoint = url, model, endpoint
+        own = {"endpoint": without_credentials(self.url), "model": str(endpoint.model)}
+        super().__init__(answers, {**own, **(identity or {})}, progress, **asked)
+        self.endpoint = endpoint
         # The tokens decide a score, and the windows that they are read in.
         self._reading = endpoint.tokenizer, endpoint.max_length
         try:
             self._tokenizer: Any = load_tokenizer(endpoint.tokenizer) if endpoint.tokenizer else None
         except UserError as error:
             raise UserError(f"endpoint.tokenizer: {str(error).removeprefix('model: ')}") from error
-        self._session = _session(key, endpoint.tries, endpoint.concurrency)
+        self._client = openai.OpenAI(
+            api_key=key or "none",  # the client insists on one
+            timeout=endpoint.timeout,
+            max_retries=endpoint.tries - 1,
+            # A redirect would take prompts and key elsewhere.
+            http_client=httpx2.Client(follow_redirects=False, timeout=endpoint.timeout),
+        )
+        self._options: Any = {} if key else {"headers": {"Authorization": openai.Omit()}}
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy continuations of (prompt, settings). UserError if the server fails; answers so far are kept."""
@@ -121,8 +130,17 @@ class EndpointLM(RecordingLM):
         """No benchmark here asks for it."""
         raise UserError("endpoint: tasks that compare answers need lm-eval's own --model local-completions")
 
-    def _ask(self, keys: Sequence[str], asked: Sequence[Any], answer: Callable[[Any], Any]) -> None:
-        """Asks what is not answered yet, several at once, and records each answer as soon as it is there."""
+    def _ask(
+        self,
+        keys: Sequence[str],
+        asked: Sequence[Any],
+        answer: Callable[[Any], Any],
+        is_final: Callable[[Any], bool] = lambda reply: reply is not None,
+    ) -> None:
+        """Asks what is not answered yet, several at once, and records each answer as soon as it is there.
+
+        One that is not final, by default that there is no text, is kept for this run only.
+        """
         missing = {key: value for key, value in zip(keys, asked, strict=True) if key not in self.answers}
         pool, lock, lap = ThreadPoolExecutor(self.endpoint.concurrency), Lock(), stopwatch()
         with self._progress(len(set(keys)), len(missing), "answers") as bar:
@@ -130,7 +148,7 @@ class EndpointLM(RecordingLM):
             def ask(key: str, value: Any) -> None:
                 reply = answer(value)
                 with lock:
-                    self.answers.add({key: reply}, lap(), final=self._is_final(reply))
+                    self.answers.add({key: reply}, lap(), is_final(reply))
                     bar.update(1)
 
             try:
@@ -138,11 +156,6 @@ class EndpointLM(RecordingLM):
                     future.result()
             finally:
                 pool.shutdown(cancel_futures=True)  # waits for what is under way
-
-    @staticmethod
-    def _is_final(reply: Any) -> bool:
-        """Whether an answer is the last word: that there is no text is kept for this run only."""
-        return reply is not None
 
     def _fit(self, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Mapping[str, Any]]]:
         """(prompt, settings) with prompts cut on their left to leave room for their continuation, where tokens are known."""
@@ -185,11 +198,7 @@ class EndpointLM(RecordingLM):
 
         def text_of(answer: Any) -> str | None:
             text = answer["choices"][0]["text"]
-            if text is None:
-                return None
-            if not isinstance(text, str):
-                raise TypeError("a completion is no text")
-            return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates go into no file
+            return None if text is None else encodable(text)
 
         return self._post(payload, text_of, "is no completion")
 
@@ -211,54 +220,27 @@ class EndpointLM(RecordingLM):
 
     def _post(self, payload: Mapping[str, Any], read: Callable[[Any], Any], lacks: str) -> Any:
         """What `read` takes from the answer to a request. UserError without an answer, or where it `lacks` something."""
-        body = {"model": self.model, "temperature": 0, "seed": SEED, **payload}
-        url, kept = shown_address(self.url), "; answers so far are kept"
+        body = {"model": self.endpoint.model, "temperature": 0, "seed": SEED, **payload}
+        url, kept = shown_address(self.url), "answers so far are kept"
         try:
-            # A redirect would take prompts and key elsewhere.
-            response = self._session.post(
-                self.url, json=body, timeout=self.endpoint.timeout, allow_redirects=False
-            )
-        except (requests.RequestException, OSError) as error:
-            # Without the cause: its text may hold the key.
-            raise UserError(
-                f"endpoint.url: {url} does not answer ({type(error).__name__}); start the server, or check the "
-                f"address{kept}"
-            ) from None
-        status = response.status_code
-        if status != 200:
+            answer = self._client.post(self.url, body=body, cast_to=httpx2.Response, options=self._options)
+            return read(json.loads(answer.content))
+        except openai.APIStatusError as error:
+            status = error.status_code
             advice = _ADVICE.get(status, "; give the command again later")
-            raise UserError(f"endpoint.url: {url} answers with HTTP {status}{advice}{kept}")
-        try:
-            return read(response.json())
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise UserError(f"endpoint.url: {url} answers with HTTP {status}{advice}; {kept}") from None
+        except openai.APIConnectionError as error:
+            # Without the cause: its text may hold the key.
+            kind = type(error.__cause__ or error).__name__
             raise UserError(
-                f"endpoint.url: what {url} answers {lacks} ({type(error).__name__}); check the address{kept}"
+                f"endpoint.url: {url} does not answer ({kind}); start the server, or check the address; {kept}"
+            ) from None
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            kind = type(error).__name__
+            raise UserError(
+                f"endpoint.url: what {url} answers {lacks} ({kind}); check the address; {kept}"
             ) from None
 
 
 def _new_tokens(settings: Mapping[str, Any]) -> int:
     return int(settings.get("max_tokens") or settings.get("max_gen_toks") or NEW_TOKENS)
-
-
-def _session(key: str, tries: int, connections: int) -> requests.Session:
-    """A session that tries again where a server is busy, waiting as long as it asks for."""
-    retry = Retry(
-        total=tries - 1,
-        status_forcelist=(408, 425, 429, 500, 502, 503, 504),
-        allowed_methods=None,
-        backoff_factor=0.5,
-        backoff_max=10,
-        raise_on_status=False,
-    )
-    session = requests.Session()
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, HTTPAdapter(max_retries=retry, pool_maxsize=connections))
-
-    def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
-        # Also without a key, so that none is taken from a .netrc file.
-        if key:
-            request.headers["Authorization"] = f"Bearer {key}"
-        return request
-
-    session.auth = authorize
-    return session

@@ -1,6 +1,6 @@
 """Tools as chat models are offered them, JSON schemas of functions, and the calls that they write, as `ApiCall`s.
 
-What a model wrote is read by a JSON parser alone, within bounds; whatever is no call of an offered tool gives a reason.
+What a model wrote is read by a JSON parser alone; whatever is no call of an offered tool gives a reason.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic.errors import PydanticUserError
@@ -17,8 +17,6 @@ from toolformer.calls import ApiCall, CallSyntaxError
 from toolformer.decoding.call_state import MALFORMED, NOT_ALLOWED
 from toolformer.tools.base import Tool, encodable
 
-MOST_CHARACTERS = 4000
-"""Of a call in JSON."""
 _TEXT = {"type": "string"}
 _OURS: Mapping[str, tuple[str, dict[str, str]]] = {
     "calculator": (
@@ -47,6 +45,8 @@ class Request:
 
     call: ApiCall
     arguments: Mapping[str, Any]
+    raw: str = ""
+    """The model's message up to the call's end, where it is read from a text."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,11 @@ class Offer:
         if not self.is_text:
             given = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
             return ApiCall(self.name, encodable(", ".join(given)))
-        values = list(arguments.values())
-        if len(values) != len(self.properties) or any(
-            type(value) not in (str, int, float) for value in values
-        ):
+        if len(arguments) != len(self.properties):
             raise CallSyntaxError(MALFORMED)
-        return ApiCall(self.name, encodable("".join(map(str, values))).strip())
+        if any(type(value) not in (str, int, float) for value in arguments.values()):
+            raise CallSyntaxError(MALFORMED)
+        return ApiCall(self.name, encodable("".join(map(str, arguments.values()))).strip())
 
 
 def offer(key: str, tool: Tool) -> Offer:
@@ -124,8 +123,8 @@ def requested(name: Any, arguments: Any, offers: Sequence[Offer]) -> Request:
     return Request(offered.call(arguments), arguments)
 
 
-def written(text: str, offers: Sequence[Offer]) -> tuple[Request, int] | None:
-    """The first call in a model's message and where it ends, or None where the message has none.
+def written(text: str, offers: Sequence[Offer]) -> Request | None:
+    """The first call in a model's message, or None where the message has none.
 
     A call is an object with `name` and `arguments` (or `parameters`), or the first of a list of them, behind a mark or as the
     message's beginning.
@@ -145,12 +144,12 @@ def written(text: str, offers: Sequence[Offer]) -> tuple[Request, int] | None:
             raise CallSyntaxError(MALFORMED)
         return None  # JSON that the model answers with
     arguments = call.get("arguments", call.get("parameters", {}))
-    return requested(call["name"], arguments, offers), end
+    return replace(requested(call["name"], arguments, offers), raw=text[:end])
 
 
 def _read(text: str, start: int) -> tuple[Any, int]:
     """The JSON value at `start`, and where it ends."""
     try:
-        return json.JSONDecoder().raw_decode(text[: start + MOST_CHARACTERS], start)
-    except (ValueError, RecursionError):  # no JSON, or too long, too deep, too many digits
+        return json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):  # no JSON, or too deep, too many digits
         raise CallSyntaxError(MALFORMED) from None

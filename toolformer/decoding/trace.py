@@ -17,8 +17,7 @@ import torch
 from toolformer.data import Document
 from toolformer.decoding.batch import Queue, Row
 from toolformer.decoding.call_state import Completion
-from toolformer.decoding.decoder import Decoder
-from toolformer.decoding.policy import MEASURES, fires
+from toolformer.decoding.decoder import MEASURES, Decoder, fires
 from toolformer.errors import UserError
 
 REACH = {"topk": 10.0, "bias": 5.0, "threshold": 0.01}
@@ -44,18 +43,14 @@ class Trace(Completion):
         """The completion without a call, and those with one in the order of their places."""
         return [self.without, *(self.called[place] for place in sorted(self.called))]
 
-    def first(self, policy: str, value: float) -> int | None:
-        """The first place at which a policy starts a call, None where it starts none."""
-        measured = self.measures.get(policy, ())
-        return next((place for place, one in enumerate(measured) if fires(policy, one, value)), None)
-
     def number(self, policy: str, value: float) -> int:
         """Which of `completions` decoding with `decoding.policy` and its value gives.
 
         Raises:
             ValueError: the value is out of the trace's reach.
         """
-        place = self.first(policy, value)
+        measured = self.measures.get(policy, ())
+        place = next((place for place, one in enumerate(measured) if fires(policy, one, value)), None)
         if place is None:
             return 0
         if place not in self.called:
@@ -119,9 +114,9 @@ class TracingDecoder(Decoder):
                     without[prompt] = completion
                     places = list(self._first_places(prompt))
                     called[prompt] = dict.fromkeys(places)
-                    branches = {next(numbers): place for place in places}
-                    owners |= {index: (prompt, place) for index, place in branches.items()}
-                    queue.add(_branch(row, place, index) for index, place in branches.items())
+                    branches = [_branch(row, place, next(numbers)) for place in places]
+                    owners |= {branch.index: (prompt, branch.tokens) for branch in branches}
+                    queue.add(branches)
                 else:
                     if completion.failed:
                         fault = completion.fault
@@ -163,15 +158,8 @@ class TracingDecoder(Decoder):
             zip(self.reach, map(list, zip(*self._measured.pop(prompt), strict=True)), strict=False)
         )
         known = {place: completion for place, completion in called.items() if completion}
-        return Trace(
-            without.text,
-            without.plain,
-            tokens=without.tokens,
-            fault=any(completion.fault for completion in known.values()),
-            prompt_cut=without.prompt_cut,
-            measures=measures,
-            called=known,
-        )
+        fault = any(completion.fault for completion in known.values())
+        return Trace(**{**vars(without), "fault": fault, "measures": measures, "called": known})
 
 
 def _branch(row: Row, place: int, index: int) -> Row:

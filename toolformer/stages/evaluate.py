@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import PAPER
-from toolformer.decoding.settings import SYSTEMS, TRAINED_ON, TUNED
+from toolformer.decoding.settings import SYSTEMS, TRAINED_ON, TUNED, chosen_on, tuned
 from toolformer.decoding.settings import shown as shown_policy
-from toolformer.decoding.tuned import chosen_on, tuned
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -191,7 +190,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
     tools = instantiate.tools(config, inference=True) if calls(config) else {}
     instantiate.of_system(config, model, tools)
     with ExitStack() as stack:
-        answers = stack.enter_context(AnswerFile(job.folder / ANSWERS, wait=True))
+        answers = stack.enter_context(AnswerFile(job.folder / ANSWERS))
         if answers.waited and (done := _done(job, tracker)):
             return done
         answering.gather(answers)  # of an evaluation that was interrupted

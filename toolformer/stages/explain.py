@@ -85,7 +85,7 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
     tools = instantiate.tools(config, inference=True)
     samples = _samples(tracker, run)
     with ExitStack() as stack:
-        answers = stack.enter_context(AnswerFile(job.folder / evaluation.ANSWERS, wait=True))
+        answers = stack.enter_context(AnswerFile(job.folder / evaluation.ANSWERS))
         own = job.folder / LADDER
         own.mkdir(exist_ok=True)
         given = evaluation.metadata(config, list(samples), own)

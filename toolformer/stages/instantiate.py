@@ -23,8 +23,7 @@ from hydra.utils import instantiate
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Document, FileCorpus, HubCorpus, assets, demo_corpus
 from toolformer.decoding import examples
-from toolformer.decoding.settings import PLAIN, under
-from toolformer.decoding.tuned import tuned
+from toolformer.decoding.settings import PLAIN, tuned, under
 from toolformer.errors import UserError, one_line
 from toolformer.stages.config import Config, CorpusConfig, fingerprint
 from toolformer.stages.config.schema import OF_SOURCES

@@ -15,8 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from toolformer.decoding.settings import POLICIES, under
-from toolformer.decoding.tuned import store
+from toolformer.decoding.settings import POLICIES, store_policy, under
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -87,7 +86,7 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
         description=describe(command, {"benchmarks": ", ".join(tasks)}, [job.trained]),
     )
     model = model_folder(tracker, job.trained)
-    with AnswerFile(job.folder / ANSWERS, wait=True) as answers, run as active:
+    with AnswerFile(job.folder / ANSWERS) as answers, run as active:
         drawn = _draws(_traced(config, job, model, reach, answers), config.seed)
         development, test = ({task: drawn[task, draw] for task in tasks} for draw in DRAWS)
         pooled = [example for examples in development.values() for example in examples]
@@ -114,7 +113,7 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
                 path.write_text(json.dumps(ids, indent=1), encoding="utf-8")
                 active.artifact(path)
         ids = {task: sorted({example.id for example in examples}) for task, examples in development.items()}
-        store(model, policy, value, active.run_id, ids)
+        store_policy(model, policy, value, active.run_id, ids)
     log.info("tune-policy: %s, stored with %s, run %s", _shown(policy, value), model, active.run_id[:8])
     return Tuned(active.run_id, policy, value, curves, chosen)
 

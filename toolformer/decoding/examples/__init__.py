@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from toolformer.calls import CallSyntaxError, clean_result, find, insert, linearise, parse, strip
+from toolformer.calls import CallSyntaxError, clean_result, find, linearise, parse
 
 MOST_DESCRIBED = 4
 """Examples of a tool of the user's own at most, as many as the others have."""
@@ -18,8 +18,11 @@ MOST_DESCRIBED = 4
 def of_tool(key: str, name: str) -> list[str]:
     """The sentences for a tool by its key, with the `name` that it has in calls; none where there is no file of it."""
     path = Path(__file__).parent / f"{key}.txt"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [_renamed(line, name) for line in lines]
+    sentences = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        ((start, end, call),) = find(line)
+        sentences.append(f"{line[:start]}{linearise(replace(call, tool=name))}{line[end:]}")
+    return sentences
 
 
 def described(name: str, summary: str, calls: Sequence[str]) -> list[str]:
@@ -36,11 +39,3 @@ def described(name: str, summary: str, calls: Sequence[str]) -> list[str]:
         subject = f"{summary}: {clean_result(call.input)}".rstrip()
         sentences.append(f"{subject}{linearise(replace(call, tool=name))} {call.result}.")
     return sentences
-
-
-def _renamed(line: str, name: str) -> str:
-    calls, removed = [], 0
-    for start, end, call in find(line):
-        calls.append((start - removed, replace(call, tool=name)))
-        removed += end - start
-    return insert(strip(line), calls)

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
 from toolformer import credentials
-from toolformer.data.demo import SPLITS as DEMO_SPLITS
+from toolformer.data.files import DEMO_SPLITS
 from toolformer.decoding.settings import TUNED
 from toolformer.decoding.settings import check as check_decoding
 from toolformer.errors import UserError, near

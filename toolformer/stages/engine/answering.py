@@ -94,7 +94,7 @@ def answer_share(asked: Asked, rank: int) -> None:
         torch.set_num_threads(count)
     tools = instantiate.tools(config, inference=True) if calls(config) else {}
     loaded = suite.load(asked.tasks, asked.metadata, asked.samples, config.paths.tasks_dir)
-    with AnswerFile(asked.share(rank), wait=True, known=asked.answers) as answers:
+    with AnswerFile(asked.share(rank), known=asked.answers) as answers:
         decoder = instantiate.decoder(config, asked.model, tools)
         lm = ToolformerLM(
             decoder, answers, asked.identity, progress=False, clocks=asked.clocks, day=asked.day
