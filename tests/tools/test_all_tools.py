@@ -19,8 +19,9 @@ from toolformer.tools.cache import ResultCache
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar
 from toolformer.tools.question_answering import QuestionAnswering
+from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.runtime import Limits, ToolRuntime
-from toolformer.tools.search import BM25, WikiSearch
+from toolformer.tools.search import WikiSearch
 from toolformer.tools.translation import FewShotTranslator, Translation
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "tool"

@@ -22,8 +22,9 @@ from toolformer.tools import runtime
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.calendar import Calendar
+from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.runtime import Limits, ToolRuntime, Usage
-from toolformer.tools.search import BM25, WikiSearch
+from toolformer.tools.search import WikiSearch
 
 
 @pytest.fixture

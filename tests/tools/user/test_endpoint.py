@@ -15,7 +15,7 @@ from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 from toolformer.tools.question_answering import QuestionAnswering
-from toolformer.tools.search import BM25
+from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.translation import FewShotTranslator, Translation
 from toolformer.tools.user.endpoint import MOST_BYTES, EndpointGenerator
 

@@ -10,12 +10,10 @@ import atexit
 import contextlib
 import hashlib
 import importlib.util
-import itertools
 import json
 import logging
 import math
 import os
-import shutil
 import tempfile
 import threading
 import time
@@ -44,10 +42,7 @@ log = logging.getLogger(__name__)
 
 SIDE_BY_SIDE = 8
 """Calls of one tool at once."""
-MOST_TOOLS = 1000
-"""Tools of a server; it may list more, which are ignored."""
 ENDED = "tool server ended"
-TIMEOUT = "timeout"
 _PAUSE_SECONDS = 30.0
 """For how long a server that did not start is not started again."""
 
@@ -165,15 +160,10 @@ _connections: dict[str, Connection] = {}
 
 
 def connection(server: McpServer) -> Connection:
-    """This process's connection to a server; `UserError` if its program or the client library is not there."""
-    key = repr(server)
-    if key not in _connections:
-        if importlib.util.find_spec("mcp") is None:
-            raise UserError("an MCP server needs the package mcp: pip install 'toolformer[mcp]'")
-        if server.command is not None and shutil.which(os.path.expanduser(server.command)) is None:
-            raise UserError(f"there is no command {server.command!r}; install it, or give its whole path")
-        _connections[key] = Connection(server)
-    return _connections[key]
+    """This process's connection to a server; `UserError` if the client library is not there."""
+    if importlib.util.find_spec("mcp") is None:
+        raise UserError("an MCP server needs the package mcp: pip install 'toolformer[mcp]'")
+    return _connections.setdefault(repr(server), Connection(server))
 
 
 class Connection:
@@ -222,7 +212,7 @@ class Connection:
                 future.cancel()
         except (TimeoutError, CancelledError):  # the latter as the process ends
             self.close(client)  # it may be busy with that call still
-            return Result(reason=TIMEOUT, fault=True)
+            return Result(reason="timeout", fault=True)
         except UserError as error:
             log.warning("%s", error)
             return Result(reason=ENDED, fault=True)
@@ -278,13 +268,12 @@ async def _session(server: McpServer, stderr: Any) -> AsyncIterator[tuple[Client
 async def _list(client: Client) -> dict[str, Tool]:
     tools: dict[str, Tool] = {}
     cursor = None
-    while len(tools) < MOST_TOOLS:
+    while True:
         page = await client.list_tools(cursor=cursor)
         tools.update({tool.name: tool for tool in page.tools})
         cursor = page.next_cursor
-        if cursor is None or not page.tools:
-            break
-    return dict(itertools.islice(tools.items(), MOST_TOOLS))
+        if cursor is None:
+            return tools
 
 
 def _shown(error: BaseException) -> str:
