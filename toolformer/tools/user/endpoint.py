@@ -27,12 +27,6 @@ MOST_BYTES = 1 << 20
 """Bytes of an answer that are read."""
 _NO_KEY = "none"
 """In place of a key, which the client insists on; it is not sent."""
-_REASONS = {
-    401: "endpoint refuses the key",
-    403: "endpoint refuses the key",
-    404: "endpoint has no such address or model",
-    429: "endpoint limits its rate",
-}
 
 
 @dataclass(frozen=True)
@@ -144,8 +138,7 @@ class EndpointGenerator:
             # Without its text: it may hold the request's headers.
             reason = f"endpoint does not answer ({type(error.__cause__ or error).__name__})"
         except openai.APIStatusError as error:
-            kind = "fails" if error.status_code >= 500 or error.status_code == 408 else "refuses the request"
-            reason = f"{_REASONS.get(error.status_code, f'endpoint {kind}')} (HTTP {error.status_code})"
+            reason = f"endpoint answers HTTP {error.status_code}"
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             reason = "endpoint's answer is no completion"
         return Result(reason=reason, fault=True)

@@ -16,7 +16,6 @@ import math
 import os
 import tempfile
 import threading
-import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
@@ -43,8 +42,6 @@ log = logging.getLogger(__name__)
 SIDE_BY_SIDE = 8
 """Calls of one tool at once."""
 ENDED = "tool server ended"
-_PAUSE_SECONDS = 30.0
-"""For how long a server that did not start is not started again."""
 
 _TYPES: Mapping[str, Any] = {
     "string": str,
@@ -174,26 +171,21 @@ class Connection:
         self._lock = threading.Lock()
         self._session: tuple[Client, dict[str, Tool]] | None = None
         self._stack = contextlib.ExitStack()
-        self._failed_at = float("-inf")
 
     def open(self) -> tuple[Client, dict[str, Tool]]:
         """The client, connected, and the server's tools by name; `UserError` if it does not answer."""
-        with self._lock:
-            if self._session is not None:
-                return self._session
-            if time.monotonic() < self._failed_at + _PAUSE_SECONDS:
-                raise UserError(f"{self.server.shown} does not answer (it did not start a moment ago)")
-            with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
+        with self._lock, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
+            if self._session is None:
                 session = _portal().wrap_async_context_manager(_session(self.server, stderr))
                 try:
                     self._session = self._stack.enter_context(session)
+                except TimeoutError:
+                    reason = f"nothing within {self.server.start_timeout:g} s"
+                    raise UserError(f"{self.server.shown} does not answer ({reason})") from None
                 except (Exception, asyncio.CancelledError) as error:
-                    self._failed_at = time.monotonic()
                     stderr.seek(0)
                     last = without_credentials(stderr.read()[-2000:].strip()).rpartition("\n")[2].strip()
                     reason = f"its last words: {last[:200]}" if last else _shown(error)
-                    if isinstance(error, TimeoutError):
-                        reason = f"nothing within {self.server.start_timeout:g} s"
                     raise UserError(f"{self.server.shown} does not answer ({reason})") from error
             return self._session
 
@@ -211,18 +203,18 @@ class Connection:
             finally:
                 future.cancel()
         except (TimeoutError, CancelledError):  # the latter as the process ends
-            self.close(client)  # it may be busy with that call still
-            return Result(reason="timeout", fault=True)
+            reason = "timeout"  # it may be busy with that call still
         except UserError as error:
             log.warning("%s", error)
-            return Result(reason=ENDED, fault=True)
+            reason = ENDED
         except Exception as error:  # a server may answer anything
             log.warning("%s: %s: %s", self.server.shown, tool, _shown(error))
             gone = isinstance(error, anyio.ClosedResourceError | anyio.BrokenResourceError)
-            if gone or getattr(error, "code", None) == CONNECTION_CLOSED:
-                self.close(client)
-                return Result(reason=ENDED, fault=True)
-            return Result(reason=f"tool server failed ({type(error).__name__})", fault=True)
+            if not gone and getattr(error, "code", None) != CONNECTION_CLOSED:
+                return Result(reason=f"tool server failed ({type(error).__name__})", fault=True)
+            reason = ENDED
+        self.close(client)
+        return Result(reason=reason, fault=True)
 
     def close(self, client: Client | None) -> None:
         """Ends this client's connection, and a server that was started for it."""
