@@ -65,19 +65,6 @@ class Usage:
             self.seconds + other.seconds,
         )
 
-    def figures(self) -> dict[str, float]:
-        """Counts, calls a second and the share that needed no execution, by name; empty where there was no call."""
-        if not self.calls:
-            return {}
-        return {
-            "calls": self.calls,
-            "executed": self.executed,
-            "faults": sum(self.faults.values()),
-            "retries": self.retries,
-            "hit_rate": 1 - self.executed / self.calls,
-            "calls_per_second": self.calls / max(self.seconds, 1e-9),
-        }
-
 
 class ToolRuntime:
     """A tool, run within limits; a tool again, with the same answers.
@@ -198,10 +185,19 @@ def added(first: Mapping[str, Usage], second: Mapping[str, Usage]) -> dict[str, 
 
 
 def figures(used: Mapping[str, Usage]) -> dict[str, float]:
-    """The figures of all tools, under `tools/<key>/`."""
-    return {
-        f"tools/{key}/{name}": value for key, usage in used.items() for name, value in usage.figures().items()
-    }
+    """Of each tool that was called: counts, the share that needed no execution, calls a second, under `tools/<key>/`."""
+    found: dict[str, float] = {}
+    for key, usage in used.items():
+        if usage.calls:
+            found |= {
+                f"tools/{key}/calls": usage.calls,
+                f"tools/{key}/executed": usage.executed,
+                f"tools/{key}/faults": sum(usage.faults.values()),
+                f"tools/{key}/retries": usage.retries,
+                f"tools/{key}/hit_rate": 1 - usage.executed / usage.calls,
+                f"tools/{key}/calls_per_second": usage.calls / max(usage.seconds, 1e-9),
+            }
+    return found
 
 
 def log_faults(used: Mapping[str, Usage]) -> None:

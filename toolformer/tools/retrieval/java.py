@@ -7,7 +7,6 @@ import glob
 import importlib.util
 import os
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from toolformer.errors import UserError, one_line
@@ -39,7 +38,7 @@ def java_class(name: str) -> Any:
 
 
 @functools.cache
-def _start() -> Callable[[str], Any]:
+def _start() -> Any:
     """Starts Java; returns what makes its classes."""
     path = jar()
     import jnius_config
@@ -67,7 +66,7 @@ def _start() -> Callable[[str], Any]:
     autoclass("org.apache.logging.log4j.core.config.Configurator").setRootLevel(quiet)
     severe = autoclass("java.util.logging.Level").SEVERE
     autoclass("java.util.logging.Logger").getLogger("org.apache.lucene").setLevel(severe)
-    return autoclass  # type: ignore[no-any-return]
+    return autoclass
 
 
 def leave_thread() -> None:
