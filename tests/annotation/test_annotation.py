@@ -21,7 +21,7 @@ from toolformer.errors import UserError
 from toolformer.lm.batching import Branches, cached_per_batch
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
-from toolformer.tools.prompts import Prompt
+from toolformer.tools.prompt_sets import Prompt
 
 PROMPT = Prompt(
     'Add calls. You can call the API by writing "[QA(question)]". Here are some examples of API calls:',

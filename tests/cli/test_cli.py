@@ -217,7 +217,7 @@ heavy = "torch transformers lm_eval datasets deepspeed ray matplotlib openai mcp
 tracking = "mlflow pandas pyarrow scipy sqlalchemy".split()
 for words, others in (
     (["--help"], "hydra omegaconf pydantic sympy numpy"),
-    (["generate", "--cfg", "job"], "sympy numpy rich tenacity"),
+    (["generate", "--cfg", "job"], "sympy numpy rich"),
     (["tool", "calculator", "27 + 4 * 2"], "numpy rich"),
     (["runs"], ""),  # MLflow takes seconds; of no store it is not needed
 ):

@@ -116,7 +116,7 @@ def test_what_decides_an_answer_is_in_the_identity(place: Path) -> None:
 
 def test_bad_input_is_one_line_before_a_model_loads(refused: Refused) -> None:
     for words, reason in (
-        ("tool_sources=[nope.py]", "tool_sources[0]: there is no file"),
+        ("tool_sources=[nope.py]", "tool_sources[0]: nope.py cannot be imported (FileNotFoundError"),
         (
             "tool_sources=[tools.py] tools=[dragon_fire]",
             "tool.dragon_fire.example is missing: give a call with its",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolformer.tools.search import BM25
+from toolformer.tools.retrieval.bm25 import BM25
 
 ARTICLES = {
     "Lighthouse": "A lighthouse is a tower with a bright lamp at its top. It warns ships of rocks and shallow water, "

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.tools.recorders import ELSEWHERE, Recorder
-from tests.tools.test_prompts import PROMPTS
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.data import Document
 from toolformer.tools.base import Result, Tool, run_safely
@@ -19,11 +16,11 @@ from toolformer.tools.cache import ResultCache
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar
 from toolformer.tools.question_answering import QuestionAnswering
+from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.runtime import Limits, ToolRuntime
-from toolformer.tools.search import BM25, WikiSearch
+from toolformer.tools.search import WikiSearch
 from toolformer.tools.translation import FewShotTranslator, Translation
 
-CONF = Path(__file__).resolve().parents[2] / "conf" / "tool"
 HOSTILE = [
     "", " ", "\x00", "\x1b[31mred\x1b[0m", "\ud800", "\udfff lighthouse \ud800", "a" * 100_000, "lighthouse " * 10_000,
     "(" * 100_000, "\n" * 1000, "] -> [", '"', "\\", "‮right to left", "🙂" * 500, "e\u0301" * 500, "\u2028", "1" * 5000,
@@ -82,21 +79,6 @@ def test_hostile_calls_get_results_that_fit_into_a_text_and_the_cache_changes_no
     assert limited.run(inputs, documents) == bare
     alone = [tool.run([text], [document])[0] for text, document in zip(inputs, documents, strict=True)]
     assert alone == bare, "a result does not depend on its batch"
-
-
-def test_configuration_names_each_tool_as_it_names_itself(retriever: BM25) -> None:
-    keys = set(MAKERS)
-    assert keys == set(PROMPTS) and keys <= {path.stem for path in CONF.glob("*.yaml")}
-    for key in keys:
-        config = yaml.safe_load((CONF / f"{key}.yaml").read_text(encoding="utf-8"))
-        tool = MAKERS[key](retriever)
-        module, _, name = config["implementation"]["_target_"].rpartition(".")
-        assert isinstance(tool, getattr(import_module(module), name)) and isinstance(tool, Tool)
-        assert config["name"] == tool.name and config["prompt"] == key
-        assert f"[{tool.name}(" in PROMPTS[key].instruction
-    for name in (*keys, "translation_nllb", "qa_atlas"):  # a first call may fetch, convert and load a model
-        config = yaml.safe_load((CONF / f"{name}.yaml").read_text(encoding="utf-8"))
-        assert "timeout" in config and config["timeout"] is None
 
 
 def test_a_result_that_no_file_can_hold_is_repaired() -> None:

@@ -23,7 +23,6 @@ from toolformer.tools.atlas import (
     FusionInDecoder,
     converted,
     load_reader,
-    reader_inputs,
     reader_weights,
 )
 from toolformer.tools.base import Tool
@@ -152,14 +151,14 @@ def test_the_tool_answers_from_its_passages(tmp_path: Path, tokenizer_folder: Pa
         retriever, str(tmp_path / "large"), str(tokenizer_folder), 2, max_new_tokens=6, dtype="float32"
     )
     assert isinstance(tool, Tool) and tool.name == "QA"
-    assert reader_inputs("Who?", [Passage("1", "Marie Curie", "She discovered radium.")]) == (
+    assert tool.prompt("Who?", [Passage("1", "Marie Curie", "She discovered radium.")]) == (
         "question: Who? answer: <extra_id_0> title: Marie Curie context: She discovered radium.",
     )
     questions = ["What shows north?", "", "Who takes wax from hives?", "What shows  north?", "Zzyzx?"]
     results = tool.run(questions, [ELSEWHERE] * 5)
     for n in (0, 2, 3):
         (passages,) = retriever.retrieve([questions[n]], 2, [ELSEWHERE])
-        texts = reader_inputs(" ".join(questions[n].split()), passages)
+        texts = tool.prompt(" ".join(questions[n].split()), passages)
         assert results[n] == short_answer(textbook(model, tokenizer, list(texts), 6))
     assert results[0] == results[3]
     assert [results[n].reason for n in (1, 4)] == ["empty question", "no passage found"]

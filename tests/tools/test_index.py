@@ -78,6 +78,16 @@ def test_an_index_is_made_once_and_other_texts_or_none_are_refused(
     assert "\n" not in str(caught.value)
 
 
+def test_a_folder_that_is_no_index_of_the_backend_is_refused(tmp_path: Path) -> None:
+    for manifest, words in (
+        ("", "no index for bm25"),
+        ('{"backend": "lucene"}', "an index for lucene, not for bm25"),
+    ):
+        (tmp_path / "index.json").write_text(manifest)
+        with pytest.raises(UserError, match=words):
+            BM25(index_path=str(tmp_path))
+
+
 @given(st.text(max_size=300), st.integers(1, 9))
 def test_pieces_are_the_text(text: str, words: int) -> None:
     pieces = list(cut(text, words))

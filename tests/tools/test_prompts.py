@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +15,7 @@ from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.config.schema import DemonstrationConfig
-from toolformer.tools.prompt_sets import OURS, PLACE, check, find, read
-from toolformer.tools.prompts import Prompt
+from toolformer.tools.prompt_sets import OURS, PLACE, SETS, Prompt, check, find, read
 
 NAMES = {
     "calculator": "Calculator",
@@ -26,7 +24,6 @@ NAMES = {
     "qa": "QA",
     "translation": "MT",
 }
-PROMPTS = {key: read(OURS / "paper" / f"{key}.txt") for key in NAMES}
 # Of fill("x"); each prompt was compared word for word with an appendix when its hash was taken: A.2 of the paper, and
 # the Vietnamese one.
 SHA256 = {
@@ -57,17 +54,10 @@ GOOD = "Add calls:\n\nInput: 1 + 2 is 3.\nOutput: 1 + 2 is [Calculator(1 + 2)] 3
 
 
 @pytest.mark.parametrize("key", NAMES)
-def test_the_vietnamese_prompts_show_as_much_as_the_papers(key: str) -> None:
-    assert check(PROMPTS[key], NAMES[key]) is None
-    prompt = find("paper-vi", key)
+@pytest.mark.parametrize("prompts", SETS)
+def test_every_prompt_of_a_set_shows_calls_of_its_tool(prompts: str, key: str) -> None:
+    prompt = find(prompts, key)
     assert prompt is not None and check(prompt, NAMES[key]) is None
-    assert (prompt.input_label, prompt.output_label) == ("Đầu vào:", "Đầu ra:")
-    call = re.compile(rf"\[{NAMES[key]}\([^]]*\)\]")
-    for (text, annotated), (_, papers) in zip(prompt.examples, PROMPTS[key].examples, strict=True):
-        calls = call.findall(annotated)
-        assert calls[0] == call.findall(papers)[0] or "南京" in text
-        assert len(calls) == len(call.findall(papers))
-        assert key == "translation" or re.sub(rf"{call.pattern} ", "", annotated) == text
 
 
 lines = st.text(alphabet="ab c.,()ü北[]:\"'", min_size=1, max_size=20).map(str.strip).filter(bool)
@@ -90,13 +80,13 @@ def test_a_file_has_the_form_of_a_filled_prompt(instruction: str, pairs: list[tu
         (GOOD.replace("Add", "Add {text}"), "with {text} nowhere else"),
         ("", "it has no place for the text"),
         ("Add calls:\n\nInput: {text}\nOutput:", "it has no example; show a text with a call, such as [Calculator(...)]"),
-        (GOOD.replace("Add calls:\n\n", ""), "its first part is no instruction"),
-        (GOOD.replace("\nOutput: 1", "\nAnswer: 1"), "example 1 is not a line `Input: ...` and a line `Output: ...`"),
+        (GOOD.replace("Add calls:\n\n", ""), "it is not an instruction in one line and pairs"),
+        (GOOD.replace("\nOutput: 1", "\nAnswer: 1"), "it is not an instruction in one line and pairs"),
         (GOOD.replace("[Calculator(1 + 2)] ", ""), "example 1 has no call of Calculator"),
-        (GOOD.replace("[Calculator(1 + 2)]", "[Calc(1 + 2)]"), "example 1 calls 'Calc', but the tool is called Calculator"),
-        (GOOD.replace("1 + 2)]", "1 + 2]"), "which is no call"),
+        (GOOD.replace("[Calculator(1 + 2)]", "[Calc(1 + 2)]"), "has '[Calc(1 + 2)]', which is no call of Calculator"),
+        (GOOD.replace("1 + 2)]", "1 + 2]"), "which is no call of Calculator"),
         ("\xff\xfe\x00", "write it as UTF-8 text"),
-        (GOOD.replace("1 + 2)]", "1 + 2) -> 3]"), "example 1 has a call with its result; leave the result out"),
+        (GOOD.replace("1 + 2)]", "1 + 2) -> 3]"), "which is no call of Calculator without its result"),
     ],
 )  # fmt: skip
 def test_a_file_that_teaches_nothing_is_refused(
@@ -111,7 +101,7 @@ def test_a_file_that_teaches_nothing_is_refused(
 
 def test_configuration_chooses_the_set(config: Config, tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text(GOOD, encoding="utf-8")
-    assert instantiate.tool_settings(config, "calculator").prompt == PROMPTS["calculator"]
+    assert instantiate.tool_settings(config, "calculator").prompt == find("paper", "calculator")
     vietnamese = instantiate.tool_settings(replace(config, prompts="paper-vi"), "calculator")
     assert vietnamese.prompt == find("paper-vi", "calculator")
     own = validate(compose("generate", [f"prompts={tmp_path}", "tool.calculator.prompt=sums"]))
@@ -135,7 +125,11 @@ def test_a_demonstration_in_configuration_goes_before_the_set(
     for instruction, demonstrations, reason in (
         ("Add sums:", [], "tool.calculator.example is missing"),
         (None, shown, "tool.calculator.demonstrations: it has no instruction"),
-        ("Add sums:", [DemonstrationConfig("It is 3.", "It is [Sum(1 + 2)] 3.")], "example 1 calls 'Sum'"),
+        (
+            "Add sums:",
+            [DemonstrationConfig("It is 3.", "It is [Sum(1 + 2)] 3.")],
+            "which is no call of Calculator",
+        ),
     ):
         monkeypatch.setattr(config.tool["calculator"], "instruction", instruction)
         monkeypatch.setattr(config.tool["calculator"], "demonstrations", demonstrations)

@@ -8,8 +8,9 @@ import pytest
 
 from tests.tools.recorders import ELSEWHERE
 from toolformer.data import Document
-from toolformer.tools.question_answering import QuestionAnswering, prompt, short_answer
-from toolformer.tools.search import BM25, Passage
+from toolformer.tools.question_answering import QuestionAnswering, short_answer
+from toolformer.tools.retrieval.bm25 import BM25
+from toolformer.tools.retrieval.passages import Passage
 
 
 def test_it_reads_the_passages_found_and_equal_questions_once(retriever: BM25) -> None:
@@ -40,7 +41,7 @@ def test_it_reads_the_passages_found_and_equal_questions_once(retriever: BM25) -
     (batch,) = batches
     assert len(batch) == 3 and any("Question: What shows north?" in text for text in batch)
     passages = [Passage("a", "Best", "one two three four"), Passage("b", "Second", "five six seven")]
-    text = prompt("Why?", passages, 2)
+    text = QuestionAnswering(retriever, title_of_the_best, passage_words=2).prompt("Why?", passages)
     assert text.endswith("\n\nText: Second > five six Best > one two\nQuestion: Why?\nAnswer:")
 
 

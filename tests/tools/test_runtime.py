@@ -22,8 +22,9 @@ from toolformer.tools import runtime
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.calendar import Calendar
+from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.runtime import Limits, ToolRuntime, Usage
-from toolformer.tools.search import BM25, WikiSearch
+from toolformer.tools.search import WikiSearch
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_equal_calls_are_executed_once_and_faults_are_not_cached(cache: ResultCa
     assert inside.run(["a", *answers, "b"], [Document("o", "t")] * 4) == [*expected[:3], Result("<b>")]
     assert tool.batches == [["a", *answers], ["down", "b"]]
     used = inside.usage()
-    assert (used.calls, used.executed, used.figures()["hit_rate"]) == (8, 5, 3 / 8)
+    assert (used.calls, used.executed, runtime.figures({"x": used})["tools/x/hit_rate"]) == (8, 5, 3 / 8)
     assert used.faults == {"server is away": 2} and inside.usage() == Usage()
 
 

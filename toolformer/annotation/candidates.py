@@ -13,7 +13,7 @@ from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share
 from toolformer.errors import UserError
-from toolformer.tools.prompts import Prompt
+from toolformer.tools.prompt_sets import Prompt
 
 if TYPE_CHECKING:
     from toolformer.lm.language_model import Encoding, LanguageModel

@@ -31,7 +31,7 @@ from toolformer.stages.identity import cache_identity
 from toolformer.tools import prompt_sets
 from toolformer.tools.base import Tool, check
 from toolformer.tools.cache import ResultCache
-from toolformer.tools.prompts import Prompt
+from toolformer.tools.prompt_sets import Prompt
 from toolformer.tools.runtime import Limits, ToolRuntime
 from toolformer.tracking.entities import Dataset
 

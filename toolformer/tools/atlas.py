@@ -22,14 +22,13 @@ from transformers import T5Config, T5ForConditionalGeneration
 from transformers import logging as transformers_logging
 from transformers.modeling_outputs import BaseModelOutput
 
-from toolformer.data import Document, assets
+from toolformer.data import assets
 from toolformer.errors import UserError, one_line
 from toolformer.lm.loading import choose_device, choose_dtype, load_tokenizer, load_weights
 from toolformer.lm.seq2seq import greedy, padded_batches
 from toolformer.storage import build_once
-from toolformer.tools.base import Result
-from toolformer.tools.question_answering import answered
-from toolformer.tools.retrieval.passages import Passage, Retriever, own_article
+from toolformer.tools.question_answering import Reader
+from toolformer.tools.retrieval.passages import Passage, Retriever
 
 CHECKPOINT = "model.pth.tar"
 QUESTIONS = 4
@@ -38,10 +37,8 @@ _CONVERSION = "1"
 _KEY = "tool.qa.implementation.checkpoint_path"
 
 
-class Atlas:
+class Atlas(Reader):
     """Question answering as a tool, by a checkpoint of Atlas."""
-
-    name = "QA"
 
     def __init__(
         self,
@@ -65,41 +62,27 @@ class Atlas:
         Raises:
             UserError: there is no checkpoint.
         """
-        if checkpoint_path is None:
-            raise UserError(f"{_KEY} is missing; name the {CHECKPOINT} of an Atlas model, or its folder")
-        path = Path(checkpoint_path).expanduser()
-        self.checkpoint = path / CHECKPOINT if path.is_dir() else path
-        if not self.checkpoint.is_file():
+        path = Path(checkpoint_path or "").expanduser()
+        checkpoint = path if path.is_file() else path / CHECKPOINT
+        if checkpoint_path is None or not checkpoint.is_file():
             raise UserError(
-                f"{_KEY}: there is no file {self.checkpoint}; name the {CHECKPOINT} of an Atlas model"
+                f"{_KEY} is {checkpoint_path}; name the {CHECKPOINT} of an Atlas model, or its folder"
             )
-        self.retriever = retriever
-        self.tokenizer = tokenizer
-        self.passages = passages
+        super().__init__(retriever, passages)
+        self.load = functools.partial(load_reader, checkpoint, tokenizer, dtype, device)
         self.max_tokens = max_tokens
         self.max_new_tokens = max_new_tokens
-        self.dtype = dtype
-        self.device = device
 
-    def depends_on(self, document: Document) -> str:
-        """What its own article is known by."""
-        return own_article(document)
+    def prompt(self, question: str, passages: Sequence[Passage]) -> tuple[str, ...]:
+        """What Atlas's encoder was trained to read: the question as its task `qa` writes it, with one passage each."""
+        return tuple(
+            f"question: {question} answer: <extra_id_0> title: {passage.title} context: {passage.text}"
+            for passage in passages
+        )
 
-    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-        """A short answer to each question; equal questions over equal passages are read once."""
-        return answered(inputs, documents, self.retriever, self.passages, reader_inputs, self._read)
-
-    def _read(self, texts: Sequence[tuple[str, ...]]) -> list[str]:
-        reader = load_reader(self.checkpoint, self.tokenizer, self.dtype, self.device)
-        return reader.read(texts, self.max_tokens, self.max_new_tokens)
-
-
-def reader_inputs(question: str, passages: Sequence[Passage]) -> tuple[str, ...]:
-    """What Atlas's encoder was trained to read: the question as its task `qa` writes it, with one passage each."""
-    return tuple(
-        f"question: {question} answer: <extra_id_0> title: {passage.title} context: {passage.text}"
-        for passage in passages
-    )
+    def read(self, prompts: Sequence[tuple[str, ...]]) -> Sequence[str]:
+        """See `Reader`."""
+        return self.load().read(prompts, self.max_tokens, self.max_new_tokens)
 
 
 @functools.lru_cache(maxsize=2)

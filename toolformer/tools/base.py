@@ -116,16 +116,13 @@ def _answers(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -
     results = list(tool.run(inputs, documents))
     if len(results) != len(inputs):
         raise ValueError(f"{len(results)} results for {len(inputs)} inputs")
-    if not all(isinstance(result, Result) and isinstance(result.text, str | None) for result in results):
-        raise TypeError("not every answer is a Result with a text or a reason")
-    texts = [
-        (result.text and encodable(result.text), result.reason and encodable(result.reason))
-        for result in results
-    ]
-    return [
-        replace(result, text=text, reason=reason)
-        for result, (text, reason) in zip(results, texts, strict=True)
-    ]
+    return [_repaired(result) for result in results]
+
+
+def _repaired(result: Result) -> Result:
+    """The result with texts that can be encoded; raises where it is none, or holds no text."""
+    text, reason = (part if part is None else encodable(part) for part in (result.text, result.reason))
+    return replace(result, text=text, reason=reason)
 
 
 def encodable(text: str) -> str:

@@ -9,7 +9,7 @@ import hashlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,7 +46,7 @@ class ResultCache:
         self._connection: sqlite3.Connection | None = None
         self._warned = False
 
-    def read(self, keys: Sequence[bytes]) -> dict[bytes, Result]:
+    def read(self, keys: Iterable[bytes]) -> dict[bytes, Result]:
         """The cached results of these calls."""
 
         def select(connection: sqlite3.Connection) -> dict[bytes, Result]:

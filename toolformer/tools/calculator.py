@@ -37,7 +37,13 @@ def calculate(expression: str) -> str:
     """
     if len(expression) > MOST_CHARACTERS:
         raise ValueError("expression too long")
-    return show(_Parser(_tokens(expression)).value())
+    tokens = _tokens(expression)[::-1]
+    if not tokens:
+        raise ValueError("empty expression")
+    value = _expression(tokens, 1)
+    if tokens:
+        raise ValueError("invalid expression")
+    return show(value)
 
 
 def show(value: Rational) -> str:
@@ -69,82 +75,61 @@ class Calculator:
             return Result(reason=str(error))
 
 
-def _tokens(expression: str) -> list[str | Rational]:
-    from sympy import Rational  # half a second, at the first call
-
-    tokens: list[str | Rational] = []
+def _tokens(expression: str) -> list[str]:
+    tokens: list[str] = []
     text = expression.strip(" \t")
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if not match:
             raise ValueError("invalid expression")
-        number, sign = match.groups()
-        if number and len(number) > MOST_DIGITS:
+        if match[1] and len(match[1]) > MOST_DIGITS:
             raise ValueError("number too long")
-        tokens.append(sign if sign else Rational(number.replace(",", "")))
+        tokens.append(match[1] or match[2])
         position = match.end()
-    if not tokens:
-        raise ValueError("empty expression")
     return tokens
 
 
-class _Parser:
-    """Recursive descent over tokens; its depth is bounded by `DEEPEST`."""
+# Recursive descent: each takes what it reads off the end of the tokens, which stand in reverse.
 
-    def __init__(self, tokens: Sequence[str | Rational]) -> None:
-        self.tokens = tokens
-        self.position = 0
-        self.depth = 0
 
-    def value(self) -> Rational:
-        value = self._expression()
-        if self.position < len(self.tokens):
+def _expression(tokens: list[str], depth: int) -> Rational:
+    value = _term(tokens, depth)
+    while tokens and tokens[-1] in ("+", "-"):
+        sign = tokens.pop()
+        other = _term(tokens, depth)
+        value = value + other if sign == "+" else value - other
+    return value
+
+
+def _term(tokens: list[str], depth: int) -> Rational:
+    value = _factor(tokens, depth)
+    while tokens and tokens[-1] in ("*", "/"):
+        sign = tokens.pop()
+        other = _factor(tokens, depth)
+        if sign == "/" and other == 0:
+            raise ValueError("division by zero")
+        value = value * other if sign == "*" else value / other
+    return value
+
+
+def _factor(tokens: list[str], depth: int) -> Rational:
+    from sympy import Rational  # half a second, at the first call
+
+    if depth > DEEPEST:
+        raise ValueError("expression too deep")
+    token = tokens.pop() if tokens else ""
+    if token == "-":
+        return -_factor(tokens, depth + 1)
+    if token == "(":
+        value = _expression(tokens, depth + 1)
+        if not tokens or tokens.pop() != ")":
             raise ValueError("invalid expression")
-        return value
-
-    def _expression(self) -> Rational:
-        value = self._term()
-        while (sign := self._take("+", "-")) is not None:
-            other = self._term()
-            value = value + other if sign == "+" else value - other
-        return value
-
-    def _term(self) -> Rational:
-        value = self._factor()
-        while (sign := self._take("*", "/")) is not None:
-            other = self._factor()
-            if sign == "/" and other == 0:
-                raise ValueError("division by zero")
-            value = value * other if sign == "*" else value / other
-        return value
-
-    def _factor(self) -> Rational:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise ValueError("expression too deep")
-        if self._take("-") is not None:
-            value = -self._factor()
-        elif self._take("(") is not None:
-            value = self._expression()
-            if self._take(")") is None:
-                raise ValueError("invalid expression")
-            value = self._percent(value)
-        elif self.position < len(self.tokens) and not isinstance(number := self.tokens[self.position], str):
-            self.position += 1
-            value = self._percent(number)
-        else:
-            raise ValueError("invalid expression")
-        self.depth -= 1
-        return value
-
-    def _percent(self, value: Rational) -> Rational:
-        return value / 100 if self._take("%") is not None else value
-
-    def _take(self, *signs: str) -> str | None:
-        if self.position < len(self.tokens):
-            token = self.tokens[self.position]
-            if isinstance(token, str) and token in signs:
-                self.position += 1
-                return token
-        return None
+    elif token[-1:].isdigit():
+        value = Rational(token.replace(",", ""))
+    else:
+        raise ValueError("invalid expression")
+    if tokens and tokens[-1] == "%":
+        tokens.pop()
+        value /= 100
+    return value

@@ -6,8 +6,9 @@ The reader gets a few worked examples, the passages and the question, and its fi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 from toolformer.data import Document
 from toolformer.tools.base import Result, TextGenerator, at_least_one, check, works_elsewhere
@@ -31,21 +32,51 @@ EXAMPLES = (
     ),
 )
 LONGEST_QUESTION = 300
-P = TypeVar("P", str, tuple[str, ...])
 _UNKNOWN = {"unknown", "none", "no answer", "i don't know", "i do not know", "not known", "n/a"}
 
 
-def prompt(question: str, passages: Sequence[Passage], passage_words: int) -> str:
-    """The reader's prompt: worked examples, the best passages (the best last, nearest to the question), the question."""
-    worked = [f"Text: {text}\nQuestion: {asked}\nAnswer: {answer}" for text, asked, answer in EXAMPLES]
-    texts = [f"{one.title} > {' '.join(one.text.split()[:passage_words])}" for one in reversed(passages)]
-    return "\n\n".join([*worked, f"Text: {' '.join(texts)}\nQuestion: {question}\nAnswer:"])
-
-
-class QuestionAnswering:
-    """Question answering as a tool."""
+class Reader(ABC):
+    """Question answering as a tool; a subclass says how passages are read."""
 
     name = "QA"
+
+    def __init__(self, retriever: Retriever, passages: int) -> None:
+        """`passages` are read at most for each question."""
+        self.retriever = retriever
+        self.passages = passages
+
+    def depends_on(self, document: Document) -> str:
+        """What its own article is known by."""
+        return own_article(document)
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        """A short answer to each question; equal questions over equal passages are read once."""
+        questions = [plain_line(text) for text in inputs]
+        refusals = {n: reason for n, text in enumerate(questions) if (reason := _refusal(text))}
+        asked = [n for n in range(len(questions)) if n not in refusals]
+        found = self.retriever.retrieve(
+            [questions[n] for n in asked], self.passages, [documents[n] for n in asked]
+        )
+        prompts = {n: self.prompt(questions[n], best) for n, best in zip(asked, found, strict=True) if best}
+        distinct = sorted(set(prompts.values()))
+        answers = dict(zip(distinct, self.read(distinct), strict=True)) if distinct else {}
+        results = [Result(reason=refusals.get(n, "no passage found")) for n in range(len(inputs))]
+        for n, text in prompts.items():
+            answer = answers[text]
+            results[n] = answer if isinstance(answer, Result) else short_answer(answer)
+        return results
+
+    @abstractmethod
+    def prompt(self, question: str, passages: Sequence[Passage]) -> Any:
+        """What is read of a question and its passages; prompts have an order."""
+
+    @abstractmethod
+    def read(self, prompts: Sequence[Any]) -> Sequence[str | Result]:
+        """A text, or a fault, for each of these prompts, which are all different."""
+
+
+class QuestionAnswering(Reader):
+    """By a language model that is shown worked examples, the best passages and the question."""
 
     def __init__(
         self,
@@ -56,55 +87,25 @@ class QuestionAnswering:
         max_new_tokens: int = 12,
     ) -> None:
         at_least_one("qa", passages=passages, passage_words=passage_words, max_new_tokens=max_new_tokens)
-        self.retriever = retriever
+        super().__init__(retriever, passages)
         self.generate = generate
-        self.passages = passages
         self.passage_words = passage_words
         self.max_new_tokens = max_new_tokens
         self.elsewhere = works_elsewhere(generate)
         self.check = functools.partial(check, generate)
 
-    def depends_on(self, document: Document) -> str:
-        """What its own article is known by."""
-        return own_article(document)
+    def prompt(self, question: str, passages: Sequence[Passage]) -> str:
+        """The best passage stands last, nearest to the question."""
+        worked = [f"Text: {text}\nQuestion: {asked}\nAnswer: {answer}" for text, asked, answer in EXAMPLES]
+        texts = [
+            f"{passage.title} > {' '.join(passage.text.split()[: self.passage_words])}"
+            for passage in reversed(passages)
+        ]
+        return "\n\n".join([*worked, f"Text: {' '.join(texts)}\nQuestion: {question}\nAnswer:"])
 
-    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-        """A short answer to each question; equal prompts are read once."""
-        return answered(inputs, documents, self.retriever, self.passages, self._prompt, self._read)
-
-    def _prompt(self, question: str, passages: Sequence[Passage]) -> str:
-        return prompt(question, passages, self.passage_words)
-
-    def _read(self, prompts: Sequence[str]) -> Sequence[str | Result]:
+    def read(self, prompts: Sequence[str]) -> Sequence[str | Result]:
+        """See `Reader`."""
         return self.generate(prompts, self.max_new_tokens, ("\n",))
-
-
-def answered(
-    inputs: Sequence[str],
-    documents: Sequence[Document],
-    retriever: Retriever,
-    passages: int,
-    prompt: Callable[[str, Sequence[Passage]], P],
-    read: Callable[[Sequence[P]], Sequence[str | Result]],
-) -> list[Result]:
-    """Short answers to questions, or reasons.
-
-    Args:
-        passages: at most so many for a question.
-        prompt: what is read of a question and its passages.
-        read: a text, or a fault, for each of some prompts, all different; not called without one.
-    """
-    questions = [plain_line(text) for text in inputs]
-    results: list[Result | None] = [_refusal(question) for question in questions]
-    asked = [n for n, result in enumerate(results) if result is None]
-    found = retriever.retrieve([questions[n] for n in asked], passages, [documents[n] for n in asked])
-    prompts = {n: prompt(questions[n], best) for n, best in zip(asked, found, strict=True) if best}
-    distinct = sorted(set(prompts.values()))
-    answers = dict(zip(distinct, read(distinct), strict=True)) if distinct else {}
-    for n, text in prompts.items():
-        answer = answers[text]
-        results[n] = answer if isinstance(answer, Result) else short_answer(answer)
-    return [result or Result(reason="no passage found") for result in results]
 
 
 def short_answer(text: str) -> Result:
@@ -117,7 +118,7 @@ def short_answer(text: str) -> Result:
     return Result(line)
 
 
-def _refusal(question: str) -> Result | None:
+def _refusal(question: str) -> str | None:
     if not any(character.isalnum() for character in question):
-        return Result(reason="empty question")
-    return Result(reason="question too long") if len(question) > LONGEST_QUESTION else None
+        return "empty question"
+    return "question too long" if len(question) > LONGEST_QUESTION else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import random
 import threading
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ from toolformer.tools.threads import Late, Threads
 log = logging.getLogger(__name__)
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds before a second try (and up to as many more at random), doubled with each further one."""
+"""Seconds before a second try (and up to FIRST_WAIT more at random), doubled with each further one."""
 NOT_ASKED = "tool hangs (not asked)"
 """The reason for a call for which no thread was left: too many are busy with calls that do not end."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -63,19 +64,6 @@ class Usage:
             self.retries + other.retries,
             self.seconds + other.seconds,
         )
-
-    def figures(self) -> dict[str, float]:
-        """Counts, calls a second and the share that needed no execution, by name; empty where there was no call."""
-        if not self.calls:
-            return {}
-        figures: dict[str, float] = {
-            "calls": self.calls,
-            "executed": self.executed,
-            "faults": sum(self.faults.values()),
-            "retries": self.retries,
-            "hit_rate": 1 - self.executed / self.calls,
-        }
-        return figures | ({"calls_per_second": self.calls / self.seconds} if self.seconds > 0 else {})
 
 
 class ToolRuntime:
@@ -121,46 +109,40 @@ class ToolRuntime:
     def _remembered(
         self, cache: ResultCache, inputs: Sequence[str], documents: Sequence[Document]
     ) -> list[Result]:
-        # The calls of a document share their context.
-        contexts = {key: self.depends_on(document) for key, document in {id(d): d for d in documents}.items()}
-        keys = [call_key(text, contexts[id(about)]) for text, about in zip(inputs, documents, strict=True)]
-        first = {key: n for n, key in reversed(list(enumerate(keys)))}
-        known = cache.read(list(first))
-        missing = [key for key in dict.fromkeys(keys) if key not in known]
-        asked = [inputs[first[key]] for key in missing]
-        about = [documents[first[key]] for key in missing]
-        answers = dict(zip(missing, self._execute(asked, about), strict=True))
+        """The results in the cache, and those of the other calls, each asked for once."""
+        keys = [
+            call_key(text, self.depends_on(document))
+            for text, document in zip(inputs, documents, strict=True)
+        ]
+        known = cache.read(set(keys))
+        missing: dict[bytes, int] = {}
+        for n, key in enumerate(keys):
+            if key not in known:
+                missing.setdefault(key, n)
+        asked = list(missing.values())
+        results = self._execute([inputs[n] for n in asked], [documents[n] for n in asked])
+        answers = dict(zip(missing, results, strict=True))
         cache.write(answers)
         known |= answers
         return [known[key] for key in keys]
 
     def _execute(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """Hands calls to the tool, and those that met a fault again, as often as it may be tried."""
-        if not inputs:
-            return []
-        from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential, wait_random
-
         self._count(Usage(executed=len(inputs)))
-        results: dict[int, Result] = {}
-        pending = list(range(len(inputs)))
-
-        def once() -> bool:
-            nonlocal pending
-            size = self._size(len(pending))
-            if results:
-                self._count(Usage(retries=len(pending)))
-                size = 1  # the one that breaks the tool must not take others with it again
-            results.update(self._in_parts(pending, size, inputs, documents))
-            pending = [n for n in pending if results[n].fault and not results[n].final]
-            return bool(pending)
-
-        Retrying(
-            stop=stop_after_attempt(self.limits.tries),
-            wait=wait_exponential(FIRST_WAIT, LONGEST_WAIT) + wait_random(0, FIRST_WAIT),
-            retry=retry_if_result(bool),
-            retry_error_callback=lambda state: None,
-        )(once)
-        return [results[n] for n in range(len(inputs))]
+        results = self._in_parts(self._size(len(inputs)), inputs, documents)
+        wait = FIRST_WAIT
+        for _ in range(1, self.limits.tries):
+            again = [n for n, result in enumerate(results) if result.fault and not result.final]
+            if not again:
+                break
+            time.sleep(wait + random.uniform(0, FIRST_WAIT))
+            wait = min(2 * wait, LONGEST_WAIT)
+            self._count(Usage(retries=len(again)))
+            # One at a time: the one that breaks the tool must not take others with it again.
+            answers = self._in_parts(1, [inputs[n] for n in again], [documents[n] for n in again])
+            for n, answer in zip(again, answers, strict=True):
+                results[n] = answer
+        return results
 
     def _size(self, calls: int) -> int:
         """How many of so many calls are handed over together; a part that is late is lost as a whole."""
@@ -168,30 +150,23 @@ class ToolRuntime:
             return self.limits.batch_size
         if self.limits.timeout is not None or self._side_by_side > 1:
             return 1
-        return -(-calls // self.limits.workers)
+        return max(1, -(-calls // self.limits.workers))
 
-    def _in_parts(
-        self, pending: Sequence[int], size: int, inputs: Sequence[str], documents: Sequence[Document]
-    ) -> dict[int, Result]:
+    def _in_parts(self, size: int, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         seconds = self.limits.timeout
-        parts = [pending[n : n + size] for n in range(0, len(pending), size)]
-
-        def job(part: Sequence[int]) -> list[Result]:
-            return run_safely(self.tool, [inputs[n] for n in part], [documents[n] for n in part])
-
-        jobs = [functools.partial(job, part) for part in parts]
-        answered = self._threads.run(jobs, seconds and seconds * min(size, len(pending)))
-        results: dict[int, Result] = {}
-        lost = 0
+        parts = [slice(n, n + size) for n in range(0, len(inputs), size)]
+        jobs = [functools.partial(run_safely, self.tool, inputs[part], documents[part]) for part in parts]
+        answered = self._threads.run(jobs, seconds and seconds * min(size, len(inputs)))
+        results: list[Result] = []
         for part, answers in zip(parts, answered, strict=True):
             if isinstance(answers, Late):
                 # A call that was not begun may be tried again, which waits for a thread once more.
-                reason = f"no answer within {seconds:g} s a call" if answers.begun else NOT_ASKED
-                answers = [Result(reason=reason, fault=True, final=answers.begun)] * len(part)
-                lost += len(part)
-            results.update(zip(part, answers, strict=True))
-        if lost:
-            log.warning("%s: %d calls got no answer in time", self.name, lost)
+                begun = answers is Late.RUNNING
+                reason = f"no answer within {seconds:g} s a call" if begun else NOT_ASKED
+                answers = [Result(reason=reason, fault=True, final=begun)] * len(inputs[part])
+            results += answers
+        if lost := sum(isinstance(answers, Late) for answers in answered):
+            log.warning("%s: %d of %d times no answer in time", self.name, lost, len(parts))
         return results
 
     def _count(self, usage: Usage) -> None:
@@ -210,10 +185,19 @@ def added(first: Mapping[str, Usage], second: Mapping[str, Usage]) -> dict[str, 
 
 
 def figures(used: Mapping[str, Usage]) -> dict[str, float]:
-    """The figures of all tools, under `tools/<key>/`."""
-    return {
-        f"tools/{key}/{name}": value for key, usage in used.items() for name, value in usage.figures().items()
-    }
+    """Of each tool that was called: counts, the share that needed no execution, calls a second, under `tools/<key>/`."""
+    found: dict[str, float] = {}
+    for key, usage in used.items():
+        if usage.calls:
+            found |= {
+                f"tools/{key}/calls": usage.calls,
+                f"tools/{key}/executed": usage.executed,
+                f"tools/{key}/faults": sum(usage.faults.values()),
+                f"tools/{key}/retries": usage.retries,
+                f"tools/{key}/hit_rate": 1 - usage.executed / usage.calls,
+                f"tools/{key}/calls_per_second": usage.calls / max(usage.seconds, 1e-9),
+            }
+    return found
 
 
 def log_faults(used: Mapping[str, Usage]) -> None:

@@ -11,8 +11,6 @@ from toolformer.tools.base import Result, at_least_one
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.retrieval.passages import Passage, Retriever, own_article
 
-__all__ = ["BM25", "Passage", "Retriever", "WikiSearch", "snippet"]
-
 TokenEnds = Callable[[str], list[int]]
 """The character positions behind the tokens of a text, in their order."""
 _TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -43,14 +41,14 @@ class WikiSearch:
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """`Title > text`, cut to `max_tokens` tokens, of the best passage for each term."""
-        asked = [n for n, text in enumerate(inputs) if text.strip()]
-        found = self.retriever.retrieve([inputs[n] for n in asked], 1, [documents[n] for n in asked])
+        found = self.retriever.retrieve(inputs, 1, documents)
         ends = word_ends if self.tokenizer is None else model_ends(self.tokenizer)
-        results = [Result(reason="empty search term") for _ in inputs]
-        for n, passages in zip(asked, found, strict=True):
-            results[n] = Result(reason="nothing found")
+        results = []
+        for term, passages in zip(inputs, found, strict=True):
             if passages:
-                results[n] = Result(snippet(passages[0], self.max_tokens, ends))
+                results.append(Result(snippet(passages[0], self.max_tokens, ends)))
+            else:
+                results.append(Result(reason="nothing found" if term.strip() else "empty search term"))
         return results
 
 

@@ -11,7 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Generic, TypeVar
+from enum import Enum
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -19,11 +20,11 @@ MOST_LATE = 8
 """Threads that may be left behind at once and still have others take their places; twice the workers if more."""
 
 
-class Late(Generic[T]):
-    """A job without a result: it took too long, or was not begun because too many others do not end."""
+class Late(Enum):
+    """Why a job has no result: it took too long, or was not begun because too many others do not end."""
 
-    def __init__(self, begun: bool) -> None:
-        self.begun = begun
+    RUNNING = "running"
+    NOT_BEGUN = "not begun"
 
 
 class Threads:
@@ -33,31 +34,30 @@ class Threads:
         self.workers = workers
         self._slots = threading.Semaphore(workers + max(MOST_LATE, 2 * workers))
 
-    def run(self, jobs: Sequence[Callable[[], T]], seconds: float | None = None) -> list[T | Late[T]]:
+    def run(self, jobs: Sequence[Callable[[], T]], seconds: float | None = None) -> list[T | Late]:
         """The result of each job, which has at most `seconds` from its start.
 
         Where too many threads have been left behind, waits `seconds` for one to end, then gives up the rest. The first
         exception of a job is raised at once.
         """
-        results: list[T | Late[T]] = [Late(begun=False) for _ in jobs]
+        results: list[T | Late] = [Late.NOT_BEGUN] * len(jobs)
         waiting = deque(range(len(jobs)))
-        running: dict[Future[T], tuple[int, float | None]] = {}
+        running: dict[Future[T], tuple[int, float]] = {}
         while waiting or running:
             if waiting and len(running) < self.workers:
                 if self._slots.acquire(timeout=0 if running else seconds):
                     n = waiting.popleft()
-                    running[self.start(jobs[n])] = n, seconds and time.monotonic() + seconds
+                    running[self.start(jobs[n])] = n, time.monotonic() + (seconds or 0)
                     continue
                 if not running:
                     break
-            now = time.monotonic()
-            limits = [deadline - now for _, deadline in running.values() if deadline is not None]
-            done, _ = wait(running, max(0.0, min(limits)) if limits else None, FIRST_COMPLETED)
+            left = min(deadline for _, deadline in running.values()) - time.monotonic()
+            done, _ = wait(running, max(0.0, left) if seconds else None, FIRST_COMPLETED)
             now = time.monotonic()
             for future, (n, deadline) in list(running.items()):
-                if future in done or (deadline is not None and now >= deadline):
+                if future in done or (seconds and now >= deadline):
                     del running[future]
-                    results[n] = future.result() if future in done else Late(begun=True)
+                    results[n] = future.result() if future in done else Late.RUNNING
         return results
 
     def start(self, job: Callable[[], T]) -> Future[T]:
@@ -72,9 +72,5 @@ class Threads:
             finally:
                 self._slots.release()
 
-        try:
-            threading.Thread(target=work, daemon=True).start()
-        except BaseException:
-            self._slots.release()
-            raise
+        threading.Thread(target=work, daemon=True).start()
         return future

@@ -15,7 +15,7 @@ from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 from toolformer.tools.question_answering import QuestionAnswering
-from toolformer.tools.search import BM25
+from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.translation import FewShotTranslator, Translation
 from toolformer.tools.user.endpoint import MOST_BYTES, EndpointGenerator
 
@@ -75,12 +75,12 @@ def test_requests_are_under_way_side_by_side(server: Completions) -> None:
 @pytest.mark.parametrize(
     ("bad", "reason", "asked"),
     [
-        (Misbehaviour(500), "endpoint fails (HTTP 500)", 2),
-        (Misbehaviour(429), "endpoint limits its rate (HTTP 429)", 2),
-        (Misbehaviour(400), "endpoint refuses the request (HTTP 400)", 1),
-        (Misbehaviour(404), "endpoint has no such address or model (HTTP 404)", 1),
-        (Misbehaviour(401), "endpoint refuses the key (HTTP 401)", 1),
-        (Misbehaviour(307, headers={"Location": "http://127.0.0.1:9/"}), "endpoint refuses the request (HTTP 307)", 1),
+        (Misbehaviour(500), "endpoint answers HTTP 500", 2),
+        (Misbehaviour(429), "endpoint answers HTTP 429", 2),
+        (Misbehaviour(400), "endpoint answers HTTP 400", 1),
+        (Misbehaviour(404), "endpoint answers HTTP 404", 1),
+        (Misbehaviour(401), "endpoint answers HTTP 401", 1),
+        (Misbehaviour(307, headers={"Location": "http://127.0.0.1:9/"}), "endpoint answers HTTP 307", 1),
         (Misbehaviour(hang=True), "endpoint does not answer within 1.5 s", 1),
         (Misbehaviour(drip=True, body=b" " * 10_000), "endpoint does not answer within 1.5 s", 1),
         (Misbehaviour(body=gzip.compress(WHOLE, mtime=0), headers={"Content-Encoding": "gzip"}), "endpoint's answer is no completion", 1),
@@ -127,7 +127,7 @@ def test_the_key_is_sent_and_never_shown(
         with pytest.raises(UserError, match=r"\$MY_KEY holds blanks") as caught:
             ask(["x"], 2)
     assert server.authorizations == [None, f"Bearer {KEY}x", *[f"Bearer {KEY}"] * 3]
-    assert none == wrong == [fault("endpoint refuses the key (HTTP 401)")]
+    assert none == wrong == [fault("endpoint answers HTTP 401")]
     assert all(isinstance(one, Result) for one in failed)
     seen = [repr(failed), repr(vars(ask)), str(caught.value), caplog.text, *capfd.readouterr()]
     assert all("a-very-secret-key" not in text for text in seen)
@@ -160,7 +160,7 @@ def test_a_dead_endpoint_gives_results_with_a_reason(server: Completions, retrie
     server.script = [Misbehaviour(500)]
     questions = ["What shows north?", "What tells the hour?", "?"]
     results = QuestionAnswering(retriever, ask).run(questions, [ELSEWHERE] * 3)
-    failed = fault("endpoint fails (HTTP 500)")
+    failed = fault("endpoint answers HTTP 500")
     assert {*results} == {failed, Result("wax"), Result(reason="empty question")}
     server.script = [Misbehaviour(500)]
     german = Translation(FewShotTranslator(ask), identifier=German())  # type: ignore[arg-type]

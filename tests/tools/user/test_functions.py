@@ -40,16 +40,14 @@ class Tools:
     def __init__(self):
         self.valves = self.Valves()
 
-    def dragon_fire(self, value: int, __event_emitter__: Optional[object] = None) -> str:
+    def dragon_fire(self, value: int, __user__: Optional[dict] = None) -> str:
         """
         Tell how hot so many dragons are together.
 
         Args:
             value: How many dragons there are.
-            __event_emitter__: Hears what goes on.
+            __user__: Who asks.
         """
-        if __event_emitter__:
-            __event_emitter__({"type": "status", "data": {"description": f"counting {value}", "done": False}})
         return f"dragon fire {value * value}{self.valves.unit}"
 
     async def weather(self, city: str, day: str = "today", *, __event_emitter__=None, __user__: dict = {}) -> dict:
@@ -133,17 +131,13 @@ def answers(tool: Tool, *inputs: str) -> list[str | None]:
     return [result.text or result.reason for result in tool.run(inputs, [])]
 
 
-def test_a_class_of_open_webui(
-    dragons: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its events are logged, and its valves come from configuration and the environment."""
+def test_a_class_of_open_webui(dragons: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its valves come from configuration and the environment."""
     assert set(tools_of(dragons)) == {"dragon_fire", "weather"}
     place = tools_of(dragons)["dragon_fire"]
     tool = FunctionTool(place)
     assert isinstance(tool, Tool) and tool.name == "dragon_fire"
-    with caplog.at_level(logging.INFO, "toolformer"):
-        assert answers(tool, "343", "value=2") == ["dragon fire 117649", "dragon fire 4"]
-    assert "dragon_fire: counting 343" in caplog.messages
+    assert answers(tool, "343", "value=2") == ["dragon fire 117649", "dragon fire 4"]
     summary = "Tell how hot so many dragons are together"
     assert tool.description == Description(summary, (("value", "How many dragons there are"),))
     monkeypatch.setenv("DRAGON_UNIT", "secret")
@@ -201,7 +195,7 @@ def test_functions(functions: str) -> None:
     ("function", "code", "words"),
     [
         ("textwrap", "", "textwrap: write module:function or file.py:function"),
-        ("{file}:sys", "import sys", "sys is no function"),
+        ("{file}:sys", "import sys", "there is no function sys in it"),
         ("{file}:f", "def f(*numbers: int): 'Adds.'", "argument numbers has no name in a call"),
         ("{file}:f", "def f(__request__) -> int: 'Asks.'", "it takes __request__, which only Open WebUI has"),
         ("{file}:f", "def f(value: int): return 1", "it has no docstring"),

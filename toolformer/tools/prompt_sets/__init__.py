@@ -1,4 +1,4 @@
-"""Sets of few-shot prompts: the paper's, its Vietnamese appendix, any folder.
+"""The prompts that make a model write calls (paper, appendix A.2), in sets: the paper's, its Vietnamese appendix, any folder.
 
 A folder has a file for each tool, `<key>.txt`, with the layout of the paper's appendix A.2:
 
@@ -16,11 +16,12 @@ A folder has a file for each tool, `<key>.txt`, with the layout of the paper's a
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer.calls import NAME, CallSyntaxError, call_end, parse
 from toolformer.errors import UserError
-from toolformer.tools.prompts import Prompt
 
 OURS = Path(__file__).parent
 SETS = ("paper", "paper-vi")
@@ -28,6 +29,28 @@ SETS = ("paper", "paper-vi")
 PLACE = "{text}"
 
 _OPENING = re.compile(rf"\[[ \t]*({NAME})[ \t]*\(")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """P_a: an instruction and demonstrations."""
+
+    instruction: str
+    examples: tuple[tuple[str, str], ...]
+    """(plain text, the same text with calls)."""
+    input_label: str = "Input:"
+    output_label: str = "Output:"
+
+    def prefix(self) -> str:
+        """What the prompts of all texts begin with, up to the text itself."""
+        pairs = [
+            f"{self.input_label} {text}\n{self.output_label} {annotated}" for text, annotated in self.examples
+        ]
+        return "\n\n".join([self.instruction, *pairs, f"{self.input_label} "])
+
+    def fill(self, text: str) -> str:
+        """P_a(x)."""
+        return f"{self.prefix()}{text}\n{self.output_label}"
 
 
 def find(prompts: str, key: str) -> Prompt | None:
@@ -66,20 +89,18 @@ def read(path: Path) -> Prompt:
             "nowhere else"
         )
     labels = (last[0].removesuffix(PLACE).strip(), last[1].strip())
-    if len(parts[0]) != 1 or parts[0][0].startswith(labels[0]):
-        raise UserError(f"{path}: its first part is no instruction in one line with an empty line behind it")
-    examples = []
-    for number, part in enumerate(parts[1:-1], start=1):
-        if len(part) != 2 or not all(
-            line.startswith(f"{label} ") for line, label in zip(part, labels, strict=True)
-        ):
-            raise UserError(
-                f"{path}: example {number} is not a line `{labels[0]} ...` and a line `{labels[1]} ...`, parted from the "
-                "others by empty lines"
-            )
-        text, annotated = (line[len(label) :].strip() for line, label in zip(part, labels, strict=True))
-        examples.append((text, annotated))
-    return Prompt(parts[0][0].strip(), tuple(examples), *labels)
+    first, *pairs = parts[:-1] or [[]]
+    shapes = [len(pair) == 2 and all(map(str.startswith, pair, labels)) for pair in pairs]
+    if len(first) != 1 or first[0].startswith(labels[0]) or not all(shapes):
+        raise UserError(
+            f"{path}: it is not an instruction in one line and pairs of a line `{labels[0]} ...` and a line "
+            f"`{labels[1]} ...`, parted by empty lines"
+        )
+    examples = tuple(
+        (text.removeprefix(labels[0]).strip(), annotated.removeprefix(labels[1]).strip())
+        for text, annotated in pairs
+    )
+    return Prompt(first[0].strip(), examples, *labels)
 
 
 def check(prompt: Prompt, name: str) -> str | None:
@@ -97,12 +118,9 @@ def check(prompt: Prompt, name: str) -> str | None:
         for opening in openings:
             end = call_end(annotated[opening.start() + 1 :])
             written = annotated[opening.start() :][: 1 + end if end else None]
-            try:
+            with suppress(CallSyntaxError):
                 call = parse(written)
-            except CallSyntaxError as error:
-                return f"example {number} has {written[:60]!r}, which is no call ({error})"
-            if call.tool != name:
-                return f"example {number} calls {call.tool!r}, but the tool is called {name}"
-            if call.result is not None:
-                return f"example {number} has a call with its result; leave the result out"
+                if call.tool == name and call.result is None:
+                    continue
+            return f"example {number} has {written[:60]!r}, which is no call of {name} without its result"
     return None

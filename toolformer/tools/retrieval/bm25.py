@@ -6,7 +6,6 @@ import hashlib
 import logging
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,10 +32,8 @@ class BM25:
             index_path: a folder made by `toolformer index`, instead of articles.
 
         Raises:
-            UserError: there is no such file, or the folder is no index of this backend.
+            UserError: the folder is no index of this backend.
         """
-        if articles_path is not None and not Path(articles_path).expanduser().is_file():
-            raise UserError(f"search: there is no file {articles_path}; give a JSON list of articles")
         if articles_path is not None and index_path is not None:
             raise UserError("search: both articles_path and index_path are given; leave one of them out")
         if index_path is not None:
@@ -78,36 +75,28 @@ class BM25:
             [word for word in words if word in vocabulary]
             for words in _tokenize([query[:LONGEST_QUERY] for query in queries])
         ]
+        asked = [n for n, words in enumerate(tokens) if words]
         return others(
-            documents,
-            [n for n, words in enumerate(tokens) if words],
-            k,
-            len(self),
-            lambda asked, wanted: self._ranked([tokens[n] for n in asked], wanted),
+            documents, asked, k, len(self), lambda asked, k: self._ranked([tokens[n] for n in asked], k)
         )
 
     def _ranked(self, tokens: Sequence[Sequence[str]], k: int) -> list[list[Passage]]:
         """The `k` best passages for each query that share a word with it, best first."""
-        # Without its threads: they make it slower, since the interpreter's lock is held nearly all the time.
-        numbers, scores = self._index.retrieve(
-            tokens,
-            # The numbers alone: the passages come from disk, those with a score only.
-            corpus=np.arange(len(self)),
-            k=k,
-            show_progress=False,
-        )
+        # The numbers alone: the passages come from disk, those with a score only. Without bm25s's threads: they make it
+        # slower, since the interpreter's lock is held nearly all the time.
+        found = self._index.retrieve(tokens, corpus=np.arange(len(self)), k=k, show_progress=False)
         return [
             [
-                replace(self._passage(int(number)), score=float(score))
+                self._passage(int(number), float(score))
                 for number, score in zip(*row, strict=True)
                 if score > 0
             ]
-            for row in zip(np.asarray(numbers), np.asarray(scores), strict=True)
+            for row in zip(*map(np.asarray, found), strict=True)
         ]
 
-    def _passage(self, number: int) -> Passage:
+    def _passage(self, number: int, score: float) -> Passage:
         with self._lock:  # the mapped file has one reading position
-            return Passage(**self._index.corpus[number])
+            return Passage(**self._index.corpus[number], score=score)
 
 
 def build(passages: Iterable[Passage], folder: Path) -> int:

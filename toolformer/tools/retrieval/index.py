@@ -61,20 +61,11 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
 
 
 def check(folder: Path, backend: str) -> None:
-    """Whether a folder holds an index that `backend` can read, as far as its files' names tell.
-
-    Raises:
-        UserError: it does not.
-    """
-    if not folder.is_dir():
-        raise UserError(f"search: index_path: there is no folder {folder}; make one with toolformer index")
-    manifest = manifest_of(folder) or {}
-    built_for = manifest.get("backend")
+    """Refuses (`UserError`) a folder that is no index of this backend, as far as its files' names tell."""
+    built_for = (manifest_of(folder) or {}).get("backend")
     # Lucene's own folders have no manifest of ours.
     is_lucenes = backend == "lucene" and built_for is None and any(folder.glob("segments_*"))
     if not is_lucenes and built_for != backend:
         what = f"an index for {built_for}, not for" if built_for else "no index for"
-        raise UserError(
-            f"search: index_path: {folder} is {what} {backend}; make one with toolformer index index.path=FOLDER "
-            f"index.backend={backend}, or take the other retriever"
-        )
+        command = f"toolformer index index.path=FOLDER index.backend={backend}"
+        raise UserError(f"search: index_path: {folder} is {what} {backend}; make one with {command}")

@@ -23,10 +23,7 @@ def jar() -> str:
         for folder in pyserini.submodule_search_locations or []:
             for path in glob.glob(f"{folder}/resources/jars/anserini-*-fatjar.jar"):
                 return path
-    raise UserError(
-        "search: Lucene needs pyserini and pyjnius, which are not installed; pip install 'toolformer[lucene]' (Python "
-        "3.11), or take the embedded retriever"
-    )
+    raise UserError("search: Lucene is not installed; pip install 'toolformer[lucene]' (Python 3.11)")
 
 
 def java_class(name: str) -> Any:
@@ -37,15 +34,12 @@ def java_class(name: str) -> Any:
     `UserError` says what is missing or too old.
     """
     with _lock:
-        start()
-    from jnius import autoclass
-
-    return autoclass(name)
+        return _start()(name)
 
 
 @functools.cache
-def start() -> None:
-    """See `java_class`."""
+def _start() -> Any:
+    """Starts Java; returns what makes its classes."""
     path = jar()
     import jnius_config
 
@@ -72,6 +66,7 @@ def start() -> None:
     autoclass("org.apache.logging.log4j.core.config.Configurator").setRootLevel(quiet)
     severe = autoclass("java.util.logging.Level").SEVERE
     autoclass("java.util.logging.Logger").getLogger("org.apache.lucene").setLevel(severe)
+    return autoclass
 
 
 def leave_thread() -> None:

@@ -80,9 +80,8 @@ class Lucene:
         try:
             searcher = java.java_class("io.anserini.search.SimpleSearcher")(str(self.folder))
         except Exception as error:  # jnius has one class for whatever Java throws
-            raise UserError(
-                f"search: the Lucene index {self.folder} cannot be opened ({one_line(error, 200)}); build it again"
-            ) from error
+            reason = one_line(error, 200)
+            raise UserError(f"search: the Lucene index {self.folder} cannot be opened ({reason})") from error
         searcher.set_bm25(K1, B)
         return searcher
 
@@ -96,7 +95,7 @@ class Lucene:
                     list(asked),
                     k,
                     len(self),
-                    lambda numbers, wanted: self._ranked([asked[n] for n in numbers], wanted),
+                    lambda ns, k: self._ranked([asked[n] for n in ns], k),
                 )
             finally:
                 java.leave_thread()
@@ -108,11 +107,13 @@ class Lucene:
             texts.add(query)
             numbers.add(str(n))
         hits = self._searcher.batch_search(texts, numbers, k, self.threads)
-        return [[self._passage(hit, query) for hit in hits.get(str(n))] for n, query in enumerate(queries)]
-
-    def _passage(self, hit: Any, query: str) -> Passage:
-        passage = passage_of(hit.docid, hit.lucene_document.get("raw"), hit.score)
-        return best_piece(passage, query, self.passage_words)
+        found: list[list[Passage]] = []
+        for n, query in enumerate(queries):
+            passages = [
+                passage_of(hit.docid, hit.lucene_document.get("raw"), hit.score) for hit in hits.get(str(n))
+            ]
+            found.append([best_piece(passage, query, self.passage_words) for passage in passages])
+        return found
 
 
 def passage_of(docid: str, raw: str | None, score: float) -> Passage:
@@ -126,9 +127,7 @@ def passage_of(docid: str, raw: str | None, score: float) -> Passage:
         if not isinstance(row, dict):
             raise ValueError
     except ValueError:
-        raise UserError(
-            f"search: the index does not store its documents as JSON objects ({docid} has none); build it with -storeRaw"
-        ) from None
+        raise UserError(f"search: the index stores no JSON for {docid}; build it with -storeRaw") from None
     head, _, rest = str(row.get("contents", "")).partition("\n")
     title = row.get("title") or row.get("wikipedia_title") or head.strip('" ')
     text = row.get("text") or rest or head
@@ -178,7 +177,5 @@ def _prebuilt(name: str) -> Path:
         with locked(Path(get_cache_home()) / f"{name}.lock"), contextlib.redirect_stdout(sys.stderr):
             return Path(download_prebuilt_index(name, verbose=False))
     except (OSError, ValueError, AssertionError) as error:
-        raise UserError(
-            f"search: the index {name} cannot be downloaded ({one_line(error, 200)}); fetch it elsewhere and give "
-            "retriever.index_path=FOLDER"
-        ) from error
+        reason = f"{one_line(error, 200)}); fetch it elsewhere and give retriever.index_path=FOLDER"
+        raise UserError(f"search: the index {name} cannot be downloaded ({reason}") from error

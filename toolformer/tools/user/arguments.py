@@ -46,12 +46,8 @@ class Parameter:
     required: bool
 
 
-@dataclass(frozen=True)
-class _Given:
-    """A value, and how it was written: 007; of a quoted string, itself."""
-
-    value: Any
-    text: str
+_Given = tuple[Any, str]
+"""A value, and how it was written: 007; of a quoted string, itself."""
 
 
 def bind(text: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
@@ -82,29 +78,31 @@ def _given(text: str, names: Sequence[str]) -> dict[str, _Given]:
         return {}
     if not names:
         raise ArgumentError("takes no input")
-    whole = {names[0]: _Given(text, text)}
+    whole = {names[0]: (text, text)}
     try:
-        positional, named = _read(text)
+        read = _read(text)
     except _NoLiterals:
         # `city=Seoul` is a broken argument, and no text for the first one.
         begins = _NAME.match(text)
         if begins and begins[1] in names or len(names) > 1 and (begins or text[0] in "\"'"):
             raise ArgumentError("arguments cannot be read") from None
         return whole
-    if len(names) == 1 and (len(positional) > 1 or {name for name, _ in named} - set(names)):
+    used = [name for name, _ in read]
+    if len(names) == 1 and (used.count(None) > 1 or {*used} - {None, *names}):
         return whole
-    if len(positional) > len(names):
-        raise ArgumentError("too many arguments")
     given: dict[str, _Given] = {}
-    for name, value in [*zip(names, positional, strict=False), *named]:
+    for n, (name, value) in enumerate(read):
+        if name is None and n >= len(names):
+            raise ArgumentError("too many arguments")
+        name = name or names[n]
         if name in given:
             raise ArgumentError(f"argument {name} is given twice")
         given[name] = value
     return given
 
 
-def _read(text: str) -> tuple[list[_Given], list[tuple[str, _Given]]]:
-    """Arguments by position, and arguments with their names."""
+def _read(text: str) -> list[tuple[str | None, _Given]]:
+    """The arguments with their names, the first ones perhaps without."""
     source = f"f({text})"
     try:
         call = ast.parse(source, _FILE, "eval").body
@@ -112,17 +110,14 @@ def _read(text: str) -> tuple[list[_Given], list[tuple[str, _Given]]]:
         raise _NoLiterals from None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise _NoLiterals  # `1) + f(2`
-
-    def given(node: ast.expr) -> _Given:
-        value = _literal(node, source, 0)
-        return _Given(value, value if isinstance(value, str) else ast.get_source_segment(source, node) or "")
-
-    named = []
-    for keyword in call.keywords:
-        if keyword.arg is None:
-            raise _NoLiterals
-        named.append((keyword.arg, given(keyword.value)))
-    return [given(node) for node in call.args], named
+    if any(keyword.arg is None for keyword in call.keywords):
+        raise _NoLiterals  # **names
+    nodes = [(None, node) for node in call.args] + [(keyword.arg, keyword.value) for keyword in call.keywords]
+    values = [(name, node, _literal(node, source, 0)) for name, node in nodes]
+    return [
+        (name, (value, value if isinstance(value, str) else ast.get_source_segment(source, node) or ""))
+        for name, node, value in values
+    ]
 
 
 def _literal(node: ast.expr, source: str, depth: int) -> Any:
@@ -151,11 +146,12 @@ def _literal(node: ast.expr, source: str, depth: int) -> Any:
 
 
 def _converted(parameter: Parameter, given: _Given) -> Any:
+    value, text = given
     try:
-        value = parameter.type.validate_python(given.value)
+        value = parameter.type.validate_python(value)
     except ValidationError as error:
         try:  # 007 is a text where a text is asked for
-            value = parameter.type.validate_python(given.text)
+            value = parameter.type.validate_python(text)
         except ValidationError:
             message = error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
             raise ArgumentError(f"argument {parameter.name}: {message[:1].lower()}{message[1:]}") from error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from toolformer.credentials import is_address, is_variable, key_from, shown_address
 from toolformer.errors import UserError
@@ -25,14 +27,9 @@ MOST_BYTES = 1 << 20
 """Bytes of an answer that are read."""
 _NO_KEY = "none"
 """In place of a key, which the client insists on; it is not sent."""
-_REASONS = {
-    401: "endpoint refuses the key",
-    403: "endpoint refuses the key",
-    404: "endpoint has no such address or model",
-    429: "endpoint limits its rate",
-}
 
 
+@dataclass(frozen=True)
 class EndpointGenerator:
     """Greedy continuations by a served model.
 
@@ -40,52 +37,41 @@ class EndpointGenerator:
     the texts of the others. An address that ends in `/chat/completions` gets each prompt as one message of the user, any
     other the bare prompt. The key is read from the environment at each batch, and kept nowhere. Redirects are not
     followed: they would take the key elsewhere.
+
+    Raises:
+        ValueError: an argument with which nothing could be asked.
     """
 
-    elsewhere = True
+    url: str = ""
+    """The whole address, such as http://127.0.0.1:8000/v1/completions."""
+    model: str = ""
+    """The model's name there."""
+    key_variable: str = "OPENAI_API_KEY"
+    """The environment variable that holds the key; where it is not set, none is sent."""
+    concurrency: int = 4
+    """Requests at once, in each batch."""
+    timeout: float = 60.0
+    """Seconds to wait for the server, and again for its answer's last byte."""
+    tries: int = 5
+    """How often a request is made."""
+    request: Mapping[str, Any] | None = None
+    """Fields to add to what is sent, or with None to take out."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        model: str | None = None,
-        key_variable: str = "OPENAI_API_KEY",
-        concurrency: int = 4,
-        timeout: float = 60.0,
-        tries: int = 5,
-        request: Mapping[str, Any] | None = None,
-    ) -> None:
-        """
-        Args:
-            url: the whole address, such as http://127.0.0.1:8000/v1/completions.
-            model: the model's name there.
-            key_variable: the environment variable that holds the key; where it is not set, none is sent.
-            concurrency: requests at once, in each batch.
-            timeout: seconds to wait for the server, and again for its answer's last byte.
-            tries: how often a request is made.
-            request: fields to add to what is sent, or with None to take out.
+    elsewhere: ClassVar[bool] = True
 
-        Raises:
-            ValueError: an argument with which nothing could be asked.
-        """
-        if not url or not model:
+    def __post_init__(self) -> None:
+        if not self.url or not self.model:
             raise ValueError(
                 "url and model are missing; name the server, http://.../v1/completions, and its model"
             )
-        if not is_address(url) or "@" in url.split("/")[2]:
+        if not is_address(self.url) or "@" in self.url.split("/")[2]:
             raise ValueError("url must begin with http:// or https:// and hold no user name and no password")
-        if not is_variable(key_variable):
+        if not is_variable(self.key_variable):
             raise ValueError("key_variable must be the name of an environment variable, not the key itself")
-        for name, value in (("concurrency", concurrency), ("timeout", timeout), ("tries", tries)):
+        for name in ("concurrency", "timeout", "tries"):
+            value = getattr(self, name)
             if not 0 < value < float("inf") or (name != "timeout" and value != int(value)):
                 raise ValueError(f"{name} is {value}; it must be a number above 0")
-        self.url = url
-        self.model = model
-        self.key_variable = key_variable
-        self.timeout = timeout
-        self.tries = tries
-        self.request = dict(request or {})
-        self.chat = url.partition("?")[0].rstrip("/").endswith("/chat/completions")
-        self._threads = Threads(concurrency)
 
     def __call__(
         self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()
@@ -94,7 +80,7 @@ class EndpointGenerator:
         distinct = list(dict.fromkeys(prompts))
         with self._client() as client:
             jobs = [functools.partial(self._ask, client, text, max_new_tokens, stop) for text in distinct]
-            answers = dict(zip(distinct, self._threads.run(jobs), strict=True))
+            answers = dict(zip(distinct, Threads(self.concurrency).run(jobs), strict=True))
         faults = [answer.reason for answer in answers.values() if isinstance(answer, Result)]
         if faults:
             log.warning(
@@ -130,20 +116,21 @@ class EndpointGenerator:
         import openai
 
         text = encodable(prompt)
+        is_chat = self.url.partition("?")[0].rstrip("/").endswith("/chat/completions")
         fields = {
-            **({"messages": [{"role": "user", "content": text}]} if self.chat else {"prompt": text}),
+            **({"messages": [{"role": "user", "content": text}]} if is_chat else {"prompt": text}),
             "model": self.model,
             "max_tokens": max_new_tokens,
             "temperature": 0,
             "stop": list(stop) or None,
-            **self.request,
+            **(self.request or {}),
         }
         body = {name: value for name, value in fields.items() if value is not None}
         options: Any = {"headers": {"Authorization": openai.Omit()}} if client.api_key == _NO_KEY else {}
         try:
             answer = client.post(self.url, body=body, cast_to=httpx2.Response, options=options)
             choice = json.loads(answer.content)["choices"][0]
-            written = (choice["message"]["content"] or "") if self.chat else choice["text"]
+            written = (choice["message"]["content"] or "") if is_chat else choice["text"]
             return cut_at(encodable(written), stop)
         except openai.APITimeoutError:
             reason = f"endpoint does not answer within {self.timeout:g} s"
@@ -151,33 +138,24 @@ class EndpointGenerator:
             # Without its text: it may hold the request's headers.
             reason = f"endpoint does not answer ({type(error.__cause__ or error).__name__})"
         except openai.APIStatusError as error:
-            kind = "fails" if error.status_code >= 500 or error.status_code == 408 else "refuses the request"
-            reason = f"{_REASONS.get(error.status_code, f'endpoint {kind}')} (HTTP {error.status_code})"
+            reason = f"endpoint answers HTTP {error.status_code}"
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             reason = "endpoint's answer is no completion"
         return Result(reason=reason, fault=True)
 
 
 def _bound(response: httpx2.Response, seconds: float) -> None:
-    """Lets no more be read of an answer than `MOST_BYTES`, nor for longer than `seconds`: a server may go on for ever."""
+    """Reads no more of an answer than `MOST_BYTES`, nor for longer than `seconds`: a server may go on for ever."""
     import httpx2
 
-    class Bounded(httpx2.SyncByteStream):
-        def __init__(self, stream: Any) -> None:
-            self.stream = stream
-
-        def __iter__(self) -> Iterator[bytes]:
-            left, deadline = MOST_BYTES, time.monotonic() + seconds
-            for chunk in self.stream:
-                if time.monotonic() > deadline:
-                    raise httpx2.ReadTimeout("a byte now and then")
-                yield chunk[:left]
-                left -= len(chunk)
-                if left <= 0:
-                    return
-
-        def close(self) -> None:
-            self.stream.close()
-
+    body, deadline = b"", time.monotonic() + seconds
+    stream: Any = response.stream
+    with contextlib.closing(stream):
+        for chunk in stream:
+            if time.monotonic() > deadline:
+                raise httpx2.ReadTimeout("a byte now and then")
+            body += chunk
+            if len(body) > MOST_BYTES:
+                break
     response.headers.pop("Content-Encoding", None)  # little may unpack to much
-    response.stream = Bounded(response.stream)
+    response.stream = httpx2.ByteStream(body[:MOST_BYTES])

@@ -15,20 +15,20 @@ import importlib.util
 import inspect
 import json
 import logging
+import operator
 import os
 import re
 import string
 import sys
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
 from toolformer.calls import clean_result
@@ -96,57 +96,33 @@ class FunctionTool(UserTool):
         with contextlib.suppress(OSError, RuntimeError):  # standard error is no file
             if not faulthandler.is_enabled():
                 faulthandler.enable()  # a crash in C says where
-        self.function = function
         self.version = version or ""
-        self._folder = os.getcwd()
         self._call = load(function, valves or {})
         self.elsewhere = inspect.iscoroutinefunction(self._call)
         self.side_by_side = SIDE_BY_SIDE if self.elsewhere else 1
         self.name = name or self._call.__name__
         takes_emitter = EMITTER in inspect.signature(self._call).parameters
-        self._extra = {EMITTER: _Emitter(self.name)} if takes_emitter else {}
+        self._extra = {EMITTER: self._emit} if takes_emitter else {}
         self.description = from_docstring(self._call, function)
         self.parameters = parameters(self._call, function)
 
     def call(self, arguments: dict[str, Any]) -> Result:
         """What the function returns, or that it raised."""
         try:
-            with _back_to(self._folder):
+            with contextlib.chdir("."):  # back afterwards, wherever the user's code goes
                 value = self._call(**arguments, **self._extra)
-                return show(asyncio.run(_finished(value)) if inspect.isawaitable(value) else value)
+                return show(asyncio.run(value) if inspect.iscoroutine(value) else value)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             log.warning("%s failed: %s: %s", self.name, type(error).__name__, shown(error, 300))
             return Result(reason=f"tool failed ({type(error).__name__})", fault=True)
 
-
-@contextlib.contextmanager
-def _back_to(folder: str) -> Iterator[None]:
-    """Undoes an `os.chdir` of the user's code, after which no relative path would mean what it did."""
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # the folder is gone
-            os.chdir(folder)
-
-
-async def _finished(value: Awaitable[Any]) -> Any:
-    return await value
-
-
-class _Emitter:
-    """Open WebUI's `__event_emitter__`: status goes to the log; a call of it may be awaited, and need not be."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, event: Any) -> _Emitter:
-        data = event.get("data") if isinstance(event, Mapping) else None
-        text = data.get("description", "") if isinstance(data, Mapping) else ""
-        log.info("%s: %s", self.name, " ".join(str(text or event).split())[:200])
-        return self
-
-    def __await__(self) -> Iterator[None]:
-        return iter(())
+    async def _emit(self, event: Any) -> None:
+        """Open WebUI's `__event_emitter__`: what a tool says of its progress goes to the log."""
+        try:
+            event = event["data"]["description"]
+        except (LookupError, TypeError):
+            pass
+        log.info("%s: %s", self.name, " ".join(str(event).split())[:200])
 
 
 def show(value: Any) -> Result:
@@ -164,28 +140,25 @@ def show(value: Any) -> Result:
 
 def parameters(function: Callable[..., Any], name: str) -> tuple[Parameter, ...]:
     """The arguments that a call may give, from type hints; `UserError` if one cannot be given in a call."""
+    result = []
     try:
         hints = typing.get_type_hints(function, include_extras=True)
-    except Exception as error:  # a hint may be any expression
-        raise UserError(f"{name}: its type hints cannot be read ({_described(error)}); fix them") from error
-    result = []
-    for key, parameter in inspect.signature(function).parameters.items():
-        is_required = parameter.default is parameter.empty
-        if key.startswith("__") and key.endswith("__"):  # given by Open WebUI, not by the model
-            if is_required and key != EMITTER:
-                raise UserError(f"{name}: it takes {key}, which only Open WebUI has; give it a default")
-            continue
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise UserError(f"{name}: argument {key} has no name in a call; write it without *, ** and /")
-        if key not in hints:
-            raise UserError(f"{name}: argument {key} has no type hint; write for example {key}: str")
-        try:
+        for key, parameter in inspect.signature(function).parameters.items():
+            is_required = parameter.default is parameter.empty
+            if key.startswith("__") and key.endswith("__"):  # given by Open WebUI, not by the model
+                if is_required and key != EMITTER:
+                    raise UserError(f"{name}: it takes {key}, which only Open WebUI has; give it a default")
+                continue
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise UserError(f"{name}: argument {key} has no name in a call; write it without *, ** and /")
+            if key not in hints:
+                raise UserError(f"{name}: argument {key} has no type hint; write for example {key}: str")
             result.append(Parameter(key, TypeAdapter(hints[key]), is_required))
-        except PydanticUserError as error:
-            raise UserError(
-                f"{name}: argument {key} has a type that no text can be converted to; use str, int, float, bool or "
-                "lists of them"
-            ) from error
+    except UserError:
+        raise
+    except Exception as error:  # a hint may be any expression, and any type
+        reason = f"{_described(error)}; use str, int, float, bool or lists of them"
+        raise UserError(f"{name}: a type hint cannot be used ({reason})") from error
     return tuple(result)
 
 
@@ -201,7 +174,6 @@ def tools_of(source: str) -> dict[str, str]:
     name, attribute = split(source)
     module = load_module(name)
     if attribute:
-        _attribute(module, source, attribute)
         return {attribute.rpartition(".")[2]: source}
     owner = getattr(module, "Tools", None)
     is_class = inspect.isclass(owner)
@@ -228,42 +200,30 @@ def load(name: str, valves: Mapping[str, Any]) -> Callable[..., Any]:
     if not attribute:
         raise UserError(f"{name}: write module:function or file.py:function")
     owner: Any = load_module(source)
-    owner_name, _, method = attribute.rpartition(".")
+    owner_name, _, function_name = attribute.rpartition(".")
     if owner_name:
-        owner = _instance(owner, name, owner_name, json.dumps(dict(valves), sort_keys=True, default=str))
-    function: Callable[..., Any] = _attribute(owner, name, method)
+        owner = _instance(source, owner_name, json.dumps(dict(valves), sort_keys=True, default=str))
+    function: Any = getattr(owner, function_name, None)
     if not inspect.isroutine(function):
-        raise UserError(f"{name}: {attribute} is no function")
+        raise UserError(f"{name}: there is no function {attribute} in it")
     return function
 
 
-def _attribute(owner: Any, name: str, attribute: str) -> Any:
-    for part in attribute.split("."):
-        if not hasattr(owner, part):
-            raise UserError(f"{name}: there is no {attribute} in it")
-        owner = getattr(owner, part)
-    return owner
-
-
 @cache
-def _instance(module: ModuleType, name: str, owner_name: str, valves: str) -> Any:
+def _instance(source: str, name: str, valves: str) -> Any:
     """The object whose methods are tools, shared by all of them since it may hold state."""
-    owner = _attribute(module, name, owner_name)
-    if not inspect.isclass(owner):
-        return owner
-    kind: Any = getattr(owner, "Valves", None)
     try:
-        with _back_to(os.getcwd()):
+        with contextlib.chdir("."):
+            owner = operator.attrgetter(name)(load_module(source))
             instance: Any = owner()
-        values = {key: from_environment(value, name) for key, value in json.loads(valves).items()}
-        if values and not inspect.isclass(kind):
-            raise UserError(f"{name}: valves are given, but {owner_name} has no class Valves")
-        if values:
-            instance.valves = kind(**values)
+            if values := json.loads(valves):
+                instance.valves = owner.Valves(
+                    **{key: from_environment(value, source) for key, value in values.items()}
+                )
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's class may do anything
-        raise UserError(f"{name}: {owner_name} cannot be made ({_described(error)})") from error
+        raise UserError(f"{source}: {name} cannot be made ({_described(error)})") from error
     return instance
 
 
@@ -282,28 +242,18 @@ def from_environment(value: Any, name: str) -> Any:
 
 
 def load_module(name: str) -> ModuleType:
-    """A module by name, or a file; one in the working folder is found even where Python would not look for it."""
-    path = Path(name).expanduser() if name.endswith(".py") else Path(*name.split(".")).with_suffix(".py")
-    is_file = name.endswith(".py") or (not _is_installed(name) and path.is_file())
+    """A module by name, also one in the working folder, or a file; `UserError` if it cannot be imported."""
     try:
-        if is_file and not path.is_file():
-            raise UserError(f"there is no file {path}; name one that is there")
-        with _back_to(os.getcwd()):
-            module: ModuleType = _import_file(path.resolve()) if is_file else importlib.import_module(name)
-    except (UserError, KeyboardInterrupt):
+        with contextlib.chdir("."):
+            if name.endswith(".py"):
+                return _import_file(Path(name).expanduser().resolve(strict=True))
+            if os.getcwd() not in sys.path:
+                sys.path.append(os.getcwd())
+            return importlib.import_module(name)
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may do anything when it is imported
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-            raise UserError(f"there is no module {name}; name one, or a file such as tools.py") from error
         raise UserError(f"{name} cannot be imported ({_described(error)})") from error
-    return module
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 @cache
@@ -313,11 +263,7 @@ def _import_file(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None  # the name ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+    spec.loader.exec_module(module)
     return module
 
 

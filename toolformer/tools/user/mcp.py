@@ -10,15 +10,12 @@ import atexit
 import contextlib
 import hashlib
 import importlib.util
-import itertools
 import json
 import logging
 import math
 import os
-import shutil
 import tempfile
 import threading
-import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
@@ -44,12 +41,7 @@ log = logging.getLogger(__name__)
 
 SIDE_BY_SIDE = 8
 """Calls of one tool at once."""
-MOST_TOOLS = 1000
-"""Tools of a server; it may list more, which are ignored."""
 ENDED = "tool server ended"
-TIMEOUT = "timeout"
-_PAUSE_SECONDS = 30.0
-"""For how long a server that did not start is not started again."""
 
 _TYPES: Mapping[str, Any] = {
     "string": str,
@@ -165,15 +157,10 @@ _connections: dict[str, Connection] = {}
 
 
 def connection(server: McpServer) -> Connection:
-    """This process's connection to a server; `UserError` if its program or the client library is not there."""
-    key = repr(server)
-    if key not in _connections:
-        if importlib.util.find_spec("mcp") is None:
-            raise UserError("an MCP server needs the package mcp: pip install 'toolformer[mcp]'")
-        if server.command is not None and shutil.which(os.path.expanduser(server.command)) is None:
-            raise UserError(f"there is no command {server.command!r}; install it, or give its whole path")
-        _connections[key] = Connection(server)
-    return _connections[key]
+    """This process's connection to a server; `UserError` if the client library is not there."""
+    if importlib.util.find_spec("mcp") is None:
+        raise UserError("an MCP server needs the package mcp: pip install 'toolformer[mcp]'")
+    return _connections.setdefault(repr(server), Connection(server))
 
 
 class Connection:
@@ -184,26 +171,21 @@ class Connection:
         self._lock = threading.Lock()
         self._session: tuple[Client, dict[str, Tool]] | None = None
         self._stack = contextlib.ExitStack()
-        self._failed_at = float("-inf")
 
     def open(self) -> tuple[Client, dict[str, Tool]]:
         """The client, connected, and the server's tools by name; `UserError` if it does not answer."""
-        with self._lock:
-            if self._session is not None:
-                return self._session
-            if time.monotonic() < self._failed_at + _PAUSE_SECONDS:
-                raise UserError(f"{self.server.shown} does not answer (it did not start a moment ago)")
-            with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
+        with self._lock, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
+            if self._session is None:
                 session = _portal().wrap_async_context_manager(_session(self.server, stderr))
                 try:
                     self._session = self._stack.enter_context(session)
+                except TimeoutError:
+                    reason = f"nothing within {self.server.start_timeout:g} s"
+                    raise UserError(f"{self.server.shown} does not answer ({reason})") from None
                 except (Exception, asyncio.CancelledError) as error:
-                    self._failed_at = time.monotonic()
                     stderr.seek(0)
                     last = without_credentials(stderr.read()[-2000:].strip()).rpartition("\n")[2].strip()
                     reason = f"its last words: {last[:200]}" if last else _shown(error)
-                    if isinstance(error, TimeoutError):
-                        reason = f"nothing within {self.server.start_timeout:g} s"
                     raise UserError(f"{self.server.shown} does not answer ({reason})") from error
             return self._session
 
@@ -221,18 +203,18 @@ class Connection:
             finally:
                 future.cancel()
         except (TimeoutError, CancelledError):  # the latter as the process ends
-            self.close(client)  # it may be busy with that call still
-            return Result(reason=TIMEOUT, fault=True)
+            reason = "timeout"  # it may be busy with that call still
         except UserError as error:
             log.warning("%s", error)
-            return Result(reason=ENDED, fault=True)
+            reason = ENDED
         except Exception as error:  # a server may answer anything
             log.warning("%s: %s: %s", self.server.shown, tool, _shown(error))
             gone = isinstance(error, anyio.ClosedResourceError | anyio.BrokenResourceError)
-            if gone or getattr(error, "code", None) == CONNECTION_CLOSED:
-                self.close(client)
-                return Result(reason=ENDED, fault=True)
-            return Result(reason=f"tool server failed ({type(error).__name__})", fault=True)
+            if not gone and getattr(error, "code", None) != CONNECTION_CLOSED:
+                return Result(reason=f"tool server failed ({type(error).__name__})", fault=True)
+            reason = ENDED
+        self.close(client)
+        return Result(reason=reason, fault=True)
 
     def close(self, client: Client | None) -> None:
         """Ends this client's connection, and a server that was started for it."""
@@ -278,13 +260,12 @@ async def _session(server: McpServer, stderr: Any) -> AsyncIterator[tuple[Client
 async def _list(client: Client) -> dict[str, Tool]:
     tools: dict[str, Tool] = {}
     cursor = None
-    while len(tools) < MOST_TOOLS:
+    while True:
         page = await client.list_tools(cursor=cursor)
         tools.update({tool.name: tool for tool in page.tools})
         cursor = page.next_cursor
-        if cursor is None or not page.tools:
-            break
-    return dict(itertools.islice(tools.items(), MOST_TOOLS))
+        if cursor is None:
+            return tools
 
 
 def _shown(error: BaseException) -> str:
