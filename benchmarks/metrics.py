@@ -92,17 +92,13 @@ def as_number(answer: str | int | float | Fraction) -> Fraction:
     Raises:
         ValueError: it is not one number; a division by zero is none.
     """
-    if isinstance(answer, str):
-        match = _NUMBER.fullmatch(_plain(answer).strip().rstrip("%"))
-        if not match:
-            raise ValueError(f"{answer!r} is not a number")
-        try:
+    match = _NUMBER.fullmatch(_plain(str(answer)).strip().rstrip("%"))
+    try:
+        if match:
             return _value(match, divided=True)
-        except ZeroDivisionError:
-            raise ValueError(f"{answer!r} is not a number") from None
-    if isinstance(answer, float) and not math.isfinite(answer):
-        raise ValueError(f"{answer!r} is not a number")
-    return Fraction(str(answer))
+    except ZeroDivisionError:
+        pass
+    raise ValueError(f"{answer!r} is not a number")
 
 
 def as_written(answer: str | float | Fraction) -> str:

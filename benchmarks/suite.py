@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import hashlib
 import logging
@@ -34,7 +33,7 @@ from benchmarks.metrics import (
 )
 from benchmarks.user_tasks import deciding_files, fit, own_tasks, targets
 from benchmarks.wordings import reworded
-from toolformer.errors import UserError
+from toolformer.errors import UserError, near
 from toolformer.storage import sha256
 
 
@@ -81,15 +80,9 @@ def task_names(names: Sequence[str], tasks_dir: str | Path | None = None) -> lis
         raise UserError(f"benchmarks: the list is empty; name some of {', '.join([*TASKS, *GROUPS])}")
     for name in names:
         if name not in TASKS and name not in GROUPS and name not in own:
-            raise UserError(f"benchmarks: there is no task or group {name!r}{nearest(name, own)}")
+            hint = near(name, [*TASKS, *GROUPS, *own])
+            raise UserError(f"benchmarks: there is no task or group {name!r}{hint}")
     return list(dict.fromkeys(task for name in names for task in GROUPS.get(name, (name,))))
-
-
-def nearest(name: str, own: Iterable[str] = ()) -> str:
-    """The end of a sentence about a name that is not known: what it may have been meant to be."""
-    known = [*TASKS, *GROUPS, *own]
-    near = difflib.get_close_matches(name, known, n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(known)}"
 
 
 def load(
@@ -209,27 +202,19 @@ def _hashed(folder: Path, files: Iterable[Path]) -> dict[str, str]:
 def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequence[str]) -> None:
     """Leaves the documents with these ids; lm-eval numbers those that are left anew."""
     each = ids if isinstance(ids, Mapping) else dict.fromkeys(tasks, ids)
-    wanted = {name: set(map(str, chosen)) for name, chosen in each.items()}
-    for name in [*wanted, *tasks]:
-        if name not in tasks:
-            raise UserError(f"samples: {name!r} is not among the benchmarks {', '.join(tasks)}")
-        if name not in wanted:
-            raise UserError(f"samples: no ids are given for {name}; give some, or leave the benchmark out")
-    unknown = set().union(*wanted.values())
+    if each.keys() != tasks.keys():
+        raise UserError(f"samples: ids of {', '.join(each)} are given, of the benchmarks {', '.join(tasks)}")
     for name, task in tasks.items():
-        split = task.config.test_split
+        split, wanted = task.config.test_split, set(map(str, each[name]))
         known = list(map(str, task.dataset[split]["id"]))
-        rows = [row for row, identity in enumerate(known) if identity in wanted[name]]
-        missing = sorted(wanted[name].difference(known))
+        rows = [row for row, identity in enumerate(known) if identity in wanted]
+        missing = wanted.difference(known)
         if not rows or (missing and each is ids):
             raise UserError(
-                f"samples: {name} has no document {(missing or [''])[0]!r}; its {len(known)} ids are like "
+                f"samples: {name} has no document {min(missing, default='')!r}; its {len(known)} ids are like "
                 f"{', '.join(known[:3])}"
             )
-        unknown -= set(known)
         task.dataset[split] = task.dataset[split].select(rows)
-    if unknown:
-        raise UserError(f"samples: none of {', '.join(tasks)} has a document {min(unknown)!r}")
 
 
 def requests(loaded: Loaded) -> dict[str, list[Instance]]:
@@ -286,8 +271,7 @@ def run(
     with _quiet():
         # lm-eval's own bootstrap knows nothing of perplexities: the intervals are made below.
         results = lm_eval.evaluate(lm, loaded.tasks, limit=limit, bootstrap_iters=0)
-    if results is None:
-        raise UserError("benchmarks: this process is not rank 0; run the evaluation in one process")
+    assert results is not None  # as in every rank but the first
     records = {(record.task, record.doc_id): record for record in getattr(lm, "records", [])[before:]}
     found: dict[str, TaskResult] = {}
     for name in loaded.names:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -42,11 +42,6 @@ class ForcedDecoder(Decoder):
         ]
 
 
-def best_place(log_probs: Sequence[float], places: Sequence[int]) -> int:
-    """Of these places the one where the call token is most probable; of equals the first."""
-    return max(places, key=lambda place: (log_probs[place], -place))
-
-
 @dataclass(eq=False)
 class _Example:
     sample: Sample
@@ -56,16 +51,16 @@ class _Example:
     score: Callable[[str], bool]
     call: ApiCall
     """The right call, without its result."""
+    left: int
+    """Tokens that may follow."""
+    texts: dict[str, str]
+    """By rung, without calls."""
     begun: str = ""
     """The call-free completion up to the place of the call."""
-    left: int = 0
-    """Tokens that may follow."""
     forced: ApiCall | None = None
     """The call that the model makes where one is started for it, if it could be executed."""
     result: str | None = None
     """The tool's answer to the right call."""
-    texts: dict[str, str] = field(default_factory=dict)
-    """By rung, without calls."""
 
     def behind(self, result: str) -> str:
         """What the model continues behind the right call with a result."""
@@ -126,9 +121,6 @@ class Ladder:
                 examples[n].texts[rung] = self._whole(examples[n], completion.plain)
             return made
 
-        for example in examples:
-            example.left = int(settings["max_gen_toks"])
-            example.texts["own"] = example.texts["free"] = example.sample["prediction"]
         ask(
             self._free,
             "free",
@@ -141,9 +133,6 @@ class Ladder:
         for n, completion in made.items():
             examples[n].forced = completion.call
         self._execute(keys[0], [one for one in examples if one.gold.input is not None])
-        for one in examples:
-            if one.gold.input is not None:
-                one.texts["gold_input"] = one.texts["free"]  # without a result the call is taken back
         given: dict[str, Mapping[int, str | None]] = {
             "gold_input": {n: one.result for n, one in enumerate(examples)},
             "gold_result": {n: one.gold.answer for n, one in enumerate(examples)},
@@ -170,7 +159,9 @@ class Ladder:
             def score(text: str, doc: Mapping[str, Any] = doc) -> bool:
                 return float(task.process_results(doc, [text])["score"]) >= 100
 
-            examples.append(_Example(sample, doc, gold, document, score, call))
+            texts = dict.fromkeys(("own", "free"), sample["prediction"])
+            left = int(task.config.generation_kwargs["max_gen_toks"])
+            examples.append(_Example(sample, doc, gold, document, score, call, left, texts))
         return examples
 
     def _find_places(self, examples: Sequence[_Example]) -> None:
@@ -189,7 +180,9 @@ class Ladder:
                 for place, text in enumerate(texts)
                 if one.texts["free"].startswith(text) and one.score(f"{text} {one.gold.answer}")
             ]
-            place = best_place(log_probs[-len(ids) - 1 :].tolist(), places or [0])
+            place = max(
+                places or [0], key=log_probs[-len(ids) - 1 :].tolist().__getitem__
+            )  # of equals the first
             one.begun, one.left = texts[place], one.left - place
 
     def _whole(self, example: _Example, plain: str) -> str:
@@ -198,9 +191,11 @@ class Ladder:
         return example.begun + (self._model.decode(ids[: example.left]) if len(ids) > example.left else plain)
 
     def _execute(self, key: str, examples: Sequence[_Example]) -> None:
+        """The right calls, answered by the tool."""
         documents = [example.document for example in examples]
         inputs = [example.call.input for example in examples]
         for example, result in zip(examples, run_safely(self.tools[key], inputs, documents), strict=True):
+            example.texts["gold_input"] = example.texts["free"]  # without a result the call is taken back
             if result.text is not None:
                 text = example.call.with_result(result.text).result or ""
                 example.result = cut_result(self._model, text, self._limit)

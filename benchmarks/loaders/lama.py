@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from benchmarks.loaders.sources import Placed, Row, Splits, collect, published, text_of, texts_of
+from benchmarks.loaders.sources import Placed, Row, Splits, collect, list_of, published, text_of
 from toolformer.errors import UserError
 
 MASK = "[MASK]"
@@ -34,7 +34,7 @@ def squad(**metadata: Any) -> Splits:
     def make(row: Row, place: str) -> Row | str:
         # The hub's copy has a row a sentence. No statement of the published set has more than one.
         sentences = [text_of(row, "masked_sentence", place)] if "masked_sentence" in row else None
-        sentences = sentences or texts_of(row, "masked_sentences", place)
+        sentences = sentences or list_of(row, "masked_sentences", place, str)
         return _statement(row, place, " ".join(sentences), row.get("id"), "squad")
 
     return collect("lama_squad", rows, make, metadata)

@@ -20,11 +20,10 @@ from benchmarks.loaders.sources import (
     distinct,
     find_file,
     from_hub,
-    objects_of,
+    list_of,
     read_document,
     rows_of,
     text_of,
-    texts_of,
     value_of,
 )
 
@@ -72,12 +71,12 @@ def xquad(question_language: str = "es", hub: Row | None = None, **metadata: Any
 
 def squad_rows(path: Path) -> Iterator[Placed]:
     """The questions of a file in SQuAD's layout: data, paragraphs, qas."""
-    for a, article in enumerate(objects_of(read_document(path), "data", str(path)), start=1):
+    for a, article in enumerate(list_of(read_document(path), "data", str(path), dict), start=1):
         place = f"{path}, article {a}"
-        for p, paragraph in enumerate(objects_of(article, "paragraphs", place), start=1):
+        for p, paragraph in enumerate(list_of(article, "paragraphs", place, dict), start=1):
             place = f"{path}, article {a}, paragraph {p}"
             context = text_of(paragraph, "context", place)
-            for q, question in enumerate(objects_of(paragraph, "qas", place), start=1):
+            for q, question in enumerate(list_of(paragraph, "qas", place, dict), start=1):
                 yield f"{place}, question {q}", {**question, "context": context}
 
 
@@ -100,9 +99,9 @@ def _passage(row: Row, place: str) -> Row | str:
     answers = value_of(row, "answers", place)
     # A list of objects in the published files; the hub turns it into an object of lists.
     if isinstance(answers, dict):
-        texts = texts_of(answers, "text", place)
+        texts = list_of(answers, "text", place, str)
     else:
-        texts = [text_of(answer, "text", place) for answer in objects_of(row, "answers", place)]
+        texts = [text_of(answer, "text", place) for answer in list_of(row, "answers", place, dict)]
     found = distinct(texts)
     if not found:
         return "no answer"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.loaders.sources import Row, Splits, collect, distinct, published, text_of, texts_of, value_of
+from benchmarks.loaders.sources import Row, Splits, collect, distinct, list_of, published, text_of, value_of
 from toolformer.errors import UserError
 
 Answers = Callable[[Row, str], list[str]]
@@ -13,12 +13,12 @@ Answers = Callable[[Row, str], list[str]]
 
 def webqs(**metadata: Any) -> Splits:
     """WebQuestions' test part, 2,032 questions."""
-    return _questions("webqs", lambda row, place: texts_of(row, "answers", place), metadata)
+    return _questions("webqs", lambda row, place: list_of(row, "answers", place, str), metadata)
 
 
 def nq(**metadata: Any) -> Splits:
     """Natural Questions, open: its development part, 3,610 questions."""
-    return _questions("nq", lambda row, place: texts_of(row, "answer", place), metadata)
+    return _questions("nq", lambda row, place: list_of(row, "answer", place, str), metadata)
 
 
 def triviaqa(**metadata: Any) -> Splits:
@@ -30,7 +30,7 @@ def _questions(name: str, hub_answers: Answers, metadata: Mapping[str, Any]) -> 
     from_file, rows = published(name, metadata, _NEEDED.get(name, ()))
 
     def make(row: Row, place: str) -> Row | str:
-        found = texts_of(row, "answers", place) if from_file else hub_answers(row, place)
+        found = list_of(row, "answers", place, str) if from_file else hub_answers(row, place)
         identity = row.get("id", row.get("question_id"))
         question, answers = text_of(row, "question", place), distinct(found)
         return {"id": identity, "question": question, "answers": answers} if answers else "no answer"
@@ -49,6 +49,6 @@ def _trivia_answers(row: Row, place: str) -> list[str]:
         raise UserError(f"{place}: field `answer` is no object with `value` and `aliases`; fix the row")
     return [
         text_of(answer, "value", place),
-        *texts_of(answer, "aliases", place),
-        *texts_of(answer, "normalized_aliases", place),
+        *list_of(answer, "aliases", place, str),
+        *list_of(answer, "normalized_aliases", place, str),
     ]

@@ -16,7 +16,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import datasets
 
@@ -31,10 +31,10 @@ Row = dict[str, Any]
 Placed = tuple[str, Row]
 """A row's place, for messages, and the row."""
 Splits = dict[str, datasets.Dataset]
+Item = TypeVar("Item", str, Row)
 
 DATA_DIR = "paths.data_dir (data_dir in lm-eval's --metadata)"
 DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _HUB_FILE = re.compile(r"hf://datasets/[^@]+@([0-9a-f]{40})/")
 
 
@@ -80,27 +80,24 @@ def rows_of(path: Path) -> Iterator[Placed]:
         UserError: the file cannot be read, or a line is no JSON object; the message names it.
     """
     for number, line in enumerate(_text(path), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except ValueError:
-            raise UserError(f"{place}: malformed JSON; fix the row") from None
-        if not isinstance(row, dict):
-            raise UserError(f"{place}: not a JSON object; fix the row")
-        yield place, row
+        if line.strip():
+            place = f"{path}, line {number}"
+            yield place, _object(line, place)
 
 
 def read_document(path: Path) -> Row:
-    """A file that is one JSON object."""
+    """A file that is one JSON object; raises as `rows_of` does."""
+    return _object("".join(_text(path)), str(path))
+
+
+def _object(text: str, place: str) -> Row:
     try:
-        found = json.loads("".join(_text(path)))
+        row = json.loads(text)
     except ValueError:
-        raise UserError(f"{path}: malformed JSON; write the file again") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: not a JSON object; write the file again")
-    return found
+        raise UserError(f"{place}: malformed JSON; fix it") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{place}: not a JSON object; fix it")
+    return row
 
 
 def _text(path: Path) -> Iterator[str]:
@@ -127,29 +124,27 @@ def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[st
     """
     if not hub or not hub.get("path") or not hub.get("split"):
         raise UserError(f"{benchmark}: no {DATA_DIR}, and metadata.hub of the task names no path and split")
-    options = {key: value for key, value in hub.items() if key not in ("path", "config", "split", "rows")}
-    if hub.get("config"):
-        options["name"] = hub["config"]
+    options = {key: hub[key] for key in ("revision", "data_dir") if key in hub}
     splits = [hub["split"]] if isinstance(hub["split"], str) else hub["split"]
-    addresses: Mapping[str, str] = hub.get("data_files") or {}
     total = 0
     for split in splits:
-        place, whence = (addresses[split], "") if addresses else (hub["path"], " from the hub")
-        log.info("%s: %s (%s)%s", benchmark, place, split, whence)
+        place = hub["data_files"][split] if "data_files" in hub else hub["path"]
+        log.info("%s: %s (%s) from the hub", benchmark, place, split)
         try:
-            if addresses:
+            if "data_files" in hub:
                 options["data_files"] = {split: _fetched(benchmark, place)}
-            loaded = datasets.load_dataset(hub["path"], split=split, **options)
+            loaded = datasets.load_dataset(hub["path"], hub.get("config"), split=split, **options)
         # The hub client raises a dozen types, from its own to those of the HTTP library, for "not there".
         except Exception as error:
             reason = f"{type(error).__name__}: {one_line(error, 160)}"
             raise UserError(
-                f"{benchmark}: {place} cannot be read{whence} ({reason}); set {DATA_DIR} to a folder that holds the benchmark"
+                f"{benchmark}: {place} cannot be read from the hub ({reason}); set {DATA_DIR} to a folder that holds the "
+                "benchmark"
             ) from error
         if (commit := _commit_of(loaded)) not in (None, hub.get("revision")):
             log.info("%s: %s is at commit %s", benchmark, hub["path"], commit)
-        if set(columns) <= set(loaded.column_names):
-            loaded = loaded.select_columns(list(columns)) if columns else loaded
+        if columns and set(columns) <= set(loaded.column_names):
+            loaded = loaded.select_columns(list(columns))
         for number, row in enumerate(loaded):
             yield f"{place}, {split}, row {number}", dict(row)
         total += len(loaded)
@@ -176,43 +171,33 @@ def _commit_of(loaded: datasets.Dataset) -> str | None:
 # ------------------------------------------------------------------- fields
 
 
-def text_of(row: Mapping[str, Any], name: str, place: str) -> str:
-    """The text in a field.
+def value_of(row: Mapping[str, Any], name: str, place: str, what: str = "value") -> Any:
+    """Whatever is in a field, null included.
 
     Raises:
-        UserError: there is none; the message names place and field.
+        UserError: the row has no such field; the message names both.
     """
-    value = row.get(name)
-    if not isinstance(value, str):
-        raise UserError(f"{place}: no text in field `{name}`{_fields(row, name)}; fix the row")
-    return value
-
-
-def texts_of(row: Mapping[str, Any], name: str, place: str) -> list[str]:
-    """The texts in a field that is a list of them; raises as `text_of` does."""
-    value = row.get(name)
-    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
-        raise UserError(f"{place}: no list of texts in field `{name}`{_fields(row, name)}; fix the row")
-    return list(value)
-
-
-def objects_of(row: Mapping[str, Any], name: str, place: str) -> list[Row]:
-    """The objects in a field that is a list of them; raises as `text_of` does."""
-    value = row.get(name)
-    if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
-        raise UserError(f"{place}: no list of objects in field `{name}`{_fields(row, name)}; fix the row")
-    return [dict(one) for one in value]
-
-
-def value_of(row: Mapping[str, Any], name: str, place: str) -> Any:
-    """Whatever is in a field, null included; raises as `text_of` does where the row has no such field."""
     if name not in row:
-        raise UserError(f"{place}: no field `{name}`{_fields(row, name)}; fix the row")
+        fields = ", ".join(map(str, row))
+        raise UserError(f"{place}: no {what} in field `{name}` (the row has {fields}); fix the row")
     return row[name]
 
 
-def _fields(row: Mapping[str, Any], name: str) -> str:
-    return "" if name in row else f" (the row has {', '.join(map(str, row)) or 'no fields'})"
+def text_of(row: Mapping[str, Any], name: str, place: str) -> str:
+    """The text in a field; raises as `value_of` does."""
+    value = value_of(row, name, place, "text")
+    if not isinstance(value, str):
+        raise UserError(f"{place}: no text in field `{name}`; fix the row")
+    return value
+
+
+def list_of(row: Mapping[str, Any], name: str, place: str, kind: type[Item]) -> list[Item]:
+    """The texts (`str`) or objects (`dict`) in a field that is a list of them; raises as `value_of` does."""
+    what = "list of texts" if kind is str else "list of objects"
+    values = value_of(row, name, place, what)
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise UserError(f"{place}: no {what} in field `{name}`; fix the row")
+    return values
 
 
 def distinct(texts: Iterable[str]) -> list[str]:
@@ -237,30 +222,25 @@ def collect(
     takes the subset that `metadata` names.
     """
     kept: list[Row] = []
-    dropped: Counter[str] = Counter()
-    first: dict[str, str] = {}
+    dropped: dict[str, list[str]] = {}
     seen: Counter[str] = Counter()
     total = 0
     for place, row in rows:
         total += 1
         made = make(row, place)
         if isinstance(made, str):
-            dropped[made] += 1
-            first.setdefault(made, place)
+            dropped.setdefault(made, []).append(place)
             continue
-        if _SURROGATE.search(json.dumps(made, ensure_ascii=False, default=str)):
-            raise UserError(
-                f"{place}: half a character (a lone surrogate), which no file can hold; fix the row"
-            )
         identity = name = str(total if made.get("id") in (None, "") else made["id"])
         while identity in seen:
             seen[name] += 1
             identity = f"{name}#{seen[name]}"
         seen[identity] = 1
         kept.append({**made, "id": identity})
-    log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), dict(dropped) or "none")
-    for reason, place in first.items():
-        log.info("%s: first dropped: %s: %s", benchmark, reason, place)
+    counts = {reason: len(places) for reason, places in dropped.items()}
+    log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), counts or "none")
+    for reason, places in dropped.items():
+        log.info("%s: first dropped: %s: %s", benchmark, reason, places[0])
     if (published_rows := metadata.get("published_rows")) not in (None, total):
         log.warning("%s: %d rows read, but the published set has %d", benchmark, total, published_rows)
     return as_splits(benchmark, kept, metadata, by)
@@ -268,16 +248,8 @@ def collect(
 
 def generated(name: str, generate: Callable[[int], list[Row]], metadata: Mapping[str, Any]) -> Splits:
     """The rows of a generator, with the seed `<name>_seed` of the metadata."""
-    rows = generate(whole_number(f"{name}_seed", metadata.get(f"{name}_seed", 0)))
+    rows = generate(metadata.get(f"{name}_seed", 0))
     return collect(name, (("", row) for row in rows), lambda row, _: row, metadata, by="family")
-
-
-def whole_number(key: str, value: Any, least: int | None = None) -> int:
-    """The value of a key of the metadata that must be a whole number, of at least `least`; else a UserError."""
-    if isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least):
-        return value
-    bound = "" if least is None else f" of at least {least}"
-    raise UserError(f"benchmarks: {key} is {value!r}; it must be a whole number{bound}")
 
 
 def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str | None = None) -> Splits:
@@ -285,9 +257,8 @@ def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str |
     key = (
         "perplexity_subset" if name.endswith("_perplexity") and "perplexity_subset" in metadata else "subset"
     )
-    if metadata.get(key) is not None:
-        size, seed = whole_number(key, metadata[key], least=1), whole_number("seed", metadata.get("seed", 0))
-        chosen = dateset_generator.subset(rows, size, seed, by)
+    if (size := metadata.get(key)) is not None:
+        chosen = dateset_generator.subset(rows, size, metadata.get("seed", 0), by)
         if len(chosen) < len(rows):
             log.info("%s: %d of %d rows (subset)", name, len(chosen), len(rows))
         rows = chosen

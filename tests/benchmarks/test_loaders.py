@@ -235,9 +235,7 @@ def test_an_unreachable_hub_names_the_mend(hub: Hub) -> None:
     ("name", "text", "message"),
     [
         ("svamp", '{"id": 1}\n{"id"\n', r"line 1: no text in field `body` \(the row has id\); fix the row"),
-        ("svamp", json.dumps({**SVAMP, "body": "a \ud83d"}), "line 1: half a character"),
-        ("svamp", json.dumps({**SVAMP, "id": "\udc00"}), "line 1: half a character"),
-        ("svamp", '{"body": "a", "question": "b"}\n', r"no field `answer` \(the row has body, question\)"),
+        ("svamp", '{"body": "a", "question": "b"}\n', r"no value in field `answer` \(the row has body, question\)"),
         ("svamp", json.dumps(SVAMP) + "\n{oops\n", "line 2: malformed JSON"),
         ("svamp", "[]\n", "line 1: not a JSON object"),
         ("svamp", "", "no documents are left"),
@@ -310,11 +308,3 @@ def test_subsets(tmp_path: Path) -> None:
     assert len(wikitext(data_dir=tmp_path, subset=5, perplexity_subset=1)["test"]) == 1
     families = dateset(subset=20)["test"]["family"]
     assert len(families) == 20 and len(set(families)) == 7
-    for metadata, message in (
-        ({"subset": 5, "seed": 1.5}, "seed is 1.5; it must be a whole number$"),
-        ({"subset": 0}, "subset is 0; it must be a whole number of at least 1$"),
-        ({"subset": True}, "subset is True; it must be a whole number of at least 1$"),
-        ({"dateset_seed": "x"}, "dateset_seed is 'x'; it must be a whole number$"),
-    ):
-        with pytest.raises(UserError, match=message):
-            dateset(**metadata)

@@ -167,7 +167,7 @@ def test_tools_that_a_task_may_not_use(data_dir: Path) -> None:
 
 
 def test_names_and_ids_that_are_none(data_dir: Path) -> None:
-    with pytest.raises(UserError, match="no task or group 'svmap'; did you mean svamp"):
+    with pytest.raises(UserError, match="no task or group 'svmap' .did you mean svamp"):
         suite.task_names(["svmap"])
     with pytest.raises(UserError, match="the list is empty"):
         suite.task_names([])
@@ -175,7 +175,7 @@ def test_names_and_ids_that_are_none(data_dir: Path) -> None:
         suite.run(Parrot(str), ["svamp"], limit=0)
     assert suite.task_names(["svamp", "math", "svamp"]) == ["svamp", "asdiv", "mawps"]
     by_task = {"svamp": ["5"], "asdiv": ["nluds-0001"]}
-    with pytest.raises(UserError, match="samples: 'asdiv' is not among the benchmarks svamp"):
+    with pytest.raises(UserError, match="samples: ids of svamp, asdiv are given, of the benchmarks svamp"):
         suite.load(["svamp"], {"data_dir": str(data_dir)}, by_task)
     with pytest.raises(UserError, match="svamp has no document 'x'; its 6 ids are like 0, 1, 2"):
         suite.load(["svamp"], {"data_dir": str(data_dir)}, ["x"])

@@ -1,19 +1,41 @@
-"""What a speed figure was measured on, and how the figures are printed."""
+"""What the scripts of this folder share: their words `key=value`, memory, the machine, and how figures are printed."""
 
 from __future__ import annotations
 
 import json
 import platform
+import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar, cast
 
 import psutil
 import torch
 import transformers
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
+
+from toolformer.errors import UserError, one_line
+
+Options = TypeVar("Options")
+
+
+def run(options: type[Options], main: Callable[[Options], None]) -> None:
+    """Calls a script with the command line's words as its options; wrong ones are one line and exit code 2."""
+    name = Path(sys.argv[0]).stem
+    try:
+        try:
+            words = OmegaConf.merge(OmegaConf.structured(options), OmegaConf.from_cli())
+        except OmegaConfBaseException as error:
+            raise UserError(one_line(error)) from error
+        main(cast(Options, OmegaConf.to_object(words)))
+    except UserError as error:
+        print(f"benchmarks.speed.{name}: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def machine() -> str:
@@ -56,7 +78,7 @@ class Peak:
 
 
 @contextmanager
-def peak_memory(every: float = 0.02) -> Iterator[Peak]:
+def peak_memory() -> Iterator[Peak]:
     """Watches the memory of a block: the GPU's where there is one, else this process's resident set, by looking often."""
     peak = Peak()
     if torch.cuda.is_available():
@@ -69,16 +91,14 @@ def peak_memory(every: float = 0.02) -> Iterator[Peak]:
     before = process.memory_info().rss
 
     def watch() -> None:
-        while not ended.wait(every):
+        while not ended.wait(0.02):
             peak.gib = max(peak.gib, (process.memory_info().rss - before) / 2**30)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    try:
-        yield peak
-    finally:
-        ended.set()
-        watcher.join()
+    yield peak
+    ended.set()
+    watcher.join()
 
 
 def _processor() -> str:
