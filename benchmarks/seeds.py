@@ -15,6 +15,7 @@ import numpy as np
 from scipy.stats import t
 
 from benchmarks.metrics import CONFIDENCE, RESAMPLES, Interval, wilson
+from benchmarks.power import detectable_shift
 
 Answers = Mapping[str, tuple[float, float]]
 """One seed's: by question a value and its units, a score and 1, or the nats of a text and its words or tokens."""
@@ -128,6 +129,11 @@ class Contrast:
         if not (self.error > 0 and math.isfinite(self.error) and math.isfinite(self.difference)):
             return None
         return float(2 * t.sf(abs(self.difference) / self.error, self.freedom))
+
+    @property
+    def detectable(self) -> float | None:
+        """The least difference that the test would have shown in four cases of five."""
+        return None if self.p_value is None else detectable_shift(self.error, self.freedom)
 
 
 def contrast(first: Group, second: Group, matched: bool) -> Contrast:

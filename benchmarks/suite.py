@@ -33,6 +33,8 @@ from benchmarks.metrics import (
 )
 from benchmarks.user_tasks import deciding_files, fit, own_tasks, targets
 from benchmarks.wordings import reworded
+from toolformer.decoding.call_state import Completion
+from toolformer.decoding.recording import Record
 from toolformer.errors import UserError, near
 from toolformer.storage import sha256
 
@@ -260,8 +262,6 @@ def run(
     Raises:
         UserError: an unknown task, or a benchmark whose data is missing.
     """
-    if limit is not None and limit < 1:
-        raise UserError(f"limit is {limit}; it must be at least 1")
     loaded = tasks if isinstance(tasks, Loaded) else load(tasks, metadata, ids)
     before = len(getattr(lm, "records", []))
     if hasattr(lm, "switched_off"):
@@ -276,7 +276,8 @@ def run(
     found: dict[str, TaskResult] = {}
     for name in loaded.names:
         samples = sorted(results["samples"][name], key=lambda sample: sample["doc_id"])
-        rows = [(sample, records.get((name, sample["doc_id"]))) for sample in samples]
+        unknown = Record(name, -1, "", tokens=None)  # of a model that keeps no records
+        rows = [(sample, records.get((name, sample["doc_id"]), unknown)) for sample in samples]
         make = _scored if "score" in samples[0] else _perplexity
         found[name] = make(name, rows, bootstrap_iters, seed)
     return found
@@ -286,13 +287,12 @@ def _gold(task: Any, document: Mapping[str, Any]) -> str:
     return as_written(targets(document, task.doc_to_target(document))[0])
 
 
-def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: int) -> TaskResult:
+def _scored(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, seed: int) -> TaskResult:
     samples: list[dict[str, Any]] = []
     for sample, record in rows:
-        document = sample["doc"]
-        completion = record.completion if record else None
-        call = completion.call if completion else None
-        prediction = completion.plain if completion else sample["resps"][0][0]
+        document, answer = sample["doc"], sample["resps"][0][0]
+        completion = record.completion or Completion(answer, answer)
+        call = completion.call
         score = float(sample["score"])
         samples.append(
             {
@@ -301,23 +301,23 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
                 "family": document.get("family"),
                 "current_date": document.get("current_date"),
                 "prompt": sample["arguments"][0][0],
-                "completion": completion.text if completion else prediction,
-                "tools": [one.tool for one in completion.calls] if completion else [],
+                "completion": completion.text,
+                "tools": [one.tool for one in completion.calls],
                 "tool": call.tool if call else None,
                 "call_input": call.input if call else None,
                 "call_result": call.result if call else None,
-                "failed": completion.failed if completion else None,
-                "fault": completion.fault if completion else False,
-                "prompt_cut": completion.prompt_cut if completion else None,
-                "prediction": prediction,
+                "failed": completion.failed,
+                "fault": completion.fault,
+                "prompt_cut": completion.prompt_cut if record.completion else None,
+                "prediction": completion.plain,
                 "target": targets(sample["doc"], sample["target"]),
                 "correct": score >= 100,
                 "score": score,
-                "tokens": record.tokens if record else None,
-                "seconds": record.seconds if record else None,
+                "tokens": record.tokens,
+                "seconds": record.seconds,
             }
         )
-    nats, gold = [record.gold_nats if record else None for _, record in rows], None
+    nats, gold = [record.gold_nats for _, record in rows], None
     if None not in nats:
         for sample, value in zip(samples, nats, strict=True):
             sample["gold_nats"] = value
@@ -329,7 +329,7 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
     return TaskResult(name, percent, scores, samples, gold_nats=gold)
 
 
-def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: int) -> TaskResult:
+def _perplexity(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, seed: int) -> TaskResult:
     samples: list[dict[str, Any]] = []
     for sample, record in rows:
         log_likelihood, words = sample["word_perplexity"]
@@ -340,8 +340,8 @@ def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed
                 "id": str(sample["doc"]["id"]),
                 "text_sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
                 "log_likelihood": float(log_likelihood),
-                "tokens": record.tokens if record else None,
-                "seconds": record.seconds if record else None,
+                "tokens": record.tokens,
+                "seconds": record.seconds,
                 "words": int(words),
                 "bytes": int(sample["byte_perplexity"][1]),
             }

@@ -44,8 +44,6 @@ def own_tasks(tasks_dir: str | Path | None) -> dict[str, Path]:
             f"paths.tasks_dir: {folder} holds no task file; a task is a .yaml file with a key `task`"
         )
     for name, file in found.items():
-        if not isinstance(name, str):
-            raise UserError(f"paths.tasks_dir: {file}: `task` is {name!r}; it must be a text")
         if name in TASKS or name in GROUPS:
             raise UserError(f"paths.tasks_dir: {file} is called {name}, as a task that is there; rename it")
     return found

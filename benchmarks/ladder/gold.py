@@ -32,6 +32,8 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
     "dateset": ("calendar",),
 }
 """The tools, by key, that can answer a benchmark's questions; the ladder asks the first that the task may use."""
+EQUATIONS = ("equation", "Equation", "formula", "equations")
+"""The fields that hold a math problem's equation, in one data set or another."""
 SURE = ("calculator", "calendar")
 """Tools whose answer to the right call is right."""
 
@@ -53,12 +55,10 @@ def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[G
     Raises:
         UserError: the published data cannot be read.
     """
+    rows = {}
     if task in (*GROUPS["math"], *GROUPS["lama"]):
-        rows = {
-            _identity(row, number): row for number, (_, row) in enumerate(published(task, metadata)[1], 1)
-        }
-    else:
-        rows = {}
+        published_rows = enumerate(published(task, metadata)[1], start=1)
+        rows = {_identity(row, number): row for number, (_, row) in published_rows}
     passages = dict(_passages(task, metadata))
     made = []
     for doc in docs:
@@ -133,9 +133,8 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
         text = re.sub(r"\b(plus|minus|times)\b", lambda sign: _SIGNS[sign[0]], text)
         return expression(text, doc["answer"])
     if task in GROUPS["math"]:
-        published_as = row.get("equation", row.get("Equation", row.get("formula", row.get("equations"))))
-        equation = published_as[0] if isinstance(published_as, list) and published_as else published_as
-        return expression(str(equation), doc["answer"])
+        equation = next((row[name] for name in EQUATIONS if name in row), None)
+        return expression(str(equation[0] if isinstance(equation, list) else equation), doc["answer"])
     if task in GROUPS["qa"]:
         return question_of(doc)
     label = row.get("relation_label") or row.get("label") or doc.get("family", "").replace("_", " ")
@@ -147,13 +146,12 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
 def _passages(task: str, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Passages that come with the data, by question (NQ) or by a fact's uuid (T-REx, the answer masked)."""
     folder = data_folder(metadata)
-    names = {"nq": "nq_open/oracle_passages", "lama_trex": "lama/trex_evidences"}.get(task)
-    files = (
-        [folder / file for file in lines_file(names) if (folder / file).is_file()] if folder and names else []
-    )
-    for _, row in rows_of(files[0]) if files else ():
-        if task == "nq":
-            for passage in row.get("passages", ())[:1]:
-                yield str(row.get("question")), f"{passage['title']} > {passage['text']}"
-        elif row.get("evidences"):
+    name = {"nq": "nq_open/oracle_passages", "lama_trex": "lama/trex_evidences"}.get(task)
+    if folder is None or name is None:
+        return
+    file = next((folder / file for file in lines_file(name) if (folder / file).is_file()), None)
+    for _, row in rows_of(file) if file else ():
+        if task == "lama_trex" and row.get("evidences"):
             yield str(row.get("uuid")), str(row["evidences"][0]["masked_sentence"])
+        for passage in row.get("passages", ())[:1]:
+            yield str(row.get("question")), f"{passage['title']} > {passage['text']}"

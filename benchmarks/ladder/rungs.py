@@ -19,7 +19,7 @@ from benchmarks.ladder.gold import SURE, TOOLS, Gold, cut, golds, holds
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.decoding.batch import Row
-from toolformer.decoding.call_state import Completion, cut_result
+from toolformer.decoding.call_state import cut_result
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.tools.base import Tool, run_safely
@@ -105,42 +105,34 @@ class Ladder:
         examples = self._examples(task, name, keys[0], samples)
         settings = task.config.generation_kwargs
 
-        def ask(lm: ToolformerLM, rung: str, prompts: Mapping[int, str]) -> dict[int, Completion]:
-            """Completions of examples by number; their texts become those of the rung."""
-            asked = prompts.items()
+        def ask(lm: ToolformerLM, rung: str, prompts: Mapping[_Example, str]) -> None:
+            """Completes prompts; the texts become those of the rung."""
             before = len(lm.records)
             lm.generate_until(
                 [
-                    Instance("generate_until", examples[n].doc, (prompt, settings), 0, (name, n, 1))
-                    for n, prompt in asked
+                    Instance("generate_until", example.doc, (prompt, settings), 0, (name, n, 1))
+                    for n, (example, prompt) in enumerate(prompts.items())
                 ]
             )
-            found = {n: record.completion for n, record in zip(prompts, lm.records[before:], strict=True)}
-            made = {n: completion for n, completion in found.items() if completion}
-            for n, completion in made.items():
-                examples[n].texts[rung] = self._whole(examples[n], completion.plain)
-            return made
+            for example, record in zip(prompts, lm.records[before:], strict=True):
+                if record.completion:
+                    example.texts[rung] = self._whole(example, record.completion.plain)
+                    if rung == "forced":
+                        example.forced = record.completion.call
 
-        ask(
-            self._free,
-            "free",
-            {n: one.sample["prompt"] for n, one in enumerate(examples) if one.sample["tool"]},
-        )
+        ask(self._free, "free", {one: one.sample["prompt"] for one in examples if one.sample["tool"]})
         self._find_places(examples)
-        made = ask(
-            self._forced, "forced", {n: one.sample["prompt"] + one.begun for n, one in enumerate(examples)}
-        )
-        for n, completion in made.items():
-            examples[n].forced = completion.call
+        ask(self._forced, "forced", {one: one.sample["prompt"] + one.begun for one in examples})
         self._execute(keys[0], [one for one in examples if one.gold.input is not None])
-        given: dict[str, Mapping[int, str | None]] = {
-            "gold_input": {n: one.result for n, one in enumerate(examples)},
-            "gold_result": {n: one.gold.answer for n, one in enumerate(examples)},
+        given: dict[str, Mapping[_Example, str | None]] = {
+            "gold_input": {one: one.result for one in examples},
+            "gold_result": {one: one.gold.answer for one in examples},
             "gold_passage": self._passages(keys, examples),
         }
         for rung, results in given.items():
-            texts = {n: text for n, text in results.items() if text is not None}
-            ask(self._free, rung, {n: examples[n].behind(text) for n, text in texts.items()})
+            ask(
+                self._free, rung, {one: one.behind(text) for one, text in results.items() if text is not None}
+            )
         names = {self.tools[key].name for key in keys}
         return [_judged(example, names, keys[0] in SURE) for example in examples]
 
@@ -200,20 +192,18 @@ class Ladder:
                 text = example.call.with_result(result.text).result or ""
                 example.result = cut_result(self._model, text, self._limit)
 
-    def _passages(self, keys: Sequence[str], examples: Sequence[_Example]) -> dict[int, str | None]:
-        """By number, a passage that holds the answer: the data's, or else one of the first that the index gives."""
-        passages = {n: one.gold.passage for n, one in enumerate(examples)}
+    def _passages(self, keys: Sequence[str], examples: Sequence[_Example]) -> dict[_Example, str | None]:
+        """A passage that holds the answer: the data's, or else one of the first that the index gives."""
+        passages = {one: one.gold.passage for one in examples}
         tools = [getattr(self.tools[key], "tool", self.tools[key]) for key in keys]
         retriever = next((tool.retriever for tool in tools if hasattr(tool, "retriever")), None)
-        if retriever is None:
+        asked = [one for one, passage in passages.items() if passage is None]
+        if retriever is None or not asked:
             return passages
-        asked = [n for n, passage in passages.items() if passage is None]
-        queries, documents = [examples[n].call.input for n in asked], [examples[n].document for n in asked]
-        for n, several in zip(
-            asked, retriever.retrieve(queries, PASSAGES, documents) if asked else [], strict=True
-        ):
-            parts = (cut(f"{passage.title} > {passage.text}", examples[n].doc) for passage in several)
-            passages[n] = next(filter(None, parts), None)
+        queries, documents = [one.call.input for one in asked], [one.document for one in asked]
+        for one, found in zip(asked, retriever.retrieve(queries, PASSAGES, documents), strict=True):
+            parts = (cut(f"{passage.title} > {passage.text}", one.doc) for passage in found)
+            passages[one] = next(filter(None, parts), None)
         return passages
 
 

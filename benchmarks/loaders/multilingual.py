@@ -16,52 +16,40 @@ from benchmarks.loaders.sources import (
     Row,
     Splits,
     collect,
-    data_folder,
     distinct,
-    find_file,
-    from_hub,
     list_of,
+    published,
     read_document,
-    rows_of,
     text_of,
     value_of,
 )
 
 
-def mlqa(
-    question_language: str = "es",
-    questions_of: str | None = None,
-    hub: Row | None = None,
-    **metadata: Any,
-) -> Splits:
+def mlqa(question_language: str = "es", questions_of: str | None = None, **metadata: Any) -> Splits:
     """MLQA's test part with English contexts.
 
     `questions_of` keeps the questions that are also in that language's part, in its order: Table 6 compares "All En"
     with each language on that language's questions.
     """
     name = f"mlqa_all_{question_language}_{questions_of}" if questions_of else f"mlqa_{question_language}"
-    folder = data_folder(metadata)
 
     def part(language: str) -> Iterator[Placed]:
-        if folder:
-            return squad_rows(find_file(folder, name, mlqa_file(language)))
-        return from_hub(name, {**(hub or {}), "config": f"MLQA.en.{language}"})
+        config = f"MLQA.en.{language}"
+        return published(name, metadata, files=mlqa_file(language), config=config, read=squad_rows)[1]
 
-    rows: Iterable[Placed] = part(question_language)
+    rows = part(question_language)
     if questions_of:
         rows = _joined(part(questions_of), rows, question=False)
     return collect(name, rows, _passage, metadata)
 
 
-def xquad(question_language: str = "es", hub: Row | None = None, **metadata: Any) -> Splits:
+def xquad(question_language: str = "es", **metadata: Any) -> Splits:
     """XQuAD: the English context and answers with the question in `question_language`, joined by id."""
     name = f"xquad_{question_language}"
-    folder = data_folder(metadata)
 
     def part(language: str) -> Iterator[Placed]:
-        if folder:
-            return rows_of(find_file(folder, name, lines_file(f"xquad/{language}")))
-        return from_hub(name, {**(hub or {}), "config": f"xquad.{language}"})
+        files = lines_file(f"xquad/{language}")
+        return published(name, metadata, files=files, config=f"xquad.{language}")[1]
 
     rows = part(question_language)
     if question_language != "en":

@@ -7,7 +7,6 @@ named. Knows nothing of single benchmarks, prompts, models or scores.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import os
@@ -22,7 +21,8 @@ import datasets
 
 from benchmarks import DATA_FILES
 from benchmarks import dateset as dateset_generator
-from toolformer.data.jsonl import unpacked
+from toolformer.data.jsonl import read_jsonl, unpacked
+from toolformer.data.reader_stats import Skipped
 from toolformer.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
@@ -64,13 +64,33 @@ def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
 
 
 def published(
-    task: str, metadata: Mapping[str, Any], columns: Sequence[str] = ()
+    task: str,
+    metadata: Mapping[str, Any],
+    columns: Sequence[str] = (),
+    files: Sequence[str] | None = None,
+    config: str | None = None,
+    read: Callable[[Path], Iterator[Placed]] | None = None,
 ) -> tuple[bool, Iterator[Placed]]:
-    """Whether a data folder is named, and the rows of a task's file there (`DATA_FILES`) or on the hub."""
+    """Whether a data folder is named, and the rows of a task there or on the hub.
+
+    Args:
+        columns: of the hub that are needed, where it has far more.
+        files: the names that the file may have, if not those of `DATA_FILES`.
+        config: of the hub, if not the pin's.
+        read: reads the file, if it holds no rows.
+    """
     folder = data_folder(metadata)
     if folder:
-        return True, rows_of(find_file(folder, task, DATA_FILES[task][0]))
-    return False, from_hub(task, metadata.get("hub"), columns)
+        return True, (read or rows_of)(find_file(folder, task, files or DATA_FILES[task][0]))
+    hub = metadata.get("hub") or {}
+    return False, from_hub(task, {**hub, "config": config} if config else hub, columns)
+
+
+class _Refused(Skipped):
+    """Whatever cannot be read ends the reading."""
+
+    def row(self, file: str, place: str, reason: str, count: int = 1, detail: str = "") -> None:
+        raise UserError(f"{file}, {place}: {reason} {detail}; fix the file")
 
 
 def rows_of(path: Path) -> Iterator[Placed]:
@@ -79,39 +99,29 @@ def rows_of(path: Path) -> Iterator[Placed]:
     Raises:
         UserError: the file cannot be read, or a line is no JSON object; the message names it.
     """
-    for number, line in enumerate(_text(path), start=1):
-        if line.strip():
-            place = f"{path}, line {number}"
-            yield place, _object(line, place)
+    for line, row in read_jsonl(path, _Refused()):
+        place = f"{path}, {line}"
+        if not isinstance(row, dict):
+            raise UserError(f"{place}: not a JSON object; fix the row")
+        yield place, row
 
 
 def read_document(path: Path) -> Row:
     """A file that is one JSON object; raises as `rows_of` does."""
-    return _object("".join(_text(path)), str(path))
-
-
-def _object(text: str, place: str) -> Row:
-    try:
-        row = json.loads(text)
-    except ValueError:
-        raise UserError(f"{place}: malformed JSON; fix it") from None
-    if not isinstance(row, dict):
-        raise UserError(f"{place}: not a JSON object; fix it")
-    return row
-
-
-def _text(path: Path) -> Iterator[str]:
     try:
         with open(path, "rb") as file:
-            yield from io.TextIOWrapper(unpacked(file), encoding="utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise UserError(f"{path}: the file cannot be read ({error}); write it again") from error
+            found = json.load(unpacked(file))
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise UserError(f"{path}: the file cannot be read ({one_line(error)}); write it again") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: not a JSON object; write it again")
+    return found
 
 
 # ---------------------------------------------------------------------- hub
 
 
-def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[str] = ()) -> Iterator[Placed]:
+def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()) -> Iterator[Placed]:
     """Rows of a data set on the hub, `hub` being the pin in the task's YAML (metadata.hub).
 
     Its keys are `path`, `config`, `split` (one or a list), `revision`; `data_files` where `path` is a format and the file
@@ -122,7 +132,7 @@ def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[st
     Raises:
         UserError: no pin, or the hub does not give the data.
     """
-    if not hub or not hub.get("path") or not hub.get("split"):
+    if not hub.get("path") or not hub.get("split"):
         raise UserError(f"{benchmark}: no {DATA_DIR}, and metadata.hub of the task names no path and split")
     options = {key: hub[key] for key in ("revision", "data_dir") if key in hub}
     splits = [hub["split"]] if isinstance(hub["split"], str) else hub["split"]

@@ -13,6 +13,7 @@ from benchmarks.loaders.sources import (
     collect,
     distinct,
     generated,
+    list_of,
     published,
     text_of,
     value_of,

@@ -255,22 +255,14 @@ def main(options: Options) -> None:
     }
     if len(budgets) > 1:
         ratios["filled_vs_first"] = round(fast.seconds / min(timing.seconds for timing in timings), 2)
-    sides = {"textbook": slow}
-    for budget, timing in zip(budgets, timings, strict=True):
-        sides[f"toolformer, batches of {budget}"] = timing
+    names = [f"toolformer, batches of {budget}" for budget in budgets]
+    sides = dict(zip(["textbook", *names], [slow, *timings], strict=True))
     show(
-        f"{len(documents)} documents, {options.tools}, {config.model}, {language_model.dtype}",
-        ("", "seconds", "of it scoring", "candidates", "scored", "documents/s"),
-        [
-            (
-                name, f"{side.seconds:.1f}", f"{side.scoring:.1f}", str(side.candidates), str(side.scored),
-                f"{len(documents) / side.seconds:.3f}",
-            )
-            for name, side in sides.items()
-        ],
+        f"{len(documents)} documents, {options.tools}, {config.model}, {language_model.dtype}, matmul peak "
+        f"{peak / 1e9:.0f} GFLOP/s",
+        {name: vars(side) | {"documents/s": len(documents) / side.seconds} for name, side in sides.items()},
         ratios,
-        [f"matmul peak {peak / 1e9:.0f} GFLOP/s"],
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

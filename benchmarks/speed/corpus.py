@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.speed.script import machine, run
+from benchmarks.speed.script import run, show
 from toolformer.errors import UserError
 
 TEXT = "On that day we met again, and spoke of the weather, of the harvest and of the road to the sea. " * 4
@@ -52,8 +52,7 @@ def main(options: Options) -> None:
         figures = measured("ended", command, root, MOMENTS) | measured("already_done", command, root, {})
         corpus.touch()
         figures |= measured("touched", command, root, {})
-    print(machine(), file=sys.stderr)
-    print(json.dumps({"documents": options.documents, **figures}))
+    show(f"{options.documents} documents", {}, figures)
 
 
 def measured(name: str, command: Sequence[str], root: Path, moments: Mapping[str, str]) -> dict[str, float]:

@@ -199,21 +199,13 @@ def main(options: Options) -> None:
         timings["one at a time"] = one_at_a_time(model, tools, few, options)
     ours, plain, single = (timing.rate for timing in timings.values())
     show(
-        f"batch {options.batch}, {options.new_tokens} new tokens, k={options.k}, {config.model}, {model.dtype}, "
-        f"{model.device}",
-        ("", "prompts", "seconds", "tokens", "calls", "tokens/s"),
-        [
-            (
-                name, str(side.prompts), f"{side.seconds:.1f}", str(side.tokens), str(side.calls),
-                f"{side.rate:.1f}",
-            )
-            for name, side in timings.items()
-        ],
+        f"{options}, {model.dtype}, {model.device}",
+        {name: vars(side) | {"tokens/s": side.rate} for name, side in timings.items()},
         {
             "share_of_plain_generate": round(ours / plain, 3),
             "speedup_vs_one_at_a_time": round(ours / single, 2),
         },
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -12,13 +12,12 @@ float32 the largest and the median difference of the start probabilities of posi
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import pandas
 
 from benchmarks.speed import annotate
-from benchmarks.speed.script import machine, run
+from benchmarks.speed.script import run, show
 from toolformer.annotation.pipeline import Annotator
 from toolformer.lm.language_model import LanguageModel
 from toolformer.stages import instantiate
@@ -52,14 +51,13 @@ def main(options: Options) -> None:
     def kept(rows: pandas.DataFrame) -> pandas.DataFrame:
         return rows[rows["gain"] >= rows["tool"].map(thresholds)]
 
-    print(f"{len(documents)} documents, {len(together)} samples, {config.model}; {machine()}")
     figures = {
         "samples_that_differ": _differ(together, alone, [*PLACE, "sample", "call"], [*PLACE, "sample"]),
         "calls_that_differ": _differ(kept(together), kept(alone), [*PLACE, "call"], [*PLACE, "call"]),
         **_distances("start_probability", together, exact, PLACE),
         **_distances("gain", together, exact, [*PLACE, "call"]),
     }
-    print(json.dumps(figures))
+    show(f"{len(documents)} documents, {len(together)} samples, {config.model}", {}, figures)
 
 
 def _differ(one: pandas.DataFrame, other: pandas.DataFrame, whole: list[str], key: list[str]) -> float | None:

@@ -95,18 +95,15 @@ def main(options: Options) -> None:
     peak = matmul_peak(language_model.dtype, language_model.device)
     del language_model
     fast, slow = packed(model, texts, length, micro_batch), padded(model, texts, rows)
+    sides = {f"packed, {micro_batch} a micro batch": fast, f"padded, {rows} a micro batch": slow}
     show(
-        f"{len(texts)} documents of {mean:.0f} tokens, {model}, sequences of {length}",
-        ("", "rows a micro batch", "seconds", "tokens", "tokens/s"),
-        [
-            (name, str(size), f"{timing.seconds:.1f}", str(timing.tokens), f"{timing.rate:.1f}")
-            for name, timing, size in (("packed", fast, micro_batch), ("padded", slow, rows))
-        ],
+        f"{len(texts)} documents of {mean:.0f} tokens, {model}, sequences of {length}, matmul peak "
+        f"{peak / 1e9:.0f} GFLOP/s",
+        {name: vars(side) | {"tokens/s": side.rate} for name, side in sides.items()},
         {
             "speedup_vs_padded": round(fast.rate / slow.rate, 2),
             "train_share_of_matmul_peak": round(3 * per_token * fast.tokens / fast.seconds / peak, 3),
         },
-        [f"matmul peak {peak / 1e9:.0f} GFLOP/s"],
     )
 
 

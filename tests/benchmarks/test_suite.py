@@ -171,8 +171,6 @@ def test_names_and_ids_that_are_none(data_dir: Path) -> None:
         suite.task_names(["svmap"])
     with pytest.raises(UserError, match="the list is empty"):
         suite.task_names([])
-    with pytest.raises(UserError, match="limit is 0"):
-        suite.run(Parrot(str), ["svamp"], limit=0)
     assert suite.task_names(["svamp", "math", "svamp"]) == ["svamp", "asdiv", "mawps"]
     by_task = {"svamp": ["5"], "asdiv": ["nluds-0001"]}
     with pytest.raises(UserError, match="samples: ids of svamp, asdiv are given, of the benchmarks svamp"):
