@@ -16,7 +16,7 @@ from scipy.stats import binomtest
 
 from benchmarks.metrics import RESAMPLES, bootstrap_ends, perplexity
 from benchmarks.power import detectable_percent
-from benchmarks.seeds import Answers, Group, contrast, ends, groups, resampled, to_perplexity
+from benchmarks.seeds import Answers, Group, as_it_is, contrast, ends, groups, resampled, to_perplexity
 
 
 @dataclass(frozen=True)
@@ -163,30 +163,20 @@ def compare_seeds(
     one, two = groups(first, second)
     n = one.values.shape[1]
     tested = contrast(one, two, matched)
+    figure = to_perplexity if is_perplexity else as_it_is
+    mean, other = (float(figure(group.each).mean()) for group in (one, two))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        drawn = resampled([one, two], matched, seed, resamples, to_perplexity if is_perplexity else None)
+        drawn = resampled([one, two], matched, seed, resamples, figure)
         changes, ratios = drawn[:, 1] - drawn[:, 0], drawn[:, 1] / drawn[:, 0]
+    difference = Estimate(other - mean, *ends(changes))
     if is_perplexity:
-        mean, other = (float(to_perplexity(group.each).mean()) for group in (one, two))
-        return PerplexityComparison(
-            n,
-            mean,
-            other,
-            Estimate(other - mean, *ends(changes)),
-            Estimate(other / mean, *ends(ratios)),
-            tested.p_value,
-            None if tested.detectable is None else float(np.exp(tested.detectable)),
-        )
-    mean, other = (float(group.each.mean()) for group in (one, two))
+        ratio = Estimate(other / mean, *ends(ratios))
+        detectable = None if tested.detectable is None else float(np.exp(tested.detectable))
+        return PerplexityComparison(n, mean, other, difference, ratio, tested.p_value, detectable)
+    only_first = int(np.sum(one.values > two.values)) if matched else None
+    only_second = int(np.sum(two.values > one.values)) if matched else None
     return ScoreComparison(
-        n,
-        mean,
-        other,
-        Estimate(other - mean, *ends(changes)),
-        int(np.sum(one.values > two.values)) if matched else None,
-        int(np.sum(two.values > one.values)) if matched else None,
-        tested.p_value,
-        tested.detectable,
+        n, mean, other, difference, only_first, only_second, tested.p_value, tested.detectable
     )
 
 

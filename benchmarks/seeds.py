@@ -53,21 +53,23 @@ def groups(*sides: Sequence[Answers]) -> list[Group]:
     return [Group(table[..., 0], table[..., 1]) for table in tables]
 
 
-def percent_over_seeds(runs: Sequence[Answers], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """The mean of the seeds' scores, in percent; n counts the questions of all seeds, each once."""
+def over_seeds(
+    runs: Sequence[Answers], is_perplexity: bool, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval:
+    """The mean of the seeds' scores in percent, or perplexities; n counts the questions of all seeds, each once."""
     (group,) = groups(runs)
     n, scores = group.values.shape[1], group.values[group.units > 0]
-    if scores.min() == scores.max() and scores[0] in (0.0, 100.0):  # a bootstrap has nothing to vary
-        low, high = wilson(n if scores[0] else 0, n)
+    if not is_perplexity and scores.min() == scores.max() and scores[0] in (0.0, 100.0):
+        low, high = wilson(n if scores[0] else 0, n)  # a bootstrap has nothing to vary
         return Interval(float(scores[0]), 100 * low, 100 * high, n)
-    return Interval(float(group.each.mean()), *ends(resampled([group], False, seed, resamples)[:, 0]), n)
+    figure = to_perplexity if is_perplexity else as_it_is
+    drawn = resampled([group], False, seed, resamples, figure)[:, 0]
+    return Interval(float(figure(group.each).mean()), *ends(drawn), n)
 
 
-def perplexity_over_seeds(runs: Sequence[Answers], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """The mean of the seeds' perplexities, from log-likelihoods in nats."""
-    (group,) = groups(runs)
-    drawn = resampled([group], False, seed, resamples, to_perplexity)[:, 0]
-    return Interval(float(to_perplexity(group.each).mean()), *ends(drawn), group.values.shape[1])
+def as_it_is(score: Any) -> Any:
+    """Of scores in percent."""
+    return score
 
 
 def to_perplexity(log_likelihood: Any) -> Any:
@@ -76,9 +78,7 @@ def to_perplexity(log_likelihood: Any) -> Any:
         return np.exp(-log_likelihood)
 
 
-def resampled(
-    sides: Sequence[Group], matched: bool, seed: int, resamples: int, figure: Figure | None = None
-) -> Any:
+def resampled(sides: Sequence[Group], matched: bool, seed: int, resamples: int, figure: Figure) -> Any:
     """A hierarchical bootstrap of the groups' means over seeds: [resamples, groups].
 
     Questions are drawn anew once for all seeds, which may share them (Owen 2007), and one seed less than there are,
@@ -101,7 +101,7 @@ def resampled(
                 drawn = rng.multinomial(max(1, count - 1), np.full(count, 1 / count), size)
             with np.errstate(divide="ignore", invalid="ignore"):
                 each = (questions @ group.values.T) / (questions @ group.units.T)
-            each = figure(each) if figure else each
+            each = figure(each)
             means[start : start + size, index] = np.where(drawn > 0, drawn * each, 0).sum(1) / drawn.sum(1)
     return means
 

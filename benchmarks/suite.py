@@ -155,9 +155,8 @@ def check_data(names: Sequence[str], data_dir: str | None, tasks_dir: str | Path
         UserError: a file or the folder is missing, or a name is no task or group.
     """
     folder = data_folder({"data_dir": data_dir})
-    files = [(task, file) for task in task_names(names, tasks_dir) for file in DATA_FILES.get(task, ())]
-    if folder is not None:
-        for task, file in files:
+    for task in task_names(names, tasks_dir):
+        for file in DATA_FILES.get(task, ()) if folder else ():
             find_file(folder, task, file)
 
 

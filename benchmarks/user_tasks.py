@@ -88,18 +88,8 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
         )
     if metadata.get("subset") is not None:
         task.dataset[split] = as_splits(config.task, list(task.dataset[split]), metadata)["test"]
-    score = _checked(path, task.process_results)
-    first = task.dataset[split][0]
-    score(first, [""])
-    right = score(first, [str(targets(first, task.doc_to_target(first))[0])])["score"]
-    if 0.0 < right <= 1.0:
-        raise UserError(
-            f"{path}: process_results gives {right:g} to a right answer; scores are from 0 to 100"
-        )
-    task.process_results = score
+    score_of: Callable[[Any, Any], Any] = task.process_results
 
-
-def _checked(path: Path, score_of: Callable[[Any, Any], Any]) -> Callable[[Any, Any], dict[str, float]]:
     def score(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
         place = f"{path}: process_results on the row {doc['id']!r}"
         try:
@@ -111,7 +101,14 @@ def _checked(path: Path, score_of: Callable[[Any, Any], Any]) -> Callable[[Any, 
             raise UserError(f"{place} gives the score {value}; it must be from 0 to 100")
         return {"score": value}
 
-    return score
+    first = task.dataset[split][0]
+    score(first, [""])
+    right = score(first, [str(targets(first, task.doc_to_target(first))[0])])["score"]
+    if 0.0 < right <= 1.0:
+        raise UserError(
+            f"{path}: process_results gives {right:g} to a right answer; scores are from 0 to 100"
+        )
+    task.process_results = score
 
 
 def targets(document: Mapping[str, Any], target: Any) -> list[Any]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks import lines_file
 from benchmarks.loaders.sources import Splits, collect, published, text_of
 from toolformer.data import Document, FileCorpus, demo_corpus
 
@@ -20,14 +19,9 @@ def heldout(heldout_path: str | None = None, **metadata: Any) -> Splits:
     return collect("heldout_perplexity", rows, lambda row, _: row, metadata)
 
 
-def wikitext(wikitext: str | int = "2", **metadata: Any) -> Splits:
-    """WikiText's raw test part, an article a row: `id, text` (as published) and `page`, the same text.
-
-    `wikitext` is 2 or 103 (their test parts are the same articles). `page` is what lm-eval's detokenizer
-    reads.
-    """
-    files, config = lines_file(f"wikitext{wikitext}/test_raw"), f"wikitext-{wikitext}-raw-v1"
-    from_file, rows = published("wikitext_perplexity", metadata, files=files, config=config)
+def wikitext(**metadata: Any) -> Splits:
+    """WikiText's raw test part, an article a row: `id, text` (as published) and `page`, which lm-eval's detokenizer reads."""
+    from_file, rows = published("wikitext_perplexity", metadata)
     texts = (text_of(row, "text", place) for place, row in rows)
     articles = texts if from_file else articles_of(texts)
     made = [("", {"id": str(n), "text": text, "page": text}) for n, text in enumerate(articles)]

@@ -6,11 +6,9 @@ named. Knows nothing of single benchmarks, prompts, models or scores.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
-import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +33,6 @@ Item = TypeVar("Item", str, Row)
 
 DATA_DIR = "paths.data_dir (data_dir in lm-eval's --metadata)"
 DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
-_HUB_FILE = re.compile(r"hf://datasets/[^@]+@([0-9a-f]{40})/")
 
 
 # ------------------------------------------------------------------ folders
@@ -125,57 +122,32 @@ def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()
     """Rows of a data set on the hub, `hub` being the pin in the task's YAML (metadata.hub).
 
     Its keys are `path`, `config`, `split` (one or a list), `revision`; `data_files` where `path` is a format and the file
-    of each split stands at a bare address; `data_dir` where a folder of the repository is the configuration; `rows`, how
-    many there are: another number is warned of. Where the revision is a branch, the commit that was read is logged.
-    `columns` reads these only, where all are there.
+    of each split stands at a bare address; `data_dir` where a folder of the repository is the configuration. The addresses
+    that were read, which hold the commit, are logged. `columns` reads these only, where all are there.
 
     Raises:
         UserError: no pin, or the hub does not give the data.
     """
     if not hub.get("path") or not hub.get("split"):
         raise UserError(f"{benchmark}: no {DATA_DIR}, and metadata.hub of the task names no path and split")
-    options = {key: hub[key] for key in ("revision", "data_dir") if key in hub}
-    splits = [hub["split"]] if isinstance(hub["split"], str) else hub["split"]
-    total = 0
-    for split in splits:
-        place = hub["data_files"][split] if "data_files" in hub else hub["path"]
-        log.info("%s: %s (%s) from the hub", benchmark, place, split)
+    options = {key: hub[key] for key in ("revision", "data_dir", "data_files") if key in hub}
+    for split in [hub["split"]] if isinstance(hub["split"], str) else hub["split"]:
+        log.info("%s: %s (%s) from the hub", benchmark, hub["path"], split)
         try:
-            if "data_files" in hub:
-                options["data_files"] = {split: _fetched(benchmark, place)}
             loaded = datasets.load_dataset(hub["path"], hub.get("config"), split=split, **options)
         # The hub client raises a dozen types, from its own to those of the HTTP library, for "not there".
         except Exception as error:
             reason = f"{type(error).__name__}: {one_line(error, 160)}"
             raise UserError(
-                f"{benchmark}: {place} cannot be read from the hub ({reason}); set {DATA_DIR} to a folder that holds the "
-                "benchmark"
+                f"{benchmark}: {hub['path']} cannot be read from the hub ({reason}); set {DATA_DIR} to a folder that holds "
+                "the benchmark"
             ) from error
-        if (commit := _commit_of(loaded)) not in (None, hub.get("revision")):
-            log.info("%s: %s is at commit %s", benchmark, hub["path"], commit)
+        for address, file in (loaded.info.download_checksums or {}).items():
+            log.info("%s: %s has %d bytes", benchmark, address, file["num_bytes"])
         if columns and set(columns) <= set(loaded.column_names):
             loaded = loaded.select_columns(list(columns))
         for number, row in enumerate(loaded):
-            yield f"{place}, {split}, row {number}", dict(row)
-        total += len(loaded)
-    if hub.get("rows") not in (None, total):
-        place = f"{hub['path']} has {total} rows ({hub.get('revision') or 'main'})"
-        log.warning("%s: %s, but had %d when the task was written", benchmark, place, hub["rows"])
-
-
-def _fetched(benchmark: str, address: str) -> str:
-    """The path of what stands at a bare address, which has no versions: size and SHA-256 are logged."""
-    path: str = datasets.DownloadManager().download(address)
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    log.info("%s: %s has %d bytes, SHA-256 %s", benchmark, address, os.path.getsize(path), digest)
-    return path
-
-
-def _commit_of(loaded: datasets.Dataset) -> str | None:
-    """The commit of the hub that the files of a data set were read at; None where they are not the hub's."""
-    addresses = loaded.info.download_checksums or {}
-    return next((found[1] for found in map(_HUB_FILE.match, addresses) if found), None)
+            yield f"{hub['path']}, {split}, row {number}", dict(row)
 
 
 # ------------------------------------------------------------------- fields

@@ -19,7 +19,7 @@ from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from benchmarks import DATA_FILES, GROUPS, MLQA_LANGUAGES, TASKS, TASKS_DIR, WORDINGS, suite
+from benchmarks import DATA_FILES, GROUPS, TASKS, TASKS_DIR, WORDINGS, suite
 from benchmarks import tasks as prompts_of_tasks
 from benchmarks.metrics import percent_interval
 from benchmarks.wordings import TEMPLATES, reworded
@@ -75,11 +75,7 @@ def test_every_task_file_loads_and_is_listed() -> None:
     found = TaskManager(include_path=TASKS_DIR, include_defaults=False)
     assert sorted(found.all_subtasks) == sorted(TASKS)
     assert sorted(found.all_groups) == sorted(GROUPS)
-    for group, members in GROUPS.items():
-        assert tuple(yaml.safe_load((TASKS_DIR / f"{group}.yaml").read_text())["task"]) == members
-    paper = set(GROUPS["paper"])
-    assert set(TASKS) - paper == {"arithmetic", *(f"xquad_{code}" for code in (*MLQA_LANGUAGES, "en"))}
-    assert len(GROUPS["paper"]) == len(paper) and len(TASKS) == len(set(TASKS))
+    assert len(TASKS) == len(set(TASKS))
     options = {path.stem: yaml.safe_load(path.read_text()) for path in (CONF / "benchmark").glob("*.yaml")}
     assert set(options) == {*GROUPS, "default", "all"}
     assert set(options.pop("default")["benchmarks"]) == GENERATED - {"arithmetic"}
