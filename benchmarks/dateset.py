@@ -147,9 +147,6 @@ def federal_holidays(year: int) -> dict[str, datetime.date]:
     return {name: days[name] for name in HOLIDAYS if name in days}
 
 
-# ------------------------------------------------------------------ drawing
-
-
 def _draw_dates(seed: int) -> list[_Dates]:
     random_dates = random.Random(f"{seed}/dates")
     days = sorted(random_dates.sample(range((LAST - FIRST).days + 1), CURRENT_DATES))
@@ -183,9 +180,6 @@ def _shares(sizes: dict[str, int], total: int) -> dict[str, int]:
                 counts[max(counts, key=lambda other: counts[other])] -= 1
                 counts[name] = 1
     return counts
-
-
-# ---------------------------------------------------------------- templates
 
 
 def _written(day: datetime.date) -> str:

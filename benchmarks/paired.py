@@ -1,6 +1,6 @@
 """Two systems on the same samples: differences with paired bootstrap intervals, and paired tests.
 
-Pure functions of two equally long lists, one entry a sample, or of two groups of runs over seeds; knows no files. Every
+Of two equally long lists, one entry a sample, or of two groups of runs over seeds. Every
 difference is the second minus the first. Intervals are 95 % percentile bootstrap intervals with whole samples resampled,
 of groups seeds too. Right or wrong is tested by McNemar's exact test, anything else, and groups, by a paired t test.
 """
@@ -16,7 +16,7 @@ from scipy.stats import binomtest
 
 from benchmarks.metrics import RESAMPLES, bootstrap_ends, perplexity
 from benchmarks.power import detectable_percent
-from benchmarks.seeds import Answers, Group, as_it_is, contrast, ends, groups, resampled, to_perplexity
+from benchmarks.seeds import Answers, Figure, Group, contrast, ends, groups, resampled, to_perplexity
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def compare_seeds(
     one, two = groups(first, second)
     n = one.values.shape[1]
     tested = contrast(one, two, matched)
-    figure = to_perplexity if is_perplexity else as_it_is
+    figure: Figure = to_perplexity if is_perplexity else np.asarray
     mean, other = (float(figure(group.each).mean()) for group in (one, two))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         drawn = resampled([one, two], matched, seed, resamples, figure)

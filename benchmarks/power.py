@@ -1,7 +1,4 @@
-"""How much a comparison can say: p corrected for several comparisons, and the least difference that n would have shown.
-
-Two-sided tests at 5 %. Pure functions; knows no samples.
-"""
+"""What a comparison can say, of two-sided tests at 5 %: p corrected for their number, and the least difference shown by n."""
 
 from __future__ import annotations
 
@@ -57,11 +54,7 @@ def detectable_percent(n: int, discordant: int) -> float | None:
 
 
 def detectable_shift(error: float, freedom: float) -> float:
-    """The least difference that a t test shows at 80 % power.
-
-    Args:
-        error: standard error of the difference.
-        freedom: degrees of freedom, above 0.
+    """The least difference that a t test shows at 80 % power, of its standard error and degrees of freedom (above 0).
 
     >>> round(detectable_shift(1.0, 1000), 2), round(detectable_shift(1.0, 4), 2)
     (2.8, 3.76)

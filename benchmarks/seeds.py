@@ -1,7 +1,6 @@
 """Runs that differ only in their seed: their mean and the difference of two groups of them, over seeds and questions.
 
-Questions are what varies besides seeds; several seeds may have been asked the same ones, or each its own. Pure functions;
-knows no runs and no files.
+Questions are what varies besides seeds; several seeds may have been asked the same ones, or each its own.
 """
 
 from __future__ import annotations
@@ -62,14 +61,9 @@ def over_seeds(
     if not is_perplexity and scores.min() == scores.max() and scores[0] in (0.0, 100.0):
         low, high = wilson(n if scores[0] else 0, n)  # a bootstrap has nothing to vary
         return Interval(float(scores[0]), 100 * low, 100 * high, n)
-    figure = to_perplexity if is_perplexity else as_it_is
+    figure: Figure = to_perplexity if is_perplexity else np.asarray
     drawn = resampled([group], False, seed, resamples, figure)[:, 0]
     return Interval(float(figure(group.each).mean()), *ends(drawn), n)
-
-
-def as_it_is(score: Any) -> Any:
-    """Of scores in percent."""
-    return score
 
 
 def to_perplexity(log_likelihood: Any) -> Any:

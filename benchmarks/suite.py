@@ -1,7 +1,4 @@
-"""Runs benchmarks through lm-eval and puts intervals and samples beside its numbers.
-
-`run` is what the evaluation stage calls. Knows neither Hydra nor MLflow.
-"""
+"""Runs benchmarks through lm-eval and puts intervals and samples beside its numbers."""
 
 from __future__ import annotations
 
@@ -46,8 +43,6 @@ class TaskResult:
     task: str
     interval: Interval
     """Score in percent, or perplexity per token (per word where the model counts no tokens)."""
-    scores: list[float]
-    """A number a document: 0 or 100, or the log-likelihood in nats."""
     samples: list[dict[str, Any]]
     """A row a document, all with the same keys."""
     others: dict[str, Interval] = field(default_factory=dict)
@@ -316,16 +311,15 @@ def _scored(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, seed:
                 "seconds": record.seconds,
             }
         )
-    nats, gold = [record.gold_nats for _, record in rows], None
-    if None not in nats:
-        for sample, value in zip(samples, nats, strict=True):
-            sample["gold_nats"] = value
-        values = np.array(nats, dtype=float)
+    gold = None
+    if all(record.gold_nats is not None for _, record in rows):
+        for sample, (_, record) in zip(samples, rows, strict=True):
+            sample["gold_nats"] = record.gold_nats
+        values = np.array([record.gold_nats for _, record in rows], dtype=float)
         mean = float(values.mean())
         gold = Interval(mean, *bootstrap_ends(mean, (values,), np.mean, seed, resamples), len(values))
-    scores = [sample["score"] for sample in samples]
-    percent = percent_interval([score / 100 for score in scores], seed, resamples)
-    return TaskResult(name, percent, scores, samples, gold_nats=gold)
+    percent = percent_interval([sample["score"] / 100 for sample in samples], seed, resamples)
+    return TaskResult(name, percent, samples, gold_nats=gold)
 
 
 def _perplexity(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, seed: int) -> TaskResult:
@@ -352,7 +346,7 @@ def _perplexity(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, s
         if all(s[unit] is not None for s in samples)
     }
     value = others.get("token_perplexity", others["word_perplexity"])
-    return TaskResult(name, value, sums, samples, others)
+    return TaskResult(name, value, samples, others)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,4 @@
-"""Benchmarks of the user's own: lm-eval task files in a folder of his (docs/extending.md).
-
-Finds them, and sees before a model is loaded that they can be asked and scored as the project's. Knows no model.
-"""
+"""Benchmarks of the user's own (docs/extending.md): found, and checked before a model is loaded."""
 
 from __future__ import annotations
 

@@ -116,13 +116,10 @@ def expression(equation: str, answer: str | float | Fraction) -> str | None:
 
 def _identity(row: Row, number: int) -> str:
     """A row's id, as the loaders make it."""
-    if "sub_label" in row:
-        return str(row.get("uuid") or row.get("id") or f"{_relation(row)} {row['sub_label']}")
-    return str(row.get("id", row.get("ID")) or number)
-
-
-def _relation(row: Row) -> str:
-    return str(row.get("relation") or row.get("predicate_id") or str(row.get("pred", "")).rpartition("/")[2])
+    if "sub_label" not in row:
+        return str(row.get("id", row.get("ID")) or number)
+    relation = row.get("relation") or row.get("predicate_id") or str(row.get("pred", "")).rpartition("/")[2]
+    return str(row.get("uuid") or row.get("id") or f"{relation} {row['sub_label']}")
 
 
 def _input(task: str, doc: Doc, row: Row) -> str | None:

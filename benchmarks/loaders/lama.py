@@ -15,7 +15,6 @@ from toolformer.errors import UserError
 
 MASK = "[MASK]"
 NOT_LAST = "mask not last"
-NO_ANSWER = "empty answer"
 
 TEMPLATES = {
     "place_of_birth": "[X] was born in [Y] .",
@@ -98,7 +97,7 @@ def _identity(row: Row, relation: str, place: str) -> str:
 def _statement(row: Row, place: str, statement: str, identity: Any, family: str) -> Row | str:
     answer = text_of(row, "obj_label", place)
     if not answer.strip():
-        return NO_ANSWER
+        return "empty answer"
     text = until_mask(statement)
     # A statement that begins with its mask leaves nothing to complete.
     return {"id": identity, "family": family, "text": text, "answers": [answer]} if text else NOT_LAST

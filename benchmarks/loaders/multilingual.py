@@ -59,13 +59,11 @@ def xquad(question_language: str = "es", **metadata: Any) -> Splits:
 
 def squad_rows(path: Path) -> Iterator[Placed]:
     """The questions of a file in SQuAD's layout: data, paragraphs, qas."""
-    for a, article in enumerate(list_of(read_document(path), "data", str(path), dict), start=1):
-        place = f"{path}, article {a}"
-        for p, paragraph in enumerate(list_of(article, "paragraphs", place, dict), start=1):
-            place = f"{path}, article {a}, paragraph {p}"
-            context = text_of(paragraph, "context", place)
-            for q, question in enumerate(list_of(paragraph, "qas", place, dict), start=1):
-                yield f"{place}, question {q}", {**question, "context": context}
+    for article in list_of(read_document(path), "data", str(path), dict):
+        for paragraph in list_of(article, "paragraphs", str(path), dict):
+            context = text_of(paragraph, "context", str(path))
+            for question in list_of(paragraph, "qas", str(path), dict):
+                yield f"{path}, question {question.get('id')}", {**question, "context": context}
 
 
 def _joined(rows: Iterable[Placed], english: Iterable[Placed], question: bool) -> Iterator[Placed]:

@@ -1,7 +1,7 @@
 """Where rows come from (a data folder, the hub), and what becomes of them: read, kept, dropped by reason.
 
 A row comes with its place (file and line, or data set, split and number), so that a row of another schema can be
-named. Knows nothing of single benchmarks, prompts, models or scores.
+named.
 """
 
 from __future__ import annotations
@@ -33,9 +33,6 @@ Item = TypeVar("Item", str, Row)
 
 DATA_DIR = "paths.data_dir (data_dir in lm-eval's --metadata)"
 DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
-
-
-# ------------------------------------------------------------------ folders
 
 
 def data_folder(metadata: Mapping[str, Any]) -> Path | None:
@@ -115,9 +112,6 @@ def read_document(path: Path) -> Row:
     return found
 
 
-# ---------------------------------------------------------------------- hub
-
-
 def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()) -> Iterator[Placed]:
     """Rows of a data set on the hub, `hub` being the pin in the task's YAML (metadata.hub).
 
@@ -148,9 +142,6 @@ def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()
             loaded = loaded.select_columns(list(columns))
         for number, row in enumerate(loaded):
             yield f"{hub['path']}, {split}, row {number}", dict(row)
-
-
-# ------------------------------------------------------------------- fields
 
 
 def value_of(row: Mapping[str, Any], name: str, place: str, what: str = "value") -> Any:
@@ -185,9 +176,6 @@ def list_of(row: Mapping[str, Any], name: str, place: str, kind: type[Item]) -> 
 def distinct(texts: Iterable[str]) -> list[str]:
     """The texts that are not blank, each once, in their order."""
     return list(dict.fromkeys(text for text in texts if text.strip()))
-
-
-# ---------------------------------------------------------------- documents
 
 
 def collect(

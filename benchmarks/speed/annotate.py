@@ -23,6 +23,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch.utils.benchmark import Timer
 from tqdm import tqdm
 
 from benchmarks.speed.script import peak_memory, run, show
@@ -75,16 +76,10 @@ class Timing:
 
 def matmul_peak(dtype: torch.dtype, device: torch.device) -> float:
     """Multiply-adds as FLOPs a second that this machine reaches on square matrices, the best of a few."""
-    size, best = 2048, 0.0
-    a = torch.randn(size, size, device=device).to(dtype)
-    b = torch.randn(size, size, device=device).to(dtype)
-    for _ in range(5):
-        started = time.perf_counter()
-        a @ b
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        best = max(best, 2 * size**3 / (time.perf_counter() - started))
-    return best
+    size = 2048
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    timer = Timer("a @ b", globals={"a": a, "b": b}, num_threads=torch.get_num_threads())
+    return 2 * size**3 / min(timer.timeit(1).mean for _ in range(5))
 
 
 def model_flops(language_model: LanguageModel, tokens: int, rows: int) -> float:

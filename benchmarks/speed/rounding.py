@@ -42,38 +42,33 @@ def main(options: Options) -> None:
         model = LanguageModel.from_pretrained(config.model, dtype, config.lm.device)
         annotator = Annotator(model, settings, instantiate.tools(config))
         batches = (documents[start : start + size] for start in range(0, len(documents), size))
-        return pandas.DataFrame([row for batch in batches for row in annotator.annotate(batch).rows])
+        rows = [row for batch in batches for row in annotator.annotate(batch).rows]
+        return pandas.DataFrame(rows).astype({"gain": float})
 
     together, alone = annotated(options.dtype, len(documents)), annotated(options.dtype, 1)
     exact = annotated("float32", len(documents))
     thresholds = {of_tool.key: of_tool.filter_threshold for of_tool in settings}
-
-    def kept(rows: pandas.DataFrame) -> pandas.DataFrame:
-        return rows[rows["gain"] >= rows["tool"].map(thresholds)]
-
+    kept = [rows[rows["gain"] >= rows["tool"].map(thresholds)] for rows in (together, alone)]
     figures = {
-        "samples_that_differ": _differ(together, alone, [*PLACE, "sample", "call"], [*PLACE, "sample"]),
-        "calls_that_differ": _differ(kept(together), kept(alone), [*PLACE, "call"], [*PLACE, "call"]),
+        "samples_that_differ": _differ(together, alone, [*PLACE, "sample"]),
+        "calls_that_differ": _differ(*kept, [*PLACE, "call"]),
         **_distances("start_probability", together, exact, PLACE),
         **_distances("gain", together, exact, [*PLACE, "call"]),
     }
     show(f"{len(documents)} documents, {len(together)} samples, {config.model}", {}, figures)
 
 
-def _differ(one: pandas.DataFrame, other: pandas.DataFrame, whole: list[str], key: list[str]) -> float | None:
-    """The share of all keys whose row is another on the other side, or missing; None if there are no keys."""
-    every = pandas.concat([one[whole].drop_duplicates(), other[whole].drop_duplicates()])
-    different = every.drop_duplicates(keep=False)
-    count = len(every.drop_duplicates(key))
-    return round(len(different.drop_duplicates(key)) / count, 4) if count else None
+def _differ(one: pandas.DataFrame, other: pandas.DataFrame, key: list[str]) -> float:
+    """The share of all keys whose call is another on the other side, or missing."""
+    calls = [rows.drop_duplicates(key).set_index(key, drop=False)["call"] for rows in (one, other)]
+    first, second = calls[0].align(calls[1])
+    return round(float((first != second).mean()), 4)
 
 
 def _distances(name: str, one: pandas.DataFrame, other: pandas.DataFrame, key: list[str]) -> dict[str, float]:
     """How far a column's values are apart, of the keys that have one on both sides."""
-    values = [rows.dropna(subset=[name]).drop_duplicates(key).set_index(key)[name] for rows in (one, other)]
-    distances = values[0].sub(values[1]).abs().dropna()
-    if distances.empty:
-        return {f"{name}_compared": 0}
+    values = [rows.drop_duplicates(key).set_index(key)[name] for rows in (one, other)]
+    distances = (values[0] - values[1]).abs().dropna()
     return {
         f"{name}_max_difference": round(float(distances.max()), 5),
         f"{name}_median_difference": round(float(distances.median()), 6),

@@ -25,13 +25,10 @@ Options = TypeVar("Options")
 def run(options: type[Options], main: Callable[[Options], None]) -> None:
     """Calls a script with the command line's words as its options; wrong ones are one line and exit code 2."""
     try:
-        try:
-            words = OmegaConf.merge(OmegaConf.structured(options), OmegaConf.from_cli())
-        except OmegaConfBaseException as error:
-            raise UserError(one_line(error)) from error
+        words = OmegaConf.merge(OmegaConf.structured(options), OmegaConf.from_cli())
         main(cast(Options, OmegaConf.to_object(words)))
-    except UserError as error:
-        print(f"benchmarks.speed.{Path(sys.argv[0]).stem}: {error}", file=sys.stderr)
+    except (UserError, OmegaConfBaseException) as error:
+        print(f"benchmarks.speed.{Path(sys.argv[0]).stem}: {one_line(error)}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -126,7 +126,7 @@ def test_a_right_model_is_right(data_dir: Path) -> None:
 def test_scores_samples_and_interval_belong_together(data_dir: Path) -> None:
     lm = Parrot(lambda doc: f" {doc['answer']}" if int(doc["id"]) % 3 == 0 else " unknown")
     result = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, bootstrap_iters=100, seed=5)["svamp"]
-    assert result.scores == [100.0, 0.0, 0.0, 100.0, 0.0, 0.0] and not result.is_perplexity
+    assert [sample["score"] for sample in result.samples] == [100.0, 0.0, 0.0, 100.0, 0.0, 0.0]
     assert result.interval == percent_interval([1, 0, 0, 1, 0, 0], seed=5, resamples=100)
     assert [sample["doc_id"] for sample in result.samples] == list(range(6))
     assert result.samples[3]["prediction"] == " 3.0" and result.samples[3]["target"] == ["3.0"]
@@ -144,7 +144,7 @@ def test_perplexity_by_words_where_tokens_are_unknown(data_dir: Path, tmp_path: 
     held = found["heldout_perplexity"]
     assert held.is_perplexity and set(held.others) == {"word_perplexity"}
     assert held.interval.value == pytest.approx(math.exp(2 * (9 + 18) / 5))
-    assert held.scores == [-18.0, -36.0]
+    assert [sample["log_likelihood"] for sample in held.samples] == [-18.0, -36.0]
     (wiki,) = found["wikitext_perplexity"].samples
     assert (wiki["words"], wiki["bytes"]) == (13, len(WIKI)), "counted as published, read as prose"
     assert wiki["log_likelihood"] == -2.0 * len("\n= Du Fu =\n\nA poet-king, dead.\n")
