@@ -116,8 +116,8 @@ def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()
     """Rows of a data set on the hub, `hub` being the pin in the task's YAML (metadata.hub).
 
     Its keys are `path`, `config`, `split` (one or a list), `revision`; `data_files` where `path` is a format and the file
-    of each split stands at a bare address; `data_dir` where a folder of the repository is the configuration. The addresses
-    that were read, which hold the commit, are logged. `columns` reads these only, where all are there.
+    of each split stands at a bare address; `data_dir` where a folder of the repository is the configuration. The name of the
+    cached copy is logged, which holds the commit. `columns` reads these only, where all are there.
 
     Raises:
         UserError: no pin, or the hub does not give the data.
@@ -136,8 +136,8 @@ def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()
                 f"{benchmark}: {hub['path']} cannot be read from the hub ({reason}); set {DATA_DIR} to a folder that holds "
                 "the benchmark"
             ) from error
-        for address, file in (loaded.info.download_checksums or {}).items():
-            log.info("%s: %s has %d bytes", benchmark, address, file["num_bytes"])
+        for file in loaded.cache_files[:1]:
+            log.info("%s: read as %s", benchmark, file["filename"])
         if columns and set(columns) <= set(loaded.column_names):
             loaded = loaded.select_columns(list(columns))
         for number, row in enumerate(loaded):

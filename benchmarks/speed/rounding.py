@@ -55,7 +55,8 @@ def main(options: Options) -> None:
         **_distances("start_probability", together, exact, PLACE),
         **_distances("gain", together, exact, [*PLACE, "call"]),
     }
-    show(f"{len(documents)} documents, {len(together)} samples, {config.model}", {}, figures)
+    known = {name: value for name, value in figures.items() if value == value}  # no NaN of nothing compared
+    show(f"{len(documents)} documents, {len(together)} samples, {config.model}", {}, known)
 
 
 def _differ(one: pandas.DataFrame, other: pandas.DataFrame, key: list[str]) -> float:
