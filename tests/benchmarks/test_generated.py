@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from dateutil.relativedelta import relativedelta
 
 from benchmarks import arithmetic, suite
 from benchmarks.dateset import HOLIDAYS, NEAR_DAYS, SIZES, generate, subset
@@ -60,11 +61,14 @@ def part_of(part: str, day: datetime.date) -> str:
 
 
 def whole_units(unit: str, first: datetime.date, last: datetime.date) -> int:
-    """Counted day by day: a month is over on the same day of the month, or on the first behind a shorter one."""
-    days = [first + datetime.timedelta(days=n + 1) for n in range((last - first).days)]
-    ends = {day - datetime.timedelta(days=1): day.day for day in days}
-    months = sum(day == first.day or (day == 1 and end.day < first.day) for end, day in ends.items())
-    return {"days": len(days), "weeks": len(days) // 7, "months": months, "years": months // 12}[unit]
+    apart = relativedelta(last, first)
+    days = (last - first).days
+    return {
+        "days": days,
+        "weeks": days // 7,
+        "months": 12 * apart.years + apart.months,
+        "years": apart.years,
+    }[unit]
 
 
 def written(match: re.Match[str]) -> datetime.date:
@@ -80,15 +84,9 @@ def solve(row: Row) -> str:
         assert (days < 0) == (match[1] == "ago was")
         return str(abs(days))
     if match := re.fullmatch(r"What ([a-z ]+) was it (\d+) (day|week|month|year)(s?) ago\?", question):
-        count = int(match[2])
-        assert (match[4] == "s") == (count != 1)
-        if match[3] in ("day", "week"):
-            day = today - datetime.timedelta(days=count * (7 if match[3] == "week" else 1))
-        else:
-            year, month = divmod(
-                today.year * 12 + today.month - 1 - count * (12 if match[3] == "year" else 1), 12
-            )
-            day = datetime.date(year, month + 1, today.day)
+        assert (match[4] == "s") == (match[2] != "1")
+        day = today - relativedelta(**{f"{match[3]}s": int(match[2])})
+        assert day.day == today.day or match[3] in ("day", "week"), "no library's clamping decides"
         assert today - datetime.timedelta(days=4 * 365 + 1) <= day < today
         return part_of(match[1], day)
     if match := re.fullmatch(r"What ([a-z ]+) will it be in (\d+) day(s?)\?", question):
@@ -99,8 +97,7 @@ def solve(row: Row) -> str:
         return part_of("day of the week", written(match))
     if match := re.fullmatch(rf"What ([a-z ]+) (is|was) it ({'|'.join(NEAR_DAYS)})\?", question):
         assert (match[2] == "was") == ("yesterday" in match[3])
-        offsets = ["the day before yesterday", "yesterday", "today", "tomorrow", "the day after tomorrow"]
-        return part_of(match[1], today + datetime.timedelta(days=offsets.index(match[3]) - 2))
+        return part_of(match[1], today + relativedelta(days=list(NEAR_DAYS).index(match[3]) - 2))
     if match := re.fullmatch(rf"What ([a-z ]+) (is|was) ({names}) this year\?", question):
         day = holiday(match[3], today.year)
         assert (day < today) == (match[2] == "was")
