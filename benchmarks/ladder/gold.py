@@ -100,6 +100,8 @@ def expression(equation: str, answer: str | float | Fraction) -> str | None:
 
     >>> expression("( 76.0 - 25.0 )", "51.0"), expression("X=(27.0*16.0)", 432), expression("x-5=3", 8)
     ('76 - 25', '27*16', None)
+    >>> expression("X = (1 + 2) * (3 + 4)", 21), expression("7+2=9", "9"), expression("__import__('os')", 8)
+    ('(1 + 2) * (3 + 4)', '7+2', None)
     """
     for side in equation.split("="):
         text = re.sub(r"(?<=\d)\.0+(?!\d)", "", side).strip()

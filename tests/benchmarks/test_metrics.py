@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks import metrics, paired, power
+from benchmarks.ladder import gold
 from benchmarks.loaders import lama
 from benchmarks.loaders import math as problems
 from benchmarks.metrics import (
@@ -30,7 +31,7 @@ from benchmarks.metrics import (
 
 
 @pytest.mark.parametrize(
-    "module", [metrics, paired, power, lama, problems], ids=lambda module: module.__name__
+    "module", [metrics, paired, power, lama, problems, gold], ids=lambda module: module.__name__
 )
 def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0 < doctest.testmod(module).attempted

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom, ttest_rel
 
-from benchmarks.paired import ScoreComparison, compare_perplexities, compare_scores, compare_seeds, mcnemar
+from benchmarks.paired import ScoreComparison, compare_perplexities, compare_scores, compare_seeds
 from benchmarks.power import detectable_percent, holm
 from benchmarks.seeds import Group, contrast, groups, over_seeds
 
@@ -21,15 +21,6 @@ RESAMPLES = 200
 
 right = st.sampled_from([0.0, 100.0])
 pairs = st.lists(st.tuples(right, right), min_size=1, max_size=40)
-
-
-@pytest.mark.parametrize(
-    ("b", "c", "p"),
-    # The third is 2 P(X <= 1), X ~ B(10, 1/2).
-    [(0, 0, 1.0), (1, 0, 1.0), (1, 9, 2 * (1 + 10) / 2**10), (2, 10, 2 * (1 + 12 + 66) / 2**12), (7, 7, 1.0)],
-)
-def test_mcnemar_by_hand(b: int, c: int, p: float) -> None:
-    assert mcnemar(b, c) == pytest.approx(p, rel=1e-12) == mcnemar(c, b)
 
 
 def test_a_small_bootstrap_by_hand() -> None:
