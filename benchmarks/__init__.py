@@ -4,37 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
+
 TASKS_DIR = Path(__file__).parent
 """The folder of the task files, for lm-eval's `--include_path`."""
 
 MLQA_LANGUAGES = ("es", "de", "hi", "vi", "zh", "ar")
 """The columns of Table 6."""
 
+_GROUPS = ("lama", "math", "qa", "mlqa", "mlqa_all_en", "xquad", "temporal", "perplexity", "paper")
 GROUPS: dict[str, tuple[str, ...]] = {
-    "lama": ("lama_squad", "lama_google_re", "lama_trex"),
-    "math": ("asdiv", "svamp", "mawps"),
-    "qa": ("webqs", "nq", "triviaqa"),
-    "mlqa": tuple(f"mlqa_{language}" for language in MLQA_LANGUAGES),
-    "mlqa_all_en": tuple(f"mlqa_all_en_{language}" for language in MLQA_LANGUAGES),
-    "xquad": tuple(f"xquad_{language}" for language in MLQA_LANGUAGES),
-    "temporal": ("templama", "dateset"),
-    "perplexity": ("heldout_perplexity", "wikitext_perplexity"),
+    name: tuple(yaml.safe_load((TASKS_DIR / f"{name}.yaml").read_text(encoding="utf-8"))["task"])
+    for name in _GROUPS
 }
-GROUPS["paper"] = (
-    *GROUPS["lama"],
-    *GROUPS["math"],
-    *GROUPS["qa"],
-    *GROUPS["mlqa"],
-    *GROUPS["mlqa_all_en"],
-    "mlqa_en",
-    *GROUPS["temporal"],
-    *GROUPS["perplexity"],
-)
 """Groups by name; `paper` is tables 3 to 8, `mlqa_all_en` the rows "All En" of Table 6, XQuAD is not the paper's."""
 
 TASKS = (*GROUPS["paper"], "arithmetic", *GROUPS["xquad"], "xquad_en")
 """Every task. `mlqa_en` and `xquad_en` ask all questions in English; arithmetic and XQuAD are not the paper's."""
-
 
 PAPER = "paper"
 WORDINGS = (PAPER, *"abcd")

@@ -32,11 +32,12 @@ Rows are interleaved: every beginning of the list holds the families in proporti
 from __future__ import annotations
 
 import datetime
-import functools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from functools import cache, partial
+from itertools import islice, product, zip_longest
+from operator import itemgetter
 from typing import Any
 
 import holidays
@@ -50,7 +51,6 @@ SIZES = {
     "holiday_date": 1800,
     "holiday_distance": 1200,
 }
-FULL_SIZE = sum(SIZES.values())
 CURRENT_DATES = 500
 FIRST, LAST = datetime.date(2010, 1, 1), datetime.date(2029, 12, 31)
 
@@ -62,6 +62,7 @@ MONTHS = (
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 PARTS = ("day of the week", "day of the month", "month", "year")
 UNITS = ("days", "weeks", "months", "years")
+DIRECTIONS = ("past", "future")
 NEAR_DAYS = {
     "the day before yesterday": -2,
     "yesterday": -1,
@@ -103,11 +104,13 @@ Cell = Callable[[_Dates], Entry | None]
 def generate(seed: int = 0) -> list[Row]:
     """Dateset for a seed: 9,400 rows."""
     dates = _draw_dates(seed)
-    rows: list[tuple[float, int, Row]] = []
-    for number, (family, total) in enumerate(SIZES.items()):
+    rows: list[tuple[float, Row]] = []
+    for family, total in SIZES.items():
         pools = [_fill(cell, dates, f"{seed}/{family}/{n}") for n, cell in enumerate(CELLS[family])]
         random.Random(f"{seed}/{family}").shuffle(pools)
-        for n, (current, (question, answers)) in enumerate(_in_turn(pools, total)):
+        # One entry of each pool, then the next of each, until there are enough.
+        entries = (entry for turn in zip_longest(*pools) for entry in turn if entry)
+        for n, (current, (question, answers)) in enumerate(islice(entries, total)):
             row: Row = {
                 "id": f"{family}-{n + 1:04d}",
                 "family": family,
@@ -115,8 +118,8 @@ def generate(seed: int = 0) -> list[Row]:
                 "answers": answers,
                 "current_date": current.isoformat(),
             }
-            rows.append((n / total, number, row))
-    return [row for _, _, row in sorted(rows, key=lambda item: item[:2])]
+            rows.append((n / total, row))
+    return [row for _, row in sorted(rows, key=itemgetter(0))]
 
 
 def subset(rows: Sequence[Row], size: int, seed: int, by: str | None = None) -> list[Row]:
@@ -137,14 +140,11 @@ def subset(rows: Sequence[Row], size: int, seed: int, by: str | None = None) -> 
     return [rows[n] for n in sorted(chosen)]
 
 
-@functools.cache
+@cache
 def federal_holidays(year: int) -> dict[str, datetime.date]:
     """The US federal holidays of a year on their own days (not the days they are observed), by name."""
     days = {name: day for day, name in holidays.country_holidays("US", years=year, observed=False).items()}
     return {name: days[name] for name in HOLIDAYS if name in days}
-
-
-# ------------------------------------------------------------------ drawing
 
 
 def _draw_dates(seed: int) -> list[_Dates]:
@@ -167,14 +167,6 @@ def _fill(cell: Cell, dates: Sequence[_Dates], key: str) -> list[tuple[datetime.
     return filled
 
 
-def _in_turn(
-    pools: Sequence[Sequence[tuple[datetime.date, Entry]]], total: int
-) -> list[tuple[datetime.date, Entry]]:
-    """One entry of each pool, then the next of each, until there are `total`."""
-    deepest = max(len(pool) for pool in pools)
-    return [pool[depth] for depth in range(deepest) for pool in pools if depth < len(pool)][:total]
-
-
 def _shares(sizes: dict[str, int], total: int) -> dict[str, int]:
     everything = sum(sizes.values())
     exact = {name: size * total / everything for name, size in sizes.items()}
@@ -190,9 +182,6 @@ def _shares(sizes: dict[str, int], total: int) -> dict[str, int]:
     return counts
 
 
-# ---------------------------------------------------------------- templates
-
-
 def _written(day: datetime.date) -> str:
     return f"{MONTHS[day.month - 1]} {day.day}, {day.year}"
 
@@ -201,12 +190,9 @@ def _part(part: str, day: datetime.date) -> list[str]:
     if part == "day of the week":
         return [WEEKDAYS[day.weekday()]]
     if part == "day of the month":
-        return [str(day.day), f"{day.day}{_ordinal(day.day)}"]
+        ending = "th" if 11 <= day.day <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
+        return [str(day.day), f"{day.day}{ending}"]
     return [MONTHS[day.month - 1] if part == "month" else str(day.year)]
-
-
-def _ordinal(number: int) -> str:
-    return "th" if 11 <= number <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
 def _completed(unit: str, start: datetime.date, end: datetime.date) -> int:
@@ -235,80 +221,63 @@ def _counted(count: int, unit: str) -> str:
     return f"{count} {unit[:-1] if count == 1 else unit}"
 
 
-def _days_to_past(dates: _Dates) -> Entry:
-    return f"How many days ago was {_written(dates.past)}?", [str((dates.current - dates.past).days)]
-
-
-def _days_to_future(dates: _Dates) -> Entry:
+def _days_to_date(direction: str, dates: _Dates) -> Entry:
+    if direction == "past":
+        return f"How many days ago was {_written(dates.past)}?", [str((dates.current - dates.past).days)]
     days = (dates.future - dates.current).days
     return f"How many days are there until {_written(dates.future)}?", [str(days)]
 
 
-def _date_ago(part: str, unit: str) -> Cell:
-    def fill(dates: _Dates) -> Entry | None:
-        count = _completed(unit, dates.past, dates.current)
-        day = _back(dates.current, count, unit)
-        if count == 0 or day is None:
-            return None
-        return f"What {part} was it {_counted(count, unit)} ago?", _part(part, day)
-
-    return fill
+def _date_ago(part: str, unit: str, dates: _Dates) -> Entry | None:
+    count = _completed(unit, dates.past, dates.current)
+    day = _back(dates.current, count, unit)
+    if count == 0 or day is None:
+        return None
+    return f"What {part} was it {_counted(count, unit)} ago?", _part(part, day)
 
 
-def _date_in_days(part: str) -> Cell:
-    def fill(dates: _Dates) -> Entry:
-        days = _counted((dates.future - dates.current).days, "days")
-        return f"What {part} will it be in {days}?", _part(part, dates.future)
-
-    return fill
+def _date_in_days(part: str, dates: _Dates) -> Entry:
+    days = _counted((dates.future - dates.current).days, "days")
+    return f"What {part} will it be in {days}?", _part(part, dates.future)
 
 
-def _weekday_past(dates: _Dates) -> Entry:
-    return f"What day of the week was it on {_written(dates.past)}?", _part("day of the week", dates.past)
+def _weekday_of_date(direction: str, dates: _Dates) -> Entry:
+    verb, day = ("was", dates.past) if direction == "past" else ("is", dates.future)
+    return f"What day of the week {verb} it on {_written(day)}?", _part("day of the week", day)
 
 
-def _weekday_future(dates: _Dates) -> Entry:
-    return f"What day of the week is it on {_written(dates.future)}?", _part("day of the week", dates.future)
-
-
-def _near_day(part: str, name: str) -> Cell:
+def _near_day(part: str, name: str, dates: _Dates) -> Entry:
     offset = NEAR_DAYS[name]
-
-    def fill(dates: _Dates) -> Entry:
-        day = dates.current + datetime.timedelta(days=offset)
-        return f"What {part} {'was' if offset < 0 else 'is'} it {name}?", _part(part, day)
-
-    return fill
+    day = dates.current + datetime.timedelta(days=offset)
+    return f"What {part} {'was' if offset < 0 else 'is'} it {name}?", _part(part, day)
 
 
-def _holiday_date(part: str, holiday: str) -> Cell:
-    def fill(dates: _Dates) -> Entry | None:
-        day = federal_holidays(dates.current.year).get(holiday)
-        if day is None:
-            return None
-        return f"What {part} {'was' if day < dates.current else 'is'} {holiday} this year?", _part(part, day)
-
-    return fill
+def _holiday_date(part: str, holiday: str, dates: _Dates) -> Entry | None:
+    day = federal_holidays(dates.current.year).get(holiday)
+    if day is None:
+        return None
+    return f"What {part} {'was' if day < dates.current else 'is'} {holiday} this year?", _part(part, day)
 
 
-def _holiday_distance(unit: str, holiday: str) -> Cell:
-    def fill(dates: _Dates) -> Entry | None:
-        day = federal_holidays(dates.current.year).get(holiday)
-        if day is None or day == dates.current:
-            return None
-        count = str(_completed(unit, min(day, dates.current), max(day, dates.current)))
-        direction = "ago was" if day < dates.current else "are there until"
-        return f"How many {unit} {direction} {holiday} this year?", [count]
+def _holiday_distance(unit: str, holiday: str, dates: _Dates) -> Entry | None:
+    day = federal_holidays(dates.current.year).get(holiday)
+    if day is None or day == dates.current:
+        return None
+    count = str(_completed(unit, min(day, dates.current), max(day, dates.current)))
+    direction = "ago was" if day < dates.current else "are there until"
+    return f"How many {unit} {direction} {holiday} this year?", [count]
 
-    return fill
+
+def _cells(template: Callable[..., Entry | None], *variants: Sequence[str]) -> list[Cell]:
+    return [partial(template, *variant) for variant in product(*variants)]
 
 
 CELLS: dict[str, list[Cell]] = {
-    "days_to_date": [_days_to_past, _days_to_future],
-    "date_ago": [_date_ago(part, unit) for part, unit in product(PARTS, UNITS)],
-    "date_in_days": [_date_in_days(part) for part in PARTS],
-    "weekday_of_date": [_weekday_past, _weekday_future],
-    "near_day": [_near_day(part, name) for part, name in product(PARTS, NEAR_DAYS)],
-    "holiday_date": [_holiday_date(part, holiday) for part, holiday in product(PARTS[:3], HOLIDAYS)],
-    "holiday_distance": [_holiday_distance(unit, holiday) for unit, holiday in product(UNITS, HOLIDAYS)],
+    "days_to_date": _cells(_days_to_date, DIRECTIONS),
+    "date_ago": _cells(_date_ago, PARTS, UNITS),
+    "date_in_days": _cells(_date_in_days, PARTS),
+    "weekday_of_date": _cells(_weekday_of_date, DIRECTIONS),
+    "near_day": _cells(_near_day, PARTS, tuple(NEAR_DAYS)),
+    "holiday_date": _cells(_holiday_date, PARTS[:3], HOLIDAYS),
+    "holiday_distance": _cells(_holiday_distance, UNITS, HOLIDAYS),
 }

@@ -1,7 +1,4 @@
-"""The figures of a task beside its score: how often tools were called, scores with and without a call, speed.
-
-Pure functions over the samples that benchmarks/suite.py makes; knows no models, no tracking.
-"""
+"""The figures of a task beside its score: how often tools were called, scores with and without a call, speed."""
 
 from __future__ import annotations
 

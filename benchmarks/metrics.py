@@ -1,7 +1,7 @@
 """Scoring as in the paper (section 4.2): pure functions from a completion to right or wrong, and intervals.
 
-Knows nothing of lm-eval, models or files. Scores are percent (0 to 100), log-likelihoods are nats. Intervals
-are 95 % percentile bootstrap intervals, seeded, so that the same scores give the same interval.
+Scores are percent (0 to 100), log-likelihoods are nats. Intervals are 95 % percentile bootstrap intervals, seeded, so that
+the same scores give the same interval.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ RESAMPLES = 2000
 CONFIDENCE = 0.95
 _DRAWS_AT_ONCE = 2_000_000
 """Numbers held in memory by one step of the bootstrap: resamples x documents."""
-
-# ---------------------------------------------------------------- numbers
 
 _NUMBER = re.compile(
     # Not inside a word or another number: x2, B12, v1.5.
@@ -92,17 +90,10 @@ def as_number(answer: str | int | float | Fraction) -> Fraction:
     Raises:
         ValueError: it is not one number; a division by zero is none.
     """
-    if isinstance(answer, str):
-        match = _NUMBER.fullmatch(_plain(answer).strip().rstrip("%"))
-        if not match:
-            raise ValueError(f"{answer!r} is not a number")
-        try:
-            return _value(match, divided=True)
-        except ZeroDivisionError:
-            raise ValueError(f"{answer!r} is not a number") from None
-    if isinstance(answer, float) and not math.isfinite(answer):
+    match = _NUMBER.fullmatch(_plain(str(answer)).strip().rstrip("%"))
+    if not match or (match["fraction"] and not exact(match["denominator"])):
         raise ValueError(f"{answer!r} is not a number")
-    return Fraction(str(answer))
+    return _value(match, divided=True)
 
 
 def as_written(answer: str | float | Fraction) -> str:
@@ -140,13 +131,8 @@ def score_math(completion: str, answer: str | int | float | Fraction) -> bool:
 
 def _places(number: Fraction) -> int:
     """Decimals that a number needs, at most `_MOST_PLACES`."""
-    for places in range(_MOST_PLACES):
-        if (number * 10**places).denominator == 1:
-            return places
-    return _MOST_PLACES
+    return next((n for n in range(_MOST_PLACES) if (number * 10**n).denominator == 1), _MOST_PLACES)
 
-
-# ------------------------------------------------------------------ words
 
 _SIGN = "\u2212"
 """The minus of a number, told from hyphens."""
@@ -270,9 +256,6 @@ def _contains(words: Sequence[str], part: Sequence[str]) -> bool:
     return size > 0 and any(words[n : n + size] == part for n in range(len(words) - size + 1))
 
 
-# -------------------------------------------------------------- intervals
-
-
 @dataclass(frozen=True)
 class Interval:
     """A value over `n` documents with its 95 % interval."""
@@ -330,8 +313,6 @@ def perplexity_interval(
     """
     value = perplexity(log_likelihoods, units)
     sums, counts = np.asarray(log_likelihoods, dtype=float), np.asarray(units, dtype=float)
-    if not math.isfinite(value):
-        return Interval(value, value, value, len(sums))
 
     def statistic(sums: Any, counts: Any, axis: int = -1) -> Any:
         # A resample of empty documents alone has no perplexity: infinity, never an error.

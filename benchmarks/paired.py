@@ -1,6 +1,6 @@
 """Two systems on the same samples: differences with paired bootstrap intervals, and paired tests.
 
-Pure functions of two equally long lists, one entry a sample, or of two groups of runs over seeds; knows no files. Every
+Of two equally long lists, one entry a sample, or of two groups of runs over seeds. Every
 difference is the second minus the first. Intervals are 95 % percentile bootstrap intervals with whole samples resampled,
 of groups seeds too. Right or wrong is tested by McNemar's exact test, anything else, and groups, by a paired t test.
 """
@@ -15,8 +15,8 @@ import numpy as np
 from scipy.stats import binomtest
 
 from benchmarks.metrics import RESAMPLES, bootstrap_ends, perplexity
-from benchmarks.power import detectable_percent, detectable_shift
-from benchmarks.seeds import Answers, Contrast, Group, contrast, ends, groups, resampled, to_perplexity
+from benchmarks.power import detectable_percent
+from benchmarks.seeds import Answers, Figure, Group, contrast, ends, groups, resampled, to_perplexity
 
 
 @dataclass(frozen=True)
@@ -72,22 +72,20 @@ def compare_scores(
     >>> found = compare_scores([100, 0, 0, 100], [100, 100, 100, 0])
     >>> found.first, found.second, found.difference.value, found.only_first, found.only_second, found.p_value
     (50.0, 75.0, 25.0, 1, 2, 1.0)
-
-    Raises:
-        ValueError: the lists are empty or differ in length.
     """
-    one, two = _paired(first, second)
+    one, two = np.array(first, dtype=float), np.array(second, dtype=float)
     only_first, only_second = int(np.sum(one > two)), int(np.sum(two > one))
-    tested: tuple[float | None, float | None]
-    right_or_wrong = bool(np.isin(np.concatenate([one, two]), (0.0, 100.0)).all())
 
     def difference(one: Any, two: Any, axis: int = -1) -> Any:
         return np.mean(two, axis=axis) - np.mean(one, axis=axis)
 
-    if right_or_wrong:
-        tested = mcnemar(only_first, only_second), detectable_percent(len(one), only_first + only_second)
+    if np.isin([one, two], (0.0, 100.0)).all():
+        p_value: float | None = mcnemar(only_first, only_second)
+        detectable = detectable_percent(len(one), only_first + only_second)
     else:
-        tested = _tested(_single(one), _single(two))
+        units = np.ones((1, len(one)))
+        tested = contrast(Group(one[None], units), Group(two[None], units), matched=False)
+        p_value, detectable = tested.p_value, tested.detectable
     return ScoreComparison(
         len(one),
         float(one.mean()),
@@ -95,7 +93,8 @@ def compare_scores(
         _estimate((one, two), difference, seed, resamples),
         only_first,
         only_second,
-        *tested,
+        p_value,
+        detectable,
     )
 
 
@@ -117,16 +116,8 @@ def compare_perplexities(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> PerplexityComparison:
-    """Compares perplexities from log-likelihoods in nats and units (words or tokens), one of each a text.
-
-    Raises:
-        ValueError: the lists are empty, differ in length, or hold no unit.
-    """
-    one, two = _paired(first, second)
-    units_one, units_two = _paired(first_units, second_units)
-    if len(units_one) != len(one):
-        raise ValueError("each text needs its units")
-    value_one, value_two = perplexity(first, first_units), perplexity(second, second_units)
+    """Compares perplexities from log-likelihoods in nats and units (words or tokens), one of each a text."""
+    data = tuple(np.array(column, dtype=float) for column in (first, first_units, second, second_units))
 
     def logs(data: tuple[Any, ...], axis: int) -> tuple[Any, Any]:
         one, units_one, two, units_two = (np.sum(column, axis=axis) for column in data)
@@ -140,18 +131,18 @@ def compare_perplexities(
         first, second = logs(data, axis)
         return np.exp(second - first)
 
-    data = (one, units_one, two, units_two)
     # A resample of texts without units, or of hopeless ones, is infinite or no number.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        p_value, detectable = _tested(_single(one, units_one), _single(two, units_two))
+        one, units_one, two, units_two = (column[None] for column in data)
+        tested = contrast(Group(one, units_one), Group(two, units_two), matched=False)
         return PerplexityComparison(
-            len(one),
-            value_one,
-            value_two,
+            len(first),
+            perplexity(first, first_units),
+            perplexity(second, second_units),
             _estimate(data, difference, seed, resamples),
             _estimate(data, ratio, seed, resamples),
-            p_value,
-            None if detectable is None else float(np.exp(detectable)),
+            tested.p_value,
+            None if tested.detectable is None else float(np.exp(tested.detectable)),
         )
 
 
@@ -171,49 +162,22 @@ def compare_seeds(
     """
     one, two = groups(first, second)
     n = one.values.shape[1]
-    p_value, detectable = _tested(one, two, matched)
+    tested = contrast(one, two, matched)
+    figure: Figure = to_perplexity if is_perplexity else np.asarray
+    mean, other = (float(figure(group.each).mean()) for group in (one, two))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        drawn = resampled([one, two], matched, seed, resamples, to_perplexity if is_perplexity else None)
+        drawn = resampled([one, two], matched, seed, resamples, figure)
         changes, ratios = drawn[:, 1] - drawn[:, 0], drawn[:, 1] / drawn[:, 0]
+    difference = Estimate(other - mean, *ends(changes))
     if is_perplexity:
-        mean, other = (float(to_perplexity(group.each).mean()) for group in (one, two))
-        return PerplexityComparison(
-            n,
-            mean,
-            other,
-            Estimate(other - mean, *ends(changes)),
-            Estimate(other / mean, *ends(ratios)),
-            p_value,
-            None if detectable is None else float(np.exp(detectable)),
-        )
-    mean, other = (float(group.each.mean()) for group in (one, two))
+        ratio = Estimate(other / mean, *ends(ratios))
+        detectable = None if tested.detectable is None else float(np.exp(tested.detectable))
+        return PerplexityComparison(n, mean, other, difference, ratio, tested.p_value, detectable)
+    only_first = int(np.sum(one.values > two.values)) if matched else None
+    only_second = int(np.sum(two.values > one.values)) if matched else None
     return ScoreComparison(
-        n,
-        mean,
-        other,
-        Estimate(other - mean, *ends(changes)),
-        int(np.sum(one.values > two.values)) if matched else None,
-        int(np.sum(two.values > one.values)) if matched else None,
-        p_value,
-        detectable,
+        n, mean, other, difference, only_first, only_second, tested.p_value, tested.detectable
     )
-
-
-def _single(values: Any, units: Any = None) -> Group:
-    return Group(values[None], np.ones((1, len(values))) if units is None else units[None])
-
-
-def _tested(first: Group, second: Group, matched: bool = False) -> tuple[float | None, float | None]:
-    """p and the least difference that would have been shown, of a t test."""
-    tested: Contrast = contrast(first, second, matched)
-    p_value = tested.p_value
-    return p_value, None if p_value is None else detectable_shift(tested.error, tested.freedom)
-
-
-def _paired(first: Sequence[float], second: Sequence[float]) -> tuple[Any, Any]:
-    if len(first) != len(second) or not len(first):
-        raise ValueError(f"{len(first)} and {len(second)} samples cannot be paired")
-    return np.asarray(first, dtype=float), np.asarray(second, dtype=float)
 
 
 def _estimate(data: tuple[Any, ...], statistic: Any, seed: int, resamples: int) -> Estimate:

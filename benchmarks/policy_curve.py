@@ -1,7 +1,4 @@
-"""What every policy of when a call starts comes to on a benchmark, read off traced decodes, and which is best.
-
-Pure functions of traces and of the scores of their completions; knows no models, no tracking.
-"""
+"""What every policy of when a call starts comes to on a benchmark, read off traced decodes, and which is best."""
 
 from __future__ import annotations
 

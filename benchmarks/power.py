@@ -1,7 +1,4 @@
-"""How much a comparison can say: p corrected for several comparisons, and the least difference that n would have shown.
-
-Two-sided tests at 5 %. Pure functions; knows no samples.
-"""
+"""What a comparison can say, of two-sided tests at 5 %: p corrected for their number, and the least difference shown by n."""
 
 from __future__ import annotations
 
@@ -39,39 +36,25 @@ def detectable_percent(n: int, discordant: int) -> float | None:
     >>> round(detectable_percent(200, 40), 1), round(detectable_percent(200, 0), 1), detectable_percent(4, 2)
     (9.1, 3.9, None)
     """
-    seen = discordant / n
+    pairs = np.arange(n + 1)
 
     def lacking(difference: float) -> float:
-        return mcnemar_power(n, max(seen, difference), difference) - POWER
+        """What the test's power lacks at a true difference of the shares."""
+        differing = max(discordant / n, difference)
+        if not differing:
+            return -POWER
+        chance = binom.pmf(pairs, n, differing)
+        likely, chance = pairs[chance > _NEGLIGIBLE], chance[chance > _NEGLIGIBLE]
+        fewest = binom.ppf(LEVEL / 2, likely, 0.5) - 1  # so few on one side have p < 0.05
+        to_one = (1 + difference / differing) / 2
+        found = binom.cdf(fewest, likely, to_one) + binom.sf(likely - fewest - 1, likely, to_one)
+        return float(np.sum(chance * found)) - POWER
 
     return None if lacking(1.0) < 0 else 100 * float(brentq(lacking, 0.0, 1.0, xtol=1e-6))
 
 
-def mcnemar_power(n: int, discordant: float, difference: float) -> float:
-    """The chance that McNemar's exact test finds a difference of two shares.
-
-    Args:
-        n: pairs.
-        discordant: share of the pairs that differ, from `difference` to 1.
-        difference: between the shares, from 0 to 1.
-    """
-    if not discordant:
-        return 0.0
-    pairs = np.arange(n + 1)
-    chance = binom.pmf(pairs, n, discordant)
-    pairs, chance = pairs[chance > _NEGLIGIBLE], chance[chance > _NEGLIGIBLE]
-    fewest = binom.ppf(LEVEL / 2, pairs, 0.5) - 1  # so few on one side have p < 0.05
-    to_one = (1 + difference / discordant) / 2
-    found = binom.cdf(fewest, pairs, to_one) + binom.sf(pairs - fewest - 1, pairs, to_one)
-    return float(np.sum(chance * found))
-
-
 def detectable_shift(error: float, freedom: float) -> float:
-    """The least difference that a t test shows at 80 % power.
-
-    Args:
-        error: standard error of the difference.
-        freedom: degrees of freedom, above 0.
+    """The least difference that a t test shows at 80 % power, of its standard error and degrees of freedom (above 0).
 
     >>> round(detectable_shift(1.0, 1000), 2), round(detectable_shift(1.0, 4), 2)
     (2.8, 3.76)

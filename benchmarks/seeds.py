@@ -1,7 +1,6 @@
 """Runs that differ only in their seed: their mean and the difference of two groups of them, over seeds and questions.
 
-Questions are what varies besides seeds; several seeds may have been asked the same ones, or each its own. Pure functions;
-knows no runs and no files.
+Questions are what varies besides seeds; several seeds may have been asked the same ones, or each its own.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 from scipy.stats import t
 
 from benchmarks.metrics import CONFIDENCE, RESAMPLES, Interval, wilson
+from benchmarks.power import detectable_shift
 
 Answers = Mapping[str, tuple[float, float]]
 """One seed's: by question a value and its units, a score and 1, or the nats of a text and its words or tokens."""
@@ -52,21 +52,18 @@ def groups(*sides: Sequence[Answers]) -> list[Group]:
     return [Group(table[..., 0], table[..., 1]) for table in tables]
 
 
-def percent_over_seeds(runs: Sequence[Answers], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """The mean of the seeds' scores, in percent; n counts the questions of all seeds, each once."""
+def over_seeds(
+    runs: Sequence[Answers], is_perplexity: bool, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval:
+    """The mean of the seeds' scores in percent, or perplexities; n counts the questions of all seeds, each once."""
     (group,) = groups(runs)
     n, scores = group.values.shape[1], group.values[group.units > 0]
-    if scores.min() == scores.max() and scores[0] in (0.0, 100.0):  # a bootstrap has nothing to vary
-        low, high = wilson(n if scores[0] else 0, n)
+    if not is_perplexity and scores.min() == scores.max() and scores[0] in (0.0, 100.0):
+        low, high = wilson(n if scores[0] else 0, n)  # a bootstrap has nothing to vary
         return Interval(float(scores[0]), 100 * low, 100 * high, n)
-    return Interval(float(group.each.mean()), *ends(resampled([group], False, seed, resamples)[:, 0]), n)
-
-
-def perplexity_over_seeds(runs: Sequence[Answers], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """The mean of the seeds' perplexities, from log-likelihoods in nats."""
-    (group,) = groups(runs)
-    drawn = resampled([group], False, seed, resamples, to_perplexity)[:, 0]
-    return Interval(float(to_perplexity(group.each).mean()), *ends(drawn), group.values.shape[1])
+    figure: Figure = to_perplexity if is_perplexity else np.asarray
+    drawn = resampled([group], False, seed, resamples, figure)[:, 0]
+    return Interval(float(figure(group.each).mean()), *ends(drawn), n)
 
 
 def to_perplexity(log_likelihood: Any) -> Any:
@@ -75,9 +72,7 @@ def to_perplexity(log_likelihood: Any) -> Any:
         return np.exp(-log_likelihood)
 
 
-def resampled(
-    sides: Sequence[Group], matched: bool, seed: int, resamples: int, figure: Figure | None = None
-) -> Any:
+def resampled(sides: Sequence[Group], matched: bool, seed: int, resamples: int, figure: Figure) -> Any:
     """A hierarchical bootstrap of the groups' means over seeds: [resamples, groups].
 
     Questions are drawn anew once for all seeds, which may share them (Owen 2007), and one seed less than there are,
@@ -100,7 +95,7 @@ def resampled(
                 drawn = rng.multinomial(max(1, count - 1), np.full(count, 1 / count), size)
             with np.errstate(divide="ignore", invalid="ignore"):
                 each = (questions @ group.values.T) / (questions @ group.units.T)
-            each = figure(each) if figure else each
+            each = figure(each)
             means[start : start + size, index] = np.where(drawn > 0, drawn * each, 0).sum(1) / drawn.sum(1)
     return means
 
@@ -128,6 +123,11 @@ class Contrast:
         if not (self.error > 0 and math.isfinite(self.error) and math.isfinite(self.difference)):
             return None
         return float(2 * t.sf(abs(self.difference) / self.error, self.freedom))
+
+    @property
+    def detectable(self) -> float | None:
+        """The least difference that the test would have shown in four cases of five."""
+        return None if self.p_value is None else detectable_shift(self.error, self.freedom)
 
 
 def contrast(first: Group, second: Group, matched: bool) -> Contrast:

@@ -1,12 +1,8 @@
-"""Runs benchmarks through lm-eval and puts intervals and samples beside its numbers.
-
-`run` is what the evaluation stage calls. Knows neither Hydra nor MLflow.
-"""
+"""Runs benchmarks through lm-eval and puts intervals and samples beside its numbers."""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import hashlib
 import logging
@@ -34,7 +30,9 @@ from benchmarks.metrics import (
 )
 from benchmarks.user_tasks import deciding_files, fit, own_tasks, targets
 from benchmarks.wordings import reworded
-from toolformer.errors import UserError
+from toolformer.decoding.call_state import Completion
+from toolformer.decoding.recording import Record
+from toolformer.errors import UserError, near
 from toolformer.storage import sha256
 
 
@@ -45,8 +43,6 @@ class TaskResult:
     task: str
     interval: Interval
     """Score in percent, or perplexity per token (per word where the model counts no tokens)."""
-    scores: list[float]
-    """A number a document: 0 or 100, or the log-likelihood in nats."""
     samples: list[dict[str, Any]]
     """A row a document, all with the same keys."""
     others: dict[str, Interval] = field(default_factory=dict)
@@ -81,15 +77,9 @@ def task_names(names: Sequence[str], tasks_dir: str | Path | None = None) -> lis
         raise UserError(f"benchmarks: the list is empty; name some of {', '.join([*TASKS, *GROUPS])}")
     for name in names:
         if name not in TASKS and name not in GROUPS and name not in own:
-            raise UserError(f"benchmarks: there is no task or group {name!r}{nearest(name, own)}")
+            hint = near(name, [*TASKS, *GROUPS, *own])
+            raise UserError(f"benchmarks: there is no task or group {name!r}{hint}")
     return list(dict.fromkeys(task for name in names for task in GROUPS.get(name, (name,))))
-
-
-def nearest(name: str, own: Iterable[str] = ()) -> str:
-    """The end of a sentence about a name that is not known: what it may have been meant to be."""
-    known = [*TASKS, *GROUPS, *own]
-    near = difflib.get_close_matches(name, known, n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(known)}"
 
 
 def load(
@@ -160,9 +150,8 @@ def check_data(names: Sequence[str], data_dir: str | None, tasks_dir: str | Path
         UserError: a file or the folder is missing, or a name is no task or group.
     """
     folder = data_folder({"data_dir": data_dir})
-    files = [(task, file) for task in task_names(names, tasks_dir) for file in DATA_FILES.get(task, ())]
-    if folder is not None:
-        for task, file in files:
+    for task in task_names(names, tasks_dir):
+        for file in DATA_FILES.get(task, ()) if folder else ():
             find_file(folder, task, file)
 
 
@@ -209,27 +198,19 @@ def _hashed(folder: Path, files: Iterable[Path]) -> dict[str, str]:
 def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequence[str]) -> None:
     """Leaves the documents with these ids; lm-eval numbers those that are left anew."""
     each = ids if isinstance(ids, Mapping) else dict.fromkeys(tasks, ids)
-    wanted = {name: set(map(str, chosen)) for name, chosen in each.items()}
-    for name in [*wanted, *tasks]:
-        if name not in tasks:
-            raise UserError(f"samples: {name!r} is not among the benchmarks {', '.join(tasks)}")
-        if name not in wanted:
-            raise UserError(f"samples: no ids are given for {name}; give some, or leave the benchmark out")
-    unknown = set().union(*wanted.values())
+    if each.keys() != tasks.keys():
+        raise UserError(f"samples: ids of {', '.join(each)} are given, of the benchmarks {', '.join(tasks)}")
     for name, task in tasks.items():
-        split = task.config.test_split
+        split, wanted = task.config.test_split, set(map(str, each[name]))
         known = list(map(str, task.dataset[split]["id"]))
-        rows = [row for row, identity in enumerate(known) if identity in wanted[name]]
-        missing = sorted(wanted[name].difference(known))
+        rows = [row for row, identity in enumerate(known) if identity in wanted]
+        missing = wanted.difference(known)
         if not rows or (missing and each is ids):
             raise UserError(
-                f"samples: {name} has no document {(missing or [''])[0]!r}; its {len(known)} ids are like "
+                f"samples: {name} has no document {min(missing, default='')!r}; its {len(known)} ids are like "
                 f"{', '.join(known[:3])}"
             )
-        unknown -= set(known)
         task.dataset[split] = task.dataset[split].select(rows)
-    if unknown:
-        raise UserError(f"samples: none of {', '.join(tasks)} has a document {min(unknown)!r}")
 
 
 def requests(loaded: Loaded) -> dict[str, list[Instance]]:
@@ -275,8 +256,6 @@ def run(
     Raises:
         UserError: an unknown task, or a benchmark whose data is missing.
     """
-    if limit is not None and limit < 1:
-        raise UserError(f"limit is {limit}; it must be at least 1")
     loaded = tasks if isinstance(tasks, Loaded) else load(tasks, metadata, ids)
     before = len(getattr(lm, "records", []))
     if hasattr(lm, "switched_off"):
@@ -286,13 +265,13 @@ def run(
     with _quiet():
         # lm-eval's own bootstrap knows nothing of perplexities: the intervals are made below.
         results = lm_eval.evaluate(lm, loaded.tasks, limit=limit, bootstrap_iters=0)
-    if results is None:
-        raise UserError("benchmarks: this process is not rank 0; run the evaluation in one process")
+    assert results is not None  # as in every rank but the first
     records = {(record.task, record.doc_id): record for record in getattr(lm, "records", [])[before:]}
     found: dict[str, TaskResult] = {}
     for name in loaded.names:
         samples = sorted(results["samples"][name], key=lambda sample: sample["doc_id"])
-        rows = [(sample, records.get((name, sample["doc_id"]))) for sample in samples]
+        unknown = Record(name, -1, "", tokens=None)  # of a model that keeps no records
+        rows = [(sample, records.get((name, sample["doc_id"]), unknown)) for sample in samples]
         make = _scored if "score" in samples[0] else _perplexity
         found[name] = make(name, rows, bootstrap_iters, seed)
     return found
@@ -302,13 +281,12 @@ def _gold(task: Any, document: Mapping[str, Any]) -> str:
     return as_written(targets(document, task.doc_to_target(document))[0])
 
 
-def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: int) -> TaskResult:
+def _scored(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, seed: int) -> TaskResult:
     samples: list[dict[str, Any]] = []
     for sample, record in rows:
-        document = sample["doc"]
-        completion = record.completion if record else None
-        call = completion.call if completion else None
-        prediction = completion.plain if completion else sample["resps"][0][0]
+        document, answer = sample["doc"], sample["resps"][0][0]
+        completion = record.completion or Completion(answer, answer)
+        call = completion.call
         score = float(sample["score"])
         samples.append(
             {
@@ -317,35 +295,34 @@ def _scored(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: in
                 "family": document.get("family"),
                 "current_date": document.get("current_date"),
                 "prompt": sample["arguments"][0][0],
-                "completion": completion.text if completion else prediction,
-                "tools": [one.tool for one in completion.calls] if completion else [],
+                "completion": completion.text,
+                "tools": [one.tool for one in completion.calls],
                 "tool": call.tool if call else None,
                 "call_input": call.input if call else None,
                 "call_result": call.result if call else None,
-                "failed": completion.failed if completion else None,
-                "fault": completion.fault if completion else False,
-                "prompt_cut": completion.prompt_cut if completion else None,
-                "prediction": prediction,
+                "failed": completion.failed,
+                "fault": completion.fault,
+                "prompt_cut": completion.prompt_cut if record.completion else None,
+                "prediction": completion.plain,
                 "target": targets(sample["doc"], sample["target"]),
                 "correct": score >= 100,
                 "score": score,
-                "tokens": record.tokens if record else None,
-                "seconds": record.seconds if record else None,
+                "tokens": record.tokens,
+                "seconds": record.seconds,
             }
         )
-    nats, gold = [record.gold_nats if record else None for _, record in rows], None
-    if None not in nats:
-        for sample, value in zip(samples, nats, strict=True):
-            sample["gold_nats"] = value
-        values = np.array(nats, dtype=float)
+    gold = None
+    if all(record.gold_nats is not None for _, record in rows):
+        for sample, (_, record) in zip(samples, rows, strict=True):
+            sample["gold_nats"] = record.gold_nats
+        values = np.array([record.gold_nats for _, record in rows], dtype=float)
         mean = float(values.mean())
         gold = Interval(mean, *bootstrap_ends(mean, (values,), np.mean, seed, resamples), len(values))
-    scores = [sample["score"] for sample in samples]
-    percent = percent_interval([score / 100 for score in scores], seed, resamples)
-    return TaskResult(name, percent, scores, samples, gold_nats=gold)
+    percent = percent_interval([sample["score"] / 100 for sample in samples], seed, resamples)
+    return TaskResult(name, percent, samples, gold_nats=gold)
 
 
-def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed: int) -> TaskResult:
+def _perplexity(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, seed: int) -> TaskResult:
     samples: list[dict[str, Any]] = []
     for sample, record in rows:
         log_likelihood, words = sample["word_perplexity"]
@@ -356,8 +333,8 @@ def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed
                 "id": str(sample["doc"]["id"]),
                 "text_sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
                 "log_likelihood": float(log_likelihood),
-                "tokens": record.tokens if record else None,
-                "seconds": record.seconds if record else None,
+                "tokens": record.tokens,
+                "seconds": record.seconds,
                 "words": int(words),
                 "bytes": int(sample["byte_perplexity"][1]),
             }
@@ -369,7 +346,7 @@ def _perplexity(name: str, rows: Sequence[tuple[Any, Any]], resamples: int, seed
         if all(s[unit] is not None for s in samples)
     }
     value = others.get("token_perplexity", others["word_perplexity"])
-    return TaskResult(name, value, sums, samples, others)
+    return TaskResult(name, value, samples, others)
 
 
 @contextlib.contextmanager

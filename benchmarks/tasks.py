@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lm_eval.tasks.wikitext.preprocess_wikitext import wikitext_detokenizer
-
 from benchmarks.metrics import score_first_words, score_math
 
 Doc = Mapping[str, Any]
@@ -68,12 +66,6 @@ def answer_in_10_words(doc: Doc, results: Sequence[str]) -> dict[str, float]:
 def answer_in_20_words(doc: Doc, results: Sequence[str]) -> dict[str, float]:
     """100 or 0: question answering (paper, section 4.2.3)."""
     return {"score": 100.0 * score_first_words(results[0], doc["answers"], words=20)}
-
-
-def detokenized(doc: Doc) -> str:
-    """A WikiText article as prose, by lm-eval's own rules (" @-@ " is a hyphen, no blank before a comma)."""
-    text: str = wikitext_detokenizer(doc)
-    return text
 
 
 def perplexity_results(doc: Doc, results: Sequence[float]) -> dict[str, tuple[float, int]]:

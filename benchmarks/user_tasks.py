@@ -1,7 +1,4 @@
-"""Benchmarks of the user's own: lm-eval task files in a folder of his (docs/extending.md).
-
-Finds them, and sees before a model is loaded that they can be asked and scored as the project's. Knows no model.
-"""
+"""Benchmarks of the user's own (docs/extending.md): found, and checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -44,8 +41,6 @@ def own_tasks(tasks_dir: str | Path | None) -> dict[str, Path]:
             f"paths.tasks_dir: {folder} holds no task file; a task is a .yaml file with a key `task`"
         )
     for name, file in found.items():
-        if not isinstance(name, str):
-            raise UserError(f"paths.tasks_dir: {file}: `task` is {name!r}; it must be a text")
         if name in TASKS or name in GROUPS:
             raise UserError(f"paths.tasks_dir: {file} is called {name}, as a task that is there; rename it")
     return found
@@ -90,18 +85,8 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
         )
     if metadata.get("subset") is not None:
         task.dataset[split] = as_splits(config.task, list(task.dataset[split]), metadata)["test"]
-    score = _checked(path, task.process_results)
-    first = task.dataset[split][0]
-    score(first, [""])
-    right = score(first, [str(targets(first, task.doc_to_target(first))[0])])["score"]
-    if 0.0 < right <= 1.0:
-        raise UserError(
-            f"{path}: process_results gives {right:g} to a right answer; scores are from 0 to 100"
-        )
-    task.process_results = score
+    score_of: Callable[[Any, Any], Any] = task.process_results
 
-
-def _checked(path: Path, score_of: Callable[[Any, Any], Any]) -> Callable[[Any, Any], dict[str, float]]:
     def score(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
         place = f"{path}: process_results on the row {doc['id']!r}"
         try:
@@ -113,7 +98,14 @@ def _checked(path: Path, score_of: Callable[[Any, Any], Any]) -> Callable[[Any, 
             raise UserError(f"{place} gives the score {value}; it must be from 0 to 100")
         return {"score": value}
 
-    return score
+    first = task.dataset[split][0]
+    score(first, [""])
+    right = score(first, [str(targets(first, task.doc_to_target(first))[0])])["score"]
+    if 0.0 < right <= 1.0:
+        raise UserError(
+            f"{path}: process_results gives {right:g} to a right answer; scores are from 0 to 100"
+        )
+    task.process_results = score
 
 
 def targets(document: Mapping[str, Any], target: Any) -> list[Any]:

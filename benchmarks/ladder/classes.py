@@ -62,26 +62,7 @@ class Rungs:
 
 
 def classify(rungs: Rungs) -> str:
-    """The class of an example, a key of `CLASSES`: the first line that holds.
-
-    | class              | as it is | when                                                                       |
-    | ------------------ | -------- | -------------------------------------------------------------------------- |
-    | right_without_need | right    | also right with calls forbidden                                            |
-    | helped             | right    | wrong with calls forbidden                                                 |
-    | harmed             | wrong    | right with calls forbidden                                                 |
-    | out_of_reach       | wrong    | wrong on every rung                                                        |
-    | did_not_call       | wrong    | no call of its own, and the forced call makes it right                     |
-    | wrong_input        | wrong    | its own call was taken back, and the forced call makes it right            |
-    |                    |          | *a better call makes it right (forced, or gold input; gold result where the* |
-    |                    |          | *data has no right input):*                                                |
-    | wrong_tool         | wrong    | its call asks another tool                                                 |
-    | result_unused      | wrong    | its call's result held the answer, or was what makes another rung right    |
-    | tool_failed        | wrong    | its call has the right input, to a tool that could answer                  |
-    | wrong_input        | wrong    | otherwise                                                                  |
-    |                    |          | *only a better result makes it right (gold result, gold passage):*         |
-    | result_unused      | wrong    | the result of its call held the answer, or that of the right call          |
-    | tool_failed        | wrong    | otherwise                                                                  |
-    """
+    """The class of an example, a key of `CLASSES`: the first line of the table in docs/ladder.md that holds."""
     if rungs.own:
         return "right_without_need" if rungs.free else "helped"
     if rungs.free:
@@ -90,8 +71,10 @@ def classify(rungs: Rungs) -> str:
         return "out_of_reach"
     if rungs.forced and not rungs.called:
         return "wrong_input" if rungs.taken_back else "did_not_call"
+    # A better call makes it right: the forced one, or the right input; where the data has none, the right result.
     if rungs.forced or (rungs.gold_result if rungs.gold_input is None else rungs.gold_input):
         if rungs.other_tool:
             return "wrong_tool"
         return "result_unused" if rungs.used else "tool_failed" if rungs.right_input else "wrong_input"
+    # Only a better result makes it right.
     return "result_unused" if rungs.used or rungs.answered else "tool_failed"

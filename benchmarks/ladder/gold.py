@@ -32,6 +32,8 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
     "dateset": ("calendar",),
 }
 """The tools, by key, that can answer a benchmark's questions; the ladder asks the first that the task may use."""
+EQUATIONS = ("equation", "Equation", "formula", "equations")
+"""The fields that hold a math problem's equation, in one data set or another."""
 SURE = ("calculator", "calendar")
 """Tools whose answer to the right call is right."""
 
@@ -53,12 +55,10 @@ def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[G
     Raises:
         UserError: the published data cannot be read.
     """
+    rows = {}
     if task in (*GROUPS["math"], *GROUPS["lama"]):
-        rows = {
-            _identity(row, number): row for number, (_, row) in enumerate(published(task, metadata)[1], 1)
-        }
-    else:
-        rows = {}
+        published_rows = enumerate(published(task, metadata)[1], start=1)
+        rows = {_identity(row, number): row for number, (_, row) in published_rows}
     passages = dict(_passages(task, metadata))
     made = []
     for doc in docs:
@@ -100,6 +100,8 @@ def expression(equation: str, answer: str | float | Fraction) -> str | None:
 
     >>> expression("( 76.0 - 25.0 )", "51.0"), expression("X=(27.0*16.0)", 432), expression("x-5=3", 8)
     ('76 - 25', '27*16', None)
+    >>> expression("X = (1 + 2) * (3 + 4)", 21), expression("7+2=9", "9"), expression("__import__('os')", 8)
+    ('(1 + 2) * (3 + 4)', '7+2', None)
     """
     for side in equation.split("="):
         text = re.sub(r"(?<=\d)\.0+(?!\d)", "", side).strip()
@@ -116,13 +118,10 @@ def expression(equation: str, answer: str | float | Fraction) -> str | None:
 
 def _identity(row: Row, number: int) -> str:
     """A row's id, as the loaders make it."""
-    if "sub_label" in row:
-        return str(row.get("uuid") or row.get("id") or f"{_relation(row)} {row['sub_label']}")
-    return str(row.get("id", row.get("ID")) or number)
-
-
-def _relation(row: Row) -> str:
-    return str(row.get("relation") or row.get("predicate_id") or str(row.get("pred", "")).rpartition("/")[2])
+    if "sub_label" not in row:
+        return str(row.get("id", row.get("ID")) or number)
+    relation = row.get("relation") or row.get("predicate_id") or str(row.get("pred", "")).rpartition("/")[2]
+    return str(row.get("uuid") or row.get("id") or f"{relation} {row['sub_label']}")
 
 
 def _input(task: str, doc: Doc, row: Row) -> str | None:
@@ -133,9 +132,8 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
         text = re.sub(r"\b(plus|minus|times)\b", lambda sign: _SIGNS[sign[0]], text)
         return expression(text, doc["answer"])
     if task in GROUPS["math"]:
-        published_as = row.get("equation", row.get("Equation", row.get("formula", row.get("equations"))))
-        equation = published_as[0] if isinstance(published_as, list) and published_as else published_as
-        return expression(str(equation), doc["answer"])
+        equation = next((row[name] for name in EQUATIONS if name in row), None)
+        return expression(str(equation[0] if isinstance(equation, list) else equation), doc["answer"])
     if task in GROUPS["qa"]:
         return question_of(doc)
     label = row.get("relation_label") or row.get("label") or doc.get("family", "").replace("_", " ")
@@ -147,13 +145,12 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
 def _passages(task: str, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Passages that come with the data, by question (NQ) or by a fact's uuid (T-REx, the answer masked)."""
     folder = data_folder(metadata)
-    names = {"nq": "nq_open/oracle_passages", "lama_trex": "lama/trex_evidences"}.get(task)
-    files = (
-        [folder / file for file in lines_file(names) if (folder / file).is_file()] if folder and names else []
-    )
-    for _, row in rows_of(files[0]) if files else ():
-        if task == "nq":
-            for passage in row.get("passages", ())[:1]:
-                yield str(row.get("question")), f"{passage['title']} > {passage['text']}"
-        elif row.get("evidences"):
+    name = {"nq": "nq_open/oracle_passages", "lama_trex": "lama/trex_evidences"}.get(task)
+    if folder is None or name is None:
+        return
+    file = next((folder / file for file in lines_file(name) if (folder / file).is_file()), None)
+    for _, row in rows_of(file) if file else ():
+        if task == "lama_trex" and row.get("evidences"):
             yield str(row.get("uuid")), str(row["evidences"][0]["masked_sentence"])
+        for passage in row.get("passages", ())[:1]:
+            yield str(row.get("question")), f"{passage['title']} > {passage['text']}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from benchmarks.ladder.gold import SURE, TOOLS, Gold, cut, golds, holds
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.decoding.batch import Row
-from toolformer.decoding.call_state import Completion, cut_result
+from toolformer.decoding.call_state import cut_result
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.tools.base import Tool, run_safely
@@ -42,11 +42,6 @@ class ForcedDecoder(Decoder):
         ]
 
 
-def best_place(log_probs: Sequence[float], places: Sequence[int]) -> int:
-    """Of these places the one where the call token is most probable; of equals the first."""
-    return max(places, key=lambda place: (log_probs[place], -place))
-
-
 @dataclass(eq=False)
 class _Example:
     sample: Sample
@@ -56,16 +51,16 @@ class _Example:
     score: Callable[[str], bool]
     call: ApiCall
     """The right call, without its result."""
+    left: int
+    """Tokens that may follow."""
+    texts: dict[str, str]
+    """By rung, without calls."""
     begun: str = ""
     """The call-free completion up to the place of the call."""
-    left: int = 0
-    """Tokens that may follow."""
     forced: ApiCall | None = None
     """The call that the model makes where one is started for it, if it could be executed."""
     result: str | None = None
     """The tool's answer to the right call."""
-    texts: dict[str, str] = field(default_factory=dict)
-    """By rung, without calls."""
 
     def behind(self, result: str) -> str:
         """What the model continues behind the right call with a result."""
@@ -110,48 +105,34 @@ class Ladder:
         examples = self._examples(task, name, keys[0], samples)
         settings = task.config.generation_kwargs
 
-        def ask(lm: ToolformerLM, rung: str, prompts: Mapping[int, str]) -> dict[int, Completion]:
-            """Completions of examples by number; their texts become those of the rung."""
-            asked = prompts.items()
+        def ask(lm: ToolformerLM, rung: str, prompts: Mapping[_Example, str]) -> None:
+            """Completes prompts; the texts become those of the rung."""
             before = len(lm.records)
             lm.generate_until(
                 [
-                    Instance("generate_until", examples[n].doc, (prompt, settings), 0, (name, n, 1))
-                    for n, prompt in asked
+                    Instance("generate_until", example.doc, (prompt, settings), 0, (name, n, 1))
+                    for n, (example, prompt) in enumerate(prompts.items())
                 ]
             )
-            found = {n: record.completion for n, record in zip(prompts, lm.records[before:], strict=True)}
-            made = {n: completion for n, completion in found.items() if completion}
-            for n, completion in made.items():
-                examples[n].texts[rung] = self._whole(examples[n], completion.plain)
-            return made
+            for example, record in zip(prompts, lm.records[before:], strict=True):
+                if record.completion:
+                    example.texts[rung] = self._whole(example, record.completion.plain)
+                    if rung == "forced":
+                        example.forced = record.completion.call
 
-        for example in examples:
-            example.left = int(settings["max_gen_toks"])
-            example.texts["own"] = example.texts["free"] = example.sample["prediction"]
-        ask(
-            self._free,
-            "free",
-            {n: one.sample["prompt"] for n, one in enumerate(examples) if one.sample["tool"]},
-        )
+        ask(self._free, "free", {one: one.sample["prompt"] for one in examples if one.sample["tool"]})
         self._find_places(examples)
-        made = ask(
-            self._forced, "forced", {n: one.sample["prompt"] + one.begun for n, one in enumerate(examples)}
-        )
-        for n, completion in made.items():
-            examples[n].forced = completion.call
+        ask(self._forced, "forced", {one: one.sample["prompt"] + one.begun for one in examples})
         self._execute(keys[0], [one for one in examples if one.gold.input is not None])
-        for one in examples:
-            if one.gold.input is not None:
-                one.texts["gold_input"] = one.texts["free"]  # without a result the call is taken back
-        given: dict[str, Mapping[int, str | None]] = {
-            "gold_input": {n: one.result for n, one in enumerate(examples)},
-            "gold_result": {n: one.gold.answer for n, one in enumerate(examples)},
+        given: dict[str, Mapping[_Example, str | None]] = {
+            "gold_input": {one: one.result for one in examples},
+            "gold_result": {one: one.gold.answer for one in examples},
             "gold_passage": self._passages(keys, examples),
         }
         for rung, results in given.items():
-            texts = {n: text for n, text in results.items() if text is not None}
-            ask(self._free, rung, {n: examples[n].behind(text) for n, text in texts.items()})
+            ask(
+                self._free, rung, {one: one.behind(text) for one, text in results.items() if text is not None}
+            )
         names = {self.tools[key].name for key in keys}
         return [_judged(example, names, keys[0] in SURE) for example in examples]
 
@@ -170,7 +151,9 @@ class Ladder:
             def score(text: str, doc: Mapping[str, Any] = doc) -> bool:
                 return float(task.process_results(doc, [text])["score"]) >= 100
 
-            examples.append(_Example(sample, doc, gold, document, score, call))
+            texts = dict.fromkeys(("own", "free"), sample["prediction"])
+            left = int(task.config.generation_kwargs["max_gen_toks"])
+            examples.append(_Example(sample, doc, gold, document, score, call, left, texts))
         return examples
 
     def _find_places(self, examples: Sequence[_Example]) -> None:
@@ -189,7 +172,9 @@ class Ladder:
                 for place, text in enumerate(texts)
                 if one.texts["free"].startswith(text) and one.score(f"{text} {one.gold.answer}")
             ]
-            place = best_place(log_probs[-len(ids) - 1 :].tolist(), places or [0])
+            place = max(
+                places or [0], key=log_probs[-len(ids) - 1 :].tolist().__getitem__
+            )  # of equals the first
             one.begun, one.left = texts[place], one.left - place
 
     def _whole(self, example: _Example, plain: str) -> str:
@@ -198,27 +183,27 @@ class Ladder:
         return example.begun + (self._model.decode(ids[: example.left]) if len(ids) > example.left else plain)
 
     def _execute(self, key: str, examples: Sequence[_Example]) -> None:
+        """The right calls, answered by the tool."""
         documents = [example.document for example in examples]
         inputs = [example.call.input for example in examples]
         for example, result in zip(examples, run_safely(self.tools[key], inputs, documents), strict=True):
+            example.texts["gold_input"] = example.texts["free"]  # without a result the call is taken back
             if result.text is not None:
                 text = example.call.with_result(result.text).result or ""
                 example.result = cut_result(self._model, text, self._limit)
 
-    def _passages(self, keys: Sequence[str], examples: Sequence[_Example]) -> dict[int, str | None]:
-        """By number, a passage that holds the answer: the data's, or else one of the first that the index gives."""
-        passages = {n: one.gold.passage for n, one in enumerate(examples)}
+    def _passages(self, keys: Sequence[str], examples: Sequence[_Example]) -> dict[_Example, str | None]:
+        """A passage that holds the answer: the data's, or else one of the first that the index gives."""
+        passages = {one: one.gold.passage for one in examples}
         tools = [getattr(self.tools[key], "tool", self.tools[key]) for key in keys]
         retriever = next((tool.retriever for tool in tools if hasattr(tool, "retriever")), None)
-        if retriever is None:
+        asked = [one for one, passage in passages.items() if passage is None]
+        if retriever is None or not asked:
             return passages
-        asked = [n for n, passage in passages.items() if passage is None]
-        queries, documents = [examples[n].call.input for n in asked], [examples[n].document for n in asked]
-        for n, several in zip(
-            asked, retriever.retrieve(queries, PASSAGES, documents) if asked else [], strict=True
-        ):
-            parts = (cut(f"{passage.title} > {passage.text}", examples[n].doc) for passage in several)
-            passages[n] = next(filter(None, parts), None)
+        queries, documents = [one.call.input for one in asked], [one.document for one in asked]
+        for one, found in zip(asked, retriever.retrieve(queries, PASSAGES, documents), strict=True):
+            parts = (cut(f"{passage.title} > {passage.text}", one.doc) for passage in found)
+            passages[one] = next(filter(None, parts), None)
         return passages
 
 

@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from benchmarks.loaders.sources import Placed, Row, Splits, collect, published, text_of, texts_of
+from benchmarks.loaders.sources import Placed, Row, Splits, collect, list_of, published, text_of
 from toolformer.errors import UserError
 
 MASK = "[MASK]"
 NOT_LAST = "mask not last"
-NO_ANSWER = "empty answer"
 
 TEMPLATES = {
     "place_of_birth": "[X] was born in [Y] .",
@@ -34,7 +33,7 @@ def squad(**metadata: Any) -> Splits:
     def make(row: Row, place: str) -> Row | str:
         # The hub's copy has a row a sentence. No statement of the published set has more than one.
         sentences = [text_of(row, "masked_sentence", place)] if "masked_sentence" in row else None
-        sentences = sentences or texts_of(row, "masked_sentences", place)
+        sentences = sentences or list_of(row, "masked_sentences", place, str)
         return _statement(row, place, " ".join(sentences), row.get("id"), "squad")
 
     return collect("lama_squad", rows, make, metadata)
@@ -98,7 +97,7 @@ def _identity(row: Row, relation: str, place: str) -> str:
 def _statement(row: Row, place: str, statement: str, identity: Any, family: str) -> Row | str:
     answer = text_of(row, "obj_label", place)
     if not answer.strip():
-        return NO_ANSWER
+        return "empty answer"
     text = until_mask(statement)
     # A statement that begins with its mask leaves nothing to complete.
     return {"id": identity, "family": family, "text": text, "answers": [answer]} if text else NOT_LAST

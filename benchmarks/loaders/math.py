@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.arithmetic import generate
 from benchmarks.loaders.sources import Row, Splits, collect, generated, published, text_of, value_of
-from benchmarks.metrics import as_number
+from benchmarks.metrics import as_number, as_written
 
 Problem = tuple[str, str, Any]
 """Context x, question q, answer as published."""
@@ -19,17 +19,17 @@ Problem = tuple[str, str, Any]
 
 def svamp(**metadata: Any) -> Splits:
     """SVAMP; on the hub, two splits that together are the 1,000 problems."""
-    return _problems("svamp", _body_and_question, _svamp_hub_row, metadata)
+    return _problems("svamp", _body_and_question, metadata)
 
 
 def asdiv(**metadata: Any) -> Splits:
     """ASDiv; its answers have a unit behind them: "9 (apples)"."""
-    return _problems("asdiv", _body_and_question, _body_and_question, metadata)
+    return _problems("asdiv", _body_and_question, metadata)
 
 
 def mawps(**metadata: Any) -> Splits:
     """MAWPS: the whole set in a data folder; the hub copy is smaller and has its numbers masked."""
-    return _problems("mawps", _mawps_row, _mawps_hub_row, metadata)
+    return _problems("mawps", _mawps_row, metadata)
 
 
 def arithmetic(**metadata: Any) -> Splits:
@@ -37,22 +37,18 @@ def arithmetic(**metadata: Any) -> Splits:
     return generated("arithmetic", generate, metadata)
 
 
-def _problems(
-    name: str,
-    of_file: Callable[[Row, str], Problem],
-    of_hub: Callable[[Row, str], Problem],
-    metadata: Mapping[str, Any],
-) -> Splits:
-    from_file, rows = published(name, metadata)
-    read = of_file if from_file else of_hub
+def _problems(name: str, read: Callable[[Row, str], Problem], metadata: Mapping[str, Any]) -> Splits:
+    _, rows = published(name, metadata)
 
     def make(row: Row, place: str) -> Row | str:
+        row = {field.lower(): value for field, value in row.items()}  # the hub's copies have capitals
         context, question, raw = read(row, place)
         answer, reason = numeric_answer(raw)
         if answer is None:
             return reason
-        identity = row.get("id", row.get("ID"))
-        return {"id": identity, "context": context.strip(), "question": question.strip(), "answer": answer}
+        return {
+            "id": row.get("id"), "context": context.strip(), "question": question.strip(), "answer": answer
+        }  # fmt: skip
 
     return collect(name, rows, make, metadata)
 
@@ -61,25 +57,19 @@ def _body_and_question(row: Row, place: str) -> Problem:
     return text_of(row, "body", place), text_of(row, "question", place), value_of(row, "answer", place)
 
 
-def _svamp_hub_row(row: Row, place: str) -> Problem:
-    return text_of(row, "Body", place), text_of(row, "Question", place), value_of(row, "Answer", place)
-
-
 def _mawps_row(row: Row, place: str) -> Problem:
-    return "", text_of(row, "question", place), value_of(row, "solutions", place)
-
-
-def _mawps_hub_row(row: Row, place: str) -> Problem:
-    """`Question` with N_00, N_01, ... for the values of `Numbers` (separated by blanks)."""
-    numbers = text_of(row, "Numbers", place).split()
+    """On the hub, `question` has N_00, N_01, ... for the values of `numbers` (separated by blanks)."""
+    question = text_of(row, "question", place)
+    if "numbers" not in row:
+        return "", question, value_of(row, "solutions", place)
+    numbers = text_of(row, "numbers", place).split()
 
     def value(match: re.Match[str]) -> str:
         index = int(match[1])
-        # 8.0 is how the copy writes an 8.
-        return re.sub(r"\.0+$", "", numbers[index]) if index < len(numbers) else match[0]
+        return as_written(numbers[index]) if index < len(numbers) else match[0]
 
-    question = re.sub(r"\bN_(\d+)\b", value, text_of(row, "Question", place))
-    return "", question, None if re.search(r"\bN_\d", question) else value_of(row, "Answer", place)
+    question = re.sub(r"\bN_(\d+)\b", value, question)
+    return "", question, None if re.search(r"\bN_\d", question) else value_of(row, "answer", place)
 
 
 def numeric_answer(answer: Any) -> tuple[str | None, str]:

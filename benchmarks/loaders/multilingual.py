@@ -16,53 +16,40 @@ from benchmarks.loaders.sources import (
     Row,
     Splits,
     collect,
-    data_folder,
     distinct,
-    find_file,
-    from_hub,
-    objects_of,
+    list_of,
+    published,
     read_document,
-    rows_of,
     text_of,
-    texts_of,
     value_of,
 )
 
 
-def mlqa(
-    question_language: str = "es",
-    questions_of: str | None = None,
-    hub: Row | None = None,
-    **metadata: Any,
-) -> Splits:
+def mlqa(question_language: str = "es", questions_of: str | None = None, **metadata: Any) -> Splits:
     """MLQA's test part with English contexts.
 
     `questions_of` keeps the questions that are also in that language's part, in its order: Table 6 compares "All En"
     with each language on that language's questions.
     """
     name = f"mlqa_all_{question_language}_{questions_of}" if questions_of else f"mlqa_{question_language}"
-    folder = data_folder(metadata)
 
     def part(language: str) -> Iterator[Placed]:
-        if folder:
-            return squad_rows(find_file(folder, name, mlqa_file(language)))
-        return from_hub(name, {**(hub or {}), "config": f"MLQA.en.{language}"})
+        config = f"MLQA.en.{language}"
+        return published(name, metadata, files=mlqa_file(language), config=config, read=squad_rows)[1]
 
-    rows: Iterable[Placed] = part(question_language)
+    rows = part(question_language)
     if questions_of:
         rows = _joined(part(questions_of), rows, question=False)
     return collect(name, rows, _passage, metadata)
 
 
-def xquad(question_language: str = "es", hub: Row | None = None, **metadata: Any) -> Splits:
+def xquad(question_language: str = "es", **metadata: Any) -> Splits:
     """XQuAD: the English context and answers with the question in `question_language`, joined by id."""
     name = f"xquad_{question_language}"
-    folder = data_folder(metadata)
 
     def part(language: str) -> Iterator[Placed]:
-        if folder:
-            return rows_of(find_file(folder, name, lines_file(f"xquad/{language}")))
-        return from_hub(name, {**(hub or {}), "config": f"xquad.{language}"})
+        files = lines_file(f"xquad/{language}")
+        return published(name, metadata, files=files, config=f"xquad.{language}")[1]
 
     rows = part(question_language)
     if question_language != "en":
@@ -72,13 +59,11 @@ def xquad(question_language: str = "es", hub: Row | None = None, **metadata: Any
 
 def squad_rows(path: Path) -> Iterator[Placed]:
     """The questions of a file in SQuAD's layout: data, paragraphs, qas."""
-    for a, article in enumerate(objects_of(read_document(path), "data", str(path)), start=1):
-        place = f"{path}, article {a}"
-        for p, paragraph in enumerate(objects_of(article, "paragraphs", place), start=1):
-            place = f"{path}, article {a}, paragraph {p}"
-            context = text_of(paragraph, "context", place)
-            for q, question in enumerate(objects_of(paragraph, "qas", place), start=1):
-                yield f"{place}, question {q}", {**question, "context": context}
+    for article in list_of(read_document(path), "data", str(path), dict):
+        for paragraph in list_of(article, "paragraphs", str(path), dict):
+            context = text_of(paragraph, "context", str(path))
+            for question in list_of(paragraph, "qas", str(path), dict):
+                yield f"{path}, question {question.get('id')}", {**question, "context": context}
 
 
 def _joined(rows: Iterable[Placed], english: Iterable[Placed], question: bool) -> Iterator[Placed]:
@@ -100,9 +85,9 @@ def _passage(row: Row, place: str) -> Row | str:
     answers = value_of(row, "answers", place)
     # A list of objects in the published files; the hub turns it into an object of lists.
     if isinstance(answers, dict):
-        texts = texts_of(answers, "text", place)
+        texts = list_of(answers, "text", place, str)
     else:
-        texts = [text_of(answer, "text", place) for answer in objects_of(row, "answers", place)]
+        texts = [text_of(answer, "text", place) for answer in list_of(row, "answers", place, dict)]
     found = distinct(texts)
     if not found:
         return "no answer"

@@ -2,53 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.loaders.sources import Row, Splits, collect, distinct, published, text_of, texts_of, value_of
-from toolformer.errors import UserError
-
-Answers = Callable[[Row, str], list[str]]
+from benchmarks.loaders.sources import Row, Splits, collect, distinct, list_of, published, text_of
 
 
 def webqs(**metadata: Any) -> Splits:
     """WebQuestions' test part, 2,032 questions."""
-    return _questions("webqs", lambda row, place: texts_of(row, "answers", place), metadata)
+    return _questions("webqs", metadata)
 
 
 def nq(**metadata: Any) -> Splits:
     """Natural Questions, open: its development part, 3,610 questions."""
-    return _questions("nq", lambda row, place: texts_of(row, "answer", place), metadata)
+    return _questions("nq", metadata)
 
 
 def triviaqa(**metadata: Any) -> Splits:
     """TriviaQA without documents (unfiltered): its validation part, 11,313 questions."""
-    return _questions("triviaqa", _trivia_answers, metadata)
+    return _questions("triviaqa", metadata, ("question", "question_id", "answer"))
 
 
-def _questions(name: str, hub_answers: Answers, metadata: Mapping[str, Any]) -> Splits:
-    from_file, rows = published(name, metadata, _NEEDED.get(name, ()))
-
+def _questions(name: str, metadata: Mapping[str, Any], columns: Sequence[str] = ()) -> Splits:
     def make(row: Row, place: str) -> Row | str:
-        found = texts_of(row, "answers", place) if from_file else hub_answers(row, place)
         identity = row.get("id", row.get("question_id"))
-        question, answers = text_of(row, "question", place), distinct(found)
+        question, answers = text_of(row, "question", place), distinct(_answers(row, place))
         return {"id": identity, "question": question, "answers": answers} if answers else "no answer"
 
-    return collect(name, rows, make, metadata)
+    return collect(name, published(name, metadata, columns)[1], make, metadata)
 
 
-_NEEDED = {"triviaqa": ("question", "question_id", "answer")}
-"""Columns worth reading where a data set has far more."""
-
-
-def _trivia_answers(row: Row, place: str) -> list[str]:
-    """The value and all aliases, as written and as normalised by the authors."""
-    answer = value_of(row, "answer", place)
+def _answers(row: Row, place: str) -> list[str]:
+    """`answers`; on the hub NQ's `answer`, and TriviaQA's value and aliases, as written and as normalised by its authors."""
+    answer = row.get("answer")
     if not isinstance(answer, dict):
-        raise UserError(f"{place}: field `answer` is no object with `value` and `aliases`; fix the row")
-    return [
-        text_of(answer, "value", place),
-        *texts_of(answer, "aliases", place),
-        *texts_of(answer, "normalized_aliases", place),
-    ]
+        return list_of(row, "answer" if "answer" in row else "answers", place, str)
+    aliases = (list_of(answer, name, place, str) for name in ("aliases", "normalized_aliases"))
+    return [text_of(answer, "value", place), *(alias for several in aliases for alias in several)]

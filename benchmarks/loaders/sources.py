@@ -1,28 +1,26 @@
 """Where rows come from (a data folder, the hub), and what becomes of them: read, kept, dropped by reason.
 
 A row comes with its place (file and line, or data set, split and number), so that a row of another schema can be
-named. Knows nothing of single benchmarks, prompts, models or scores.
+named.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import logging
 import os
-import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import datasets
 
 from benchmarks import DATA_FILES
 from benchmarks import dateset as dateset_generator
-from toolformer.data.jsonl import unpacked
+from toolformer.data.jsonl import read_jsonl, unpacked
+from toolformer.data.reader_stats import Skipped
 from toolformer.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
@@ -31,14 +29,10 @@ Row = dict[str, Any]
 Placed = tuple[str, Row]
 """A row's place, for messages, and the row."""
 Splits = dict[str, datasets.Dataset]
+Item = TypeVar("Item", str, Row)
 
 DATA_DIR = "paths.data_dir (data_dir in lm-eval's --metadata)"
 DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_HUB_FILE = re.compile(r"hf://datasets/[^@]+@([0-9a-f]{40})/")
-
-
-# ------------------------------------------------------------------ folders
 
 
 def data_folder(metadata: Mapping[str, Any]) -> Path | None:
@@ -64,13 +58,33 @@ def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
 
 
 def published(
-    task: str, metadata: Mapping[str, Any], columns: Sequence[str] = ()
+    task: str,
+    metadata: Mapping[str, Any],
+    columns: Sequence[str] = (),
+    files: Sequence[str] | None = None,
+    config: str | None = None,
+    read: Callable[[Path], Iterator[Placed]] | None = None,
 ) -> tuple[bool, Iterator[Placed]]:
-    """Whether a data folder is named, and the rows of a task's file there (`DATA_FILES`) or on the hub."""
+    """Whether a data folder is named, and the rows of a task there or on the hub.
+
+    Args:
+        columns: of the hub that are needed, where it has far more.
+        files: the names that the file may have, if not those of `DATA_FILES`.
+        config: of the hub, if not the pin's.
+        read: reads the file, if it holds no rows.
+    """
     folder = data_folder(metadata)
     if folder:
-        return True, rows_of(find_file(folder, task, DATA_FILES[task][0]))
-    return False, from_hub(task, metadata.get("hub"), columns)
+        return True, (read or rows_of)(find_file(folder, task, files or DATA_FILES[task][0]))
+    hub = metadata.get("hub") or {}
+    return False, from_hub(task, {**hub, "config": config} if config else hub, columns)
+
+
+class _Refused(Skipped):
+    """Whatever cannot be read ends the reading."""
+
+    def row(self, file: str, place: str, reason: str, count: int = 1, detail: str = "") -> None:
+        raise UserError(f"{file}, {place}: {reason} {detail}; fix the file")
 
 
 def rows_of(path: Path) -> Iterator[Placed]:
@@ -79,148 +93,89 @@ def rows_of(path: Path) -> Iterator[Placed]:
     Raises:
         UserError: the file cannot be read, or a line is no JSON object; the message names it.
     """
-    for number, line in enumerate(_text(path), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except ValueError:
-            raise UserError(f"{place}: malformed JSON; fix the row") from None
+    for line, row in read_jsonl(path, _Refused()):
+        place = f"{path}, {line}"
         if not isinstance(row, dict):
             raise UserError(f"{place}: not a JSON object; fix the row")
         yield place, row
 
 
 def read_document(path: Path) -> Row:
-    """A file that is one JSON object."""
+    """A file that is one JSON object; raises as `rows_of` does."""
     try:
-        found = json.loads("".join(_text(path)))
-    except ValueError:
-        raise UserError(f"{path}: malformed JSON; write the file again") from None
+        with open(path, "rb") as file:
+            found = json.load(unpacked(file))
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise UserError(f"{path}: the file cannot be read ({one_line(error)}); write it again") from error
     if not isinstance(found, dict):
-        raise UserError(f"{path}: not a JSON object; write the file again")
+        raise UserError(f"{path}: not a JSON object; write it again")
     return found
 
 
-def _text(path: Path) -> Iterator[str]:
-    try:
-        with open(path, "rb") as file:
-            yield from io.TextIOWrapper(unpacked(file), encoding="utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise UserError(f"{path}: the file cannot be read ({error}); write it again") from error
-
-
-# ---------------------------------------------------------------------- hub
-
-
-def from_hub(benchmark: str, hub: Mapping[str, Any] | None, columns: Sequence[str] = ()) -> Iterator[Placed]:
+def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()) -> Iterator[Placed]:
     """Rows of a data set on the hub, `hub` being the pin in the task's YAML (metadata.hub).
 
     Its keys are `path`, `config`, `split` (one or a list), `revision`; `data_files` where `path` is a format and the file
-    of each split stands at a bare address; `data_dir` where a folder of the repository is the configuration; `rows`, how
-    many there are: another number is warned of. Where the revision is a branch, the commit that was read is logged.
-    `columns` reads these only, where all are there.
+    of each split stands at a bare address; `data_dir` where a folder of the repository is the configuration. The name of the
+    cached copy is logged, which holds the commit. `columns` reads these only, where all are there.
 
     Raises:
         UserError: no pin, or the hub does not give the data.
     """
-    if not hub or not hub.get("path") or not hub.get("split"):
+    if not hub.get("path") or not hub.get("split"):
         raise UserError(f"{benchmark}: no {DATA_DIR}, and metadata.hub of the task names no path and split")
-    options = {key: value for key, value in hub.items() if key not in ("path", "config", "split", "rows")}
-    if hub.get("config"):
-        options["name"] = hub["config"]
-    splits = [hub["split"]] if isinstance(hub["split"], str) else hub["split"]
-    addresses: Mapping[str, str] = hub.get("data_files") or {}
-    total = 0
-    for split in splits:
-        place, whence = (addresses[split], "") if addresses else (hub["path"], " from the hub")
-        log.info("%s: %s (%s)%s", benchmark, place, split, whence)
+    options = {key: hub[key] for key in ("revision", "data_dir", "data_files") if key in hub}
+    for split in [hub["split"]] if isinstance(hub["split"], str) else hub["split"]:
+        log.info("%s: %s (%s) from the hub", benchmark, hub["path"], split)
         try:
-            if addresses:
-                options["data_files"] = {split: _fetched(benchmark, place)}
-            loaded = datasets.load_dataset(hub["path"], split=split, **options)
+            loaded = datasets.load_dataset(hub["path"], hub.get("config"), split=split, **options)
         # The hub client raises a dozen types, from its own to those of the HTTP library, for "not there".
         except Exception as error:
             reason = f"{type(error).__name__}: {one_line(error, 160)}"
             raise UserError(
-                f"{benchmark}: {place} cannot be read{whence} ({reason}); set {DATA_DIR} to a folder that holds the benchmark"
+                f"{benchmark}: {hub['path']} cannot be read from the hub ({reason}); set {DATA_DIR} to a folder that holds "
+                "the benchmark"
             ) from error
-        if (commit := _commit_of(loaded)) not in (None, hub.get("revision")):
-            log.info("%s: %s is at commit %s", benchmark, hub["path"], commit)
-        if set(columns) <= set(loaded.column_names):
-            loaded = loaded.select_columns(list(columns)) if columns else loaded
+        for file in loaded.cache_files[:1]:
+            log.info("%s: read as %s", benchmark, file["filename"])
+        if columns and set(columns) <= set(loaded.column_names):
+            loaded = loaded.select_columns(list(columns))
         for number, row in enumerate(loaded):
-            yield f"{place}, {split}, row {number}", dict(row)
-        total += len(loaded)
-    if hub.get("rows") not in (None, total):
-        place = f"{hub['path']} has {total} rows ({hub.get('revision') or 'main'})"
-        log.warning("%s: %s, but had %d when the task was written", benchmark, place, hub["rows"])
+            yield f"{hub['path']}, {split}, row {number}", dict(row)
 
 
-def _fetched(benchmark: str, address: str) -> str:
-    """The path of what stands at a bare address, which has no versions: size and SHA-256 are logged."""
-    path: str = datasets.DownloadManager().download(address)
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    log.info("%s: %s has %d bytes, SHA-256 %s", benchmark, address, os.path.getsize(path), digest)
-    return path
-
-
-def _commit_of(loaded: datasets.Dataset) -> str | None:
-    """The commit of the hub that the files of a data set were read at; None where they are not the hub's."""
-    addresses = loaded.info.download_checksums or {}
-    return next((found[1] for found in map(_HUB_FILE.match, addresses) if found), None)
-
-
-# ------------------------------------------------------------------- fields
-
-
-def text_of(row: Mapping[str, Any], name: str, place: str) -> str:
-    """The text in a field.
+def value_of(row: Mapping[str, Any], name: str, place: str, what: str = "value") -> Any:
+    """Whatever is in a field, null included.
 
     Raises:
-        UserError: there is none; the message names place and field.
+        UserError: the row has no such field; the message names both.
     """
-    value = row.get(name)
-    if not isinstance(value, str):
-        raise UserError(f"{place}: no text in field `{name}`{_fields(row, name)}; fix the row")
-    return value
-
-
-def texts_of(row: Mapping[str, Any], name: str, place: str) -> list[str]:
-    """The texts in a field that is a list of them; raises as `text_of` does."""
-    value = row.get(name)
-    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
-        raise UserError(f"{place}: no list of texts in field `{name}`{_fields(row, name)}; fix the row")
-    return list(value)
-
-
-def objects_of(row: Mapping[str, Any], name: str, place: str) -> list[Row]:
-    """The objects in a field that is a list of them; raises as `text_of` does."""
-    value = row.get(name)
-    if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
-        raise UserError(f"{place}: no list of objects in field `{name}`{_fields(row, name)}; fix the row")
-    return [dict(one) for one in value]
-
-
-def value_of(row: Mapping[str, Any], name: str, place: str) -> Any:
-    """Whatever is in a field, null included; raises as `text_of` does where the row has no such field."""
     if name not in row:
-        raise UserError(f"{place}: no field `{name}`{_fields(row, name)}; fix the row")
+        fields = ", ".join(map(str, row))
+        raise UserError(f"{place}: no {what} in field `{name}` (the row has {fields}); fix the row")
     return row[name]
 
 
-def _fields(row: Mapping[str, Any], name: str) -> str:
-    return "" if name in row else f" (the row has {', '.join(map(str, row)) or 'no fields'})"
+def text_of(row: Mapping[str, Any], name: str, place: str) -> str:
+    """The text in a field; raises as `value_of` does."""
+    value = value_of(row, name, place, "text")
+    if not isinstance(value, str):
+        raise UserError(f"{place}: no text in field `{name}`; fix the row")
+    return value
+
+
+def list_of(row: Mapping[str, Any], name: str, place: str, kind: type[Item]) -> list[Item]:
+    """The texts (`str`) or objects (`dict`) in a field that is a list of them; raises as `value_of` does."""
+    what = "list of texts" if kind is str else "list of objects"
+    values = value_of(row, name, place, what)
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise UserError(f"{place}: no {what} in field `{name}`; fix the row")
+    return values
 
 
 def distinct(texts: Iterable[str]) -> list[str]:
     """The texts that are not blank, each once, in their order."""
     return list(dict.fromkeys(text for text in texts if text.strip()))
-
-
-# ---------------------------------------------------------------- documents
 
 
 def collect(
@@ -237,30 +192,25 @@ def collect(
     takes the subset that `metadata` names.
     """
     kept: list[Row] = []
-    dropped: Counter[str] = Counter()
-    first: dict[str, str] = {}
+    dropped: dict[str, list[str]] = {}
     seen: Counter[str] = Counter()
     total = 0
     for place, row in rows:
         total += 1
         made = make(row, place)
         if isinstance(made, str):
-            dropped[made] += 1
-            first.setdefault(made, place)
+            dropped.setdefault(made, []).append(place)
             continue
-        if _SURROGATE.search(json.dumps(made, ensure_ascii=False, default=str)):
-            raise UserError(
-                f"{place}: half a character (a lone surrogate), which no file can hold; fix the row"
-            )
         identity = name = str(total if made.get("id") in (None, "") else made["id"])
         while identity in seen:
             seen[name] += 1
             identity = f"{name}#{seen[name]}"
         seen[identity] = 1
         kept.append({**made, "id": identity})
-    log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), dict(dropped) or "none")
-    for reason, place in first.items():
-        log.info("%s: first dropped: %s: %s", benchmark, reason, place)
+    counts = {reason: len(places) for reason, places in dropped.items()}
+    log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), counts or "none")
+    for reason, places in dropped.items():
+        log.info("%s: first dropped: %s: %s", benchmark, reason, places[0])
     if (published_rows := metadata.get("published_rows")) not in (None, total):
         log.warning("%s: %d rows read, but the published set has %d", benchmark, total, published_rows)
     return as_splits(benchmark, kept, metadata, by)
@@ -268,16 +218,8 @@ def collect(
 
 def generated(name: str, generate: Callable[[int], list[Row]], metadata: Mapping[str, Any]) -> Splits:
     """The rows of a generator, with the seed `<name>_seed` of the metadata."""
-    rows = generate(whole_number(f"{name}_seed", metadata.get(f"{name}_seed", 0)))
+    rows = generate(metadata.get(f"{name}_seed", 0))
     return collect(name, (("", row) for row in rows), lambda row, _: row, metadata, by="family")
-
-
-def whole_number(key: str, value: Any, least: int | None = None) -> int:
-    """The value of a key of the metadata that must be a whole number, of at least `least`; else a UserError."""
-    if isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least):
-        return value
-    bound = "" if least is None else f" of at least {least}"
-    raise UserError(f"benchmarks: {key} is {value!r}; it must be a whole number{bound}")
 
 
 def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str | None = None) -> Splits:
@@ -285,9 +227,8 @@ def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str |
     key = (
         "perplexity_subset" if name.endswith("_perplexity") and "perplexity_subset" in metadata else "subset"
     )
-    if metadata.get(key) is not None:
-        size, seed = whole_number(key, metadata[key], least=1), whole_number("seed", metadata.get("seed", 0))
-        chosen = dateset_generator.subset(rows, size, seed, by)
+    if (size := metadata.get(key)) is not None:
+        chosen = dateset_generator.subset(rows, size, metadata.get("seed", 0), by)
         if len(chosen) < len(rows):
             log.info("%s: %d of %d rows (subset)", name, len(chosen), len(rows))
         rows = chosen

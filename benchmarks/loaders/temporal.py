@@ -13,7 +13,7 @@ from benchmarks.loaders.sources import (
     collect,
     distinct,
     generated,
-    objects_of,
+    list_of,
     published,
     text_of,
     value_of,
@@ -41,7 +41,7 @@ def templama(**metadata: Any) -> Splits:
         year = str(value_of(row, "date", place))
         if not re.fullmatch(r"\d{4}", year):
             raise UserError(f"{place}: field `date` is {year!r}, not a year; fix the row")
-        answers = [text_of(answer, "name", place) for answer in objects_of(row, "answer", place)]
+        answers = [text_of(answer, "name", place) for answer in list_of(row, "answer", place, dict)]
         text = until_mask(text_of(row, "query", place), "_X_")
         if not text:
             return NOT_LAST

@@ -16,17 +16,17 @@ scored, over the time of scoring, as a share of the matrix-multiply rate measure
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch.utils.benchmark import Timer
 from tqdm import tqdm
 
-from benchmarks.speed.arguments import given, run
-from benchmarks.speed.machine import peak_memory, show, stock_layers
+from benchmarks.speed.script import peak_memory, run, show, stock_layers
 from toolformer.annotation import pipeline
 from toolformer.annotation.candidates import Candidate, ToolSettings, lowest_thresholds
 from toolformer.annotation.propose import choose_positions, read_sample
@@ -41,6 +41,20 @@ from toolformer.tools.base import Tool
 
 SHARD = 8
 """Documents that are annotated together at the default number of tokens a batch."""
+
+
+@dataclass
+class Options:
+    """What is annotated."""
+
+    documents: int = 4
+    model: str = "smollm2"
+    tools: str = "calculator,calendar,search"
+    k: int = 10
+    m: int = 5
+    dtype: str = "auto"
+    batch_tokens: str = str(TOKENS_PER_BATCH)
+    bound: bool = True
 
 
 @dataclass
@@ -59,18 +73,12 @@ class Timing:
     """Sequences that the bound on the gain spared."""
 
 
-def matmul_peak(dtype: torch.dtype, device: torch.device, size: int = 2048, repeats: int = 5) -> float:
+def matmul_peak(dtype: torch.dtype, device: torch.device) -> float:
     """Multiply-adds as FLOPs a second that this machine reaches on square matrices, the best of a few."""
-    a = torch.randn(size, size, device=device).to(dtype)
-    b = torch.randn(size, size, device=device).to(dtype)
-    best = 0.0
-    for _ in range(repeats):
-        started = time.perf_counter()
-        a @ b
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        best = max(best, 2 * size**3 / (time.perf_counter() - started))
-    return best
+    size = 2048
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    timer = Timer("a @ b", globals={"a": a, "b": b}, num_threads=torch.get_num_threads())
+    return 2 * size**3 / min(timer.timeit(1).mean for _ in range(5))
 
 
 def model_flops(language_model: LanguageModel, tokens: int, rows: int) -> float:
@@ -165,107 +173,91 @@ def product(
     timing = Timing()
     language_model.batch_tokens = batch_tokens
     size = max(1, SHARD * batch_tokens // TOKENS_PER_BATCH)
-    real, real_scores = pipeline.score, language_model.score
+    score, scores = pipeline.score, language_model.score
 
     def timed(*arguments: Any, **options: Any) -> list[Candidate]:
         started = time.perf_counter()
-        scored = real(*arguments, **options)
+        scored = score(*arguments, **options)
         timing.scoring += time.perf_counter() - started
         timing.candidates += len(scored)
-        timing.scored += sum(c.gain_at_most is not None for c in scored)
-        without = {
-            (c.window.document.doc_id, c.window.start, c.call.with_result("")): c.loss_no_result is not None
-            for c in sorted(scored, key=lambda c: c.loss_no_result is not None)
-            if c.call and c.gain_at_most is not None
-        }
-        timing.skipped += sum(not computed for computed in without.values())
+        asked = [c for c in scored if c.gain_at_most is not None]
+        timing.scored += len(asked)
+        timing.skipped += len(
+            _without_result(asked) - _without_result(c for c in asked if c.loss_no_result is not None)
+        )
         return scored
 
     def counted(sequences: Any, wanted: Any, *arguments: Any, **options: Any) -> list[TokenScores]:
         timing.passes += len(sequences)
         timing.flops += sum(model_flops(language_model, indices[-1], len(indices)) for indices in wanted)
-        return real_scores(sequences, wanted, *arguments, **options)
+        return scores(sequences, wanted, *arguments, **options)
 
-    language_model.score = counted  # type: ignore[method-assign]
-    pipeline.score = timed
-    try:
-        lowest = lowest_thresholds(settings) if bound else None
-        annotator = pipeline.Annotator(language_model, settings, tools, lowest=lowest)
+    lowest = lowest_thresholds(settings) if bound else None
+    annotator = pipeline.Annotator(language_model, settings, tools, lowest=lowest)
+    with patch.object(pipeline, "score", timed), patch.object(language_model, "score", counted):
         started = time.perf_counter()
         for shard in range(0, len(documents), size):
             annotator.annotate(documents[shard : shard + size])
         timing.seconds = time.perf_counter() - started
-    finally:
-        pipeline.score = real
-        language_model.score = real_scores  # type: ignore[method-assign]
     return timing
 
 
-def configured(options: Mapping[str, str]) -> tuple[Config, list[ToolSettings], list[Document]]:
+def _without_result(candidates: Iterable[Candidate]) -> set[object]:
+    """The calls with an empty result, each of which is scored once."""
+    return {(c.window.document.doc_id, c.window.start, c.call.with_result("")) for c in candidates if c.call}
+
+
+def configured(options: Options) -> tuple[Config, list[ToolSettings], list[Document]]:
     """The demo's configuration, its tools' settings, and texts that every tool has work in (the calculator's)."""
-    tools = options["tools"].split(",")
+    tools = options.tools.split(",")
     words = [
-        f"model={options['model']}",
-        f"lm.dtype={options['dtype']}",
-        f"tools=[{options['tools']}]",
-        *(f"tool.{tool}.max_positions={options['k']}" for tool in tools),
-        *(f"tool.{tool}.samples={options['m']}" for tool in tools),
+        f"model={options.model}",
+        f"lm.dtype={options.dtype}",
+        f"tools=[{options.tools}]",
+        *(f"tool.{tool}.max_positions={options.k}" for tool in tools),
+        *(f"tool.{tool}.samples={options.m}" for tool in tools),
     ]
     config = validate(compose("generate", words))
     instantiate.apply_paths(config)
     settings = [instantiate.tool_settings(config, key) for key in config.tools]
     documents = [d for d in instantiate.Corpus(config.corpus) if pipeline.select.calculator(d)]
-    return config, settings, documents[: int(options["documents"])]
+    return config, settings, documents[: options.documents]
 
 
-def main(arguments: Sequence[str]) -> None:
-    options = given(
-        arguments, {
-            "documents": "4", "model": "smollm2", "tools": "calculator,calendar,search", "k": "10", "m": "5",
-            "dtype": "auto", "batch_tokens": str(TOKENS_PER_BATCH), "bound": "on",
-        },
-        lists=["batch_tokens"],
-    )  # fmt: skip
-    budgets = [int(budget) for budget in options["batch_tokens"].split(",")]
+def main(options: Options) -> None:
+    budgets = [int(budget) for budget in options.batch_tokens.split(",")]
     config, settings, documents = configured(options)
     language_model = LanguageModel.from_pretrained(config.model, config.lm.dtype, config.lm.device)
     tools = instantiate.tools(config)
     peak = matmul_peak(language_model.dtype, language_model.device)
     for tool in tools.values():
         tool.run(["1 + 1"], documents[:1])  # a tool's index is loaded before the clock starts
-    with peak_memory() as peak_gib:
+    with peak_memory() as memory:
         product(language_model, settings, tools, documents[:1])
-        bound = options["bound"] != "off"
-        timings = [product(language_model, settings, tools, documents, budget, bound) for budget in budgets]
-    fast, best = timings[0], min(timings, key=lambda timing: timing.seconds)
+        timings = [
+            product(language_model, settings, tools, documents, budget, options.bound) for budget in budgets
+        ]
     with stock_layers():
         slow = textbook(language_model, settings, tools, documents)
 
+    fast = timings[0]
     ratios = {
         "speedup_vs_textbook": round(slow.seconds / fast.seconds, 2),
         "score_share_of_matmul_peak": round(fast.flops / fast.scoring / peak, 3) if fast.scoring else 0.0,
         "scoring_passes_share": round(fast.passes / (fast.passes + fast.skipped), 3) if fast.passes else 1.0,
-        "peak_memory_gib": round(peak_gib.gib, 2),
-        **({"filled_vs_first": round(fast.seconds / best.seconds, 2)} if len(timings) > 1 else {}),
+        "peak_memory_gib": round(memory.gib, 2),
     }
-    names = [f"toolformer{f', batches of {budget}' if len(budgets) > 1 else ''}" for budget in budgets]
+    if len(budgets) > 1:
+        ratios["filled_vs_first"] = round(fast.seconds / min(timing.seconds for timing in timings), 2)
+    names = [f"toolformer, batches of {budget}" for budget in budgets]
+    sides = dict(zip(["textbook", *names], [slow, *timings], strict=True))
     show(
-        f"{len(documents)} documents, {options['tools']}, {config.model}, {language_model.dtype}",
-        ("", "seconds", "of it scoring", "candidates", "scored", "documents/s"),
-        [
-            (
-                name, f"{side.seconds:.1f}", f"{side.scoring:.1f}", str(side.candidates), str(side.scored),
-                f"{len(documents) / side.seconds:.3f}",
-            )
-            for name, side in zip(["textbook", *names], [slow, *timings], strict=True)
-        ],
+        f"{len(documents)} documents, {options.tools}, {config.model}, {language_model.dtype}, matmul peak "
+        f"{peak / 1e9:.0f} GFLOP/s",
+        {name: vars(side) | {"documents/s": len(documents) / side.seconds} for name, side in sides.items()},
         ratios,
-        [
-            f"matmul peak {peak / 1e9:.0f} GFLOP/s",
-            shlex.join(["python", "-m", "benchmarks.speed.annotate", *arguments]),
-        ],
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":
-    run("annotate", main)
+    run(Options, main)

@@ -12,91 +12,70 @@ float32 the largest and the median difference of the start probabilities of posi
 
 from __future__ import annotations
 
-import json
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from benchmarks.speed.annotate import configured
-from benchmarks.speed.arguments import given, run
-from benchmarks.speed.machine import machine
-from toolformer.annotation import pipeline
-from toolformer.data import Document
+import pandas
+
+from benchmarks.speed import annotate
+from benchmarks.speed.script import run, show
+from toolformer.annotation.pipeline import Annotator
 from toolformer.lm.language_model import LanguageModel
 from toolformer.stages import instantiate
 
-Rows = Sequence[Mapping[str, Any]]
+PLACE = ["doc_id", "tool", "position"]
 
 
-def main(arguments: Sequence[str]) -> None:
-    options = given(
-        arguments, {
-            "documents": "8", "model": "smollm2", "dtype": "bfloat16", "tools": "calculator,calendar",
-            "k": "5", "m": "5",
-        },
-    )  # fmt: skip
-    config, settings, documents = configured(options)
+@dataclass
+class Options(annotate.Options):
+    """What is annotated."""
 
-    def annotated(dtype: str, batches: Iterable[Sequence[Document]]) -> list[dict[str, object]]:
+    documents: int = 8
+    dtype: str = "bfloat16"
+    tools: str = "calculator,calendar"
+    k: int = 5
+
+
+def main(options: Options) -> None:
+    config, settings, documents = annotate.configured(options)
+
+    def annotated(dtype: str, size: int) -> pandas.DataFrame:
         model = LanguageModel.from_pretrained(config.model, dtype, config.lm.device)
-        annotator = pipeline.Annotator(model, settings, instantiate.tools(config))
-        return [row for batch in batches for row in annotator.annotate(batch).rows]
+        annotator = Annotator(model, settings, instantiate.tools(config))
+        batches = (documents[start : start + size] for start in range(0, len(documents), size))
+        rows = [row for batch in batches for row in annotator.annotate(batch).rows]
+        return pandas.DataFrame(rows).astype({"gain": float})
 
-    together = annotated(config.lm.dtype, [documents])
-    alone = annotated(config.lm.dtype, ([document] for document in documents))
-    exact = annotated("float32", [documents])
-    thresholds = {one.key: one.filter_threshold for one in settings}
-    print(f"{len(documents)} documents, {len(together)} samples, {config.model}; {machine()}")
+    together, alone = annotated(options.dtype, len(documents)), annotated(options.dtype, 1)
+    exact = annotated("float32", len(documents))
+    thresholds = {of_tool.key: of_tool.filter_threshold for of_tool in settings}
+    kept = [rows[rows["gain"] >= rows["tool"].map(thresholds)] for rows in (together, alone)]
     figures = {
-        "samples_that_differ": _differ(_texts(together), _texts(alone)),
-        "calls_that_differ": _differ(_kept(together, thresholds), _kept(alone, thresholds)),
-        **_distances("start_probability", _starts(together), _starts(exact)),
-        **_distances("gain", _gains(together), _gains(exact)),
+        "samples_that_differ": _differ(together, alone, [*PLACE, "sample"]),
+        "calls_that_differ": _differ(*kept, [*PLACE, "call"]),
+        **_distances("start_probability", together, exact, PLACE),
+        **_distances("gain", together, exact, [*PLACE, "call"]),
     }
-    print(json.dumps(figures))
+    known = {name: value for name, value in figures.items() if value == value}  # no NaN of nothing compared
+    show(f"{len(documents)} documents, {len(together)} samples, {config.model}", {}, known)
 
 
-def _texts(rows: Rows) -> dict[object, object]:
-    return {(row["doc_id"], row["tool"], row["position"], row["sample"]): row["call"] for row in rows}
+def _differ(one: pandas.DataFrame, other: pandas.DataFrame, key: list[str]) -> float:
+    """The share of all keys whose call is another on the other side, or missing."""
+    calls = [rows.drop_duplicates(key).set_index(key, drop=False)["call"] for rows in (one, other)]
+    first, second = calls[0].align(calls[1])
+    return round(float((first != second).mean()), 4)
 
 
-def _kept(rows: Rows, thresholds: Mapping[str, float]) -> dict[object, object]:
-    """What stays of each position; a call that several samples wrote once."""
+def _distances(name: str, one: pandas.DataFrame, other: pandas.DataFrame, key: list[str]) -> dict[str, float]:
+    """How far a column's values are apart, of the keys that have one on both sides."""
+    values = [rows.drop_duplicates(key).set_index(key)[name] for rows in (one, other)]
+    distances = (values[0] - values[1]).abs().dropna()
     return {
-        (row["doc_id"], row["tool"], row["position"], row["call"]): True
-        for row in rows
-        if row["gain"] is not None and row["gain"] >= thresholds[row["tool"]]
-    }
-
-
-def _starts(rows: Rows) -> dict[object, float]:
-    return {(row["doc_id"], row["tool"], row["position"]): row["start_probability"] for row in rows}
-
-
-def _gains(rows: Rows) -> dict[object, float]:
-    return {
-        (row["doc_id"], row["tool"], row["position"], row["call"]): row["gain"]
-        for row in rows
-        if row["gain"] is not None
-    }
-
-
-def _differ(one: Mapping[object, object], other: Mapping[object, object]) -> float | None:
-    """The share of all keys that have another value on the other side, or none; None if there are no keys."""
-    keys = one.keys() | other.keys()
-    return round(sum(one.get(key) != other.get(key) for key in keys) / len(keys), 4) if keys else None
-
-
-def _distances(
-    name: str, one: Mapping[object, float], other: Mapping[object, float]
-) -> dict[str, float | int | None]:
-    found = [abs(one[key] - other[key]) for key in one.keys() & other.keys()]
-    return {
-        f"{name}_max_difference": round(max(found), 5) if found else None,
-        f"{name}_median_difference": round(statistics.median(found), 6) if found else None,
-        f"{name}_compared": len(found),
+        f"{name}_max_difference": round(float(distances.max()), 5),
+        f"{name}_median_difference": round(float(distances.median()), 6),
+        f"{name}_compared": len(distances),
     }
 
 
 if __name__ == "__main__":
-    run("rounding", main)
+    run(Options, main)

@@ -13,18 +13,16 @@ and its ratios as one JSON object on the last line: `speedup_vs_padded` (text to
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallback, TrainingArguments
+from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
 from benchmarks.speed.annotate import matmul_peak, model_flops
-from benchmarks.speed.arguments import given, run
-from benchmarks.speed.machine import show
+from benchmarks.speed.script import run, show
 from toolformer.data import demo_corpus
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import choose_device, choose_dtype, load_causal
@@ -33,57 +31,36 @@ from toolformer.training.trainer import train
 
 
 @dataclass
-class Timing:
-    """Seconds of the steps, and the texts' tokens in them."""
+class Options:
+    """What is trained on, and how."""
 
-    seconds: float
-    tokens: int
-
-    @property
-    def rate(self) -> float:
-        return self.tokens / self.seconds
+    documents: int = 96
+    model: str = "smollm2"
+    sequence_length: int = 1024
+    micro_batch: int = 2
 
 
-class _Clock(TrainerCallback):
-    """Adds up the time of the steps."""
-
-    def __init__(self) -> None:
-        self.seconds = self.began = 0.0
-
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
-        self.began = time.perf_counter()
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.seconds += time.perf_counter() - self.began
-
-
-def packed(model: str, texts: Sequence[str], length: int, micro_batch: int) -> Timing:
+def packed(model: str, texts: Sequence[str], length: int, micro_batch: int) -> dict[str, float]:
     """The product."""
-    rates: list[dict[str, float]] = []
+    logged: dict[str, float] = {}
     settings = TrainingSettings(
         max_steps=None, epochs=1, batch_size=4 * micro_batch, micro_batch_size=micro_batch, sequence_length=length,
-        eval_every=10_000, save_every=0, log_every=1, warmup_ratio=0.0,
+        eval_every=10_000, save_every=0, log_every=10_000, warmup_ratio=0.0,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         result = train(
-            model, texts, texts[:1], settings, Path(folder), lambda m, _: rates.append(m), progress=False
+            model, texts, texts[:1], settings, Path(folder), lambda m, _: logged.update(m), progress=False
         )
-    # Each log holds the speed of its step, and all steps but the last are equally long.
-    speeds = [metrics["tokens_per_second"] for metrics in rates if "tokens_per_second" in metrics]
-    full = 4 * micro_batch * length
-    steps = [full] * (len(speeds) - 1) + [result.tokens - full * (len(speeds) - 1)]
-    return Timing(sum(tokens / speed for tokens, speed in zip(steps, speeds, strict=True)), result.tokens)
+    rate = logged["tokens_per_second"]  # logged once, at the end: the speed of all steps
+    return {"seconds": result.tokens / rate, "tokens": result.tokens, "tokens/s": rate}
 
 
-def padded(model: str, texts: Sequence[str], micro_batch: int) -> Timing:
+def padded(model: str, texts: Sequence[str], micro_batch: int) -> dict[str, float]:
     """The stock Trainer on one document a row, padded to the longest of the micro batch."""
     network, tokenizer = load_causal(model, torch.float32)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     rows = [{"input_ids": tokenizer(text).input_ids + [tokenizer.eos_token_id]} for text in texts]
     device = choose_device()
-    clock = _Clock()
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=4, num_train_epochs=1,
@@ -91,19 +68,15 @@ def padded(model: str, texts: Sequence[str], micro_batch: int) -> Timing:
             bf16=choose_dtype("auto", device) is torch.bfloat16, dataloader_pin_memory=False,
         )  # fmt: skip
         collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
-        trainer = Trainer(network, arguments, collator, cast(Any, rows), callbacks=[clock])
-        trainer.train()
-    return Timing(clock.seconds, sum(len(row["input_ids"]) for row in rows))
+        trainer = Trainer(network, arguments, collator, cast(Any, rows))
+        seconds = trainer.train().metrics["train_runtime"]
+    tokens = sum(len(row["input_ids"]) for row in rows)
+    return {"seconds": seconds, "tokens": tokens, "tokens/s": tokens / seconds}
 
 
-def main(arguments: Sequence[str]) -> None:
-    options = given(
-        arguments,
-        {"documents": "96", "model": "smollm2", "sequence_length": "1024", "micro_batch": "2"},
-    )
-    texts = [document.text for document in demo_corpus("train")][: int(options["documents"])]
-    model, length = options["model"], int(options["sequence_length"])
-    micro_batch = int(options["micro_batch"])
+def main(options: Options) -> None:
+    texts = [document.text for document in demo_corpus("train")][: options.documents]
+    model, length, micro_batch = options.model, options.sequence_length, options.micro_batch
     language_model = LanguageModel.from_pretrained(model)
     mean = sum(len(language_model.encode(text)) for text in texts) / len(texts)
     rows = max(1, round(length * micro_batch / mean))
@@ -112,19 +85,15 @@ def main(arguments: Sequence[str]) -> None:
     del language_model
     fast, slow = packed(model, texts, length, micro_batch), padded(model, texts, rows)
     show(
-        f"{len(texts)} documents of {mean:.0f} tokens, {model}, sequences of {length}",
-        ("", "rows a micro batch", "seconds", "tokens", "tokens/s"),
-        [
-            (name, str(size), f"{timing.seconds:.1f}", str(timing.tokens), f"{timing.rate:.1f}")
-            for name, timing, size in (("packed", fast, micro_batch), ("padded", slow, rows))
-        ],
+        f"{len(texts)} documents of {mean:.0f} tokens, {model}, sequences of {length}, matmul peak "
+        f"{peak / 1e9:.0f} GFLOP/s",
+        {f"packed, {micro_batch} a micro batch": fast, f"padded, {rows} a micro batch": slow},
         {
-            "speedup_vs_padded": round(fast.rate / slow.rate, 2),
-            "train_share_of_matmul_peak": round(3 * per_token * fast.tokens / fast.seconds / peak, 3),
+            "speedup_vs_padded": round(fast["tokens/s"] / slow["tokens/s"], 2),
+            "train_share_of_matmul_peak": round(3 * per_token * fast["tokens/s"] / peak, 3),
         },
-        [f"matmul peak {peak / 1e9:.0f} GFLOP/s"],
     )
 
 
 if __name__ == "__main__":
-    run("train", main)
+    run(Options, main)

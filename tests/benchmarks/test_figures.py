@@ -20,7 +20,7 @@ def sample(score: float, tool: str | None = None, failed: str | None = None, **m
 
 
 def result(samples: list[dict[str, Any]], **others: Interval) -> TaskResult:
-    return TaskResult("svamp", Interval(40.0, 10.0, 70.0, len(samples)), [], samples, others)
+    return TaskResult("svamp", Interval(40.0, 10.0, 70.0, len(samples)), samples, others)
 
 
 def test_scores_with_and_without_a_call() -> None:

@@ -11,9 +11,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from dateutil.relativedelta import relativedelta
 
 from benchmarks import arithmetic, suite
-from benchmarks.dateset import FULL_SIZE, HOLIDAYS, NEAR_DAYS, SIZES, federal_holidays, generate, subset
+from benchmarks.dateset import HOLIDAYS, NEAR_DAYS, SIZES, generate, subset
 from benchmarks.figures import figures
 from tests.benchmarks.test_suite import Parrot
 
@@ -60,11 +61,14 @@ def part_of(part: str, day: datetime.date) -> str:
 
 
 def whole_units(unit: str, first: datetime.date, last: datetime.date) -> int:
-    """Counted day by day: a month is over on the same day of the month, or on the first behind a shorter one."""
-    days = [first + datetime.timedelta(days=n + 1) for n in range((last - first).days)]
-    ends = {day - datetime.timedelta(days=1): day.day for day in days}
-    months = sum(day == first.day or (day == 1 and end.day < first.day) for end, day in ends.items())
-    return {"days": len(days), "weeks": len(days) // 7, "months": months, "years": months // 12}[unit]
+    apart = relativedelta(last, first)
+    days = (last - first).days
+    return {
+        "days": days,
+        "weeks": days // 7,
+        "months": 12 * apart.years + apart.months,
+        "years": apart.years,
+    }[unit]
 
 
 def written(match: re.Match[str]) -> datetime.date:
@@ -80,15 +84,9 @@ def solve(row: Row) -> str:
         assert (days < 0) == (match[1] == "ago was")
         return str(abs(days))
     if match := re.fullmatch(r"What ([a-z ]+) was it (\d+) (day|week|month|year)(s?) ago\?", question):
-        count = int(match[2])
-        assert (match[4] == "s") == (count != 1)
-        if match[3] in ("day", "week"):
-            day = today - datetime.timedelta(days=count * (7 if match[3] == "week" else 1))
-        else:
-            year, month = divmod(
-                today.year * 12 + today.month - 1 - count * (12 if match[3] == "year" else 1), 12
-            )
-            day = datetime.date(year, month + 1, today.day)
+        assert (match[4] == "s") == (match[2] != "1")
+        day = today - relativedelta(**{f"{match[3]}s": int(match[2])})
+        assert day.day == today.day or match[3] in ("day", "week"), "no library's clamping decides"
         assert today - datetime.timedelta(days=4 * 365 + 1) <= day < today
         return part_of(match[1], day)
     if match := re.fullmatch(r"What ([a-z ]+) will it be in (\d+) day(s?)\?", question):
@@ -99,8 +97,7 @@ def solve(row: Row) -> str:
         return part_of("day of the week", written(match))
     if match := re.fullmatch(rf"What ([a-z ]+) (is|was) it ({'|'.join(NEAR_DAYS)})\?", question):
         assert (match[2] == "was") == ("yesterday" in match[3])
-        offsets = ["the day before yesterday", "yesterday", "today", "tomorrow", "the day after tomorrow"]
-        return part_of(match[1], today + datetime.timedelta(days=offsets.index(match[3]) - 2))
+        return part_of(match[1], today + relativedelta(days=list(NEAR_DAYS).index(match[3]) - 2))
     if match := re.fullmatch(rf"What ([a-z ]+) (is|was) ({names}) this year\?", question):
         day = holiday(match[3], today.year)
         assert (day < today) == (match[2] == "was")
@@ -120,32 +117,20 @@ def test_every_answer_follows_from_its_question(rows: list[Row]) -> None:
 def test_sizes_are_the_papers_and_the_bytes_are_pinned(rows: list[Row]) -> None:
     assert list(SIZES.values()) == [400, 800, 800, 400, 4000, 1800, 1200]
     assert Counter(row["family"] for row in rows) == SIZES
-    assert len(rows) == FULL_SIZE == 9400
     assert len({row["current_date"] for row in rows}) == 500
-    assert len({row["id"] for row in rows}) == 9400
+    assert len({row["id"] for row in rows}) == len(rows) == 9400
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     assert hashlib.sha256(lines.encode()).hexdigest() == SHA256_OF_SEED_0
 
 
-def test_holidays_are_on_their_own_day() -> None:
-    # July 4, 2020 was a Saturday, observed on the 3rd; Juneteenth was no federal holiday yet.
-    assert federal_holidays(2020)["Independence Day"] == datetime.date(2020, 7, 4)
-    assert "Juneteenth National Independence Day" not in federal_holidays(2020)
-    for year in range(2006, 2034):
-        for name, day in federal_holidays(year).items():
-            assert day == holiday(name, year)
-    assert list(federal_holidays(2025)) == list(HOLIDAYS)
-
-
-@pytest.mark.parametrize("size", [7, 47, 100, 941, 9400])
+@pytest.mark.parametrize("size", [7, 47, 941])
 def test_a_subset_keeps_the_families_in_proportion(rows: list[Row], size: int) -> None:
     chosen = subset(rows, size, 0, "family")
-    assert len(chosen) == size
-    assert all(row in rows for row in chosen[:50])
+    assert len(chosen) == size and all(row in rows for row in chosen[:50])
     counts = Counter(row["family"] for row in chosen)
     for family, full in SIZES.items():
         assert counts[family] >= 1
-        assert abs(counts[family] - full * size / FULL_SIZE) <= (1 if size >= 47 else 3)
+        assert abs(counts[family] - full * size / 9400) <= (1 if size >= 47 else 3)
 
 
 def test_a_larger_subset_holds_most_of_a_smaller_one() -> None:
@@ -157,18 +142,16 @@ def test_a_larger_subset_holds_most_of_a_smaller_one() -> None:
     assert subset(plain, 1190, 1) == subset(plain, 9999, 1) == plain and subset(plain, 0, 1) == []
 
 
-WORDS = {"a": "plus", "s": "minus", "m": "times"}
-
-
 def test_every_sum_follows_from_its_question_in_ten_families() -> None:
     rows = arithmetic.generate(0)
     largest: Counter[str] = Counter()
+    words = {"a": "plus", "s": "minus", "m": "times"}
     for row in rows:
         expression = row["question"].removeprefix("What is ").removesuffix("?")
-        pattern = r"\(\d [-+*] \d\) [-+*] \d"
-        if row["family"] != "1dc":
-            pattern = rf"\d+ {WORDS[row['family'][-1]]} \d+"
-        assert re.fullmatch(pattern, expression), row
+        kind = row["family"][-1]
+        assert re.fullmatch(
+            rf"\d+ {words[kind]} \d+" if kind in words else r"\(\d [-+*] \d\) [-+*] \d", expression
+        )
         largest[row["family"]] = max(largest[row["family"]], *map(int, re.findall(r"\d+", expression)))
         for sign, word in ("+", "plus"), ("-", "minus"), ("*", "times"):
             expression = expression.replace(word, sign)
@@ -177,12 +160,11 @@ def test_every_sum_follows_from_its_question_in_ten_families() -> None:
         limit = 10 ** int(family[0])
         assert 0.9 * limit <= largest[family] < limit
     assert sorted(arithmetic.FAMILIES) == "1dc 2da 2dm 2ds 3da 3ds 4da 4ds 5da 5ds".split()
-    assert Counter(row["family"] for row in rows) == dict.fromkeys(
-        arithmetic.FAMILIES, arithmetic.FAMILY_SIZE
-    )
+    assert Counter(row["family"] for row in rows) == dict.fromkeys(arithmetic.FAMILIES, 2000)
     assert Counter(row["family"] for row in rows[:30]) == dict.fromkeys(arithmetic.FAMILIES, 3)
-    asked = {(row["family"], row["question"]) for row in rows}
-    assert len(asked) == len({row["id"] for row in rows}) == len(rows) == 20_000
+    assert (
+        len({(row["family"], row["question"]) for row in rows}) == len({row["id"] for row in rows}) == 20_000
+    )
     assert arithmetic.generate(0) == rows and arithmetic.generate(1) != rows
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from benchmarks import suite
 from benchmarks.ladder.classes import CLASSES, Rungs, classify
-from benchmarks.ladder.gold import expression, golds
-from benchmarks.ladder.rungs import Ladder, best_place
+from benchmarks.ladder.gold import golds
+from benchmarks.ladder.rungs import Ladder
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Patch
 from tests.tools.recorders import Recorder
@@ -63,24 +63,6 @@ def test_every_example_has_exactly_one_class(rungs: Rungs) -> None:
     }
     assert conditions.keys() == CLASSES.keys()
     assert [name for name, holds in conditions.items() if holds] == [classify(rungs)]
-
-
-@pytest.mark.parametrize(
-    ("equation", "answer", "gold"),
-    [
-        ("( 76.0 - 25.0 )", "51.0", "76 - 25"),
-        ("X=((8.0+43.0)-42.0)", 9, "(8+43)-42"),
-        ("X = (1 + 2) * (3 + 4)", 21, "(1 + 2) * (3 + 4)"),
-        ("56*9=x", 504.0, "56*9"),
-        ("7+2=9", "9", "7+2"),
-        ("x-5=3", 8, None),
-        ("__import__('os')", 8, None),
-    ],
-)
-def test_an_equation_becomes_what_the_calculator_works_out(
-    equation: str, answer: Any, gold: str | None
-) -> None:
-    assert expression(equation, answer) == gold
 
 
 def test_the_right_calls_of_the_published_formats(tmp_path: Path) -> None:
@@ -255,7 +237,6 @@ def test_a_hundred_planted_failures_are_classed_right(
     assert classed == expected
     every = [name for of_task in classed.values() for name in of_task]
     assert len(every) == 100 and set(every) == set(CLASSES)
-    assert best_place([-1.0, -3.0, -2.0, -2.0], [1, 2, 3]) == 2, "the likeliest of those that count"
     size = (tmp_path / "answers.jsonl").stat().st_size
     assert (
         climb(decoder, loaded, answers) == climbed and (tmp_path / "answers.jsonl").stat().st_size == size

@@ -6,17 +6,13 @@ import gzip
 import json
 import logging
 import re
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks import DATA_FILES
-from benchmarks.loaders.lama import until_mask
 from benchmarks.loaders.math import asdiv, numeric_answer, svamp
 from benchmarks.loaders.perplexity import heldout, wikitext
 from benchmarks.loaders.temporal import dateset
@@ -184,27 +180,7 @@ def test_the_rows_of_the_hub_become_the_same_documents(
     assert all(re.fullmatch("[0-9a-f]{40}|refs/convert/parquet", asked["revision"]) for asked in hub.asked)
 
 
-@given(st.text(), st.text(alphabet=" .,;:!?)]}'\"»…”", max_size=5))
-def test_what_stands_before_a_last_mask_is_kept(before: str, after: str) -> None:
-    assert until_mask(f"{before}[MASK]{after}") == before.rstrip()
-    assert until_mask(f"{before}[MASK]{after}x") is None
-
-
-def test_a_branch_says_what_was_read(hub: Hub, caplog: Log) -> None:
-    hub.add(LAMA, "train", [MASKED] * 305, "squad")
-    found = hub.sets[LAMA, "train", "squad"]
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    found.info.download_checksums = {f"hf://datasets/facebook/lama@{commit}/squad/train/0000.parquet": {}}
-    with caplog.at_level(logging.INFO, "benchmarks"):
-        documents("lama_squad")
-    assert f"lama_squad: facebook/lama is at commit {commit}" in caplog.messages
-    assert "when the task was written" not in caplog.text
-    hub.sets[LAMA, "train", "squad"] = found.select(range(304))
-    documents("lama_squad")
-    assert "has 304 rows (refs/convert/parquet), but had 305 when the task was written" in caplog.text
-
-
-def test_an_authors_file_is_told_by_its_digest(tmp_path: Path, monkeypatch: Patch, caplog: Log) -> None:
+def test_an_authors_file_is_read_from_its_address(tmp_path: Path, monkeypatch: Patch, caplog: Log) -> None:
     path = tmp_path / "test.json"
     path.write_text(json.dumps(PLAYER))
     monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
@@ -212,8 +188,7 @@ def test_an_authors_file_is_told_by_its_digest(tmp_path: Path, monkeypatch: Patc
     with caplog.at_level("INFO", "benchmarks"):
         hub = {"path": "json", "split": "test", "data_files": {"test": str(path)}}
         check(documents("templama", hub=hub), [{"current_date": "2014-07-01"}])
-    digest = sha256(path.read_bytes()).hexdigest()
-    assert f"{path} has {path.stat().st_size} bytes, SHA-256 {digest}" in caplog.text
+    assert f"templama: read as {tmp_path / 'cache' / 'json'}" in caplog.text
 
 
 def test_the_environment_names_a_data_dir(tmp_path: Path, hub: Hub, monkeypatch: Patch) -> None:
@@ -235,13 +210,11 @@ def test_an_unreachable_hub_names_the_mend(hub: Hub) -> None:
     ("name", "text", "message"),
     [
         ("svamp", '{"id": 1}\n{"id"\n', r"line 1: no text in field `body` \(the row has id\); fix the row"),
-        ("svamp", json.dumps({**SVAMP, "body": "a \ud83d"}), "line 1: half a character"),
-        ("svamp", json.dumps({**SVAMP, "id": "\udc00"}), "line 1: half a character"),
-        ("svamp", '{"body": "a", "question": "b"}\n', r"no field `answer` \(the row has body, question\)"),
+        ("svamp", '{"body": "a", "question": "b"}\n', r"no value in field `answer` \(the row has body, question\)"),
         ("svamp", json.dumps(SVAMP) + "\n{oops\n", "line 2: malformed JSON"),
         ("svamp", "[]\n", "line 1: not a JSON object"),
         ("svamp", "", "no documents are left"),
-        ("webqs", '{"question": "a", "answer": "b"}', "line 1: no list of texts in field `answers`"),
+        ("webqs", '{"question": "a", "answer": "b"}', "line 1: no list of texts in field `answer`"),
         ("lama_google_re", json.dumps({**PERSON, "pred": "/x/y"}), "`pred` is '/x/y', none of place_of_birth"),
         ("templama", json.dumps({**PLAYER, "date": "14 May"}), "line 1: field `date` is '14 May', not a year"),
         ("templama", json.dumps({**PLAYER, "answer": [{"wikidata_id": "Q1"}]}), "no text in field `name`"),
@@ -256,13 +229,11 @@ def test_a_bad_row_is_named(tmp_path: Path, name: str, text: str, message: str) 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     path = write_task(tmp_path, "svamp", [{**SVAMP, "id": n} for n in range(500)])
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(UserError, match=r"svamp\.jsonl\.gz: the file cannot be read"):
+    with pytest.raises(UserError, match=r"svamp\.jsonl\.gz, after line \d+: broken off"):
         svamp(data_dir=tmp_path)
     with pytest.raises(UserError, match="there is no folder"):
         asdiv(data_dir=tmp_path / "nowhere")
-    with pytest.raises(UserError, match="wikitext103"):
-        wikitext(data_dir=tmp_path, wikitext=103)
-    with pytest.raises(UserError, match="heldout_path: there is no file .*; name a JSON Lines file"):
+    with pytest.raises(UserError, match="heldout.path: there is no file .*; name a file"):
         heldout(heldout_path=str(tmp_path / "nothing.jsonl"))
 
 
@@ -279,13 +250,12 @@ def test_published_answers(published: Any, answer: str | None, reason: str) -> N
     assert numeric_answer(published) == (answer, reason)
 
 
-@pytest.mark.parametrize("size", ["2", "103"])
-def test_wikitext_from_the_hub_is_put_together(hub: Hub, size: str) -> None:
+def test_wikitext_from_the_hub_is_put_together(hub: Hub) -> None:
     """Articles begin at headings between blank lines."""
     text = " \n = A = \n \n one \n = 1 henry and C = \n 1 farad \n \n = = S = = \n \n \n = B = \n \n two \n"
     lines = [line.removesuffix(" \n") if line.isspace() else line for line in text.splitlines(True)]
-    hub.add("Salesforce/wikitext", "test", [{"text": line} for line in lines], f"wikitext-{size}-raw-v1")
-    found = documents("wikitext_perplexity", wikitext=size)
+    hub.add("Salesforce/wikitext", "test", [{"text": line} for line in lines], "wikitext-2-raw-v1")
+    found = documents("wikitext_perplexity")
     assert [row["text"] for row in found][1:] == [" = B = \n\n two \n"]
     assert "".join(row["text"] for row in found).split() == text.split()
 
@@ -297,7 +267,7 @@ def test_heldout_texts_have_ids_of_their_own(tmp_path: Path, caplog: Log) -> Non
         found = heldout(heldout_path=str(path))["test"]
     named = next(iter(FileCorpus(write(tmp_path, "one", [{"text": "Text 3."}])))).doc_id
     assert found["id"] == ["a", "a#2", "a#2#2", named, f"{named}#2"]
-    assert "heldout_perplexity: 6 rows read, 5 kept, dropped: {'empty text': 1}" in caplog.messages
+    assert "heldout_perplexity: 5 rows read, 5 kept, dropped: none" in caplog.messages
 
 
 def test_subsets(tmp_path: Path) -> None:
@@ -310,11 +280,3 @@ def test_subsets(tmp_path: Path) -> None:
     assert len(wikitext(data_dir=tmp_path, subset=5, perplexity_subset=1)["test"]) == 1
     families = dateset(subset=20)["test"]["family"]
     assert len(families) == 20 and len(set(families)) == 7
-    for metadata, message in (
-        ({"subset": 5, "seed": 1.5}, "seed is 1.5; it must be a whole number$"),
-        ({"subset": 0}, "subset is 0; it must be a whole number of at least 1$"),
-        ({"subset": True}, "subset is True; it must be a whole number of at least 1$"),
-        ({"dateset_seed": "x"}, "dateset_seed is 'x'; it must be a whole number$"),
-    ):
-        with pytest.raises(UserError, match=message):
-            dateset(**metadata)

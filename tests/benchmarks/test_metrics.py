@@ -9,12 +9,12 @@ import unicodedata
 from fractions import Fraction
 from types import ModuleType
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks import metrics, paired, power
+from benchmarks.ladder import gold
 from benchmarks.loaders import lama
 from benchmarks.loaders import math as problems
 from benchmarks.metrics import (
@@ -31,7 +31,7 @@ from benchmarks.metrics import (
 
 
 @pytest.mark.parametrize(
-    "module", [metrics, paired, power, lama, problems], ids=lambda module: module.__name__
+    "module", [metrics, paired, power, lama, problems, gold], ids=lambda module: module.__name__
 )
 def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0 < doctest.testmod(module).attempted
@@ -158,19 +158,6 @@ def test_documents_that_agree_still_leave_something_open() -> None:
     assert (every.value, every.high) == (100.0, 100.0)
     assert every.low == pytest.approx(100 - none.high)
     assert wilson(50, 100) == pytest.approx((0.404, 0.596), abs=5e-4)
-
-
-def test_perplexity_intervals_resample_documents() -> None:
-    random = np.random.default_rng(0)
-    counts = random.integers(50, 200, size=60).tolist()
-    sums = [-3.0 * count + float(random.normal(0, 20)) for count in counts]
-    interval = perplexity_interval(sums, counts)
-    assert interval.low < interval.value == perplexity(sums, counts) < interval.high
-    means = []
-    for _ in range(500):
-        chosen = random.integers(0, 60, size=60)
-        means.append(perplexity([sums[n] for n in chosen], [counts[n] for n in chosen]))
-    assert [interval.low, interval.high] == pytest.approx(np.percentile(means, [2.5, 97.5]), rel=0.03)
 
 
 @pytest.mark.filterwarnings("error")

@@ -86,7 +86,7 @@ ARGUMENTS = ["--tasks", "dateset", "--model_args"]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--tasks", "svmp"], "--tasks: there is no task or group 'svmp'; did you mean svamp?"),
+        (["--tasks", "svmp"], "--tasks: there is no task or group 'svmp' (did you mean svamp?)"),
         (["--tasks", "svamp", "--metadata", '{"data_dir": "."}'], "svamp.jsonl.gz, line 1: no text in field `body`"),
         (["--tasks", "asdiv", "--metadata", '{"data_dir": "."}'], "expected the file"),
         (["--tasks", "dateset", "--limit", "1", "--apply_chat_template"], "tiny-gpt2 has no chat template; leave it out"),

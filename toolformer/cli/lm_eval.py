@@ -24,9 +24,9 @@ from lm_eval.config.evaluate_config import EvaluatorConfig
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import setup_logging, simple_parse_args_string
 
-from benchmarks import TASKS_DIR, suite
+from benchmarks import GROUPS, TASKS, TASKS_DIR, suite
 from toolformer.decoding.lm_eval_model import ToolformerLM
-from toolformer.errors import UserError, one_line
+from toolformer.errors import UserError, near, one_line
 from toolformer.lm import loading
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
             raise
         reason = one_line(error)
         if missing := re.search(r"Tasks not found: ([^,\s]+)", reason):
-            what = f"there is no task or group {missing[1]!r}{suite.nearest(missing[1])}"
+            what = f"there is no task or group {missing[1]!r}{near(missing[1], [*TASKS, *GROUPS])}"
             raise UserError(f"--tasks: {what}") from error
         raise UserError(f"lm_eval: {reason}") from error
     return 0

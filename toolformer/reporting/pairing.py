@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from benchmarks import seeds
 from benchmarks.figures import GOLD_NATS
 from benchmarks.metrics import RESAMPLES, Interval
 from benchmarks.paired import (
@@ -21,7 +22,7 @@ from benchmarks.paired import (
     compare_seeds,
 )
 from benchmarks.power import LEVEL, holm
-from benchmarks.seeds import Answers, percent_over_seeds, perplexity_over_seeds
+from benchmarks.seeds import Answers
 from toolformer.errors import UserError
 
 Row = Mapping[str, Any]
@@ -237,9 +238,9 @@ def answers_of(rows: Iterable[Row], unit: str) -> Answers:
 def over_seeds(runs: Sequence[Sequence[Row]], seed: int, resamples: int = RESAMPLES) -> Interval:
     """The mean of runs that differ only in their seed, with its interval over seeds and questions."""
     if "score" in runs[0][0]:
-        return percent_over_seeds([answers_of(rows, "") for rows in runs], seed, resamples)
+        return seeds.over_seeds([answers_of(rows, "") for rows in runs], False, seed, resamples)
     unit = unit_of(row for rows in runs for row in rows)
-    return perplexity_over_seeds([answers_of(rows, unit) for rows in runs], seed, resamples)
+    return seeds.over_seeds([answers_of(rows, unit) for rows in runs], True, seed, resamples)
 
 
 def corrected(comparisons: Sequence[Compared]) -> list[Compared]:

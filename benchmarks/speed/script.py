@@ -1,0 +1,84 @@
+"""What the scripts of this folder share: their words `key=value`, memory, and how figures are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar, cast
+from unittest import mock
+
+import pandas
+import psutil
+import torch
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from toolformer.errors import UserError, one_line
+from toolformer.lm import fast_linear
+from toolformer.tracking.provenance import provenance
+
+Options = TypeVar("Options")
+
+
+def run(options: type[Options], main: Callable[[Options], None]) -> None:
+    """Calls a script with the command line's words as its options; wrong ones are one line and exit code 2."""
+    try:
+        words = OmegaConf.merge(OmegaConf.structured(options), OmegaConf.from_cli())
+        main(cast(Options, OmegaConf.to_object(words)))
+    except (UserError, OmegaConfBaseException) as error:
+        print(f"benchmarks.speed.{Path(sys.argv[0]).stem}: {one_line(error)}", file=sys.stderr)
+        sys.exit(2)
+
+
+@contextmanager
+def stock_layers() -> Iterator[None]:
+    """Linear layers and attention as the libraries have them, to compare speeds."""
+    with mock.patch.object(fast_linear, "FEW", 0), mock.patch.dict(os.environ):
+        os.environ.pop(fast_linear.FORCE_GQA, None)
+        yield
+
+
+def show(title: str, rows: Mapping[str, Mapping[str, float]], figures: Mapping[str, object]) -> None:
+    """Prints a table, what it was measured on, and the figures as one JSON object on the last line."""
+    print(title)
+    if rows:
+        print(pandas.DataFrame(rows).T.to_string(float_format="{:.4g}".format))
+    tags = provenance("speed", {}) | {"threads": torch.get_num_threads()}
+    names = ("device_name", "threads", "git_commit", "version.torch", "version.transformers")
+    print(", ".join(f"{name} {tags[name]}" for name in names))
+    print(json.dumps(figures))
+
+
+class Peak:
+    """The most memory beyond what was in use at the beginning, in GiB."""
+
+    gib = 0.0
+
+
+@contextmanager
+def peak_memory() -> Iterator[Peak]:
+    """Watches the memory of a block: the GPU's where there is one, else this process's resident set, by looking often."""
+    peak = Peak()
+    if torch.cuda.is_available():
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        yield peak
+        peak.gib = (torch.cuda.max_memory_allocated() - before) / 2**30
+        return
+    process, ended = psutil.Process(), threading.Event()
+    before = process.memory_info().rss
+
+    def watch() -> None:
+        while not ended.wait(0.02):
+            peak.gib = max(peak.gib, (process.memory_info().rss - before) / 2**30)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    yield peak
+    ended.set()
+    watcher.join()
