@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,7 @@ from toolformer.annotation.results import DATASET
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.errors import UserError
 from toolformer.reporting import reader, samples_page
-from toolformer.tracking import Run
+from toolformer.tracking import Run, Tracker
 
 TEXT = "On that day we met again, and spoke of the weather, of the harvest and of the road to the sea. " * 4
 CALL = {"position": 0, "tool": "calculator", "input": "1 + 1", "result": "2", "gain": 1.0}
@@ -42,16 +43,10 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def runs(self, stage: str, **tags: str) -> list[Run]:
-        return []
-
     def artifact_path(self, run: Run, name: str) -> Path:
         if not (self.folder / name).exists():
             raise UserError(f"no {name}")
         return self.folder / name
-
-    def history(self, run: Run, key: str) -> None:
-        return None
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -63,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
         writer.join()
         made = Run("0" * 32, "made up", "FINISHED", datetime.datetime.now(datetime.UTC), {}, {}, {}, "")
         started = time.monotonic()
-        annotation = reader.annotation_of(Files(Path(place)), made)
+        annotation = reader.annotation_of(cast(Tracker, Files(Path(place))), made)
         page = samples_page.annotated(annotation)
         seconds = time.monotonic() - started
         assert page and annotation.examples
