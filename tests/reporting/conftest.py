@@ -145,17 +145,10 @@ def write_annotation(folder: Path, rows: Sequence[Any] = ROWS, threshold: float 
     candidates: list[dict[str, Any]] = []
     for doc_id, tool, position, sample, call_input, result, status, gain in rows:
         call = linearise(ApiCall(NAMES[tool], call_input, quoted=tool == "qa")).strip()
-        row = {
-            "doc_id": doc_id,
-            "tool": tool,
-            "position": position,
-            "sample": sample,
-            "call": call,
-            "gain": gain,
-        }
+        row = {"doc_id": doc_id, "tool": tool, "position": position, "sample": sample, "call": call}
         row |= {"call_input": call_input, "result": result, "status": status, "start_probability": 0.5}
         if gain is not None:
-            row |= {"loss_result": 1.0, "loss_no_result": 1.0 + gain, "loss_none": 1.0 + gain}
+            row |= {"gain": gain, "loss_result": 1.0, "loss_no_result": 1.0 + gain, "loss_none": 1.0 + gain}
         candidates.append(dict.fromkeys(CANDIDATES.names) | row)
     kept = keep(candidates, dict.fromkeys(NAMES, threshold))
     documents = [Document(doc_id, text) for doc_id, text in TEXTS.items() if doc_id in kept]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.reporting.conftest import HOSTILE, NOTE, samples, write_annotation
+from tests.reporting.conftest import FUNNEL, HOSTILE, NOTE, samples, write_annotation
 from toolformer.reporting import candidate_stats, plots, render, samples_page, tables
 from toolformer.reporting.data import Annotation, Evidence, Sampled, Score
 
@@ -70,9 +70,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     note = replace(NOTE, tags={"stage": "evaluate", "device": HOSTILE})
     thresholds = dict.fromkeys(("calculator", "calendar", "qa"), 1.0)
     edges, gains = candidate_stats.gains(files["candidates.parquet"], "paper", thresholds)
-    funnel = candidate_stats.funnel(files["funnel.json"])
-    annotation = Annotation(note, {}, funnel, (), gains=gains, edges=edges, files=files)
-    score = Score(12.34, 10.1, 15.2, 1000, None, {}, note)
+    annotation = Annotation(note, {}, FUNNEL, (), gains, edges, thresholds, files)
+    score = Score(12.34, 10.1, 15.2, (note,), {"n": 1000})
     answers = {"M": ([0.0] * 30, None), "Toolformer": ([0.0] * 20 + [100.0] * 10, "Calculator")}
     sampled = tuple(
         Sampled(title, title, title, {"svamp": samples(folder / title / "svamp.parquet", values, tool)})

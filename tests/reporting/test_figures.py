@@ -11,12 +11,12 @@ import matplotlib.figure
 
 from benchmarks.paired import mcnemar
 from tests.reporting.conftest import NOTE
-from toolformer.reporting import escape, figures, headline, outcome_tables, plots, tables
+from toolformer.reporting import escape, figures, outcome_tables, plots, tables
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.pairing import PAIRS
 from toolformer.reporting.table import Figure
 
-SCORE = Score(15.0, 14.0, 16.0, 100, None, {}, NOTE)
+SCORE = Score(15.0, 14.0, 16.0, (NOTE,), {"n": 100})
 
 
 def figure(evidence: Evidence, key: str) -> Figure:
@@ -57,10 +57,10 @@ def test_every_number_of_ours_leads_to_its_run_and_command(evidence: Evidence) -
     assert compared.p_value == mcnemar(0, 15) and compared.difference.value == 37.5
     against = {("svamp", *PAIRS[0]): evidence.paired["svamp", "toolformer_disabled", "model"]}
     against["nq", *PAIRS[0]] = evidence.paired["svamp", *PAIRS[0]]
-    chance = headline.headline(Evidence(paired=against))
+    chance = outcome_tables.headline(Evidence(paired=against))
     assert "p = 1.000 (corrected 1.000), n = 40: no difference is shown" in chance
     assert chance.endswith("Toolformer is better on 1, worse on 0, and on 1 no difference is shown.")
-    assert headline.headline(Evidence()) == ""
+    assert outcome_tables.headline(Evidence()) == ""
 
 
 def test_figures_hold_their_data(evidence: Evidence) -> None:
@@ -82,7 +82,8 @@ def test_figures_hold_their_data(evidence: Evidence) -> None:
         measured = replace(evidence, annotation=replace(evidence.annotation, baseline=baseline))
         content = tables.content(measured)
         assert formula in figure(measured, "gains").caption
-        assert formula in content.passages_caption and content.gain == formula
+        (calls,) = (table for table in content.tables if table.key == "table10")
+        assert formula in calls.caption and calls.columns[1].label == formula
 
 
 def test_any_name_of_a_benchmark_or_tool_can_be_drawn(evidence: Evidence) -> None:
@@ -95,11 +96,3 @@ def test_any_name_of_a_benchmark_or_tool_can_be_drawn(evidence: Evidence) -> Non
     for one in drawn:
         inline = plots.inline(plots.files(one)[f"{one.key}.svg"], one.key, name)
         assert escape.clean(name) in "".join(ElementTree.fromstring(inline).itertext())
-
-
-def test_a_benchmark_of_ones_own_is_listed_where_tools_are_counted() -> None:
-    own = replace(SCORE, n=20, call_share=0.25, tool_shares={"moons": 0.25})
-    table = outcome_tables.tool_use(Evidence(scores={("toolformer", "moons_quiz"): own}))
-    (row,) = (cells for cells in table.rows if cells[0].text == "moons_quiz")
-    index = [column.label for column in table.columns].index("moons")
-    assert row[1].text == row[index].text == "25.0"

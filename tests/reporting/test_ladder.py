@@ -10,11 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.ladder.classes import CLASSES, RUNGS
-from tests.reporting.conftest import TEXTS
+from tests.reporting.conftest import NOTE, TEXTS
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.reporting import candidate_stats, plots
+from toolformer.reporting.annotation_tables import nearest
 from toolformer.reporting.candidate_stats import FATES
-from toolformer.reporting.ladder import ladder, nearest, picture
+from toolformer.reporting.data import Annotation
+from toolformer.reporting.ladder import ladder, picture
 
 NO_GAIN = {"status": "scored", "call_input": "1", "result": "1"}
 
@@ -56,7 +58,9 @@ def test_every_text_tried_is_lost_once_and_the_nearest_misses_are_shown(
         assert found["calculator"] == dict(zip(FATES, (4, 1, 1, 1, 1, 1), strict=True))
         assert found["qa"] == dict.fromkeys(FATES, 0) | {"below τ_f": 1}
         assert found["calendar"]["no position"] == 3 == sum(found["calendar"].values())
-    misses = candidate_stats.misses(candidates, "paper", [texts], THRESHOLDS, count=3)
+    files = {path.name: path for path in (candidates, texts)}
+    annotation = Annotation(NOTE, {}, {}, (), thresholds=THRESHOLDS, files=files)
+    misses = candidate_stats.misses(annotation, count=3)
     assert [(one.tool, one.gain, one.kept) for one in misses] == [
         ("calculator", 0.75, False), ("calculator", 0.5, False), ("calculator", -0.5, False), ("qa", 1.0, False),
     ]  # fmt: skip

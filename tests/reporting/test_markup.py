@@ -42,10 +42,12 @@ def report(text: str) -> Content:
     figures = tuple(Figure(key, "Figure 4", text, (panel,) * 2, text, "table4") for key in ("first", "next"))
     passages = (Passage(text, text, text, f" {text}", 1.0, True), Passage(text, "", text, text, -1.0, False))
     runs = Table("runs", "", "Runs", (Column("Run", numeric=False),), ((Cell(text),),))
-    return Content(text, (table,), passages, text, (runs,), (text,), figures, (("1", text),), "L⁻ − L⁺")
+    cells = [[Cell(text, bold=True, before=text, after=passage.after)] for passage in passages]
+    calls = Table("table10", "Table 10", text, (Column("Example", numeric=False, wide=True),), cells, text)
+    return Content(text, (table, *figures, calls, runs), passages, (text,), (("1", text),))
 
 
-BARE = Content("Bare", (), (), "", (Table("runs", "", "Runs", (), (), "none"),))
+BARE = Content("Bare", [Table("runs", "", "Runs", (), (), "none")])
 FULL = report(ODD)
 
 
@@ -138,7 +140,7 @@ def test_a_csv_is_beside_each_table() -> None:
     assert len({len(row) for row in rows}) == 1 and rows[1][2:5] == ["12.3", "[1, 2]", "29.4"]
     cells = [Cell("9,400"), Cell("−1.5"), Cell("–"), Cell("=cmd()"), Cell("-x")]
     table = Table("t", "", "", tuple(Column(str(n)) for n in range(5)), (tuple(cells),))
-    text = render.latex(Content("", (table,), (), "", ()))["tables/t.csv"]
+    text = render.latex(Content("", [table]))["tables/t.csv"]
     assert text == "0,1,2,3,4\n9400,-1.5,,'=cmd(),'-x\n"
 
 

@@ -13,8 +13,8 @@ from tests.reporting.test_figures import SCORE
 from toolformer.calls import ApiCall
 from toolformer.errors import UserError
 from toolformer.reporting import Report, build, candidate_stats, paper, reader, tables
-from toolformer.reporting.data import Counts, Evidence, Score
-from toolformer.reporting.table9 import table9
+from toolformer.reporting.data import Evidence, Score
+from toolformer.reporting.setting_tables import table9
 
 PIN = Path(__file__).parents[1] / "golden" / "report.md"
 
@@ -39,8 +39,8 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_what_was_not_measured_is_the_last_list(report: Report, tmp_path: Path) -> None:
     bare = build(Memory(), None, tmp_path / "bare")
-    assert report.content.closing[-1].key == bare.content.closing[-1].key == "missing"
-    assert not bare.content.tables + bare.content.passages and not bare.content.figures
+    assert report.content.parts[-1].key == "missing"
+    assert [part.key for part in bare.content.parts] == ["symbols", "runs", "missing"]
     assert "## Table 10" not in bare.markdown.read_text(encoding="utf-8")
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"):
@@ -48,7 +48,7 @@ def test_what_was_not_measured_is_the_last_list(report: Report, tmp_path: Path) 
 
 
 def test_the_whole_of_the_paper_can_be_printed_and_english_rows_stand_in_table_6() -> None:
-    score = Score(9.0, None, None, 9, None, {}, NOTE)
+    score = Score(9.0, None, None, (NOTE,), {"n": 9})
     evidence = Evidence(scores={("model", "mlqa_es"): score, ("model", "mlqa_all_en_es"): score})
     (found,) = (table for table in tables.content(evidence).tables if table.key == "table6")
     rows = [[cell.text for cell in cells] for cells in found.rows]
@@ -66,7 +66,7 @@ def test_an_annotation_that_found_nothing_is_read(tmp_path: Path) -> None:
     nothing = [(*row[:6], "no result", None) for row in ROWS]
     log_run(store, "generate", files=write_annotation(tmp_path, nothing))
     annotation = reader.read(store).annotation
-    assert annotation and annotation.examples == () and set(annotation.counts.values()) == {Counts(0, 0)}
+    assert annotation and not annotation.examples and set(annotation.counts.values()) == {(0, 0)}
 
 
 def test_long_texts_and_calls_are_cut() -> None:
@@ -78,9 +78,10 @@ def test_long_texts_and_calls_are_cut() -> None:
 
 
 def test_table_9_has_a_row_for_every_k_that_was_measured() -> None:
-    zero = replace(SCORE, value=4.0, with_call=None, calls=0, without_call=4.0)
-    one = replace(SCORE, value=7.0, with_call=12.0, calls=30, without_call=4.0, low=5.0, high=9.0)
-    ten = replace(SCORE, value=9.5, with_call=12.0, calls=100, without_call=None)
+    zero = replace(SCORE, value=4.0, metrics={"n": 100, "n_ac": 0, "score_nc": 4.0})
+    metrics = {"n": 100, "n_ac": 30, "score_ac": 12.0, "score_nc": 4.0}
+    one = replace(SCORE, value=7.0, low=5.0, high=9.0, metrics=metrics)
+    ten = replace(SCORE, value=9.5, metrics={"n": 100, "n_ac": 100, "score_ac": 12.0})
     evidence = Evidence(by_k={(k, "svamp"): score for k, score in ((0, zero), (1, one), (10, ten))})
     table = table9(evidence)
     heads = [("", "k"), *(("SVAMP", label) for label in ("All", "AC", "NC", "%"))]

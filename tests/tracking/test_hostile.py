@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.tracking.conftest import run
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.reporting.pairing import compare_task
+from toolformer.reporting.pairing import compare_groups
 from toolformer.stages.compare import Comparison, remarks, tables
 from toolformer.tracking import Tracker
 
@@ -78,7 +78,7 @@ def test_names_are_neither_escape_sequences_nor_markup(
 
 def test_a_comparison_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"id": str(index), "prompt": "p", "target": ["1"], "score": 0.0} for index in range(3)]
-    compared = compare_task("[/b]task\x1b[2J", rows, rows, seed=0, resamples=20)
+    compared = compare_groups("[/b]task\x1b[2J", [(0, rows)], [(0, rows)], seed=0, resamples=20)
     assert compared
     name = "[/b] \x1b]0;owned\x07 (1a2b3c4d)"
     comparison = Comparison("a", "b", name, name, (compared,), (name,), (), {}, same_scoring=True)

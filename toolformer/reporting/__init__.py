@@ -11,6 +11,7 @@ from pathlib import Path
 
 from toolformer.reporting import plots, reader, render, samples_page, table, tables
 from toolformer.storage import write_whole, writing
+from toolformer.tracking import Tracker
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,6 @@ class Report:
     """The written pages and what stands in them."""
 
     markdown: Path
-    latex: Path
     html: Path
     samples: Path | None
     """The page on which candidates and samples are read; None where there are none."""
@@ -26,7 +26,7 @@ class Report:
 
 
 def build(
-    store: reader.Store,
+    store: Tracker,
     experiment: str | None = None,
     out: Path = Path("report"),
     seed: int = 0,
@@ -50,20 +50,19 @@ def build(
     images = {name: image for figure in content.figures for name, image in plots.files(figure).items()}
     texts = {"report.md": render.markdown(content), **render.latex(content)}
     texts["report.html"] = render.html(content, images, "samples.html" if data else "")
-    samples = Path(out) / "samples.html"
     if data:
-        texts[samples.name] = render.samples_html(content.title, data)
-    files = {f"{render.FOLDER}/{name}": image for name, image in images.items()}
-    files |= {name: text.encode() for name, text in texts.items()}
-    with writing(Path(out)):
-        for folder in {Path(name).parent for name in files}:
-            (Path(out) / folder).mkdir(parents=True, exist_ok=True)
-    for name, written in files.items():
-        write_whole(Path(out) / name, written)
+        texts["samples.html"] = render.samples_html(content.title, data)
+    files = {out / render.FOLDER / name: image for name, image in images.items()}
+    files |= {out / name: text.encode() for name, text in texts.items()}
+    with writing(out):
+        for folder in {path.parent for path in files}:
+            folder.mkdir(parents=True, exist_ok=True)
+    for path, written in files.items():
+        write_whole(path, written)
+    samples = out / "samples.html"
     if not data:
         samples.unlink(missing_ok=True)
-    markdown, latex, html = (Path(out) / name for name in ("report.md", "report.tex", "report.html"))
-    return Report(markdown, latex, html, samples if data else None, content)
+    return Report(out / "report.md", out / "report.html", samples if data else None, content)
 
 
 def terminal(report: Report, only: Collection[str] = ()) -> None:

@@ -1,38 +1,35 @@
-"""What the annotation found: Table 2, the funnel and its reasons."""
+"""What the annotation found: Table 2, the funnel and its reasons, and where the yield is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 from toolformer.annotation.funnel import STEPS
 from toolformer.reporting import paper
-from toolformer.reporting.data import Evidence
-from toolformer.reporting.formatting import DASH, in_order, repeats, shown_calls, shown_count, shown_reasons
-from toolformer.reporting.table import Cell, Column, Table
+from toolformer.reporting.candidate_stats import FATES
+from toolformer.reporting.data import Annotation
+from toolformer.reporting.formatting import in_order, shown_count, tool_name
+from toolformer.reporting.table import Cell, Column, Passage, Table
+
+_SKIPPED = "rows_skipped/"
 
 
-def examples_kept(evidence: Evidence, full: bool = False) -> Table:
+def examples_kept(annotation: Annotation | None, full: bool = False) -> Table:
     """Table 2: texts with at least one call whose gain reaches τ_f, of the tools that were annotated (`full`: of all)."""
-    annotation = evidence.annotation
     counts = annotation.counts if annotation else {}
     known = {tool for tool, _ in counts}
     thresholds = sorted({*paper.THRESHOLDS, *(threshold for _, threshold in counts)})
     rows = []
     for tool in in_order({*paper.TOOLS, *known} if full else known):
-        cells = [_tool(tool)]
-        if annotation and tool in known:
-            tried = annotation.funnel[tool].steps.get("selected") if tool in annotation.funnel else None
-            cells += [Cell(shown_count(tried))]
-            for threshold in thresholds:
-                count = counts.get((tool, threshold))
-                cells += [
-                    Cell(shown_count(count.examples), shown_calls(count.calls)) if count else Cell(DASH)
-                ]
-        else:
-            cells += [Cell(DASH)] * (1 + len(thresholds))
+        tried = annotation.funnel.get(tool, {}).get("selected") if annotation else None
+        cells = [Cell(tool_name(tool)), Cell(shown_count(tried))]
+        for threshold in thresholds:
+            texts, calls = counts.get((tool, threshold), (None, 0))
+            detail = f"({calls:,} call{'' if calls == 1 else 's'})" if calls else ""
+            cells.append(Cell(shown_count(texts), detail))
         figures = paper.EXAMPLES_KEPT.get(tool)
         cells += [Cell(shown_count(figure)) for figure in figures] if figures else [Cell()] * 3
-        rows.append(tuple(cells))
+        rows.append(cells)
     columns = [Column("API", numeric=False), Column("texts tried", "This run")]
     columns += [Column(f"τ_f = {threshold}", "This run") for threshold in thresholds]
     columns += [Column(f"τ_f = {threshold}", "Paper", paper=True) for threshold in paper.THRESHOLDS]
@@ -42,49 +39,67 @@ def examples_kept(evidence: Evidence, full: bool = False) -> Table:
         "compare shares, not counts."
     )
     title = "Examples with calls in C*, by filtering threshold"
-    return _table(evidence, "table2", "Table 2", title, columns, rows, caption)
+    return Table("table2", "Table 2", title, columns, rows, caption)
 
 
-def funnel(evidence: Evidence) -> Table:
+def funnel(annotation: Annotation) -> Table:
     """What each step of the annotation left, per tool."""
-    entries = evidence.annotation.funnel if evidence.annotation else {}
-    steps = [step for step in STEPS if any(step in entry.steps for entry in entries.values())]
+    entries = annotation.funnel
+    steps = [step for step in STEPS if any(step in entry for entry in entries.values())]
     rows = [
-        (_tool(tool), *(Cell(shown_count(entries[tool].steps.get(step))) for step in steps))
+        [Cell(tool_name(tool)), *(Cell(shown_count(entries[tool].get(step))) for step in steps)]
         for tool in in_order(entries)
     ]
-    columns = (Column("Tool", numeric=False), *(Column(step.replace("_", "-")) for step in steps))
+    columns = [Column("Tool", numeric=False), *(Column(step.replace("_", "-")) for step in steps)]
     caption = "Texts (documents, selected), then places and calls: what each step of the annotation left."
-    if evidence.annotation and evidence.annotation.skipped:
-        caption += f" Rows skipped while reading the corpus: {shown_reasons(evidence.annotation.skipped)}."
-    return _table(evidence, "funnel", "Annotation", "From texts to kept calls", columns, rows, caption)
+    metrics = annotation.run.metrics
+    skipped = {name: round(metrics[name]) for name in metrics if name.startswith(_SKIPPED)}
+    if skipped:
+        reasons = _shown({name.removeprefix(_SKIPPED): count for name, count in skipped.items()})
+        caption += f" Rows skipped while reading the corpus: {reasons}."
+    return Table("funnel", "Annotation", "From texts to kept calls", columns, rows, caption)
 
 
-def reasons(evidence: Evidence) -> Table:
+def reasons(annotation: Annotation) -> Table:
     """Why texts and candidates went no further, per tool."""
-    entries = evidence.annotation.funnel if evidence.annotation else {}
     rows = []
-    for tool in in_order(entries):
-        counts = (entries[tool].reasons, entries[tool].dropped, entries[tool].filtered)
-        rows.append((_tool(tool), *(Cell(shown_reasons(count)) for count in counts)))
+    for tool in in_order(annotation.funnel):
+        texts, windows, dropped, filtered = (
+            annotation.funnel[tool].get(f"{name}reasons", {}) for name in ("", "window_", "drop_", "filter_")
+        )
+        shown = (_shown(reasons) for reasons in (texts, {**windows, **dropped}, filtered))
+        rows.append([Cell(tool_name(tool)), *map(Cell, shown)])
     labels = ("texts by decision", "windows and candidates dropped", "scored, not kept")
-    columns = (Column("Tool", numeric=False), *(Column(label, numeric=False, wide=True) for label in labels))
-    return _table(evidence, "reasons", "Annotation", "Reasons", columns, rows)
+    columns = [Column("Tool", numeric=False), *(Column(label, numeric=False, wide=True) for label in labels)]
+    return Table("reasons", "Annotation", "Reasons", columns, rows)
 
 
-def _table(
-    evidence: Evidence,
-    key: str,
-    number: str,
-    title: str,
-    columns: Iterable[Column],
-    rows: Iterable[tuple[Cell, ...]],
-    caption: str = "",
-) -> Table:
-    run = evidence.annotation.run if evidence.annotation else None
-    of_run = (run.run_id[:8], repeats(run)) if run else ("", "")
-    return Table(key, number, title, tuple(columns), tuple(rows), caption, (), *of_run)
+def lost(annotation: Annotation) -> Table:
+    """Of the texts tried how far each tool came with its best call: a row a tool."""
+    rows = []
+    for tool in in_order(annotation.lost):
+        fates, tried = annotation.lost[tool], sum(annotation.lost[tool].values())
+        shares = [f"({100 * fates[fate] / tried:.1f} %)" if tried else "" for fate in FATES]
+        cells = [Cell(shown_count(fates[fate]), share) for fate, share in zip(FATES, shares, strict=True)]
+        rows.append([Cell(tool_name(tool)), Cell(shown_count(tried)), *cells])
+    columns = [Column("Tool", numeric=False), Column("texts tried"), *(Column(fate) for fate in FATES)]
+    caption = (
+        "Every text tried counts once, with the call that came furthest: no position (no call was tried), malformed, the "
+        "tool gave no result, no result lowers the loss, no gain reaches τ_f, kept."
+    )
+    return Table("lost", "Annotation", "Where the yield is lost", columns, rows, caption)
 
 
-def _tool(tool: str) -> Cell:
-    return Cell(paper.TOOLS.get(tool, tool))
+def nearest(passages: Sequence[Passage]) -> Table:
+    """The calls nearest below τ_f, in their texts."""
+    rows = []
+    for passage in passages:
+        text = f"{passage.before} {passage.call}{passage.after}"
+        rows.append([Cell(tool_name(passage.tool)), Cell(f"{passage.gain:.2f}"), Cell(text)])
+    columns = [Column("Tool", numeric=False), Column("gain"), Column("Example", numeric=False, wide=True)]
+    return Table("misses", "Annotation", "Nearest misses", columns, rows, "Gains in nats, below τ_f.")
+
+
+def _shown(reasons: Mapping[str, int]) -> str:
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    return "; ".join(f"{reason} {shown_count(number)}" for reason, number in ordered)

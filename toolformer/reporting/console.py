@@ -27,12 +27,12 @@ def show(content: Content, only: Collection[str] = ()) -> None:
     for text in () if only else (content.title, content.headline, *content.remarks):
         if text:
             console.print(clean(text), markup=False, end="\n\n")
-    for part in content.printed:
-        if isinstance(part, Table) and (not only or part.key in only):
-            console.print(clean(f"{part.number} {part.title}"), markup=False, style="bold")
-            for columns in _fitting(part, console.width) if part.rows else ():
-                console.print(_grid(part, columns, console.width))
-            console.print(clean(part.caption), markup=False, end="\n\n")
+    for table in content.tables:
+        if not only or table.key in only:
+            console.print(clean(f"{table.number} {table.title}"), markup=False, style="bold")
+            for columns in _fitting(table, console.width) if table.rows else ():
+                console.print(_grid(table, columns))
+            console.print(clean(table.caption), markup=False, end="\n\n")
 
 
 def _fitting(table: Table, width: int) -> Iterator[list[int]]:
@@ -64,17 +64,14 @@ def _width(table: Table, index: int) -> int:
     return max(map(cell_len, (*" ".join(_head(table.columns[index])).split(), *lines)), default=1)
 
 
-def _grid(table: Table, indices: list[int], width: int) -> Grid:
-    least = {index: _width(table, index) for index in indices}
-    whole = {index: max(map(cell_len, _head(table.columns[index])), default=1) for index in indices}
-    widths = {index: max(least[index], whole[index]) for index in indices}
+def _grid(table: Table, indices: list[int]) -> Grid:
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
     for index in indices:
-        column, fits = table.columns[index], sum(widths.values()) + _GAP * len(indices) <= width
+        column = table.columns[index]
         grid.add_column(
             Text("\n".join(_head(column))),
             justify="right" if column.numeric else "left",
-            width=None if column.wide else widths[index] if fits else least[index],
+            width=None if column.wide else _width(table, index),
             overflow="fold",
         )
     for row in table.rows:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from toolformer.reporting.pairing import Compared
 from toolformer.reporting.selection import Thresholds
@@ -13,6 +14,8 @@ from toolformer.tracking import Run
 
 GAIN = "L⁻ − L⁺"
 """The paper's gain (section 2)."""
+Points = Sequence[tuple[int, float]]
+"""(step, value) of a metric, in order."""
 
 
 @dataclass(frozen=True)
@@ -23,83 +26,24 @@ class Score:
     """Percent, or perplexity."""
     low: float | None
     high: float | None
-    n: int | None
-    call_share: float | None
-    """Share of the examples with a call, 0 to 1."""
-    tool_shares: Mapping[str, float]
-    run: Run
-    seconds: float | None = None
-    """What all answers together took."""
-    tokens: int | None = None
-    """Written in that time."""
-    calls: int | None = None
-    """Examples with an executed call."""
-    with_call: float | None = None
-    """The score over these; None where there are none."""
-    without_call: float | None = None
-    others: tuple[Run, ...] = ()
-    """Runs that differ from `run` only in their seed: every figure is then the mean of one."""
+    runs: tuple[Run, ...]
+    """Several differ only in their seed: every figure is then the mean of one."""
+    metrics: Mapping[str, float]
+    """The task's others (docs/benchmarks.md), and `tokens`, written in `seconds`."""
 
     @property
-    def seeds(self) -> int:
-        return 1 + len(self.others)
+    def run(self) -> Run:
+        return self.runs[0]
 
+    @property
+    def n(self) -> int:
+        """Examples, 0 where it is not known."""
+        return round(self.metrics.get("n", 0))
 
-@dataclass(frozen=True)
-class Counts:
-    """Table 2, one tool at one τ_f."""
-
-    examples: int
-    """Texts with at least one call."""
-    calls: int
-    """Places in these texts that have a call."""
-
-
-@dataclass(frozen=True)
-class ToolFunnel:
-    """How many of a tool's texts and candidates each step of the annotation let through, and why the others not."""
-
-    steps: Mapping[str, int]
-    """Those of `STEPS` that the run counted."""
-    reasons: Mapping[str, int]
-    """Why texts were not selected (or were)."""
-    dropped: Mapping[str, int]
-    """Why windows gave no candidate, and candidates were dropped."""
-    filtered: Mapping[str, int]
-    """Why scored candidates were not kept."""
-
-
-@dataclass(frozen=True)
-class Gains:
-    """The gains of a tool's scored candidates, in nats."""
-
-    counts: tuple[int, ...]
-    """By bin of `Annotation.edges`; the first and the last bin also hold what lies beyond."""
-    threshold: float | None
-    """τ_f."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """The training behind a system's scores, and what it and its annotation took."""
-
-    run: Run
-    seconds: float | None
-    tokens: int | None
-    annotation_seconds: float | None = None
-    calls: int | None = None
-    """Calls that the annotation executed."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A metric over the steps of a training run."""
-
-    data: str
-    """`augmented` or `plain`."""
-    metric: str
-    points: tuple[tuple[int, float], ...]
-    """(step, value), in order."""
+    @property
+    def calls(self) -> int:
+        """Examples with an executed call."""
+        return round(self.metrics.get("n_ac", 0))
 
 
 @dataclass(frozen=True)
@@ -122,16 +66,17 @@ class Annotation:
     """What a generate run found."""
 
     run: Run
-    counts: Mapping[tuple[str, float], Counts]
-    """By tool and τ_f."""
-    funnel: Mapping[str, ToolFunnel]
-    examples: tuple[Passage, ...]
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    """Rows that reading the corpus left out, by reason."""
-    gains: Mapping[str, Gains] = field(default_factory=dict)
-    """By tool."""
-    edges: tuple[float, ...] = ()
-    """Of the bins of all tools."""
+    counts: Mapping[tuple[str, float], tuple[int, int]]
+    """Table 2: by tool and τ_f, texts with at least one call, and places in these texts that have one."""
+    funnel: Mapping[str, Mapping[str, Any]]
+    """By tool, counts by `funnel.STEPS` and the reasons `funnel.REASONS`; older runs lack some."""
+    examples: Sequence[Passage]
+    gains: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """By tool, the scored candidates by bin of their gains; the outermost bins also hold what lies beyond."""
+    edges: Sequence[float] = ()
+    """Of the bins of all tools, in nats."""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """τ_f by tool."""
     files: Mapping[str, Path] = field(default_factory=dict)
     """Artifacts by name; `documents_without_calls.parquet` may be missing."""
     baseline: str = "paper"
@@ -153,27 +98,28 @@ class Evidence:
     annotation: Annotation | None = None
     scores: Mapping[tuple[str, str], Score] = field(default_factory=dict)
     """By system (a baseline's name after `BASELINE`) and task."""
-    trained: Mapping[str, Training] = field(default_factory=dict)
-    """By data, `augmented` or `plain`; the newest where no evaluation names one."""
-    remarks: tuple[str, ...] = ()
+    trained: Mapping[str, tuple[Run, Run | None]] = field(default_factory=dict)
+    """By data, `augmented` or `plain`: the training behind the scores, else the newest; and its annotation."""
+    remarks: Sequence[str] = ()
     by_k: Mapping[tuple[int, str], Score] = field(default_factory=dict)
     """Toolformer, by k and task, for the tasks that were measured with at least two."""
     by_threshold: Mapping[tuple[Thresholds, str], Score] = field(default_factory=dict)
     """Toolformer, by τ_f of each tool and by task, for the tasks that were measured with at least two."""
-    wordings: Mapping[tuple[str, str], Mapping[str, Score]] = field(default_factory=dict)
-    """By row and task, the figures in each wording, of what was asked in another than the paper's."""
     kept: Mapping[Thresholds, Run] = field(default_factory=dict)
     """The annotations behind these, by τ_f."""
+    wordings: Mapping[tuple[str, str, str], Score] = field(default_factory=dict)
+    """By row, wording and task, of what was asked in another wording than the paper's."""
     model: str = ""
     """The model of the tables: the one with the most figures."""
     paired: Mapping[tuple[str, str, str], Compared] = field(default_factory=dict)
     """By task, system (or a baseline's key), and the system it is compared with: the former minus the latter."""
-    curves: tuple[Curve, ...] = ()
+    curves: Mapping[tuple[str, str], Points] = field(default_factory=dict)
+    """Metrics over the steps of the trainings, by data and metric."""
     sizes: Mapping[tuple[str, str, str], Score] = field(default_factory=dict)
     """Figure 4: scores by model, system and task."""
     parameters: Mapping[str, float] = field(default_factory=dict)
     """Of the models of Figure 4."""
-    sampled: tuple[Sampled, ...] = ()
+    sampled: Sequence[Sampled] = ()
     """All evaluations, the newest first."""
     ladders: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By task, the metrics of the explanation of Toolformer's evaluation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from benchmarks import MLQA_LANGUAGES
 from benchmarks.metrics import wilson
@@ -11,10 +12,11 @@ from toolformer.decoding import settings
 from toolformer.reporting import paper
 from toolformer.reporting.data import Score
 from toolformer.reporting.pairing import BASELINE
-from toolformer.reporting.table import Cell
+from toolformer.reporting.table import Cell, Table
 from toolformer.tracking import Run
 
 DASH = "–"
+T = TypeVar("T", Cell, Table)
 
 SYSTEMS: Mapping[str, str] = {system: settings.SYSTEMS[system] for system in settings.PAPER_SYSTEMS}
 TASKS: Mapping[str, str] = {
@@ -64,9 +66,9 @@ SYMBOLS: Mapping[str, str] = {
 """What the tables' symbols mean."""
 
 
-def from_run(cell: Cell, run: Run) -> Cell:
-    """The number with the run that it comes from."""
-    return replace(cell, run=run.run_id[:8], command=repeats(run))
+def from_run(numbers: T, run: Run) -> T:
+    """A cell, or a table, with the run that its numbers come from."""
+    return replace(numbers, run=run.run_id[:8], command=repeats(run))
 
 
 def repeats(run: Run) -> str:
@@ -74,7 +76,7 @@ def repeats(run: Run) -> str:
     return f"toolformer {run.stage} like={run.run_id[:8]}"
 
 
-def shown_sizes(sizes: Iterable[int | None]) -> str:
+def shown_sizes(sizes: Iterable[int]) -> str:
     """For the head of a column: how many examples its numbers rest on."""
     known = sorted({size for size in sizes if size})
     if len(known) < 2:
@@ -93,33 +95,38 @@ def name_of(row: str) -> str:
     return SYSTEMS.get(row, row.removeprefix(BASELINE))
 
 
-def own_tasks(measured: Iterable[str]) -> list[str]:
-    """The user's own among the measured tasks (docs/extending.md)."""
-    return sorted(set(measured) - set(TASKS))
+def tool_name(tool: str) -> str:
+    return paper.TOOLS.get(tool, tool)
 
 
-def in_table_order(measured: Iterable[str]) -> list[str]:
-    """The measured tasks, the user's own last."""
-    known = set(measured)
-    return [*(task for task in TASKS if task in known), *own_tasks(known)]
+def ordered(known: Iterable[str], order: Iterable[str]) -> list[str]:
+    """What is known, in this order, and what the order lacks after it by name."""
+    names = set(known)
+    first = [name for name in order if name in names]
+    return first + sorted(names - set(first))
 
 
-def shown_score(value: float, perplexity: bool) -> str:
-    return f"{value:.2f}" if perplexity else f"{value:.1f}"
+def in_table_order(tasks: Iterable[str]) -> list[str]:
+    """The measured tasks, the user's own last (docs/extending.md)."""
+    return ordered(tasks, TASKS)
 
 
-def shown_interval(score: Score, perplexity: bool, with_n: bool) -> str:
+def in_order(tools: Iterable[str]) -> list[str]:
+    return ordered(tools, paper.TOOLS)
+
+
+def shown_interval(score: Score, digits: int, with_n: bool) -> str:
     parts = []
     if score.low is not None and score.high is not None:
-        parts.append(f"[{shown_score(score.low, perplexity)}, {shown_score(score.high, perplexity)}]")
-    if with_n and score.n is not None:
-        parts.append(f"n = {shown_count(score.n)}")
-    if score.others:
-        parts.append(f"({score.seeds} seeds)")
+        parts.append(f"[{score.low:.{digits}f}, {score.high:.{digits}f}]")
+    if with_n and score.n:
+        parts.append(f"n = {score.n:,}")
+    if len(score.runs) > 1:
+        parts.append(f"({len(score.runs)} seeds)")
     return " ".join(parts)
 
 
-def share_cell(percent: float, n: int | None, counted: bool = False) -> Cell:
+def share_cell(percent: float, n: int, counted: bool = False) -> Cell:
     """A share of `n` examples with Wilson's interval; `counted` adds n."""
     text = f"{percent:.1f}"
     if not n:
@@ -130,22 +137,3 @@ def share_cell(percent: float, n: int | None, counted: bool = False) -> Cell:
 
 def shown_count(number: int | None) -> str:
     return DASH if number is None else f"{number:,}"
-
-
-def shown_calls(number: int) -> str:
-    return f"({shown_count(number)} call{'' if number == 1 else 's'})" if number else ""
-
-
-def shown_reasons(reasons: Mapping[str, int]) -> str:
-    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    return "; ".join(f"{reason} {shown_count(number)}" for reason, number in ordered)
-
-
-def in_order(tools: Iterable[str]) -> list[str]:
-    known = set(tools)
-    return [tool for tool in paper.TOOLS if tool in known] + sorted(known - set(paper.TOOLS))
-
-
-def short_commit(commit: str) -> str:
-    name, dash, dirty = commit.partition("-")
-    return f"{name[:10]}{dash}{dirty}"

@@ -1,17 +1,14 @@
-"""Why answers are right or wrong, and where an annotation's yield is lost: tables and a picture."""
+"""Why answers are right or wrong: a table and a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.ladder.classes import CLASSES, RUNGS
-from toolformer.reporting import paper
-from toolformer.reporting.candidate_stats import FATES
-from toolformer.reporting.data import Annotation
 from toolformer.reporting.escape import clean
-from toolformer.reporting.formatting import DASH, in_order, in_table_order, repeats, shown_count, title_of
-from toolformer.reporting.table import Cell, Column, Figure, Passage, Table
+from toolformer.reporting.formatting import DASH, in_table_order, shown_count, title_of
+from toolformer.reporting.table import Cell, Column, Figure, Table
 
 Ladders = Mapping[str, Mapping[str, float]]
 """By task, the metrics of its explanation: `n`, `class/<name>` (examples), `rung/<name>` (percent), `rung_n/<name>`."""
@@ -27,6 +24,7 @@ COLOURS = {
     "out_of_reach": ("C0", 0.6),
 }
 """Of `plots.PALETTE`, and how opaque."""
+_TITLE = "Why answers are right or wrong"
 _CAPTION = (
     "Above the rule, every example in one class; below, percent right when ever more of the right call is given, at the "
     "place of the call-free completion where a call is most probable. What each class means: docs/ladder.md."
@@ -36,30 +34,28 @@ _CAPTION = (
 def ladder(ladders: Ladders) -> Table:
     """Examples by class, and percent right by rung: a column a benchmark."""
     tasks = in_table_order(ladders)
-    columns = [Column("", numeric=False)]
-    columns += [
-        Column(title_of(task), detail=f"n = {shown_count(round(ladders[task]['n']))}") for task in tasks
+    sizes = {task: shown_count(round(ladders[task]["n"])) for task in tasks}
+    columns = [
+        Column("", numeric=False),
+        *(Column(title_of(task), detail=f"n = {sizes[task]}") for task in tasks),
     ]
-
-    def row(key: str, name: str) -> tuple[Cell, ...]:
-        cells = [Cell(name)]
+    rows = []
+    for name, shown in CLASSES.items():
+        counts = [(ladders[task][f"class/{name}"], ladders[task]["n"]) for task in tasks]
+        cells = (Cell(shown_count(round(count)), f"({100 * count / n:.1f} %)") for count, n in counts)
+        rows.append([Cell(shown), *cells])
+    for name, shown in RUNGS.items():
+        rows.append([Cell(f"right, {shown}, %")])
         for task in tasks:
-            value, n = ladders[task].get(key), ladders[task]["n"]
-            if value is None:
-                cells.append(Cell(DASH))
-            elif key.startswith("class/"):
-                cells.append(Cell(shown_count(round(value)), f"({100 * value / n:.1f} %)"))
-            else:
-                of = ladders[task].get(key.replace("rung/", "rung_n/"), n)
-                cells.append(Cell(f"{value:.1f}", "" if of == n else f"(of {shown_count(round(of))})"))
-        return tuple(cells)
-
-    rows = [row(f"class/{name}", shown) for name, shown in CLASSES.items()]
-    rows += [row(f"rung/{name}", f"right, {shown}, %") for name, shown in RUNGS.items()]
-    title = "Why answers are right or wrong"
-    return Table(
-        "ladder", "Ladder", title, tuple(columns), tuple(rows) if tasks else (), _CAPTION, (len(CLASSES),)
-    )
+            value, asked = (ladders[task].get(f"{kind}/{name}") for kind in ("rung", "rung_n"))
+            of = shown_count(round(asked or ladders[task]["n"]))
+            cell = (
+                Cell(f"{value:.1f}", "" if of == sizes[task] else f"(of {of})")
+                if value is not None
+                else Cell(DASH)
+            )
+            rows[-1].append(cell)
+    return Table("ladder", "Ladder", _TITLE, columns, rows if tasks else [], _CAPTION, [len(CLASSES)])
 
 
 def picture(ladders: Ladders) -> Figure | None:
@@ -80,42 +76,4 @@ def picture(ladders: Ladders) -> Figure | None:
         axes.legend(ncols=5, loc="upper center")
 
     height = max(2.6, 0.42 * len(tasks) + 1.6)
-    title = "Why answers are right or wrong"
-    return Figure("ladder", "Ladder", title, (panel,), "The shares of the table above.", "ladder", height)
-
-
-def lost(annotation: Annotation | None) -> Table:
-    """Of the texts tried how far each tool came with its best call: a row a tool."""
-    fates = annotation.lost if annotation else {}
-    rows = []
-    for tool in in_order(fates):
-        tried = sum(fates[tool].values())
-        cells = [
-            Cell(
-                shown_count(fates[tool][fate]), f"({100 * fates[tool][fate] / tried:.1f} %)" if tried else ""
-            )
-            for fate in FATES
-        ]
-        rows.append((Cell(paper.TOOLS.get(tool, tool)), Cell(shown_count(tried)), *cells))
-    columns = (Column("Tool", numeric=False), Column("texts tried"), *(Column(fate) for fate in FATES))
-    caption = (
-        "Every text tried counts once, with the call that came furthest: no position (no call was tried), malformed, the "
-        "tool gave no result, no result lowers the loss, no gain reaches τ_f, kept."
-    )
-    run = annotation.run if annotation else None
-    of_run = (run.run_id[:8], repeats(run)) if run else ("", "")
-    return Table("lost", "Annotation", "Where the yield is lost", columns, tuple(rows), caption, (), *of_run)
-
-
-def nearest(passages: Sequence[Passage]) -> Table:
-    """The calls nearest below τ_f, in their texts."""
-    rows = tuple(
-        (
-            Cell(paper.TOOLS.get(passage.tool, passage.tool)),
-            Cell(f"{passage.gain:.2f}"),
-            Cell(f"{passage.before} {passage.call}{passage.after}"),
-        )
-        for passage in passages
-    )
-    columns = (Column("Tool", numeric=False), Column("gain"), Column("Example", numeric=False, wide=True))
-    return Table("misses", "Annotation", "Nearest misses", columns, rows, "Gains in nats, below τ_f.")
+    return Figure("ladder", "Ladder", _TITLE, [panel], "The shares of the table above.", "ladder", height)

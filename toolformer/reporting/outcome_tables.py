@@ -1,10 +1,9 @@
-"""The tables beside the scores: paired differences and their significance, how often tools are called, cost."""
+"""What was measured beside the scores: paired differences and their significance, how often tools are called, cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import GOLD_NATS
@@ -18,17 +17,17 @@ from toolformer.reporting.formatting import (
     in_order,
     in_table_order,
     name_of,
+    ordered,
     repeats,
     share_cell,
     shown_count,
-    shown_sizes,
     title_of,
 )
 from toolformer.reporting.pairing import PAIRS, Compared, is_significant
 from toolformer.reporting.table import Cell, Column, Table
 
 if TYPE_CHECKING:
-    from benchmarks.paired import Estimate
+    from benchmarks.paired import Estimate, ScoreComparison
 
 DIFFERENCE = ("difference", "only it", "only other", "p", "detectable")
 SIGN_OF = {"toolformer_disabled": "†", "model": "‡"}
@@ -38,13 +37,48 @@ SIGNS = (
 )
 
 
+def headline(evidence: Evidence) -> str:
+    """The first pair of systems with scores, on the benchmark with most examples, and a count of the others."""
+    pairs: dict[tuple[str, str], dict[str, tuple[ScoreComparison, Compared]]] = {pair: {} for pair in PAIRS}
+    for (task, system, other), compared in evidence.paired.items():
+        if compared.scores and not task.endswith(GOLD_NATS):
+            pairs.setdefault((system, other), {})[task] = compared.scores, compared
+    (system, other), found = next((item for item in pairs.items() if item[1]), (("", ""), {}))
+    if not found:
+        return ""
+    task = max(in_table_order(found), key=lambda task: found[task][0].n)
+    scores, compared = found[task]
+    value, low, high = signed(scores.difference, 1)
+    p = "" if scores.p_value is None else shown_p(scores.p_value)
+    p = p and f", p {p}" if p.startswith("<") else p and f", p = {p}"
+    if compared.p_holm is not None:
+        p += f" (corrected {shown_p(compared.p_holm)})"
+    tie = "no difference is shown; it may be chance" if scores.difference.value else "a tie"
+    meaning = {1: "better by more than chance", -1: "worse by more than chance"}.get(_verdict(compared), tie)
+    sentence = (
+        f"{title_of(task)}: {name_of(system)} has {scores.second:.1f} % right and {name_of(other)} {scores.first:.1f} %, a "
+        f"difference of {value} points [{low}, {high}]{p}, n = {shown_count(scores.n)}: {meaning}."
+    )
+    if len(found) == 1:
+        return sentence
+    verdicts = [_verdict(compared) for _, compared in found.values()]
+    return (
+        f"{sentence} Of all {len(found)} benchmarks on which the two were compared, {name_of(system)} is better on "
+        f"{verdicts.count(1)}, worse on {verdicts.count(-1)}, and on {verdicts.count(0)} no difference is shown."
+    )
+
+
+def _verdict(compared: Compared) -> int:
+    """1 for better, -1 for worse, 0 where no difference is shown."""
+    if not compared.scores or not is_significant(compared):
+        return 0
+    return 1 if compared.scores.difference.value > 0 else -1
+
+
 def signs(evidence: Evidence, system: str, task: str) -> str:
     """The signs of those systems from which this one differs by more than chance."""
-    return "".join(
-        sign
-        for other, sign in SIGN_OF.items()
-        if (task, system, other) in evidence.paired and is_significant(evidence.paired[task, system, other])
-    )
+    compared = ((sign, evidence.paired.get((task, system, other))) for other, sign in SIGN_OF.items())
+    return "".join(sign for sign, pair in compared if pair and is_significant(pair))
 
 
 def paired(evidence: Evidence) -> Table:
@@ -55,11 +89,10 @@ def paired(evidence: Evidence) -> Table:
         pairs = (PAIRS[0], PAIRS[2] if task.endswith("perplexity") else PAIRS[1])
         cells = [cell for pair in pairs for cell in _difference(evidence, task, *pair)]
         if any(cell.text for cell in cells):
-            rows.append((Cell(title_of(task)), *cells))
-    groups = [f"Toolformer − {SYSTEMS[other]}" for _, other in PAIRS[:2]]
+            rows.append([Cell(title_of(task)), *cells])
     columns = [Column("Benchmark", numeric=False)]
-    for group in groups:
-        columns += [Column(label, group) for label in DIFFERENCE]
+    for _, other in PAIRS[:2]:
+        columns += [Column(label, f"Toolformer − {SYSTEMS[other]}") for label in DIFFERENCE]
     caption = (
         "Percentage points (perplexity: its difference, of Toolformer (disabled), calls being off), over the examples "
         "that both systems were asked; 95 % paired bootstrap intervals in brackets. “Only it” and “only other” are the "
@@ -69,80 +102,78 @@ def paired(evidence: Evidence) -> Table:
         "many examples shows in four cases of five."
     )
     title = "Toolformer against the disabled model and the base, example by example"
-    return Table("paired", "Significance", title, tuple(columns), tuple(rows), caption)
+    return Table("paired", "Significance", title, columns, rows, caption)
 
 
 def _difference(evidence: Evidence, task: str, system: str, other: str) -> list[Cell]:
     compared = evidence.paired.get((task, system, other))
-    if compared is None:
+    comparison = compared and (compared.scores or compared.perplexity)
+    if not compared or not comparison:
         return [Cell()] * len(DIFFERENCE)
-    measured = task.removesuffix(f"/{GOLD_NATS}")
-    first, second = (evidence.scores[row, measured].run.run_id[:8] for row in (other, system))
-    command = f"toolformer compare {first} {second}"
-    return [replace(cell, run=second, command=command) for cell in _compared(compared)]
-
-
-def _compared(compared: Compared) -> list[Cell]:
-    comparison, p = compared.scores or compared.perplexity, Cell(DASH)
-    assert comparison
-    if compared.p_value is not None:
-        detail = "" if compared.p_holm is None else f"Holm {shown_p(compared.p_holm)}"
-        p = Cell(shown_p(compared.p_value), detail, is_significant(compared))
-    least = comparison.detectable
-    if scores := compared.scores:
-        digits = 2 if compared.task.endswith(GOLD_NATS) else 1
-        shown, counts = (
-            _estimate(scores.difference, digits, scores.n),
-            (scores.only_second, scores.only_first),
-        )
-        detectable = DASH if least is None else f"{least:.{digits}f}"
-    else:
-        shown, counts = _estimate(comparison.difference, 2, comparison.n), (None, None)
-        shown = Cell(shown.text, f"{shown.detail} a {compared.unit}")
-        detectable = DASH if least is None else f"× {least:.3f}"
+    digits = 1 if compared.scores and not task.endswith(GOLD_NATS) else 2
+    value, low, high = signed(comparison.difference, digits)
+    interval = f"[{low}, {high}] n = {shown_count(comparison.n)}"
+    interval += f" a {compared.unit}" if compared.unit else ""
     if max(compared.seeds) > 1:
-        shown = Cell(
-            shown.text, f"{shown.detail} ({' and '.join(map(str, sorted(set(compared.seeds))))} seeds)"
-        )
-    return [
-        shown,
+        interval += f" ({' and '.join(map(str, sorted(set(compared.seeds))))} seeds)"
+    scores, p, least = compared.scores, compared.p_value, comparison.detectable
+    detectable = DASH
+    if least is not None:
+        detectable = f"{least:.{digits}f}" if scores else f"× {least:.3f}"
+    counts = [scores.only_second, scores.only_first] if scores else [None, None]
+    holm = "" if compared.p_holm is None else f"Holm {shown_p(compared.p_holm)}"
+    cells = [
+        Cell(value, interval),
         *(Cell("" if count is None else shown_count(count)) for count in counts),
-        p,
+        Cell(DASH) if p is None else Cell(shown_p(p), holm, is_significant(compared)),
         Cell(detectable),
     ]
+    measured = task.removesuffix(f"/{GOLD_NATS}")
+    first, second = (evidence.scores[row, measured].run.run_id[:8] for row in (other, system))
+    return [replace(cell, run=second, command=f"toolformer compare {first} {second}") for cell in cells]
 
 
 def shown_p(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
-def _estimate(estimate: Estimate, digits: int, n: int) -> Cell:
-    value, low, high = (
-        f"{number:+.{digits}f}".replace("-", "−") for number in (estimate.value, estimate.low, estimate.high)
-    )
-    return Cell(value, f"[{low}, {high}] n = {shown_count(n)}")
+def signed(estimate: Estimate, digits: int) -> list[str]:
+    """The estimate and the ends of its interval."""
+    numbers = (estimate.value, estimate.low, estimate.high)
+    return [f"{number:+.{digits}f}".replace("-", "−") for number in numbers]
 
 
 def cost(evidence: Evidence) -> Table:
     """Seconds, calls and tokens: what making a system took, and what its answers took."""
     rows = []
-    systems = list(SYSTEMS)
-    for system in (*systems, *sorted({row for row, _ in evidence.scores} - set(systems))):
+    rules = []
+    for system in ordered([*SYSTEMS, *(row for row, _ in evidence.scores)], SYSTEMS):
         scores = [score for (row, _), score in evidence.scores.items() if row == system]
-        training = evidence.trained.get(TRAINED_ON.get(system, ""))
-        if scores or training:
-            making = [DASH if system in TRAINED_ON else ""] * 4
-            if training:
-                making = [_shown_seconds(training.annotation_seconds), shown_count(training.calls)]
-                making += [_shown_seconds(training.seconds), shown_count(training.tokens)]
-            name = Cell(name_of(system), "" if system in SYSTEMS else "(baseline)")
-            made = [from_run(Cell(text), training.run) if training else Cell(text) for text in making]
-            runs = {score.run.run_id[:8]: repeats(score.run) for score in scores}
-            first, again = next(iter(runs), ""), "; ".join(runs.values())
-            rows.append(
-                (name, *made, *(replace(cell, run=first, command=again) for cell in _answers(scores)))
-            )
-    rules = tuple(index for index, row in enumerate(rows) if row[0].detail)[:1]
+        trained = evidence.trained.get(TRAINED_ON.get(system, ""))
+        if not scores and not trained:
+            continue
+        if system not in SYSTEMS and not rules:
+            rules.append(len(rows))
+        making = [Cell(DASH if system in TRAINED_ON else "")] * 4
+        if trained:
+            training, annotation = trained
+            made = annotation.metrics if annotation else {}
+            tried = [count for name, count in made.items() if name.endswith("/executed")]
+            # Of a training that was continued in another run, and of shards that it took over, the whole.
+            trained_for = training.metrics.get("training_seconds", training.metrics.get("duration_seconds"))
+            took = made.get("annotation_seconds", made.get("duration_seconds"))
+            tokens = training.metrics.get("train_tokens")
+            making = [
+                _seconds(took),
+                _whole(sum(tried) if tried else None),
+                _seconds(trained_for),
+                _whole(tokens),
+            ]
+            making = [from_run(cell, training) for cell in making]
+        runs = {score.run.run_id[:8]: repeats(score.run) for score in scores}
+        first, again = next(iter(runs), ""), "; ".join(runs.values())
+        name = Cell(name_of(system), "" if system in SYSTEMS else "(baseline)")
+        rows.append([name, *making, *(replace(cell, run=first, command=again) for cell in _answers(scores))])
     columns = [Column("System", numeric=False)]
     labels = ("annotation, s", "calls tried", "training, s", "tokens")
     columns += [Column(label, "Making it") for label in labels]
@@ -152,28 +183,33 @@ def cost(evidence: Evidence) -> Table:
         "run), over the benchmarks shown above; a call is an example with an "
         "executed call. Toolformer and Toolformer (disabled) are one model, made once."
     )
-    return Table(
-        "cost", "Cost", "Seconds, calls and tokens", tuple(columns), tuple(rows), caption, rules=rules
-    )
+    return Table("cost", "Cost", "Seconds, calls and tokens", columns, rows, caption, rules)
 
 
 def _answers(scores: Sequence[Score]) -> list[Cell]:
     """Examples, seconds, calls and tokens; a rate counts the benchmarks alone that logged both of its parts."""
-    timed = [(score.seconds, score.n or 0) for score in scores if score.seconds]
-    written = [(score.tokens, score.seconds) for score in scores if score.seconds and score.tokens]
-    calls = [score.calls for score in scores if score.calls is not None]
-    seconds, answered = sum(time for time, _ in timed), sum(n for _, n in timed)
-    tokens, writing = sum(number for number, _ in written), sum(time for _, time in written)
+    timed = [score for score in scores if score.metrics.get("seconds")]
+    written = [score for score in timed if score.metrics.get("tokens")]
+    calls = [score.calls for score in scores if "n_ac" in score.metrics]
+    seconds, writing = (sum(score.metrics["seconds"] for score in part) for part in (timed, written))
+    answered, tokens = (
+        sum(score.n for score in timed),
+        sum(round(score.metrics["tokens"]) for score in written),
+    )
     return [
-        Cell(shown_count(sum(score.n or 0 for score in scores))),
-        Cell(_shown_seconds(seconds or None), f"{seconds / answered:.2f} an example" if answered else ""),
-        Cell(shown_count(sum(calls) if calls else None)),
-        Cell(shown_count(tokens or None), f"{tokens / writing:,.0f} a second" if tokens else ""),
+        Cell(shown_count(sum(score.n for score in scores))),
+        _seconds(seconds or None, f"{seconds / answered:.2f} an example" if answered else ""),
+        _whole(sum(calls) if calls else None),
+        _whole(tokens or None, f"{tokens / writing:,.0f} a second" if tokens else ""),
     ]
 
 
-def _shown_seconds(seconds: float | None) -> str:
-    return DASH if seconds is None else f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.1f}"
+def _seconds(seconds: float | None, detail: str = "") -> Cell:
+    return Cell(DASH if seconds is None else f"{seconds:,.{0 if seconds >= 10 else 1}f}", detail)
+
+
+def _whole(number: float | None, detail: str = "") -> Cell:
+    return Cell(shown_count(None if number is None else round(number)), detail)
 
 
 def tool_use(evidence: Evidence) -> Table:
@@ -181,62 +217,23 @@ def tool_use(evidence: Evidence) -> Table:
     measured = {
         task: score
         for (system, task), score in evidence.scores.items()
-        if system == "toolformer" and score.call_share is not None
+        if system == "toolformer" and "call_share" in score.metrics
     }
-    tools = in_order({tool for score in measured.values() for tool in score.tool_shares})
+    start = "call_share/"
+    names = {name for score in measured.values() for name in score.metrics if name.startswith(start)}
+    tools = in_order(name.removeprefix(start) for name in names)
+    papers = {task: Cell(f"{share:.1f}", tool) for task, (tool, share) in paper.TOOL_USE.items()}
     rows = []
     for task in in_table_order(measured):
         score = measured[task]
-        shares = (score.call_share or 0.0, *(score.tool_shares.get(tool, 0.0) for tool in tools))
-        theirs = next(((share, tool) for (name, tool), share in paper.TOOL_USE.items() if name == task), None)
-        papers = Cell(f"{theirs[0]:.1f}", theirs[1]) if theirs else Cell()
+        shares = (score.metrics.get(name, 0.0) for name in ("call_share", *(start + tool for tool in tools)))
         cells = (from_run(share_cell(100 * share, score.n), score.run) for share in shares)
-        rows.append((Cell(title_of(task)), *cells, papers))
-    columns = [Column("Benchmark", numeric=False), Column("any tool", "with a call, %")]
-    columns += [Column(tool, "with a call, %") for tool in tools]
+        rows.append([Cell(title_of(task)), *cells, papers.get(task, Cell())])
+    columns = [Column("Benchmark", numeric=False)]
+    columns += [Column(label, "with a call, %") for label in ("any tool", *tools)]
     columns.append(Column("paper", paper=True))
     caption = (
         "Toolformer with calls enabled (k = 10); 95 % Wilson intervals in brackets. The paper's 97.9 % is over its "
         "three math benchmarks together."
     )
-    title = "Share of examples with a call"
-    return Table("tool_use", "Tool use", title, tuple(columns), tuple(rows), caption)
-
-
-def wordings(evidence: Evidence) -> Table:
-    """Score and share of calls over the wordings of the prompts: a row for each system and benchmark asked in another."""
-    known = {row for row, _ in evidence.wordings}
-    rows: list[tuple[Cell, ...]] = []
-    rules = []
-    for system in (*(system for system in SYSTEMS if system in known), *sorted(known - set(SYSTEMS))):
-        rules.append(len(rows))
-        for task in in_table_order(task for row, task in evidence.wordings if row == system):
-            scores = evidence.wordings[system, task]
-            sizes = shown_sizes(score.n for score in scores.values())
-            rows.append(
-                (
-                    Cell(name_of(system)),
-                    Cell(title_of(task), sizes),
-                    Cell(str(len(scores))),
-                    *_spread(scores, {wording: score.value for wording, score in scores.items()}),
-                    *_spread(scores, {wording: 100 * (s.call_share or 0) for wording, s in scores.items()}),
-                )
-            )
-    columns = [Column("System", numeric=False), Column("Benchmark", numeric=False), Column("wordings")]
-    groups = ("correct, %", "with a call, %")
-    columns += [Column(label, group) for group in groups for label in ("min", "max", "mean")]
-    caption = (
-        "The same questions in several wordings, the paper's and our own (benchmarks/wordings.py): the least and the largest "
-        "figure, each with its wording, and the mean over wordings. All other tables have the paper's wording alone."
-    )
-    title = "Score and share of calls by wording"
-    return Table("wordings", "Wordings", title, tuple(columns), tuple(rows), caption, tuple(rules[1:]))
-
-
-def _spread(scores: Mapping[str, Score], values: Mapping[str, float]) -> Iterator[Cell]:
-    """The least and the largest of a figure's values by wording, and their mean."""
-    order = sorted(values, key=values.__getitem__)
-    for wording in (order[0], order[-1]):
-        differ = values[order[0]] < values[order[-1]]
-        yield from_run(Cell(f"{values[wording]:.1f}", wording if differ else ""), scores[wording].run)
-    yield from_run(Cell(f"{fmean(values.values()):.1f}"), scores[order[0]].run)
+    return Table("tool_use", "Tool use", "Share of examples with a call", columns, rows, caption)

@@ -109,32 +109,6 @@ class Compared:
         return comparison.p_value if comparison else None
 
 
-def compare_task(
-    task: str, first: Sequence[Row], second: Sequence[Row], seed: int, resamples: int
-) -> Compared | None:
-    """The pairs of one benchmark compared, or None where there are none."""
-    pairs, unpaired = pair(first, second)
-    if not pairs:
-        return None
-    if "score" in pairs[0][0]:
-        scores = compare_scores(
-            [a["score"] for a, _ in pairs], [b["score"] for _, b in pairs], seed, resamples
-        )
-        return Compared(task, unpaired, scores=scores)
-    # NaN, a number that is not known, differs from itself.
-    per_token = all(a["tokens"] is not None and a["tokens"] == b["tokens"] for a, b in pairs)
-    unit = "tokens" if per_token else "words"
-    perplexity = compare_perplexities(
-        [a["log_likelihood"] for a, _ in pairs],
-        [int(a[unit]) for a, _ in pairs],
-        [b["log_likelihood"] for _, b in pairs],
-        [int(b[unit]) for _, b in pairs],
-        seed,
-        resamples,
-    )
-    return Compared(task, unpaired, perplexity=perplexity, unit=unit.removesuffix("s"))
-
-
 def pair(first: Sequence[Row], second: Sequence[Row]) -> tuple[list[tuple[Row, Row]], Unpaired]:
     """Samples that were asked the same, in the first run's order; of equal ones the n-th goes with the n-th."""
     partners: dict[str, list[Row]] = {}
@@ -167,7 +141,7 @@ def compare_groups(task: str, first: Seeds, second: Seeds, seed: int, resamples:
     of the other, on the questions that both were asked.
     """
     if len(first) == len(second) == 1:
-        return compare_task(task, first[0][1], second[0][1], seed, resamples)
+        first, second = [(0, first[0][1])], [(0, second[0][1])]
     ones, twos = dict(first), dict(second)
     matched = len(ones) == len(first) and len(twos) == len(second) and ones.keys() == twos.keys()
     if matched:
@@ -187,11 +161,21 @@ def compare_groups(task: str, first: Seeds, second: Seeds, seed: int, resamples:
         unpaired = Unpaired(*(len(own - common) for own in questions))
     if not all(sides):
         return None
-    unit = (
-        "" if "score" in sides[0][0][0] else unit_of([row for side in sides for rows in side for row in rows])
-    )
-    answers = [[answers_of(rows, unit) for rows in side] for side in sides]
-    found = compare_seeds(answers[0], answers[1], matched, bool(unit), seed, resamples)
+    rows = [row for side in sides for rows in side for row in rows]
+    unit = "" if "score" in rows[0] else unit_of(rows)
+
+    def column(side: int, name: str) -> list[Any]:
+        return [row[name] for row in sides[side][0]]
+
+    found: ScoreComparison | PerplexityComparison
+    if len(first) > 1 or len(second) > 1:
+        answers = [[answers_of(rows, unit) for rows in side] for side in sides]
+        found = compare_seeds(answers[0], answers[1], matched, bool(unit), seed, resamples)
+    elif unit:
+        one, two = ((column(side, "log_likelihood"), column(side, unit)) for side in (0, 1))
+        found = compare_perplexities(*one, *two, seed, resamples)
+    else:
+        found = compare_scores(column(0, "score"), column(1, "score"), seed, resamples)
     seeds = len(sides[0]), len(sides[1])
     if isinstance(found, ScoreComparison):
         return Compared(task, unpaired, scores=found, seeds=seeds)

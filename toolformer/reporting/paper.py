@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from benchmarks import GROUPS
+
 CITATION = "Schick et al., 2023, arXiv:2302.04761"
 MODEL = "GPT-J (6.7B)"
 
@@ -23,15 +25,7 @@ SYSTEMS: Mapping[str, str] = {
 LARGER = ("OPT (66B)", "GPT-3 (175B)")
 """The larger models that the paper compares with."""
 
-PARAMETERS: Mapping[str, float] = {
-    "gpt2": 124e6,
-    "gpt2-medium": 355e6,
-    "gpt2-large": 775e6,
-    "gpt2-xl": 1.6e9,
-    "gpt-j-6b": 6.7e9,
-    "gpt-j-6B": 6.7e9,
-}
-"""Figure 4's models by the last part of their hub names, with the sizes that the paper gives."""
+GPT_J_PARAMETERS = 6.7e9
 
 FIGURE4_TOOLS = ("qa", "calculator", "search")
 """The tools of Figure 4."""
@@ -57,7 +51,7 @@ EXAMPLES_KEPT: Mapping[str, tuple[int, int, int]] = {
 }
 """Table 2: examples with calls in C*, by τ_f."""
 
-_FIGURES: Mapping[str, tuple[float, ...]] = {
+_FIGURES: Mapping[str, tuple[float | None, ...]] = {
     # Table 3
     "lama_squad": (17.8, 19.2, 22.1, 33.8, 21.6, 26.8),
     "lama_google_re": (4.9, 5.6, 6.3, 11.5, 2.9, 7.0),
@@ -77,6 +71,13 @@ _FIGURES: Mapping[str, tuple[float, ...]] = {
     "mlqa_vi": (8.2, 8.3, 10.1, 10.6, 0.2, 1.7),
     "mlqa_zh": (18.2, 13.7, 15.0, 16.8, 0.7, 17.7),
     "mlqa_ar": (8.2, 4.6, 3.1, 3.7, 0.1, 0.1),
+    # The same questions in English: Table 6's rows "All En"
+    "mlqa_all_en_es": (24.3, None, None, None, None, 24.7),
+    "mlqa_all_en_de": (27.0, None, None, None, None, 27.2),
+    "mlqa_all_en_hi": (23.9, None, None, None, None, 26.1),
+    "mlqa_all_en_vi": (23.3, None, None, None, None, 24.9),
+    "mlqa_all_en_zh": (23.1, None, None, None, None, 23.6),
+    "mlqa_all_en_ar": (23.6, None, None, None, None, 24.0),
     # Table 7
     "templama": (13.7, 12.9, 12.7, 16.3, 14.5, 15.5),
     "dateset": (3.9, 2.9, 5.9, 27.3, 1.3, 0.8),
@@ -87,36 +88,25 @@ _FIGURES: Mapping[str, tuple[float, ...]] = {
 """Task -> figures of the four systems and of the larger models, in their order above."""
 
 SCORES: Mapping[str, Mapping[str, float]] = {
-    task: dict(zip((*SYSTEMS.values(), *LARGER), figures, strict=False)) for task, figures in _FIGURES.items()
+    task: {
+        name: figure
+        for name, figure in zip((*SYSTEMS.values(), *LARGER), figures, strict=False)
+        if figure is not None
+    }
+    for task, figures in _FIGURES.items()
 }
 """Task -> the paper's name of a system -> its score in percent, or its perplexity."""
 
-ALL_ENGLISH: Mapping[str, Mapping[str, float]] = {
-    "mlqa_all_en_es": {"GPT-J": 24.3, "GPT-3 (175B)": 24.7},
-    "mlqa_all_en_de": {"GPT-J": 27.0, "GPT-3 (175B)": 27.2},
-    "mlqa_all_en_hi": {"GPT-J": 23.9, "GPT-3 (175B)": 26.1},
-    "mlqa_all_en_vi": {"GPT-J": 23.3, "GPT-3 (175B)": 24.9},
-    "mlqa_all_en_zh": {"GPT-J": 23.1, "GPT-3 (175B)": 23.6},
-    "mlqa_all_en_ar": {"GPT-J": 23.6, "GPT-3 (175B)": 24.0},
+TOOL_USE: Mapping[str, tuple[str, float]] = {
+    **dict.fromkeys(GROUPS["lama"], ("qa", 98.1)),
+    **dict.fromkeys(GROUPS["math"], ("calculator", 97.9)),
+    **dict.fromkeys(GROUPS["qa"], ("search", 99.3)),
+    "mlqa_hi": ("translation", 7.3),
+    "templama": ("calendar", 0.2),
+    "dateset": ("calendar", 54.8),
 }
-"""Table 6's rows "All En": the same questions in English."""
-
-TOOL_USE: Mapping[tuple[str, str], float] = {
-    ("lama_squad", "qa"): 98.1,
-    ("lama_google_re", "qa"): 98.1,
-    ("lama_trex", "qa"): 98.1,
-    ("webqs", "search"): 99.3,
-    ("nq", "search"): 99.3,
-    ("triviaqa", "search"): 99.3,
-    ("mlqa_hi", "translation"): 7.3,
-    ("asdiv", "calculator"): 97.9,
-    ("svamp", "calculator"): 97.9,
-    ("mawps", "calculator"): 97.9,
-    ("templama", "calendar"): 0.2,
-    ("dateset", "calendar"): 54.8,
-}
-"""(task, tool) -> percent of examples in which Toolformer calls it; 97.9, 98.1 and 99.3 are over all three sets of their
-tables. For the other languages of MLQA the paper gives a range, 63.8 to 94.9."""
+"""Task -> the tool that Toolformer calls, and percent of examples in which it does; 97.9, 98.1 and 99.3 are over all three
+sets of their tables. For the other languages of MLQA the paper gives a range, 63.8 to 94.9."""
 
 KS = (0, 1, 3, 10)
 """The values of k in Table 9."""

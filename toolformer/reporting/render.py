@@ -23,7 +23,7 @@ from markupsafe import Markup
 
 from toolformer.reporting import escape, plots
 from toolformer.reporting.formatting import DASH, SYMBOLS
-from toolformer.reporting.table import CALLS, Column, Content, Table
+from toolformer.reporting.table import Column, Content, Table
 
 FOLDER = "figures"
 """The folder of the figures' files, beside the report."""
@@ -44,15 +44,15 @@ def latex(content: Content) -> dict[str, str]:
     syntax = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<"}
     syntax |= {"variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}
     texts = {"report.tex": _text("report.tex.j2", escape.latex, syntax, content=content)}
-    for part in content.printed:
-        if isinstance(part, Table) and part.rows:
-            sentences = sum(column.wide for column in part.columns) or 1
-            texts[f"tables/{part.key}.tex"] = _text(
-                "table.tex.j2", escape.latex, syntax, part=part,
-                star="*" if _characters(part) > _COLUMN else "",
-                wide=f"{(0.76 if len(part.columns) < 7 else 0.24) / sentences:.2f}",
+    for table in content.tables:
+        if table.rows:
+            sentences = sum(column.wide for column in table.columns) or 1
+            texts[f"tables/{table.key}.tex"] = _text(
+                "table.tex.j2", escape.latex, syntax, part=table,
+                star="*" if _characters(table) > _COLUMN else "",
+                wide=f"{(0.76 if len(table.columns) < 7 else 0.24) / sentences:.2f}",
             )  # fmt: skip
-            texts[f"tables/{part.key}.csv"] = _csv(part)
+            texts[f"tables/{table.key}.csv"] = _csv(table)
     return texts
 
 
@@ -146,7 +146,7 @@ def _render(
         finalize=lambda value: value if isinstance(value, Markup) else Markup(escaped(str(value))),
         **syntax,
     )
-    environment.globals |= {"folder": FOLDER, "groups": _groups, "raw": Markup, "calls": CALLS}
+    environment.globals |= {"folder": FOLDER, "groups": _groups, "raw": Markup}
     environment.filters["explained"] = _explained
     return environment.get_template(name).render(context)
 

@@ -18,10 +18,9 @@ import pyarrow.parquet as pq
 from benchmarks.ladder.classes import CLASSES
 from toolformer.annotation import merge
 from toolformer.data.sampling import Draw, lot
-from toolformer.errors import UserError
-from toolformer.reporting import candidate_stats, paper
+from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import Annotation, Evidence, Sampled
-from toolformer.reporting.formatting import SYSTEMS, in_order, in_table_order, title_of
+from toolformer.reporting.formatting import SYSTEMS, in_order, in_table_order, title_of, tool_name
 from toolformer.reporting.pairing import asked, read_samples
 
 CANDIDATES = 2_000
@@ -36,28 +35,19 @@ LONGEST_ANSWER = 4_000
 LONGEST_RESULT = 1_000
 TARGETS = 20
 
-_SHORT = ("doc_id", "tool", "position", "sample", "status")
-_COLUMNS = [*_SHORT, "call", "result", "start_probability", *candidate_stats.LOSSES]
-_ANSWER = (
-    "completion",
-    "tool",
-    "call_input",
-    "call_result",
-    "failed",
-    "prediction",
-    "score",
-    "tokens",
-    "seconds",
-)
+_COLUMNS = ["doc_id", "tool", "position", "sample", "status", "call", "result", "start_probability"]
+_WRITTEN = ("completion", "prediction")
+_CALL = ("tool", "call_input", "call_result", "failed")
+_FIGURES = ("score", "tokens", "seconds")
 
 Row = dict[str, Any]
 
 
-def data(evidence: Evidence) -> dict[str, Any] | None:
+def data(evidence: Evidence) -> Row | None:
     """`candidates` and `questions` for the page, or None where no run has either.
 
     Raises:
-        UserError: a file cannot be read.
+        UserError: a file of samples cannot be read.
     """
     page = {
         "candidates": annotated(evidence.annotation) if evidence.annotation else None,
@@ -66,39 +56,21 @@ def data(evidence: Evidence) -> dict[str, Any] | None:
     return page if any(page.values()) else None
 
 
-def annotated(annotation: Annotation, limit: int = CANDIDATES) -> dict[str, Any] | None:
-    """Documents, and about `limit` candidates in the order of the text; None where there are no candidates.
-
-    Raises:
-        UserError: a file of the generate run cannot be read.
-    """
-    path = annotation.files["candidates.parquet"]
-    files = [annotation.files[name] for name in candidate_stats.TEXTS if name in annotation.files]
-    try:
-        ids, total = _draw(annotation, limit)
-        calls_kept = candidate_stats.kept(annotation.files["dataset_augmented.parquet"], ids)
-        rows = candidate_stats.of_documents(path, _COLUMNS, ids)
-        columns = ["doc_id", "text", "url", "date"]
-        texts = {
-            row["doc_id"]: row for file in files for row in candidate_stats.of_documents(file, columns, ids)
-        }
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"the candidates of generate run {annotation.run.run_id} cannot be read ({type(error).__name__}): run "
-            "`toolformer generate` again"
-        ) from error
-    if not rows:
+def annotated(annotation: Annotation, limit: int = CANDIDATES) -> Row | None:
+    """Documents, and about `limit` candidates in the order of the text; None where there are no candidates."""
+    ids, total = _draw(annotation, limit)
+    if not ids:
         return None
-    _decide(rows, calls_kept, annotation)
-    of_document: dict[str, list[Row]] = {}
-    for row in sorted(
-        rows, key=lambda row: (not row["kept"], math.inf if row["gain"] is None else -row["gain"])
-    ):
-        of_document.setdefault(row["doc_id"], []).append(row)
-    tools = in_order({row["tool"] for row in rows})
+    columns = [*_COLUMNS, *candidate_stats.LOSSES]
+    rows = candidate_stats.of_documents(annotation.files["candidates.parquet"], columns, ids)
+    texts = candidate_stats.texts(annotation.files, ids)
+    _decide(rows, candidate_stats.kept(annotation.files, ids), annotation)
+    tools = in_order(row["tool"] for row in rows)
     documents, listed = [], []
     for index, doc_id in enumerate(ids):
-        text, own = texts.get(doc_id, {}), of_document[doc_id]
+        own = [row for row in rows if row["doc_id"] == doc_id]
+        own.sort(key=lambda row: (not row["kept"], math.inf if row["gain"] is None else -row["gain"]))
+        text = texts.get(doc_id, {})
         whole = text.get("text")
         documents.append({
             "id": doc_id, "url": text.get("url"), "date": text.get("date"), "left": len(own[OF_DOCUMENT:]),
@@ -107,8 +79,8 @@ def annotated(annotation: Annotation, limit: int = CANDIDATES) -> dict[str, Any]
         own = sorted(own[:OF_DOCUMENT], key=lambda row: (row["position"], row["tool"], row["sample"]))
         listed += [_candidate(row, index, tools) for row in own]
     return {
-        "tools": [paper.TOOLS.get(tool, tool) for tool in tools],
-        "thresholds": [_threshold(annotation, tool) for tool in tools],
+        "tools": [tool_name(tool) for tool in tools],
+        "thresholds": [annotation.thresholds.get(tool) for tool in tools],
         "documents": documents,
         "rows": listed,
         "drawn": _drawn(len(listed), total),
@@ -124,16 +96,16 @@ def _draw(annotation: Annotation, limit: int) -> tuple[list[str], int]:
     """
     draw: Draw[tuple[str, int]] = Draw(limit, 0)
     total = documents = 0
-    for doc_id, count in candidate_stats.by_document(annotation.files["candidates.parquet"]):
+    for doc_id, count in candidate_stats.sizes(annotation.files["candidates.parquet"]):
         draw.add(doc_id, 0, (doc_id, count))
         total, documents = total + count, documents + 1
     highest = 2**64
     if file := annotation.files.get(candidate_stats.WITHOUT_CALLS):
-        stored = [lot(doc_id) for doc_id, _ in candidate_stats.by_document(file)]
+        stored = [lot(doc_id) for doc_id, _ in candidate_stats.sizes(file)]
         with_calls = pq.read_metadata(annotation.files["dataset_augmented.parquet"]).num_rows
         if stored and documents > with_calls + len(stored):
             highest = max(stored)
-    drawn: set[str] = set()
+    drawn = set()
     for doc_id, count in sorted(draw.held(), key=lambda entry: lot(entry[0])):
         if limit <= 0 or lot(doc_id) > highest:
             break
@@ -146,41 +118,32 @@ def _decide(rows: Sequence[Row], calls_kept: set[tuple[str, str, int]], annotati
     """Sets `gain` (None unless scored), `kept`, and `reason`, why a candidate is not kept, as the filter decided."""
     best: dict[tuple[str, str, int], Row] = {}
     for row in rows:
-        row["gain"] = merge.gain(row, annotation.baseline)
-        if (
-            row["loss_no_result"] is None
-        ):  # of a gain that the annotation left open the bound, below the threshold
-            row["gain"] = merge.gain(row, merge.PLAIN)
+        # Of a gain that the annotation left open the bound, below the threshold.
+        row["gain"] = merge.gain(row, merge.PLAIN if row["loss_no_result"] is None else annotation.baseline)
         place = row["doc_id"], row["tool"], row["position"]
         if row["gain"] is not None and place in calls_kept:
             # The largest gain, of equal ones the first sample.
             best[place] = max(best.get(place, row), row, key=lambda row: (row["gain"], -row["sample"]))
     for row in rows:
-        threshold = _threshold(annotation, row["tool"])
         row["kept"] = best.get((row["doc_id"], row["tool"], row["position"])) is row
         row["reason"] = merge.BELOW
-        if row["status"] != "scored":
+        if row["kept"]:
+            row["reason"] = ""
+        elif row["status"] != "scored":
             row["reason"] = row["status"]
         elif row["gain"] is None:
             row["reason"] = merge.NO_GAIN
-        elif threshold is not None and row["gain"] >= threshold:
+        elif row["gain"] >= annotation.thresholds.get(row["tool"], math.inf):
             row["reason"] = merge.BEATEN
 
 
-def _threshold(annotation: Annotation, tool: str) -> float | None:
-    return annotation.gains[tool].threshold if tool in annotation.gains else None
-
-
-def _candidate(row: Row, document: int, tools: Sequence[str]) -> dict[str, Any]:
+def _candidate(row: Row, document: int, tools: Sequence[str]) -> Row:
     return {
+        **{name: row[name] for name in ("position", "sample", "kept", "reason")},
         "document": document,
         "tool": tools.index(row["tool"]),
-        "position": row["position"],
-        "sample": row["sample"],
-        "call": _cut(row["call"], LONGEST_RESULT),
-        "result": _cut(row["result"], LONGEST_RESULT),
-        "kept": row["kept"],
-        "reason": "" if row["kept"] else row["reason"],
+        "call": _cut(row["call"]),
+        "result": _cut(row["result"]),
         "gain": _rounded(row["gain"]),
         "start": _rounded(row["start_probability"]),
         "losses": [_rounded(row[name]) for name in candidate_stats.LOSSES],
@@ -192,7 +155,7 @@ def _drawn(shown: int, total: int) -> str:
     return f", evenly drawn from {total:,}" if shown < total else ""
 
 
-def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[dict[str, Any]]:
+def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[Row]:
     """For each benchmark with scores: at most `limit` questions, with the answers of the newest runs.
 
     Raises:
@@ -210,10 +173,12 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[dict[s
         times = Counter(key for rows in rows_of for key in rows)
         keys = sorted(times, key=lambda key: -times[key])  # those that most runs were asked come first
         even = np.unique(np.linspace(0, len(keys) - 1, min(len(keys), limit)).astype(int))
-        drawn: dict[str, dict[str, Any]] = {keys[index]: {} for index in even}
+        drawn: dict[str, Row] = {keys[index]: {} for index in even}
         for number, (run, rows) in enumerate(zip(runs, rows_of, strict=True)):
             classes = _classes(run.classes.get(task))
-            for row in read_samples(run.files[task], _ANSWER, [rows[key] for key in drawn if key in rows]):
+            for row in read_samples(
+                run.files[task], [*_WRITTEN, *_CALL, *_FIGURES], [rows[key] for key in drawn if key in rows]
+            ):
                 question = drawn[asked(row)] = drawn[asked(row)] or _question(row, len(runs))
                 question["answers"][number] = _answer(row) | {"class": classes.get(str(row["id"]))}
         page.append({
@@ -225,11 +190,12 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[dict[s
     return page
 
 
-def _question(row: Mapping[str, Any], runs: int) -> dict[str, Any]:
+def _question(row: Mapping[str, Any], runs: int) -> Row:
+    prompt = row["prompt"]
     return {
         "id": str(row["id"]),
-        "prompt": _cut(row["prompt"], LONGEST_ANSWER, end=True),
-        "target": [_cut(str(target), LONGEST_RESULT) for target in row["target"][:TARGETS]],
+        "prompt": prompt if len(prompt) <= LONGEST_ANSWER else f"… {prompt[-LONGEST_ANSWER:]}",
+        "target": [_cut(str(target)) for target in row["target"][:TARGETS]],
         "more": max(0, len(row["target"]) - TARGETS),
         "answers": [None] * runs,
     }
@@ -241,23 +207,16 @@ def _classes(path: Path | None) -> dict[str, str]:
     return {row["id"]: CLASSES.get(row["class"], row["class"]) for row in rows}
 
 
-def _answer(row: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(row: Mapping[str, Any]) -> Row:
     return {
-        "completion": _cut(row["completion"], LONGEST_ANSWER),
-        "tool": row["tool"],
-        "input": _cut(row["call_input"], LONGEST_RESULT),
-        "result": _cut(row["call_result"], LONGEST_RESULT),
-        "failed": row["failed"],
-        "prediction": _cut(row["prediction"], LONGEST_ANSWER),
-        **{name: _rounded(row[name]) for name in ("score", "tokens", "seconds")},
+        **{name: _cut(row[name], LONGEST_ANSWER) for name in _WRITTEN},
+        **{name: _cut(row[name]) for name in _CALL},
+        **{name: _rounded(row[name]) for name in _FIGURES},
     }
 
 
-def _cut(text: str | None, longest: int, *, end: bool = False) -> str | None:
-    """At most `longest` characters: the first, or with `end` the last."""
-    if text is None or len(text) <= longest:
-        return text
-    return f"… {text[-longest:]}" if end else f"{text[:longest]} …"
+def _cut(text: str | None, longest: int = LONGEST_RESULT) -> str | None:
+    return text if text is None or len(text) <= longest else f"{text[:longest]} …"
 
 
 def _rounded(value: float | None) -> float | None:

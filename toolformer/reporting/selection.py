@@ -8,6 +8,7 @@ each cell the newest of them for each seed. All but the table of wordings show t
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from toolformer.tracking.run import REPLICATE
 Thresholds = tuple[tuple[str, float], ...]
 """τ_f of each tool."""
 K = TypeVar("K", bound=Hashable)
-M = TypeVar("M", bound=Hashable)
 Seeds = Sequence[Run]
 """Evaluations that differ only in their seed, in its order; most often one."""
 DEFAULT_K = "10"
@@ -46,28 +46,21 @@ _TRAINED = ("model", "trainer.")
 
 @dataclass(frozen=True)
 class Selection:
-    """The runs behind a report's figures."""
+    """The runs behind a report's figures; cells as in `data.Evidence`."""
 
     model: str
-    """The model of the tables: the one with most figures, of several the one measured last."""
     models: Mapping[str, str]
     """The base model of each evaluation by its id; empty for a baseline."""
     trainings: Mapping[str, str]
     """By data, the id of the training behind the figures, of several seeds the first; empty where evaluations name none."""
-    shown: Mapping[tuple[str, str], Seeds]
-    """By row (a system, or a baseline's name after `BASELINE`) and task."""
     k: str
     """At which Toolformer's row was decoded: the paper's where that was measured, else the newest evaluation's."""
+    shown: Mapping[tuple[str, str], Seeds]
     by_k: Mapping[tuple[int, str], Seeds]
-    """Toolformer's by k and task, for the tasks that were measured with at least two."""
     by_threshold: Mapping[tuple[Thresholds, str], Seeds]
-    """Toolformer's by τ_f and task, likewise, of trainings that differ in τ_f alone."""
-    wordings: Mapping[tuple[str, str], Mapping[str, Seeds]]
-    """By row and task, those in each wording; of what was asked in another than the paper's."""
-    sizes: Mapping[tuple[str, str, str], Run]
-    """Figure 4: by model, system and task, if there are models of two sizes."""
+    wordings: Mapping[tuple[str, str, str], Seeds]
+    sizes: Mapping[tuple[str, str, str], Seeds]
     parameters: Mapping[str, float]
-    """Of the models of Figure 4."""
     left_out: int
     """Evaluations of shown benchmarks that no table shows."""
 
@@ -88,52 +81,48 @@ def select(
     """
     every = [*evaluated, *further]
     models = {run.run_id: _model_of(run, trained) for run in every}
-    figures = (
-        (models[run.run_id], (run.tags.get("system", ""), task))
-        for run in evaluated
-        if not run.tags.get("baseline")
-        for task, _ in measured(run)
-    )
+    systems = [run for run in evaluated if not run.tags.get("baseline")]
+    figures = ((models[run.run_id], (run.tags.get("system"), task)) for run, task in _cells(systems))
     model = _most(figures, "")
-    own = [run for run in evaluated if run.tags.get("baseline") or models[run.run_id] == model]
-    behind = trainings(own, trained)
-    worded = of_trainings(own, behind, trained)
-    of_all_trainings = [run for run in own if wording_of(run) == PAPER]
-    own = of_trainings(of_all_trainings, behind, trained)
-    first: dict[str, Run] = {}
+    of_model = [run for run in evaluated if run.tags.get("baseline") or models[run.run_id] == model]
+    worded = _of_one_training(of_model, trained)
+    own = [run for run in worded if wording_of(run) == PAPER]
+    behind: dict[str, str] = {}
     for run in sorted(worded, key=lambda run: seed_of(run, trained)):
-        first.setdefault(_data_of(run), run)
-    ids = {data: _training_of(first[data]) for data in behind}
-    called = [run for run in own or worded if run.tags.get("system") == "toolformer"]
-    decoded = [run.tags["decoding.k"] for run in called if run.tags.get("decoding.k", "0") != "0"]
-    k = DEFAULT_K if DEFAULT_K in decoded or not decoded else decoded[0]
+        if data := _data_of(run):
+            behind.setdefault(data, _training_of(run))
+    called = [
+        run.tags.get("decoding.k", "0") for run in own or worded if run.tags.get("system") == "toolformer"
+    ]
+    k = DEFAULT_K if DEFAULT_K in called else next((k for k in called if k != "0"), DEFAULT_K)
     rows = {run.run_id: _system(run, k) for run in worded if _system(run, k)}
     rows |= {run_id: BASELINE + name for run_id, name in baseline_names(worded).items()}
-    ks = {run.run_id: int(run.tags["decoding.k"]) for run in own if _is_of_sweep(run)}
+    tagged = {
+        run.run_id: run.tags.get("decoding.k", "") for run in own if run.tags.get("system") == "toolformer"
+    }
+    ks = {run_id: int(k) for run_id, k in tagged.items() if k.isdecimal()}
+    at_k = [run for run in of_model if wording_of(run) == PAPER and _system(run, k) == "toolformer"]
+    filtered = _by_threshold(at_k, behind.get("augmented", ""), trained, annotated)
+    tasks = dict.fromkeys(task for _, task in _cells(own))
     shown: dict[tuple[str, str], Seeds] = {}
-    by_k: dict[tuple[int, str], Seeds] = {}
-    by_threshold: dict[tuple[Thresholds, str], Seeds] = {}
-    at_k = [run for run in of_all_trainings if _system(run, k) == "toolformer"]
-    filtered = _by_threshold(at_k, ids.get("augmented", ""), trained, annotated)
-    tasks = dict.fromkeys(task for run in own for task, _ in measured(run))
     for table in (*TABLES, tasks.keys() - set(TASKS)):
         shown |= comparable(own, table, rows, trained)
+    by_k: dict[tuple[int, str], Seeds] = {}
+    by_threshold: dict[tuple[Thresholds, str], Seeds] = {}
     for task in tasks:
         sweep = comparable(own, (task,), ks, trained)
         by_k |= sweep if len(sweep) > 1 else {}
         filters = comparable(at_k, (task,), filtered, trained)
         by_threshold |= filters if len(filters) > 1 else {}
     wordings = _wordings(worded, rows, trained)
-    in_papers_words = [run for run in every if wording_of(run) == PAPER]
-    sizes, parameters = _sizes(in_papers_words, models, trained)
-    of_wordings = (runs for by_wording in wordings.values() for runs in by_wording.values())
-    cells = (*shown.values(), *by_k.values(), *by_threshold.values(), sizes.values(), *of_wordings)
+    sizes, parameters = _sizes([run for run in every if wording_of(run) == PAPER], models, trained)
+    cells = (*shown.values(), *by_k.values(), *by_threshold.values(), *wordings.values(), *sizes.values())
     used = {run.run_id for runs in cells for run in runs}
-    tasks_shown = {task for _, task in (*shown, *wordings)}
-    left_out = sum(
-        run.run_id not in used and any(task in tasks_shown for task, _ in measured(run)) for run in evaluated
+    tasks_shown = {key[-1] for key in (*shown, *wordings)}
+    left_out = {run.run_id for run, task in _cells(evaluated) if task in tasks_shown} - used
+    return Selection(
+        model, models, behind, k, shown, by_k, by_threshold, wordings, sizes, parameters, len(left_out)
     )
-    return Selection(model, models, ids, shown, k, by_k, by_threshold, wordings, sizes, parameters, left_out)
 
 
 def wording_of(run: Run) -> str:
@@ -163,38 +152,36 @@ def _by_threshold(
 ) -> dict[str, Thresholds]:
     """τ_f of the evaluations, by id, whose trainings have all settings of the chosen one but for τ_f."""
 
-    def made(training_id: str) -> tuple[Run, Run] | None:
+    def settings(training_id: str) -> dict[str, str] | None:
         training = trained.get(training_id)
         annotation = annotated.get(dataset_of(training)) if training else None
-        return (training, annotation) if training and annotation else None
-
-    def settings(training: Run, annotation: Run) -> dict[str, str]:
+        if not training or not annotation:
+            return None
         params = {f"train {key}": training.params[key] for key in training.params if key.startswith(_TRAINED)}
         params |= {key: annotation.params[key] for key in annotation.params if key.startswith(_ANNOTATED)}
         return {key: value for key, value in params.items() if not key.endswith("filter_threshold")}
 
-    reference = made(chosen)
-    found: dict[str, Thresholds] = {}
-    for run in runs:
-        pair = made(_training_of(run))
-        if pair and reference and settings(*pair) == settings(*reference):
-            found[run.run_id] = tuple(sorted(thresholds(pair[1]).items()))
-    return found
+    reference = settings(chosen)
+    return {
+        run.run_id: tuple(sorted(thresholds(annotated[dataset_of(trained[_training_of(run)])]).items()))
+        for run in runs
+        if reference is not None and settings(_training_of(run)) == reference
+    }
 
 
 def _wordings(
     runs: Sequence[Run], rows: Mapping[str, str], trained: Mapping[str, Run]
-) -> dict[tuple[str, str], dict[str, Seeds]]:
+) -> dict[tuple[str, str, str], Seeds]:
     """The cells that were asked in another wording than the paper's, each with all its wordings under equal settings."""
-    cells = {run.run_id: (rows[run.run_id], wording_of(run)) for run in runs if run.run_id in rows}
-    reworded = [run for run in runs if wording_of(run) != PAPER]
-    tasks = dict.fromkeys(task for run in reworded for task, _ in measured(run))
-    found: dict[tuple[str, str], dict[str, Seeds]] = {}
+    worded = {run.run_id: (rows[run.run_id], wording_of(run)) for run in runs if run.run_id in rows}
+    tasks = dict.fromkeys(task for run, task in _cells(runs) if wording_of(run) != PAPER)
+    cells: dict[tuple[str, str, str], Seeds] = {}
     for task in tasks:
         if not task.endswith("_perplexity"):
-            for ((row, wording), _), of_seeds in comparable(runs, (task,), cells, trained).items():
-                found.setdefault((row, task), {})[wording] = of_seeds
-    return {cell: by_wording for cell, by_wording in found.items() if set(by_wording) != {PAPER}}
+            found = comparable(runs, (task,), worded, trained)
+            reworded = {row for (row, wording), _ in found if wording != PAPER}
+            cells |= {(*key, task): seeds for (key, _), seeds in found.items() if key[0] in reworded}
+    return cells
 
 
 def measured(run: Run) -> Iterator[tuple[str, float]]:
@@ -203,6 +190,11 @@ def measured(run: Run) -> Iterator[tuple[str, float]]:
         task, _, kind = name.rpartition("/")
         if kind in ("score", "perplexity") and "/" not in task:
             yield task, value
+
+
+def _cells(runs: Iterable[Run]) -> Iterator[tuple[Run, str]]:
+    """Every run with each of its tasks."""
+    return ((run, task) for run in runs for task, _ in measured(run))
 
 
 def faults(run: Run, task: str) -> int:
@@ -219,20 +211,18 @@ def comparable(
     which tools broke down counts only where there is no other. `rows` gives a run's row by its id.
     """
     wanted = set(tasks)
-    pairs = [(run, task) for run in runs if run.run_id in rows for task, _ in measured(run) if task in wanted]
-    named = ((run, (_comparison(run), asked_by(run))) for run, _ in pairs)
-    comparison, _ = _most(((key, rows[run.run_id]) for run, key in named), ("", 0))
+    pairs = [(run, task) for run, task in _cells(runs) if run.run_id in rows and task in wanted]
+    named = (((_comparison(run), asked_by(run)), rows[run.run_id]) for run, _ in pairs)
+    comparison, _ = _most(named, ("", 0))
     pairs = [(run, task) for run, task in pairs if _comparison(run) == comparison]
-    by_seed = sorted(((asked_by(run), rows[run.run_id]) for run, _ in pairs), key=lambda pair: pair[0])
-    asked = _most(by_seed, 0)
+    by_seed = sorted(pairs, key=lambda pair: asked_by(pair[0]))
+    asked = _most(((asked_by(run), rows[run.run_id]) for run, _ in by_seed), 0)
     # What a model as it is was asked by further seeds counts where a trained one was asked the same.
-    joined = {asked_by(run) for run, _ in pairs if _data_of(run)} | {asked}
-    if not any(_data_of(run) for run, _ in pairs):
-        joined |= {asked_by(run) for run, _ in pairs}
+    seeds = {asked_by(run) for run, _ in pairs if _data_of(run)} or {asked_by(run) for run, _ in pairs}
     cells: dict[tuple[K, str], dict[int, Run]] = {}
     # Of one training evaluated on the questions of several seeds, those count that the other rows were asked.
     for run, task in sorted(pairs, key=lambda pair: (faults(*pair) > 0, asked_by(pair[0]) != asked)):
-        if asked_by(run) in joined:
+        if asked_by(run) in {asked, *seeds}:
             cells.setdefault((rows[run.run_id], task), {}).setdefault(seed_of(run, trained), run)
     return {
         cell: [of_seed[seed] for seed in sorted(of_seed)]
@@ -287,35 +277,31 @@ def replicate(run: Run, trained: Mapping[str, Run]) -> str:
     return trained[training].tags.get(REPLICATE, training) if training in trained else training
 
 
-def trainings(runs: Iterable[Run], trained: Mapping[str, Run]) -> dict[str, str]:
-    """By data, what the training whose model has most figures shares with its replicates; of several the last measured."""
-    cells: dict[str, list[tuple[str, Hashable]]] = {}
-    for run in runs:
-        if data := _data_of(run):
-            rows = ((run.tags["system"], run.tags.get("decoding.k", ""), task) for task, _ in measured(run))
-            cells.setdefault(data, []).extend((replicate(run, trained), row) for row in rows)
-    return {data: _most(pairs, "") for data, pairs in cells.items()}
-
-
-def of_trainings(runs: Iterable[Run], chosen: Mapping[str, str], trained: Mapping[str, Run]) -> list[Run]:
-    """The evaluations without those of models from other trainings; `chosen` is as `trainings` gives it."""
-    return [run for run in runs if not (data := _data_of(run)) or replicate(run, trained) == chosen.get(data)]
+def _of_one_training(runs: Sequence[Run], trained: Mapping[str, Run]) -> list[Run]:
+    """The evaluations without those of models from other trainings than, for each kind of data, the one with most figures."""
+    chosen = {}
+    for data in set(TRAINED_ON.values()):
+        figures = (
+            (replicate(run, trained), (run.tags["system"], run.tags.get("decoding.k"), task))
+            for run, task in _cells(runs)
+            if _data_of(run) == data
+        )
+        chosen[data] = _most(figures, "")
+    return [run for run in runs if not _data_of(run) or replicate(run, trained) == chosen[_data_of(run)]]
 
 
 def baseline_names(runs: Iterable[Run]) -> dict[str, str]:
     """The name of each evaluation's baseline by the run's id, with its path where two folders share a name."""
-    named = [
-        (
-            run.run_id,
-            run.tags["baseline"],
-            run.params.get("model", "") if run.tags.get("system") == "baseline" else "",
-        )
+    named = {
+        run.run_id: (name, run.params.get("model", "") if run.tags["system"] == "baseline" else "")
         for run in runs
-        if run.tags.get("baseline")
-    ]
-    paths = {(name, path) for _, name, path in named}
-    shared = {name for name, _ in paths if sum(name == other for other, _ in paths) > 1}
-    return {run_id: f"{name} ({path})" if name in shared and path else name for run_id, name, path in named}
+        if (name := run.tags.get("baseline"))
+    }
+    folders = Counter(name for name, _ in set(named.values()))
+    return {
+        run_id: f"{name} ({path})" if path and folders[name] > 1 else name
+        for run_id, (name, path) in named.items()
+    }
 
 
 def _data_of(run: Run) -> str:
@@ -341,13 +327,9 @@ def _system(run: Run, at: str = DEFAULT_K) -> str:
     return system if system in paper.SYSTEMS and (system != "toolformer" or k == at) else ""
 
 
-def _is_of_sweep(run: Run) -> bool:
-    return run.tags.get("system") == "toolformer" and run.tags.get("decoding.k", "").isdecimal()
-
-
-def _most(pairs: Iterable[tuple[M, Hashable]], default: M) -> M:
-    """The key with most different values, of several the first; `default` where there is none."""
-    values: dict[M, set[Hashable]] = {}
+def _most(pairs: Iterable[tuple[K, Hashable]], default: K) -> K:
+    """The key with most different values, of several the first."""
+    values: dict[K, set[Hashable]] = {}
     for key, value in pairs:
         values.setdefault(key, set()).add(value)
     return max(values, key=lambda key: len(values[key]), default=default)
@@ -355,20 +337,18 @@ def _most(pairs: Iterable[tuple[M, Hashable]], default: M) -> M:
 
 def _sizes(
     runs: Sequence[Run], models: Mapping[str, str], trained: Mapping[str, Run]
-) -> tuple[dict[tuple[str, str, str], Run], dict[str, float]]:
+) -> tuple[dict[tuple[str, str, str], Seeds], dict[str, float]]:
     """Figure 4: the comparable evaluations of every model of known size, each model of one training, and the sizes."""
-    sizes: dict[str, float] = {}
-    for run in reversed(runs):
-        model = models[run.run_id]
-        size = run.metrics.get("parameters") or paper.PARAMETERS.get(model.rpartition("/")[2])
-        if model and size:
-            sizes[model] = size
+    sizes = {
+        model: run.metrics["parameters"]
+        for run in reversed(runs)
+        if (model := models[run.run_id]) and "parameters" in run.metrics
+    }
     rows: dict[str, tuple[str, str]] = {}
     for model in sizes:
         of_model = [run for run in runs if models[run.run_id] == model and _system(run) in SCALED]
-        chosen = trainings(of_model, trained)
-        rows |= {run.run_id: (model, _system(run)) for run in of_trainings(of_model, chosen, trained)}
+        rows |= {run.run_id: (model, _system(run)) for run in _of_one_training(of_model, trained)}
     tasks = [task for group in ("lama", "math", "qa") for task in GROUPS[group]]
-    cells = {(*row, task): runs[0] for (row, task), runs in comparable(runs, tasks, rows, trained).items()}
+    cells = {(*row, task): seeds[:1] for (row, task), seeds in comparable(runs, tasks, rows, trained).items()}
     sizes = {model: size for model, size in sizes.items() if any(model == other for other, *_ in cells)}
     return (cells, sizes) if len(set(sizes.values())) > 1 else ({}, {})

@@ -1,12 +1,10 @@
-"""A report before any markup: tables, figures and passages, as `tables` and `figures` make and the templates print them."""
+"""A report before any markup: tables and figures, as `tables` and `figures` make and the templates print them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-CALLS = "Kept and rejected calls"
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,10 @@ class Table:
     key: str
     number: str
     title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
     caption: str = ""
-    rules: tuple[int, ...] = ()
+    rules: Sequence[int] = ()
     """Indices of the rows that have a rule above them."""
     run: str = ""
     command: str = ""
@@ -83,7 +81,7 @@ class Figure:
     key: str
     number: str
     title: str
-    panels: tuple[Panel, ...]
+    panels: Sequence[Panel]
     caption: str
     after: str = ""
     """Key of the table that it follows; empty: before all tables."""
@@ -96,41 +94,20 @@ class Content:
     """A whole report, before any markup."""
 
     title: str
-    tables: tuple[Table, ...]
-    passages: tuple[Passage, ...]
-    """Table 10 where it is shown as a list, after the tables; absent without any."""
-    passages_caption: str
-    closing: tuple[Table, ...]
-    """After Table 10: the symbols, the runs, and what was not measured."""
-    remarks: tuple[str, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
+    parts: Sequence[Table | Figure]
+    """In reading order."""
+    passages: Sequence[Passage] = ()
+    """The calls of Table 10, which the page shows as a list."""
+    remarks: Sequence[str] = ()
+    facts: Sequence[tuple[str, str]] = ()
     """(value, what it counts), for the head of the page."""
-    gain: str = ""
-    """The gain as a formula."""
     headline: str = ""
     """System against system, in a sentence; the first thing that is said."""
 
     @property
-    def parts(self) -> tuple[Table | Figure, ...]:
-        """Tables and figures in reading order; a figure whose table is absent comes after all tables."""
-        keys = {"", *(table.key for table in self.tables)}
-        parts: list[Table | Figure] = [figure for figure in self.figures if not figure.after]
-        for table in self.tables:
-            parts += [table, *(figure for figure in self.figures if figure.after == table.key)]
-        return (*parts, *(figure for figure in self.figures if figure.after not in keys))
+    def tables(self) -> list[Table]:
+        return [part for part in self.parts if isinstance(part, Table)]
 
     @property
-    def printed(self) -> tuple[Table | Figure, ...]:
-        """All tables and figures in reading order, Table 10 too."""
-        columns = (Column("Example", numeric=False, wide=True), Column(self.gain), Column("", numeric=False))
-        rows = tuple(
-            (
-                Cell(passage.call, bold=True, before=passage.before, after=passage.after),
-                Cell(f"{passage.gain:.2f}"),
-                Cell("kept" if passage.kept else "rejected"),
-            )
-            for passage in self.passages
-        )
-        calls = Table("table10", "Table 10", CALLS, columns, rows, self.passages_caption)
-        return (*self.parts, *([calls] if rows else []), *self.closing)
+    def figures(self) -> list[Figure]:
+        return [part for part in self.parts if isinstance(part, Figure)]

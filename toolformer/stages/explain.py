@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer.decoding.settings import SYSTEMS, under
 from toolformer.errors import UserError
+from toolformer.reporting import annotation_tables, reader
 from toolformer.reporting import ladder as tabled
-from toolformer.reporting import reader
+from toolformer.reporting.candidate_stats import misses
 from toolformer.reporting.table import Content
 from toolformer.stages import evaluate as evaluation
 from toolformer.stages import instantiate
@@ -156,11 +157,11 @@ def content(tracker: Tracker, run: Run) -> Content:
     """
     if run.stage == "generate":
         annotation = reader.annotation_of(tracker, run)
-        tables = [tabled.lost(annotation), tabled.nearest(reader.misses(annotation))]
+        tables = [annotation_tables.lost(annotation), annotation_tables.nearest(misses(annotation))]
     else:
         tasks = {name.partition("/")[0] for name in run.metrics if "/" in name}
         tables = [tabled.ladder({task: reader.below(task, run) for task in tasks})]
-    return Content(f"{run.name} ({run.run_id[:8]})", tuple(tables), (), "", ())
+    return Content(f"{run.name} ({run.run_id[:8]})", tables)
 
 
 def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -299,8 +299,8 @@ class Questions extends Panel {
       make("h3", {}, make("span", { text: name }), make("span", { class: right ? "chip kept" : "chip bad", text: verdict })),
       this.completion(answer),
       facts(
-        ["call", answer.tool ? isolated(`${answer.tool}(${answer.input || ""})`, "mono") : answer.failed ? "failed" : "none"],
-        answer.tool && ["result", answer.result || ""],
+        ["call", answer.tool ? isolated(`${answer.tool}(${answer.call_input || ""})`, "mono") : answer.failed ? "failed" : "none"],
+        answer.tool && ["result", answer.call_result || ""],
         answer.failed && ["reason", answer.failed],
         answer.class && ["why", answer.class],
         ["prediction", answer.prediction || "–"],
@@ -313,8 +313,8 @@ class Questions extends Panel {
     const text = answer.completion || "";
     const body = make("p", { class: "document completion", dir: "auto" });
     const start = answer.tool ? text.indexOf(`[${answer.tool}(`) : -1;
-    const result = start < 0 ? -1 : text.indexOf(answer.result || "", start + answer.tool.length + 2 + (answer.input || "").length);
-    const end = result < 0 ? -1 : text.indexOf("]", result + (answer.result || "").length);
+    const result = start < 0 ? -1 : text.indexOf(answer.call_result || "", start + answer.tool.length + 2 + (answer.call_input || "").length);
+    const end = result < 0 ? -1 : text.indexOf("]", result + (answer.call_result || "").length);
     if (end < 0) body.append(text);
     else body.append(text.slice(0, start), make("mark", { text: text.slice(start, end + 1) }), text.slice(end + 1));
     return body;

@@ -1,0 +1,135 @@
+"""Scores by a setting. Table 9: by k, over all examples, those with a call (AC) and those without (NC); by τ_f; by wording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import fmean
+
+from toolformer.reporting import paper
+from toolformer.reporting.data import Evidence, Score
+from toolformer.reporting.formatting import (
+    DASH,
+    SYSTEMS,
+    from_run,
+    in_table_order,
+    name_of,
+    ordered,
+    share_cell,
+    shown_interval,
+    shown_sizes,
+    title_of,
+)
+from toolformer.reporting.table import Cell, Column, Table
+
+LABELS = ("All", "AC", "NC", "%")
+
+
+def table9(evidence: Evidence, full: bool = False) -> Table:
+    """A row a k, the benchmarks that were measured with at least two; with `full` all of the paper's too."""
+    tasks = in_table_order(task for _, task in evidence.by_k)
+    tasks = [*paper.BY_K, *(task for task in tasks if task not in paper.BY_K)] if full else tasks
+    columns = [Column("k")]
+    best = {}
+    for task in tasks:
+        name, scores = title_of(task), [score for (_, other), score in evidence.by_k.items() if other == task]
+        sizes = {score.n for score in scores}
+        values = [f"{score.value:.1f}" for score in scores]
+        highest = max(values, key=float, default="")
+        best[task] = (highest, " tie" * (values.count(highest) > 1)) if len(sizes) == 1 else ("", "")
+        columns += [Column(label, name, detail=shown_sizes(sizes) * (label == "All")) for label in LABELS]
+        if task in paper.BY_K:
+            columns += [Column(label, f"{name}, paper", paper=True) for label in LABELS]
+    rows = []
+    for k in sorted({*(paper.KS if full else ()), *(k for k, _ in evidence.by_k)}):
+        cells = [Cell(str(k))]
+        for task in tasks:
+            score = evidence.by_k.get((k, task))
+            cells += _at_k(score, *best[task]) if score else [Cell(DASH)] * len(LABELS)
+            if task in paper.BY_K:
+                figures = paper.BY_K[task].get(k, (None,) * len(LABELS))
+                cells += [Cell("" if figure is None else f"{figure:.1f}") for figure in figures]
+        rows.append(cells)
+    caption = (
+        "Toolformer: percent correct over all examples, over those with a call (AC) and without one (NC), and the "
+        "share with a call. k = 1 is greedy decoding, k = 0 forbids calls. 95 % intervals in brackets, "
+        "Wilson's for AC, NC and %, and the number of examples with a call and without; the best All is bold where all k "
+        "were asked as many examples."
+    )
+    return Table("table9", "Table 9", "Decoding, by k", columns, rows if tasks else [], caption)
+
+
+def _at_k(score: Score, best: str, tie: str) -> list[Cell]:
+    """All, AC, NC and the share with a call."""
+    n, calls, metrics = score.n, score.calls, score.metrics
+    shown = f"{score.value:.1f}"
+    interval = shown_interval(score, 1, with_n=not best)
+    cells = [Cell(shown, interval + tie, True) if shown == best else Cell(shown, interval)]
+    for value, number in ((metrics.get("score_ac"), calls), (metrics.get("score_nc"), n - calls)):
+        cells.append(Cell(DASH) if value is None else share_cell(value, number, counted=True))
+    cells.append(share_cell(100 * calls / n, n) if n else Cell(DASH))
+    return [from_run(cell, score.run) for cell in cells]
+
+
+def by_threshold(evidence: Evidence) -> Table:
+    """Toolformer by τ_f: what was kept, and the scores of the models trained on it."""
+    tasks = in_table_order(task for _, task in evidence.by_threshold)
+    columns = [Column("τ_f", numeric=False), Column("texts", "In C*"), Column("calls", "In C*")]
+    sizes = {
+        task: {score.n for (_, other), score in evidence.by_threshold.items() if other == task}
+        for task in tasks
+    }
+    columns += [Column(title_of(task), "Percent correct", detail=shown_sizes(sizes[task])) for task in tasks]
+    rows = []
+    for thresholds, run in sorted(evidence.kept.items(), key=lambda item: [value for _, value in item[0]]):
+        values = {f"{value:g}" for _, value in thresholds}
+        name = "; ".join(values if len(values) == 1 else (f"{tool} {value:g}" for tool, value in thresholds))
+        counts = (run.metrics.get(f"{what}_kept") for what in ("texts", "calls"))
+        cells = [from_run(Cell(DASH if count is None else f"{count:,.0f}"), run) for count in counts]
+        for task in tasks:
+            if score := evidence.by_threshold.get((thresholds, task)):
+                interval = shown_interval(score, 1, with_n=len(sizes[task]) > 1)
+                cells.append(from_run(Cell(f"{score.value:.1f}", interval), score.run))
+            else:
+                cells.append(Cell(DASH))
+        rows.append([Cell(name), *cells])
+    caption = (
+        "Toolformer, trained on the calls whose gain reaches τ_f; all other settings of annotation, training and "
+        "evaluation are equal. 95 % intervals in brackets."
+    )
+    return Table("by_threshold", "By τ_f", "Score by filtering threshold", columns, rows, caption)
+
+
+def wordings(evidence: Evidence) -> Table:
+    """Score and share of calls over the wordings of the prompts: a row for each system and benchmark asked in another."""
+    cells: dict[tuple[str, str], dict[str, Score]] = {}
+    for (row, wording, task), score in evidence.wordings.items():
+        cells.setdefault((row, task), {})[wording] = score
+    rows: list[list[Cell]] = []
+    rules = []
+    for system in ordered((row for row, _ in cells), SYSTEMS):
+        rules.append(len(rows))
+        for task in in_table_order(task for row, task in cells if row == system):
+            scores = cells[system, task]
+            sizes = shown_sizes(score.n for score in scores.values())
+            head = [Cell(name_of(system)), Cell(title_of(task), sizes), Cell(str(len(scores)))]
+            values = {wording: score.value for wording, score in scores.items()}
+            shares = {wording: 100 * score.metrics.get("call_share", 0) for wording, score in scores.items()}
+            rows.append([*head, *_spread(scores, values), *_spread(scores, shares)])
+    columns = [Column("System", numeric=False), Column("Benchmark", numeric=False), Column("wordings")]
+    groups = ("correct, %", "with a call, %")
+    columns += [Column(label, group) for group in groups for label in ("min", "max", "mean")]
+    caption = (
+        "The same questions in several wordings, the paper's and our own (benchmarks/wordings.py): the least and the largest "
+        "figure, each with its wording, and the mean over wordings. All other tables have the paper's wording alone."
+    )
+    title = "Score and share of calls by wording"
+    return Table("wordings", "Wordings", title, columns, rows, caption, rules[1:])
+
+
+def _spread(scores: Mapping[str, Score], values: Mapping[str, float]) -> Iterator[Cell]:
+    """The least and the largest of a figure's values by wording, and their mean."""
+    order = sorted(values, key=values.__getitem__)
+    for wording in (order[0], order[-1]):
+        differ = values[order[0]] < values[order[-1]]
+        yield from_run(Cell(f"{values[wording]:.1f}", wording if differ else ""), scores[wording].run)
+    yield from_run(Cell(f"{fmean(values.values()):.1f}"), scores[order[0]].run)
