@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -63,7 +62,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evalute"], "there is no command 'evalute' (did you mean evaluate?)"),
         (["demo", "--plna"], "unrecognized arguments: --plna (did you mean --plan?); see toolformer demo --help"),
         (["help", "decoding.kk"], "there is no key, group or command 'decoding.kk' (did you mean decoding.k?)"),
-        (["tool", "calculator", "1 + 1", "tols=[qa]"], "'tols=[qa]' is neither a key of the configuration nor"),
+        (["tool", "calculator", "1 + 1", "tols=[qa]"], "there is no key 'tols' (did you mean tools?)"),
         (["generate", "foo"], "'foo' is no key=value"),
         (["generate", "x y"], "generate --help"),
         (["generate", "--config-dir", "/no/such/dir"], "--config-dir: there is no folder /no/such/dir"),
@@ -103,7 +102,6 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
          "system=endpoint is for evaluations"),
         (["complete", "x", "--tokens", "0"], "complete: --tokens is 0; it must be at least 1"),
         (["complete", "x", "--model", "nosuch"], "a model of the hub is named as OWNER/NAME"),
-        (["runs", "paths.root=README.md"], "README.md is no folder"),
         (["runs", "tracking.uri=postgresql://me:word@h/db"], "postgresql://h/db needs what is not installed"),
         (["index", "corpus=demo"], "index.path is missing"),
         (["index", "corpus=demo", "index.path=README.md/index"], "index.path: README.md/index cannot be a folder"),
@@ -158,7 +156,6 @@ def test_configuration_and_commands_are_explained(capsys: Capture) -> None:
         assert f"\n  {command} " in shown("--help")
         assert f"toolformer {command}" in shown(command, "--help")
     assert "\nseed: 3\n" in shown("generate", "--cfg", "job", "seed=3")
-    assert shown("generate", "--cfg", "hydra", "-p", "hydra.job.name").startswith("generate\n")
     first, others = shown("generate", "--help").split("groups of keys (group=option):")
     assert (
         "  corpus.limit=32                   Only the first documents.\n" in first and "--multirun" in first
@@ -173,10 +170,8 @@ def test_configuration_and_commands_are_explained(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--cfg", "hydra"],
-        ["--cfg", "all"],
-        ["--cfg", "job", "-p", "tool_sources[0].env.KEY"],
-        ["--cfg", "job", "--config-dir", "{place}"],
+        ["--cfg", "job"],
+        ["--cfg", "job", "--config-dir", "{place}", "experiment=mine"],
         ["--help", "--config-dir", "{place}", "experiment=mine"],
     ],
 )
@@ -256,12 +251,8 @@ def test_the_doctor_of_a_machine_that_works(tmp_path: Path, capsys: Capture, mon
 def test_the_doctor_names_what_is_needed_and_does_not_work(
     tmp_path: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(doctor, "NEEDED_GIB", 10**9)
-    words = (f"paths.root={tmp_path}", f"tracking.uri=http://me:hunter2@127.0.0.1:{port}")
+    words = (f"paths.root={tmp_path}", "tracking.uri=postgresql://me:hunter2@h/db")
     seen = diagnosed(capsys, 1, *words)
     assert seen["runs"]["state"] == "fault" and "paths.root" in seen["runs"]["fix"]
     assert seen["tracking"]["state"] == "fault" and "hunter2" not in str(seen)

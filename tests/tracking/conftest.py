@@ -23,7 +23,7 @@ from toolformer.tracking import Tracker
 def store(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
     """One store for all tests that do not need a fresh one; each uses a stage name of its own."""
     tracker = Tracker(None, tmp_path_factory.mktemp("store with blank é"))
-    tracker.prepare()
+    tracker.store.prepare()
     return tracker
 
 

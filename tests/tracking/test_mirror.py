@@ -11,7 +11,7 @@ from tests.conftest import Refused
 from tests.tracking.conftest import Server, free_port, run, wait_for
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.tracking import StoreFault, Tracker, mirror, registry
+from toolformer.tracking import Tracker, mirror, registry
 from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe
 
@@ -116,7 +116,7 @@ def test_a_dead_server_costs_no_run_and_one_warning(
     assert dead.history(newest, "loss") == [(1, 1.0)] and dead.artifact_path(newest, "config.yaml").is_file()
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "does not answer" in warning and "toolformer runs push" in warning and "hunter2" not in warning
-    with pytest.raises(StoreFault, match="does not answer"):
+    with pytest.raises(UserError, match="does not answer"):
         dead.get("0" * 32)  # somebody else's, or nobody's
 
 

@@ -5,10 +5,8 @@ Nothing is downloaded, made or loaded. The exit code is 1 if a part that is need
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
-import platform
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -16,15 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from toolformer.cli.parser import Parser
-from toolformer.credentials import printable, shown_address
-from toolformer.tracking.provenance import LIBRARIES
+from toolformer.cli.parser import Parser, configured
+from toolformer.credentials import printable
+from toolformer.errors import UserError
 
 if TYPE_CHECKING:
     from toolformer.stages.config import Config
 
-SECONDS = 3.0
-"""How long a server may take to answer."""
 NEEDED_GIB = 5
 """What assets and a small run take."""
 EXTRAS = {
@@ -53,13 +49,10 @@ class Finding:
 
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    parser = Parser("toolformer doctor", description="what works here, and what to install for the rest")
+    parser = Parser("doctor", "what works here, and what to install for the rest")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("overrides", nargs="*", help="configuration: paths.root=DIR, tracking.uri=URI")
-    options = parser.parse_intermixed_args(arguments)
-    from toolformer.stages.config import compose, validate
-
-    findings = list(examine(validate(compose("report", options.overrides))))
+    options = parser.parsed(arguments, "paths.root=DIR tracking.uri=URI")
+    findings = list(examine(configured("report", options.overrides)))
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
@@ -72,9 +65,15 @@ def main(arguments: list[str]) -> int:
 
 def examine(config: Config) -> Iterator[Finding]:
     """Looks at everything, in the order in which it is needed."""
-    yield Finding("python", "works", platform.python_version())
-    yield _libraries()
-    yield _device()
+    from toolformer.lm.loading import native_bfloat16
+    from toolformer.tracking.provenance import provenance
+
+    made_by = provenance()
+    versions = {key.removeprefix("version."): made_by[key] for key in made_by if key.startswith("version.")}
+    yield Finding("libraries", "works", ", ".join(f"{name} {version}" for name, version in versions.items()))
+    device, name, count = (made_by[key] for key in ("device", "device_name", "device_count"))
+    number_format = "bfloat16" if native_bfloat16(str(device)) else "float32"
+    yield Finding("device", "works", f"{device}, {count} x {name}; lm.dtype=auto is {number_format}")
     for module, (extra, purpose) in EXTRAS.items():
         name = module.rpartition(".")[2].removeprefix("hydra_").replace("_", " ")
         more = " and pip install --no-deps hydra-ray-launcher==1.2.2" if name == "ray launcher" else ""
@@ -83,7 +82,7 @@ def examine(config: Config) -> Iterator[Finding]:
     yield _assets(config)
     yield _folder(Path(config.paths.root).expanduser().absolute())
     if config.tracking.uri:
-        yield _server(config.tracking.uri)
+        yield _server(config)
 
 
 def is_there(module: str) -> bool:
@@ -92,27 +91,6 @@ def is_there(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # the package above it
         return False
-
-
-def _libraries() -> Finding:
-    try:
-        shown = [f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES if name not in EXTRAS]
-    except importlib.metadata.PackageNotFoundError as error:
-        return Finding("libraries", "fault", f"{error.name} is missing", "install them as locked: make setup")
-    return Finding("libraries", "works", ", ".join(shown))
-
-
-def _device() -> Finding:
-    import torch
-
-    from toolformer.lm.loading import native_bfloat16
-
-    names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
-    shown = f"{torch.cuda.device_count()} x {', '.join(sorted(names))}"
-    if not names:
-        shown = f"CPU, {os.cpu_count()} cores, {torch.get_num_threads()} threads; no GPU"
-    number_format = "bfloat16" if native_bfloat16("cuda" if names else "cpu") else "float32"
-    return Finding("device", "works", f"{shown}; lm.dtype=auto is {number_format}")
 
 
 def _assets(config: Config) -> Finding:
@@ -135,15 +113,14 @@ def _folder(root: Path) -> Finding:
     return Finding("runs", "fault" if fix else "works", f"{root}, {free:.0f} GiB free", fix)
 
 
-def _server(uri: str) -> Finding:
-    import requests
+def _server(config: Config) -> Finding:
+    from toolformer.tracking import Tracker
 
+    tracker = Tracker(config.tracking.uri, Path(config.paths.root))
     try:
-        with requests.get(f"{uri.rstrip('/')}/health", timeout=SECONDS, stream=True) as answer:
-            found = "answers" if answer.ok else f"answers with status {answer.status_code}"
-    except (requests.RequestException, OSError, ValueError):  # an address that is none is a ValueError
-        found = "does not answer"
-    fix = "start it or change tracking.uri; runs are kept in paths.root until toolformer runs push"
-    is_well = found == "answers"
-    shown = f"{shown_address(uri)} {found}"
-    return Finding("tracking", "works" if is_well else "fault", shown, "" if is_well else fix)
+        missing = len(tracker.pending())
+    except UserError as fault:
+        return Finding(
+            "tracking", "fault", str(fault), "runs are kept in paths.root until toolformer runs push"
+        )
+    return Finding("tracking", "works", f"{tracker.shown_uri} answers; {missing} runs to push")
