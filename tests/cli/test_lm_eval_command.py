@@ -92,7 +92,7 @@ ARGUMENTS = ["--tasks", "dateset", "--model_args"]
         ([*ARGUMENTS, "k=3"], "model_args: pretrained is missing"),
         ([*ARGUMENTS, "pretrained=/no/such/folder"], "there is no folder /no/such/folder"),
         ([*ARGUMENTS, "pretrained={folder},k=ten"], "decoding.k=ten: "),
-        ([*ARGUMENTS, "pretrained={folder},kk=3"], "unknown argument 'kk'; known are pretrained, tools, answers, "),
+        ([*ARGUMENTS, "pretrained={folder},kk=3"], "there is no key 'kk'"),
         ([*ARGUMENTS, "pretrained={folder},tools=calculatr"], "did you mean calculator?"),
         ([*ARGUMENTS, "pretrained={folder},system=endpoint"], "local-completions"),
         ([*ARGUMENTS, "pretrained={folder},system=nobody"], "system is 'nobody'"),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import sqlite3
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,35 +52,6 @@ def test_four_processes_at_once_on_a_fresh_store_lose_nothing(tmp_path: Path) ->
         assert runs[run_id].params == {"number": str(number)}
         assert runs[run_id].tags["mlflow.parentRunId"] == answers[0][0].split()[1]
         assert tracker.artifact_path(runs[run_id], f"file-{number}.txt").read_text() == f"of {number}"
-
-
-MAKER = """
-    import pathlib, sys
-    from mlflow.store.tracking import sqlalchemy_store  # to be killed while the database is made, not before
-    from toolformer.tracking import Tracker
-from toolformer.tracking.store import Store
-    print("begins", flush=True)
-    Tracker(None, pathlib.Path(sys.argv[1])).store.prepare()
-"""
-
-
-@pytest.mark.chaos
-def test_a_kill_while_the_database_is_made_breaks_nothing(tmp_path: Path) -> None:
-    """At random moments of the seconds that it takes."""
-    moments, unfinished = random.Random(4), 0
-    for number in range(6):
-        root = tmp_path / str(number)
-        process = start(MAKER, str(root))
-        assert process.stdout is not None and process.stdout.readline() == "begins\n"
-        time.sleep(moments.uniform(0.1, 2.5))
-        process.kill()
-        process.communicate()
-        unfinished += bool(list(root.glob(".mlflow.db.part*")))
-        with run(Tracker(None, root), "after") as active:
-            pass
-        assert Tracker(None, root).get(active.run_id).status == "FINISHED"
-        assert not list(root.glob(".mlflow.db.part*"))
-    assert unfinished, "no process was killed in the middle"
 
 
 def test_what_a_kill_left_of_a_database_does_not_matter(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from toolformer.errors import UserError
 from toolformer.tracking import Tracker, mirror, registry
 from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe
+from toolformer.tracking.run import now
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def test_a_run_is_whole_on_the_server(served: Tracker, tmp_path: Path) -> None:
     with run(served, "train", config={"a": 1}, parent=parent, description=made_from) as active:
         for step in range(3):
             active.metrics({"loss": 3.0 - step, "rate": 0.5}, step=step)
+        served.store.log(active.run_id, metrics=[("long", 0.5, now(), step) for step in range(2500)])
         active.artifact(result, "samples")
         active.model("toolformer", tmp_path, {"data": "augmented"})
         active.datasets(Dataset("corpus", "3f2a", "training", "FILE", 3))
@@ -53,6 +55,7 @@ def test_a_run_is_whole_on_the_server(served: Tracker, tmp_path: Path) -> None:
     source = '{"uri": "FILE"}'
     assert (data.dataset.name, data.dataset.digest, data.dataset.source) == ("corpus", "3f2a", source)
     assert far.history(copy, "loss") == [(0, 3.0), (1, 2.0), (2, 1.0)]
+    assert far.history(copy, "long") == [(step, 0.5) for step in range(2500)], "more than one request takes"
     assert far.artifact_path(copy, "samples/result.txt").read_text() == "result"
     with pytest.raises(UserError, match="has no absent"):
         far.artifact_path(copy, "absent")

@@ -16,15 +16,11 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from toolformer.cli.parser import Parser
 from toolformer.credentials import printable
 from toolformer.errors import UserError, near
 from toolformer.progress import configure
-
-if TYPE_CHECKING:
-    from toolformer.stages.config import Config
 
 STAGES = {
     "generate": "annotate a corpus with the calls that help (C*)",
@@ -157,9 +153,8 @@ def _stage(stage: str, arguments: list[str]) -> int:
     import yaml
     from omegaconf import OmegaConf
 
-    from toolformer.stages.config import compose, validate
-    from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
-    from toolformer.tracking.provenance import command_of, masked
+    from toolformer.stages.config import compose
+    from toolformer.tracking.provenance import masked
 
     parser = Parser(stage, STAGES[stage], add_help=False, allow_abbrev=False)
     parser.add_argument("words", nargs="*", metavar="key=value", help="configuration, see below")
@@ -180,32 +175,34 @@ def _stage(stage: str, arguments: list[str]) -> int:
     elif options.cfg:
         shown = masked(OmegaConf.to_container(compose(stage, words)))
         print(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), end="")
-    elif not options.multirun:
-        valid = validate(compose(stage, words), stage)
-        _refuse_several(stage, valid)
-        run_stage(stage, valid, command=command_of(stage, words))
     else:
-        from toolformer.stages.config.multirun import parse
-        from toolformer.stages.sweep_summary import sum_up
-
-        sweep = parse(stage, words)
-        first = validate(compose(stage, sweep.fixed), stage)
-        _refuse_several(stage, first)
-        jobs = sweep.jobs(stage, first.run.stages)
-        for job in jobs:
-            validate(compose(stage, job), stage)
-        command = command_of(stage, words, "-m")
-        parent = parent_run(first, command.removeprefix("toolformer "), stage, sorted(words), command=command)
-        outcomes = launch(stage, jobs, sweep.of_hydra, parent)
-        if stage == "evaluate":
-            sum_up(first, parent, outcomes)
-        raise_first(outcomes)
+        _run(stage, words, options.multirun)
     return 0
 
 
-def _refuse_several(stage: str, config: Config) -> None:
+def _run(stage: str, words: list[str], multirun: bool) -> None:
+    from toolformer.stages.config import compose, validate
+    from toolformer.stages.config.multirun import parse
+    from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
+    from toolformer.stages.sweep_summary import sum_up
+    from toolformer.tracking.provenance import command_of
+
+    sweep = parse(stage, words) if multirun else None
+    config = validate(compose(stage, sweep.fixed if sweep else words), stage)
     if config.run.experiments and stage != "report":
         raise UserError(
             f"this experiment is made of {len(config.run.experiments)} others, which `toolformer run` runs with all their "
             f"stages; `toolformer {stage}` takes one of them: {', '.join(config.run.experiments)}"
         )
+    if not sweep:
+        run_stage(stage, config, command=command_of(stage, words))
+        return
+    jobs = sweep.jobs(stage, config.run.stages)
+    for job in jobs:
+        validate(compose(stage, job), stage)
+    command = command_of(stage, words, "-m")
+    parent = parent_run(config, command.removeprefix("toolformer "), stage, sorted(words), command=command)
+    outcomes = launch(stage, jobs, sweep.of_hydra, parent)
+    if stage == "evaluate":
+        sum_up(config, parent, outcomes)
+    raise_first(outcomes)

@@ -5,14 +5,12 @@ Nothing is downloaded, made or loaded. The exit code is 1 if a part that is need
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from toolformer.cli.parser import Parser, configured
 from toolformer.credentials import printable
@@ -36,31 +34,20 @@ EXTRAS = {
 """Modules of optional parts, each with its extra and what it is for."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What was found of one part."""
-
-    what: str
-    state: Literal["works", "absent", "fault"]
-    """absent: nothing needs it until you ask for it."""
-    found: str
-    fix: str = ""
+_OK, _ABSENT, _FAULT = "ok", "--", "no"
+"""How a part stands; of one that is absent, nothing needs it until you ask for it."""
+Finding = tuple[str, str, str]
+"""How it stands, which part, and what was found or what to do."""
 
 
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
     parser = Parser("doctor", "what works here, and what to install for the rest")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parsed(arguments, "paths.root=DIR tracking.uri=URI")
     findings = list(examine(configured("report", options.overrides)))
-    if options.json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=1))
-    else:
-        marks = {"works": "ok", "absent": "--", "fault": "no"}
-        for finding in findings:
-            text = "; ".join(filter(None, (finding.found, finding.fix)))
-            print(f"{marks[finding.state]}  {finding.what:<18}  {printable(text)}")
-    return int(any(finding.state == "fault" for finding in findings))
+    for state, part, text in findings:
+        print(f"{state}  {part:<18}  {printable(text)}")
+    return int(any(state == _FAULT for state, *_ in findings))
 
 
 def examine(config: Config) -> Iterator[Finding]:
@@ -70,15 +57,15 @@ def examine(config: Config) -> Iterator[Finding]:
 
     made_by = provenance()
     versions = {key.removeprefix("version."): made_by[key] for key in made_by if key.startswith("version.")}
-    yield Finding("libraries", "works", ", ".join(f"{name} {version}" for name, version in versions.items()))
+    yield _OK, "libraries", ", ".join(f"{name} {version}" for name, version in versions.items())
     device, name, count = (made_by[key] for key in ("device", "device_name", "device_count"))
     number_format = "bfloat16" if native_bfloat16(str(device)) else "float32"
-    yield Finding("device", "works", f"{device}, {count} x {name}; lm.dtype=auto is {number_format}")
+    yield _OK, "device", f"{device}, {count} x {name}; lm.dtype=auto is {number_format}"
     for module, (extra, purpose) in EXTRAS.items():
-        name = module.rpartition(".")[2].removeprefix("hydra_").replace("_", " ")
-        more = " and pip install --no-deps hydra-ray-launcher==1.2.2" if name == "ray launcher" else ""
-        fix = f"pip install 'toolformer[{extra}]'{more}"
-        yield Finding(name, "works", purpose) if is_there(module) else Finding(name, "absent", purpose, fix)
+        part = module.rpartition(".")[2].removeprefix("hydra_").replace("_", " ")
+        more = " and pip install --no-deps hydra-ray-launcher==1.2.2" if part == "ray launcher" else ""
+        fix = f"; pip install 'toolformer[{extra}]'{more}"
+        yield (_OK, part, purpose) if is_there(module) else (_ABSENT, part, purpose + fix)
     yield _assets(config)
     yield _folder(Path(config.paths.root).expanduser().absolute())
     if config.tracking.uri:
@@ -98,19 +85,19 @@ def _assets(config: Config) -> Finding:
 
     if config.paths.cache:
         assets.set_cache_dir(Path(config.paths.cache).expanduser())
-    missing = ", ".join(name for name in assets.ASSETS if assets.find(name) is None)
-    if missing:
-        return Finding("assets", "absent", f"not fetched yet: {missing}", "toolformer assets fetches them")
-    return Finding("assets", "works", "all fetched")
+    if missing := [name for name in assets.ASSETS if assets.find(name) is None]:
+        return _ABSENT, "assets", f"not fetched yet: {', '.join(missing)}; toolformer assets fetches them"
+    return _OK, "assets", "all fetched"
 
 
 def _folder(root: Path) -> Finding:
     above = next(path for path in (root, *root.parents) if path.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        return Finding("runs", "fault", f"{root} cannot be written", "name another folder: paths.root")
+        return _FAULT, "runs", f"{root} cannot be written; name another folder: paths.root"
     free = shutil.disk_usage(above).free / 2**30
-    fix = f"make room ({NEEDED_GIB} GiB) or name another folder: paths.root" if free < NEEDED_GIB else ""
-    return Finding("runs", "fault" if fix else "works", f"{root}, {free:.0f} GiB free", fix)
+    if free < NEEDED_GIB:
+        return _FAULT, "runs", f"{root}, {free:.0f} GiB free; make room ({NEEDED_GIB} GiB) or set paths.root"
+    return _OK, "runs", f"{root}, {free:.0f} GiB free"
 
 
 def _server(config: Config) -> Finding:
@@ -118,9 +105,6 @@ def _server(config: Config) -> Finding:
 
     tracker = Tracker(config.tracking.uri, Path(config.paths.root))
     try:
-        missing = len(tracker.pending())
+        return _OK, "tracking", f"{tracker.shown_uri} answers; {len(tracker.pending())} runs to push"
     except UserError as fault:
-        return Finding(
-            "tracking", "fault", str(fault), "runs are kept in paths.root until toolformer runs push"
-        )
-    return Finding("tracking", "works", f"{tracker.shown_uri} answers; {missing} runs to push")
+        return _FAULT, "tracking", f"{fault}; runs are kept in paths.root until toolformer runs push"

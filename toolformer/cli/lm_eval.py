@@ -11,6 +11,7 @@ import logging
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import torch
@@ -22,20 +23,17 @@ from lm_eval.utils import setup_logging, simple_parse_args_string
 
 from benchmarks import TASKS_DIR, suite
 from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.decoding.settings import Decoding
 from toolformer.errors import UserError, one_line
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.evaluate import clocks
 from toolformer.stages.evaluation_identity import answered_by, calls
 
-DECODING = (
-    *("policy", "k", "bias", "threshold"),
-    *("max_calls", "max_call_tokens", "max_result_tokens", "min_new_tokens", "batch_size"),
-)
-SHORT = {**{name: f"decoding.{name}" for name in DECODING}, "device": "lm.device", "dtype": "lm.dtype"}
-SHORT |= {"system": "system", "experiment": "experiment"}
+SHORT = {field.name: f"decoding.{field.name}" for field in fields(Decoding)}
+SHORT |= {"device": "lm.device", "dtype": "lm.dtype", "system": "system", "experiment": "experiment"}
 """Short names in `model_args`, and the keys that they stand for. Beside them: pretrained (an embedded model, a folder or a
-hub name), tools (keys joined by "+", or none), answers (a file) and any key of the configuration with a dot."""
+hub name), tools (keys joined by "+", or none), answers (a file) and any key of the configuration."""
 
 
 def main(arguments: list[str]) -> int:
@@ -162,22 +160,17 @@ class ConfiguredLM(ToolformerLM):
 
 def _configured(given: Mapping[str, Any]) -> Config:
     """The configuration of the evaluation stage with what `model_args` say."""
-    overrides: list[str] = []
-    without_tools = str(given.get("tools", "some")) in ("", "none", "None")
-    for name, value in given.items():
-        if name == "tools":
-            overrides += [] if without_tools else [f"tools=[{str(value).replace('+', ',')}]"]
-        elif name in SHORT or "." in name:
-            overrides.append(f"{SHORT.get(name, name)}={'null' if value is None else value}")
-        else:
-            known = f"{', '.join(['pretrained', 'tools', 'answers', *SHORT])} and keys of the configuration"
-            raise UserError(f"model_args: unknown argument {name!r}; known are {known}")
     if given.get("system") == "endpoint":
         raise UserError(
             "model_args: for a model served elsewhere use lm-eval's own --model local-completions"
         )
-    config = validate(compose("evaluate", overrides))
+    words = {SHORT.get(name, name): "null" if value is None else value for name, value in given.items()}
+    tools = str(words.pop("tools", "some"))
+    with_tools = tools not in ("", "none", "null")
+    if "tools" in given and with_tools:
+        words["tools"] = f"[{tools.replace('+', ',')}]"
+    config = validate(compose("evaluate", [f"{key}={value}" for key, value in words.items()]))
     instantiate.apply_paths(config)
-    if without_tools:
+    if not with_tools:
         config.tools = []
     return config

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,18 +98,8 @@ def _related(runs: Sequence[Run], reference: str) -> list[Run]:
 
 
 def _as_json(run: Run, unsent: bool) -> dict[str, Any]:
-    return {
-        "run_id": run.run_id,
-        "stage": run.stage,
-        "name": run.name,
-        "status": run.status,
-        "started": run.started.isoformat(),
-        "ended": run.ended.isoformat() if run.ended else None,
-        "made_from": _made_from(run) or None,
-        "sent": not unsent,
-        "tags": dict(run.tags),
-        "metrics": dict(run.metrics),
-    }
+    shown = {"stage": run.stage, **asdict(run), "made_from": _made_from(run) or None, "sent": not unsent}
+    return {**shown, "started": run.started.isoformat(), "ended": run.ended and run.ended.isoformat()}
 
 
 def _in_order(runs: Sequence[Run], above: str = "", depth: int = 0) -> Iterable[tuple[int, Run]]:

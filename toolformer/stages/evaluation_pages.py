@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from toolformer.tracking.entities import Dataset
+from toolformer.tracking.entities import Dataset, log_trace
 from toolformer.tracking.run import LOGGED_MODEL
 
 if TYPE_CHECKING:
@@ -62,4 +62,6 @@ def show(run: ActiveRun, results: Mapping[str, TaskResult], config: Config, trai
     called = [sample for samples in answered.values() for sample in samples if sample["call_result"]]
     for sample in called[:: max(1, len(called) // TRACED)][:TRACED]:
         call = (sample["tool"], sample["call_input"], sample["call_result"])
-        run.trace(sample["prompt"], sample["completion"], [call], sample["seconds"] or 0)
+        log_trace(
+            run.store, sample["prompt"], sample["completion"], [call], sample["seconds"] or 0, run.run_id
+        )

@@ -13,7 +13,7 @@ import yaml
 from toolformer.credentials import without_credentials
 from toolformer.errors import UserError
 from toolformer.storage import below, whole_file, write_whole, writing
-from toolformer.tracking.entities import DIGEST, Dataset, log_trace
+from toolformer.tracking.entities import DIGEST, Dataset
 from toolformer.tracking.provenance import TAG_LIMIT, clean_key, masked, masked_flat
 from toolformer.tracking.run import LOGGED_MODEL, now
 from toolformer.tracking.store import Store
@@ -23,7 +23,7 @@ class ActiveRun:
     """The run of a stage at work; `Tracker.run` makes it."""
 
     def __init__(self, store: Store, run_id: str) -> None:
-        self._store, self.run_id = store, run_id
+        self.store, self.run_id = store, run_id
 
     def metrics(
         self,
@@ -39,7 +39,7 @@ class ActiveRun:
         further = (model, of.name, of.digest[:DIGEST]) if model and of else ()
         known = {clean_key(key): float(value) for key, value in values.items() if value is not None}
         rows = [(key, value, now(), step, *further) for key, value in known.items()]
-        self._store.log(self.run_id, metrics=rows)
+        self.store.log(self.run_id, metrics=rows)
 
     def tag(self, key: str, value: object) -> None:
         """Sets a tag."""
@@ -47,12 +47,12 @@ class ActiveRun:
 
     def tags(self, values: Mapping[str, object]) -> None:
         """Sets tags in one request."""
-        self._store.log(self.run_id, tags=masked_flat(values, TAG_LIMIT))
+        self.store.log(self.run_id, tags=masked_flat(values, TAG_LIMIT))
 
     def params(self, config: Mapping[str, Any], logged: Mapping[str, str]) -> None:
         """Logs a configuration, flattened and whole; `logged` are the parameters that the run has."""
         flat = masked_flat(config)
-        self._store.log(self.run_id, params={key: flat[key] for key in flat if key not in logged})
+        self.store.log(self.run_id, params={key: flat[key] for key in flat if key not in logged})
         self._text("config.yaml", yaml.safe_dump(masked(config), sort_keys=False, allow_unicode=True))
         # MLflow refuses to change a parameter; what may change without changing the work goes into tags.
         self.tags({f"changed.{key}": value for key, value in flat.items() if logged.get(key, value) != value})
@@ -77,7 +77,7 @@ class ActiveRun:
 
     def _target(self, *names: str) -> Path:
         """Where an artifact goes."""
-        target = below(self._store.root / "artifacts", self.run_id, "artifacts", *names)
+        target = below(self.store.root / "artifacts", self.run_id, "artifacts", *names)
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
         return target
@@ -98,17 +98,17 @@ class ActiveRun:
             )
             for data in datasets
         ]  # fmt: skip
-        self._store.inputs(self.run_id, inputs)
+        self.store.inputs(self.run_id, inputs)
 
     def model(self, name: str, folder: Path, tags: Mapping[str, str]) -> None:
         """Makes the run's model, which stays in its folder, a logged model and a version of a registered one."""
         from mlflow.entities import LoggedModelOutput
 
         tags = {**tags, "model_path": str(folder.resolve())}
-        version = self._store.register(self.run_id, name, tags)
+        version = self.store.register(self.run_id, name, tags)
         tags["mlflow.modelVersions"] = json.dumps([{"name": name, "version": int(version)}])
-        experiment_id = self._store.prepare()
-        with self._store.faults() as client:
+        experiment_id = self.store.prepare()
+        with self.store.faults() as client:
             model = client.create_logged_model(
                 experiment_id, name, self.run_id, tags, model_type="toolformer"
             )
@@ -120,15 +120,9 @@ class ActiveRun:
         """Makes a logged model an input of the run."""
         from mlflow.entities import LoggedModelInput
 
-        self._store.inputs(self.run_id, models=[LoggedModelInput(model_id)])
-
-    def trace(
-        self, prompt: str, answer: str, calls: Sequence[tuple[str, str, str | None]], seconds: float
-    ) -> None:
-        """Logs a trace of a completion and its calls, as `log_trace` does."""
-        log_trace(self._store, prompt, answer, calls, seconds, self.run_id)
+        self.store.inputs(self.run_id, models=[LoggedModelInput(model_id)])
 
     def end(self, status: str, seconds: float) -> None:
         """Sets how the run ended, and the seconds that it took in all."""
         self.metrics({"duration_seconds": seconds})
-        self._store.status(self.run_id, status, now())
+        self.store.status(self.run_id, status, now())

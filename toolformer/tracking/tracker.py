@@ -252,9 +252,8 @@ class Tracker:
         given = {kind: key, "project": PROJECT, "git_commit": git_commit(), **(tags or {})}
         given |= {NOTE: description} if description else {}
         with locked(self.root / "locks" / "sweeps.lock"):
-            for run in self.store.search({kind: key}):
-                if run.status == "FINISHED":
-                    return run.run_id
+            if known := self.store.search({kind: key}):
+                return known[0].run_id
             run_id = self.store.create(run_name(name), masked_flat(given, TAG_LIMIT))
             # It does no work of its own, and none of its children knows which is the last.
             self.store.status(run_id, "FINISHED", now())
