@@ -74,7 +74,6 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["generate", "tool.qa.samples=0"], "tool.qa.samples is 0; it must be at least 1"),
         (["generate", "tool.qa.prompt=nope"], "tool.qa.prompt"),
         (["generate", "-m", "seed=1,abc"], "seed=abc"),
-        (["generate", "--cfg", "job", "foo=1"], "there is no key 'foo'"),
         (["generate", "--help", "foo=1"], "there is no key 'foo'"),
         (["generate", "model=${oc.env:TOOLFORMER_UNSET}"], "model: KeyError raised while resolving interpolation"),
         (["generate", "paths.root=README.md"], "README.md cannot be a folder"),
