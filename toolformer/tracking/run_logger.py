@@ -47,7 +47,8 @@ class ActiveRun:
 
     def tags(self, values: Mapping[str, object]) -> None:
         """Sets tags in one request."""
-        self.store.log(self.run_id, tags=masked_flat(values, TAG_LIMIT))
+        if values:
+            self.store.log(self.run_id, tags=masked_flat(values, TAG_LIMIT))
 
     def params(self, config: Mapping[str, Any], logged: Mapping[str, str]) -> None:
         """Logs a configuration, flattened and whole; `logged` are the parameters that the run has."""
