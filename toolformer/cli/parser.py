@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from toolformer.errors import UserError, near
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Parser(argparse.ArgumentParser):
     """argparse's, whose faults are a `UserError` that names the nearest option."""
 
-    def __init__(self, command: str, meaning: str, **options: bool) -> None:
+    def __init__(self, command: str, meaning: str, **options: Any) -> None:
         super().__init__(f"toolformer {command}", description=meaning, **options)
 
     def error(self, message: str) -> NoReturn:
