@@ -22,7 +22,6 @@ from tests.benchmarks.test_parity import QUESTIONS, published
 from tests.conftest import Patch, Refused, tiny_model, tiny_tokenizer
 from toolformer.cli import main
 from toolformer.cli.lm_eval import ConfiguredLM
-from toolformer.lm.language_model import LanguageModel
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.chdir(tmp_path)  # where `benchmarks` is no folder
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr(ConfiguredLM, "folders", [str(TASKS_DIR)])
     monkeypatch.setattr(ConfiguredLM, "loaded", False)
@@ -56,22 +55,17 @@ def allowed(
     """The tools that the model may use for a request of a task, and whether it is told a day."""
     lm = ConfiguredLM.create_from_arg_obj({"pretrained": str(folder), "tools": tools})
     request = Instance("generate_until", document or {}, ("x", {"max_gen_toks": 2}), 0, (task, 0, 1))
-    with patch.object(lm.lm.decoder, "complete", wraps=lm.lm.decoder.complete) as complete:
+    with patch.object(lm.decoder, "complete", wraps=lm.decoder.complete) as complete:
         lm.generate_until([request])
     (_, (asked,)), options = complete.call_args
     return options["allowed"], asked.date is not None
 
 
-@pytest.mark.parametrize("folder", [[], ["--include_path", "benchmarks"]])
-def test_lm_evals_own_command_runs_a_group(
-    data_dir: Path, tiny_folder: Path, folder: list[str], request: pytest.FixtureRequest
-) -> None:
-    if folder:
-        request.getfixturevalue("without_published_tasks")
+def test_lm_evals_own_command_runs_a_group(data_dir: Path, tiny_folder: Path) -> None:
     words = [
         "lm_eval", "--model", "toolformer", "--model_args", f"pretrained={tiny_folder},k=3,tools=calculator",
         "--tasks", "math,dateset", "--limit", "2", "--metadata", json.dumps({"data_dir": str(data_dir)}),
-        "--output_path", "out", *folder,
+        "--output_path", "out",
     ]  # fmt: skip
     assert main(words) == 0
     (written,) = data_dir.glob("out/**/results_*.json")
@@ -98,17 +92,15 @@ ARGUMENTS = ["--tasks", "dateset", "--model_args"]
         ([*ARGUMENTS, "k=3"], "model_args: pretrained is missing"),
         ([*ARGUMENTS, "pretrained=/no/such/folder"], "there is no folder /no/such/folder"),
         ([*ARGUMENTS, "pretrained={folder},k=ten"], "decoding.k=ten: "),
-        ([*ARGUMENTS, "pretrained={folder},kk=3"], "unknown argument 'kk'; known are pretrained, tools, answers, "),
+        ([*ARGUMENTS, "pretrained={folder},kk=3"], "there is no key 'kk'"),
         ([*ARGUMENTS, "pretrained={folder},tools=calculatr"], "did you mean calculator?"),
         ([*ARGUMENTS, "pretrained={folder},system=endpoint"], "local-completions"),
         ([*ARGUMENTS, "pretrained={folder},system=nobody"], "system is 'nobody'"),
     ],
 )  # fmt: skip
-def test_refusals_are_one_line_before_the_weights_are_read(
-    tmp_path: Path, tiny_folder: Path, without_published_tasks: None, monkeypatch: Patch, refused: Refused,
-    words: list[str], said: str,
+def test_refusals_are_one_line(
+    tmp_path: Path, tiny_folder: Path, without_published_tasks: None, refused: Refused, words: list[str], said: str
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(LanguageModel, "from_pretrained", lambda *_: pytest.fail("the model was loaded"))
     write(tmp_path, "svamp/svamp", [{"id": "0", "answer": 1.0}])
     Path("broken.yaml").write_text("tasks: [svamp")
     Path("chat.yaml").write_text("model: toolformer\ntasks: [dateset]\napply_chat_template: true")
@@ -165,11 +157,11 @@ def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> 
         f"answers={answers},tool.search.implementation.max_tokens=5",
         {"device": "cuda:0", "batch_size": 1, "max_batch_size": None},
     )
-    decoder = made.lm.decoder
+    decoder = made.decoder
     assert (decoder.k, decoder.max_calls, decoder.min_new_tokens, decoder.batch_size) == (3, 2, 1, 16)
     assert sorted(decoder.tools) == ["calculator", "search"]
     assert decoder.tools["search"].tool.max_tokens == 5  # type: ignore[attr-defined]
-    assert made.lm.answers.path == answers
+    assert made.answers.path == answers
 
 
 def test_a_task_says_what_is_switched_off_and_the_day_is_told_where_it_is_used(

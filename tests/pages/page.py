@@ -43,8 +43,6 @@ class Page:
         self.text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
         self.files = _FILE.findall(self.text)
         lines = [line for block in _BASH.findall(self.text) for line in block.splitlines() if line]
-        self.others = [line.partition("#")[0].strip() for line in lines if not line.startswith("toolformer ")]
-        """Commands of other programs."""
         self.commands = [
             Command(shlex.split(command)[1:], promise.strip())
             for command, _, promise in (

@@ -25,15 +25,6 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     return tmp_path
 
 
-def test_the_pages_show_what_these_tests_run() -> None:
-    assert QUICKSTART.others == ["make setup", "source .venv/bin/activate"] and not EXTENDING.others
-    assert {name.rpartition(".")[2] for name, _ in TOOLS.files} == {"py", "yaml", "jsonl", "txt"}
-    assert [command.words[0] for command in TOOLS.commands] == [
-        *["tool"] * 4, "generate", "train", "complete", "generate", "generate",
-    ]  # fmt: skip
-    assert [one.words[0] for one in EXTENDING.commands] == ["tool", "tool", "generate", "evaluate", "report"]
-
-
 def test_every_command_of_the_quickstart_runs(place: Path, calling_model: Path, capsys: Capture) -> None:
     small = [f"model={calling_model}", "lm.dtype=float32", "engine.threads=1", "tools=[calendar]"]
     smaller = {
@@ -79,6 +70,7 @@ def test_every_command_of_the_page_of_tools_runs(place: Path, capsys: Capture) -
         if stage == "complete":
             ((_, _, call),) = find(shown)
             assert call.tool == "roman" and call.input in ("14", "9") and call.result in ("XIV", "IX"), shown
+    assert len(folders) == 3, "each of the page's annotations has a folder of its own"
 
 
 def check_annotation(folder: Path) -> None:
@@ -89,9 +81,6 @@ def check_annotation(folder: Path) -> None:
     inputs, results = zip(*scored, strict=True)
     assert {"14", "9"} & set(inputs)
     assert list(results) == [one.text for one in FunctionTool("roman.py:roman").run(inputs, [])]
-    refused = {row["status"] for row in rows}
-    reason = "argument number: input should be a valid integer"
-    assert any(status.startswith(reason) for status in refused), refused
     (data,) = folder.glob("*/dataset_augmented.parquet")
     for row in pq.read_table(data).to_pylist():
         assert find(row["text"]), "C* holds the calls with their results"

@@ -130,7 +130,7 @@ def test_mlflow_shows_data_models_tables_and_pages(smoke_runs: Path) -> None:
     """As its own pages read them: through its client."""
     runs = Tracker(None, smoke_runs)
     (called,) = runs.runs("evaluate", system="toolformer")
-    with runs.faults() as client:
+    with runs.store.faults() as client:
         experiment = client.get_experiment_by_name("toolformer")
 
         def inputs(run: Run) -> set[tuple[str, str]]:

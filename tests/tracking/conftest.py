@@ -23,7 +23,7 @@ from toolformer.tracking import Tracker
 def store(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
     """One store for all tests that do not need a fresh one; each uses a stage name of its own."""
     tracker = Tracker(None, tmp_path_factory.mktemp("store with blank é"))
-    tracker.prepare()
+    tracker.store.prepare()
     return tracker
 
 
@@ -67,12 +67,10 @@ class Server:
             self._process = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
-        deadline = time.monotonic() + 180
-        while not self._answers():
-            assert self._process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(self._answers, 180)
 
     def _answers(self) -> bool:
+        assert self._process and self._process.poll() is None
         try:
             return bool(urllib.request.urlopen(f"{self.address}/health", timeout=1).status == 200)
         except OSError:

@@ -11,9 +11,10 @@ from tests.conftest import Refused
 from tests.tracking.conftest import Server, free_port, run, wait_for
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.tracking import StoreFault, Tracker, mirror, registry
+from toolformer.tracking import Tracker, mirror, registry
 from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe
+from toolformer.tracking.run import now
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def test_a_run_is_whole_on_the_server(served: Tracker, tmp_path: Path) -> None:
     with run(served, "train", config={"a": 1}, parent=parent, description=made_from) as active:
         for step in range(3):
             active.metrics({"loss": 3.0 - step, "rate": 0.5}, step=step)
+        served.store.log(active.run_id, metrics=[("long", 0.5, now(), step) for step in range(2500)])
         active.artifact(result, "samples")
         active.model("toolformer", tmp_path, {"data": "augmented"})
         active.datasets(Dataset("corpus", "3f2a", "training", "FILE", 3))
@@ -53,6 +55,7 @@ def test_a_run_is_whole_on_the_server(served: Tracker, tmp_path: Path) -> None:
     source = '{"uri": "FILE"}'
     assert (data.dataset.name, data.dataset.digest, data.dataset.source) == ("corpus", "3f2a", source)
     assert far.history(copy, "loss") == [(0, 3.0), (1, 2.0), (2, 1.0)]
+    assert far.history(copy, "long") == [(step, 0.5) for step in range(2500)], "more than one request takes"
     assert far.artifact_path(copy, "samples/result.txt").read_text() == "result"
     with pytest.raises(UserError, match="has no absent"):
         far.artifact_path(copy, "absent")
@@ -116,7 +119,7 @@ def test_a_dead_server_costs_no_run_and_one_warning(
     assert dead.history(newest, "loss") == [(1, 1.0)] and dead.artifact_path(newest, "config.yaml").is_file()
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "does not answer" in warning and "toolformer runs push" in warning and "hunter2" not in warning
-    with pytest.raises(StoreFault, match="does not answer"):
+    with pytest.raises(UserError, match="does not answer"):
         dead.get("0" * 32)  # somebody else's, or nobody's
 
 

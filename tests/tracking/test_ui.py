@@ -5,14 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import signal
-import socket
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from tests.tracking.conftest import free_port, run, start, wait_for
-from toolformer.errors import UserError
 from toolformer.tracking import Tracker
 from toolformer.tracking.ui import serve
 
@@ -74,16 +72,7 @@ def test_the_interface_serves_the_runs_of_a_moved_root_to_this_machine_alone(
         urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
 
 
-def test_ports_that_cannot_be_used_are_one_line_and_a_server_has_pages_of_its_own(
-    store: Tracker, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(UserError, match=f"port {taken.getsockname()[1]} of 127.0.0.1 cannot be used"):
-            serve(store.root, port=taken.getsockname()[1])
-    with pytest.raises(UserError, match="--port is 65536; it must be 0"):
-        serve(store.root, port=65536)
+def test_a_server_has_pages_of_its_own(store: Tracker, capsys: pytest.CaptureFixture[str]) -> None:
     serve(store.root, "databricks://mine")
     assert capsys.readouterr().out == "MLflow UI: databricks://mine\n"
 

@@ -11,23 +11,16 @@ import contextlib
 import errno
 import importlib
 import os
-import re
 import signal
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from toolformer.cli.parser import Parser
 from toolformer.credentials import printable
 from toolformer.errors import UserError, near
 from toolformer.progress import configure
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
-    from toolformer.stages.config import Config
 
 STAGES = {
     "generate": "annotate a corpus with the calls that help (C*)",
@@ -88,7 +81,6 @@ def _command(argv: Sequence[str] | None) -> int:
 
         print(f"toolformer {__version__}")
         return 0
-    name, rest = arguments[0], arguments[1:]
     # Of several processes that a launcher started, the first one speaks.
     follower = os.environ.get("RANK", "0") != "0"
     if threading.current_thread() is threading.main_thread():
@@ -96,62 +88,55 @@ def _command(argv: Sequence[str] | None) -> int:
             signal.signal(signal.SIGTERM, _stop)  # a launcher ends its other processes at once
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _stop)
+    _stopped.clear()
     try:
-        configure(quiet=follower or name in ("tool", "complete", "doctor"))
-        return _named(name, rest)
-    except UserError as error:
-        if not follower:
-            print(f"toolformer: {printable(' '.join(str(error).split()))}", file=sys.stderr)
-        return 2
+        configure(quiet=follower or arguments[0] in ("tool", "complete", "doctor"))
+        return _named(arguments[0], arguments[1:])
     except BrokenPipeError:
         # The reader of our output is gone; a second message has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT):
+    except (Exception, KeyboardInterrupt) as error:
+        code = 2
+        if _stopped or isinstance(error, KeyboardInterrupt):  # a library may have made it an error of its own
+            what, code = _SIGNALS[_stopped[-1] if _stopped else signal.SIGINT]
+            message = f"{what}; the same command goes on where it stopped"
+        elif isinstance(error, UserError):
+            message = printable(" ".join(str(error).split()))
+        elif isinstance(error, OSError) and error.errno in _NO_ROOM:
+            message = f"{error}; what is finished is kept, make room or name another folder"
+        else:
             raise
-        print(
-            f"toolformer: {error}; what is finished is kept, make room or name another folder",
-            file=sys.stderr,
-        )
-        return 2
-    except KeyboardInterrupt as error:
-        what, code = ("terminated", 143) if isinstance(error, Terminated) else ("interrupted", 130)
-        print(f"toolformer: {what}; the same command goes on where it stopped", file=sys.stderr)
+        if not follower:
+            print(f"toolformer: {message}", file=sys.stderr)
         return code
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came, as from Slurm at the end of a job's time."""
-
-
-_stopped: list[type[KeyboardInterrupt]] = []
-"""The signals that came while a command ran."""
+_NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT)
+_SIGNALS: dict[int, tuple[str, int]] = {
+    signal.SIGTERM: ("terminated", 143),
+    signal.SIGINT: ("interrupted", 130),
+}
+_stopped: list[int] = []
+"""The signals that came while a command ran: SIGTERM as from Slurm at the end of a job's time, SIGINT as from Ctrl-C."""
 
 
 def _stop(number: int, _: object) -> None:
-    kind = Terminated if number == signal.SIGTERM else KeyboardInterrupt
-    _stopped.append(kind)
-    if kind is Terminated:
+    _stopped.append(number)
+    if number == signal.SIGTERM:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows is tidying up
-    raise kind
+    raise KeyboardInterrupt
 
 
 def _named(name: str, arguments: list[str]) -> int:
-    """Runs the command of that name; an interruption stays one though a library turns it into an error of its own."""
-    _stopped.clear()
-    try:
-        if name in STAGES:
-            return _stage(name, arguments)
-        if name in COMMANDS:
-            module = importlib.import_module(f"toolformer.cli.{name if name in _MODULES else 'commands'}")
-            return int(getattr(module, "main" if name in _MODULES else name.replace("-", "_"))(arguments))
-        known = [*STAGES, *COMMANDS]
-        raise UserError(f"there is no command {name!r}{near(name, known)}; commands are {', '.join(known)}")
-    except Exception as error:
-        if _stopped:
-            raise _stopped[-1] from error
-        raise
+    """Runs the command of that name."""
+    if name in STAGES:
+        return _stage(name, arguments)
+    if name in COMMANDS:
+        module = importlib.import_module(f"toolformer.cli.{name if name in _MODULES else 'commands'}")
+        return int(getattr(module, "main" if name in _MODULES else name.replace("-", "_"))(arguments))
+    known = [*STAGES, *COMMANDS]
+    raise UserError(f"there is no command {name!r}{near(name, known)}; commands are {', '.join(known)}")
 
 
 def _usage() -> str:
@@ -165,17 +150,17 @@ def _usage() -> str:
 
 
 def _stage(stage: str, arguments: list[str]) -> int:
-    from toolformer.stages.config import compose, validate
-    from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
-    from toolformer.tracking.provenance import command_of
+    import yaml
+    from omegaconf import OmegaConf
 
-    parser = Parser(f"toolformer {stage}", description=STAGES[stage], add_help=False, allow_abbrev=False)
+    from toolformer.stages.config import compose
+    from toolformer.tracking.provenance import masked
+
+    parser = Parser(stage, STAGES[stage], add_help=False, allow_abbrev=False)
     parser.add_argument("words", nargs="*", metavar="key=value", help="configuration, see below")
     parser.add_argument("--multirun", "-m", action="store_true", help="sweep: a run for each of key=a,b,c")
     parser.add_argument("--config-dir", "-cd", help="a folder of configuration files of your own")
-    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"), help="print the configuration")
-    parser.add_argument("--package", "-p", default="", help="with --cfg: the part at this key")
-    parser.add_argument("--resolve", action="store_true", help="with --cfg: resolve interpolations")
+    parser.add_argument("--cfg", "-c", choices=("job",), help="print the configuration")
     parser.add_argument("--help", "-h", action="store_true", help="print this")
     options = parser.parse_intermixed_args(arguments)
     words = list(options.words)
@@ -188,57 +173,36 @@ def _stage(stage: str, arguments: list[str]) -> int:
 
         print(f"{parser.format_help()}\n{of_stage(stage, compose(stage, words))}")
     elif options.cfg:
-        config = compose(stage, words, with_hydra=options.cfg != "job")
-        print(_shown(config, options.package or "hydra" * (options.cfg == "hydra"), options.resolve), end="")
-    elif not options.multirun:
-        valid = validate(compose(stage, words), stage)
-        _refuse_several(stage, valid)
-        run_stage(stage, valid, command=command_of(stage, words))
+        shown = masked(OmegaConf.to_container(compose(stage, words)))
+        print(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), end="")
     else:
-        from toolformer.stages.config.multirun import parse
-        from toolformer.stages.sweep_summary import sum_up
-
-        sweep = parse(stage, words)
-        first = validate(compose(stage, sweep.fixed), stage)
-        _refuse_several(stage, first)
-        jobs = sweep.jobs(stage, first.run.stages)
-        for job in jobs:
-            validate(compose(stage, job), stage)
-        command = command_of(stage, words, "-m")
-        parent = parent_run(first, command.removeprefix("toolformer "), stage, sorted(words), command=command)
-        outcomes = launch(stage, jobs, sweep.of_hydra, parent)
-        if stage == "evaluate":
-            sum_up(first, parent, outcomes)
-        raise_first(outcomes)
+        _run(stage, words, options.multirun)
     return 0
 
 
-def _refuse_several(stage: str, config: Config) -> None:
+def _run(stage: str, words: list[str], multirun: bool) -> None:
+    from toolformer.stages.config import compose, validate
+    from toolformer.stages.config.multirun import parse
+    from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
+    from toolformer.stages.sweep_summary import sum_up
+    from toolformer.tracking.provenance import command_of
+
+    sweep = parse(stage, words) if multirun else None
+    config = validate(compose(stage, sweep.fixed if sweep else words), stage)
     if config.run.experiments and stage != "report":
         raise UserError(
             f"this experiment is made of {len(config.run.experiments)} others, which `toolformer run` runs with all their "
             f"stages; `toolformer {stage}` takes one of them: {', '.join(config.run.experiments)}"
         )
-
-
-def _shown(config: DictConfig, package: str, resolve: bool) -> str:
-    """A configuration, or the part of it at `package`, as YAML with its secrets masked."""
-    import yaml
-    from omegaconf import OmegaConf, read_write
-    from omegaconf.errors import OmegaConfBaseException
-
-    from toolformer.credentials import SECRETS
-    from toolformer.stages.config.messages import one_line
-    from toolformer.tracking.provenance import masked, masked_words
-
-    if "hydra" in config:
-        with read_write(config.hydra):
-            config.hydra.overrides.task = masked_words(config.hydra.overrides.task)
-            config.hydra.job.override_dirname = ",".join(config.hydra.overrides.task)
-    try:
-        node = OmegaConf.select(config, package) if package else config
-        values = OmegaConf.to_container(node, resolve=resolve) if OmegaConf.is_config(node) else node
-    except OmegaConfBaseException as error:
-        raise UserError(f"--cfg: {one_line(error)}") from error
-    is_secret = not SECRETS.isdisjoint(re.split(r"[.\[\]]+", package))
-    return yaml.safe_dump(masked(values, is_secret), sort_keys=False, allow_unicode=True)
+    if not sweep:
+        run_stage(stage, config, command=command_of(stage, words))
+        return
+    jobs = sweep.jobs(stage, config.run.stages)
+    for job in jobs:
+        validate(compose(stage, job), stage)
+    command = command_of(stage, words, "-m")
+    parent = parent_run(config, command.removeprefix("toolformer "), stage, sorted(words), command=command)
+    outcomes = launch(stage, jobs, sweep.of_hydra, parent)
+    if stage == "evaluate":
+        sum_up(config, parent, outcomes)
+    raise_first(outcomes)

@@ -5,26 +5,20 @@ Nothing is downloaded, made or loaded. The exit code is 1 if a part that is need
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import os
-import platform
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from toolformer.cli.parser import Parser
-from toolformer.credentials import printable, shown_address
-from toolformer.tracking.provenance import LIBRARIES
+from toolformer.cli.parser import Parser, configured
+from toolformer.credentials import printable
+from toolformer.errors import UserError
 
 if TYPE_CHECKING:
     from toolformer.stages.config import Config
 
-SECONDS = 3.0
-"""How long a server may take to answer."""
 NEEDED_GIB = 5
 """What assets and a small run take."""
 EXTRAS = {
@@ -40,50 +34,42 @@ EXTRAS = {
 """Modules of optional parts, each with its extra and what it is for."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What was found of one part."""
-
-    what: str
-    state: Literal["works", "absent", "fault"]
-    """absent: nothing needs it until you ask for it."""
-    found: str
-    fix: str = ""
+_OK, _ABSENT, _FAULT = "ok", "--", "no"
+"""How a part stands; of one that is absent, nothing needs it until you ask for it."""
+Finding = tuple[str, str, str]
+"""How it stands, which part, and what was found or what to do."""
 
 
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    parser = Parser("toolformer doctor", description="what works here, and what to install for the rest")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("overrides", nargs="*", help="configuration: paths.root=DIR, tracking.uri=URI")
-    options = parser.parse_intermixed_args(arguments)
-    from toolformer.stages.config import compose, validate
-
-    findings = list(examine(validate(compose("report", options.overrides))))
-    if options.json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=1))
-    else:
-        marks = {"works": "ok", "absent": "--", "fault": "no"}
-        for finding in findings:
-            text = "; ".join(filter(None, (finding.found, finding.fix)))
-            print(f"{marks[finding.state]}  {finding.what:<18}  {printable(text)}")
-    return int(any(finding.state == "fault" for finding in findings))
+    parser = Parser("doctor", "what works here, and what to install for the rest")
+    options = parser.parsed(arguments, "paths.root=DIR tracking.uri=URI")
+    findings = list(examine(configured("report", options.overrides)))
+    for state, part, text in findings:
+        print(f"{state}  {part:<18}  {printable(text)}")
+    return int(any(state == _FAULT for state, *_ in findings))
 
 
 def examine(config: Config) -> Iterator[Finding]:
     """Looks at everything, in the order in which it is needed."""
-    yield Finding("python", "works", platform.python_version())
-    yield _libraries()
-    yield _device()
+    from toolformer.lm.loading import native_bfloat16
+    from toolformer.tracking.provenance import provenance
+
+    made_by = provenance()
+    versions = {key.removeprefix("version."): made_by[key] for key in made_by if key.startswith("version.")}
+    yield _OK, "libraries", ", ".join(f"{name} {version}" for name, version in versions.items())
+    device, name, count = (made_by[key] for key in ("device", "device_name", "device_count"))
+    number_format = "bfloat16" if native_bfloat16(str(device)) else "float32"
+    yield _OK, "device", f"{device}, {count} x {name}; lm.dtype=auto is {number_format}"
     for module, (extra, purpose) in EXTRAS.items():
-        name = module.rpartition(".")[2].removeprefix("hydra_").replace("_", " ")
-        more = " and pip install --no-deps hydra-ray-launcher==1.2.2" if name == "ray launcher" else ""
-        fix = f"pip install 'toolformer[{extra}]'{more}"
-        yield Finding(name, "works", purpose) if is_there(module) else Finding(name, "absent", purpose, fix)
+        part = module.rpartition(".")[2].removeprefix("hydra_").replace("_", " ")
+        more = " and pip install --no-deps hydra-ray-launcher==1.2.2" if part == "ray launcher" else ""
+        fix = f"; pip install 'toolformer[{extra}]'{more}"
+        yield (_OK, part, purpose) if is_there(module) else (_ABSENT, part, purpose + fix)
     yield _assets(config)
     yield _folder(Path(config.paths.root).expanduser().absolute())
     if config.tracking.uri:
-        yield _server(config.tracking.uri)
+        yield _server(config)
 
 
 def is_there(module: str) -> bool:
@@ -94,56 +80,31 @@ def is_there(module: str) -> bool:
         return False
 
 
-def _libraries() -> Finding:
-    try:
-        shown = [f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES if name not in EXTRAS]
-    except importlib.metadata.PackageNotFoundError as error:
-        return Finding("libraries", "fault", f"{error.name} is missing", "install them as locked: make setup")
-    return Finding("libraries", "works", ", ".join(shown))
-
-
-def _device() -> Finding:
-    import torch
-
-    from toolformer.lm.loading import native_bfloat16
-
-    names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
-    shown = f"{torch.cuda.device_count()} x {', '.join(sorted(names))}"
-    if not names:
-        shown = f"CPU, {os.cpu_count()} cores, {torch.get_num_threads()} threads; no GPU"
-    number_format = "bfloat16" if native_bfloat16("cuda" if names else "cpu") else "float32"
-    return Finding("device", "works", f"{shown}; lm.dtype=auto is {number_format}")
-
-
 def _assets(config: Config) -> Finding:
     from toolformer.data import assets
 
     if config.paths.cache:
         assets.set_cache_dir(Path(config.paths.cache).expanduser())
-    missing = ", ".join(name for name in assets.ASSETS if assets.find(name) is None)
-    if missing:
-        return Finding("assets", "absent", f"not fetched yet: {missing}", "toolformer assets fetches them")
-    return Finding("assets", "works", "all fetched")
+    if missing := [name for name in assets.ASSETS if assets.find(name) is None]:
+        return _ABSENT, "assets", f"not fetched yet: {', '.join(missing)}; toolformer assets fetches them"
+    return _OK, "assets", "all fetched"
 
 
 def _folder(root: Path) -> Finding:
     above = next(path for path in (root, *root.parents) if path.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        return Finding("runs", "fault", f"{root} cannot be written", "name another folder: paths.root")
+        return _FAULT, "runs", f"{root} cannot be written; name another folder: paths.root"
     free = shutil.disk_usage(above).free / 2**30
-    fix = f"make room ({NEEDED_GIB} GiB) or name another folder: paths.root" if free < NEEDED_GIB else ""
-    return Finding("runs", "fault" if fix else "works", f"{root}, {free:.0f} GiB free", fix)
+    if free < NEEDED_GIB:
+        return _FAULT, "runs", f"{root}, {free:.0f} GiB free; make room ({NEEDED_GIB} GiB) or set paths.root"
+    return _OK, "runs", f"{root}, {free:.0f} GiB free"
 
 
-def _server(uri: str) -> Finding:
-    import requests
+def _server(config: Config) -> Finding:
+    from toolformer.tracking import Tracker
 
+    tracker = Tracker(config.tracking.uri, Path(config.paths.root))
     try:
-        with requests.get(f"{uri.rstrip('/')}/health", timeout=SECONDS, stream=True) as answer:
-            found = "answers" if answer.ok else f"answers with status {answer.status_code}"
-    except (requests.RequestException, OSError, ValueError):  # an address that is none is a ValueError
-        found = "does not answer"
-    fix = "start it or change tracking.uri; runs are kept in paths.root until toolformer runs push"
-    is_well = found == "answers"
-    shown = f"{shown_address(uri)} {found}"
-    return Finding("tracking", "works" if is_well else "fault", shown, "" if is_well else fix)
+        return _OK, "tracking", f"{tracker.shown_uri} answers; {len(tracker.pending())} runs to push"
+    except UserError as fault:
+        return _FAULT, "tracking", f"{fault}; runs are kept in paths.root until toolformer runs push"

@@ -52,31 +52,24 @@ def of_stage(stage: str, config: DictConfig) -> str:
     every = {key.name: key for key in keys(config)}
     first = [every.pop(name) for name in CHANGED_FIRST[stage]]
     parts = ["the keys that one changes first, with their defaults:", *_lines(first), ""]
-    parts += [
-        "groups of keys (group=option):",
-        *(f"  {name}: {', '.join(found)}" for name, found in _options().items()),
-    ]
-    sections = (stage, *(("generate",) if stage == "evaluate" else ()), EVERY)
-    for section in sections:
+    parts += ["groups of keys (group=option):"]
+    parts += [f"  {name}: {', '.join(options)}" for name, options in _options().items()]
+    for section in (stage, *(("generate",) if stage == "evaluate" else ()), EVERY):
         rest = [key for key in every.values() if key.section == section]
         if section != stage and section in SECTIONS:  # of an annotation's keys an evaluation reads the tools'
             rest = [key for key in rest if key.name.startswith(("tool", "prompts"))]
         if rest:
-            parts += [
-                "",
-                f"other keys of {section}:" if section in SECTIONS else "keys of every stage:",
-                *_lines(rest),
-            ]
+            title = f"other keys of {section}:" if section in SECTIONS else "keys of every stage:"
+            parts += ["", title, *_lines(rest)]
     return "\n".join([*parts, "", "one of them: toolformer help KEY; all as YAML: --cfg job"])
 
 
 def _options() -> dict[str, list[str]]:
     """The groups of configuration files, each with its options."""
-    folders = sorted({path.parent for path in CONF.glob("*/**/*.yaml")})
-    return {
-        str(folder.relative_to(CONF)): sorted(path.stem for path in folder.glob("*.yaml"))
-        for folder in folders
-    }
+    options: dict[str, list[str]] = {}
+    for path in sorted(CONF.glob("*/**/*.yaml")):
+        options.setdefault(str(path.parent.relative_to(CONF)), []).append(path.stem)
+    return options
 
 
 def _lines(chosen: Iterable[Key]) -> Iterator[str]:

@@ -7,18 +7,15 @@ lm-eval has no plug-ins, so its command is run from here. Everything but the mod
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import torch
 from lm_eval._cli import HarnessCLI
-from lm_eval.api.instance import Instance
-from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.config.evaluate_config import EvaluatorConfig
 from lm_eval.tasks import TaskManager
@@ -26,33 +23,26 @@ from lm_eval.utils import setup_logging, simple_parse_args_string
 
 from benchmarks import GROUPS, TASKS, TASKS_DIR, suite
 from toolformer.decoding.lm_eval_model import ToolformerLM
-from toolformer.errors import UserError, near, one_line
-from toolformer.lm import loading
+from toolformer.decoding.settings import Decoding
+from toolformer.errors import UserError, one_line
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.evaluate import clocks
 from toolformer.stages.evaluation_identity import answered_by, calls
 
-MODEL = "toolformer"
-"""As `--model`: the class below."""
-DECODING = (
-    *("policy", "k", "bias", "threshold"),
-    *("max_calls", "max_call_tokens", "max_result_tokens", "min_new_tokens", "batch_size"),
-)
-SHORT = {**{name: f"decoding.{name}" for name in DECODING}, "device": "lm.device", "dtype": "lm.dtype"}
-SHORT |= {"system": "system", "experiment": "experiment"}
+SHORT = {field.name: f"decoding.{field.name}" for field in fields(Decoding)}
+SHORT |= {"device": "lm.device", "dtype": "lm.dtype", "system": "system", "experiment": "experiment"}
 """Short names in `model_args`, and the keys that they stand for. Beside them: pretrained (an embedded model, a folder or a
-hub name), tools (keys joined by "+", or none), answers (a file) and any key of the configuration with a dot."""
+hub name), tools (keys joined by "+", or none), answers (a file) and any key of the configuration."""
 
 
 def main(arguments: list[str]) -> int:
     """Runs lm-eval's command; returns the exit code.
 
-    `--include_path` may be left out: names are then this project's where it has them. `none` leaves them out.
+    Without `--include_path` names are this project's tasks where it has them; `none` leaves them out.
 
     Raises:
-        UserError: unknown tasks or model arguments, or data that is missing or of another schema; it is read before the
-            model's weights are.
+        UserError: unknown tasks or model arguments, or data that is missing or of another schema.
     """
     sys.argv = ["toolformer lm_eval", *arguments]
     setup_logging()
@@ -62,7 +52,7 @@ def main(arguments: list[str]) -> int:
     parsed = command.parse_args()
     try:
         if hasattr(parsed, "include_path"):
-            ConfiguredLM.folders = _look_up_tasks(parsed)
+            _look_up_tasks(parsed)
         command.execute(parsed)
     except (ValueError, ConnectionError, FileNotFoundError, TypeError) as error:
         if ConfiguredLM.loaded:
@@ -75,24 +65,18 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _look_up_tasks(parsed: Any) -> list[str]:
-    """The folders of tasks beside lm-eval's own; sets `--include_path` to this project's where nothing else is said."""
+def _look_up_tasks(parsed: Any) -> None:
+    """Sets `--include_path` to this project's tasks where neither the command nor its file says another."""
     config = getattr(parsed, "config", None)
-    written = EvaluatorConfig.load_yaml_config(config) if config else {}
-    asked = {**written, **{name: value for name, value in vars(parsed).items() if value}}
-    folders = asked.get("include_path") or str(TASKS_DIR)
-    folders = [folders] if isinstance(folders, str) else list(folders)
-    ours = {
-        folder for folder in folders if folder.rstrip("/") == TASKS_DIR.name and not Path(folder).is_dir()
-    }
-    folders = [str(TASKS_DIR) if folder in ours else folder for folder in folders if folder != "none"]
-    parsed.include_path = folders[0] if len(folders) == 1 else folders
-    return folders
+    written = EvaluatorConfig.load_yaml_config(config).get("include_path") if config else None
+    asked = parsed.include_path or written or str(TASKS_DIR)
+    folders = [folder for folder in ([asked] if isinstance(asked, str) else asked) if folder != "none"]
+    parsed.include_path = ConfiguredLM.folders = folders
 
 
-@register_model(MODEL)
-class ConfiguredLM(LM):
-    """`--model toolformer`: a `ToolformerLM` made from `model_args` (see `SHORT`), loaded at the first request.
+@register_model("toolformer")
+class ConfiguredLM(ToolformerLM):
+    """`--model toolformer`: a `ToolformerLM` made from `model_args` (see `SHORT`).
 
     Raises:
         UserError: no model, an unknown argument, or a wrong value.
@@ -103,16 +87,25 @@ class ConfiguredLM(LM):
     loaded: ClassVar[bool] = False
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        super().__init__()
         given = dict(arguments)
-        self.name, self.answers = str(given.pop("pretrained", "")), given.pop("answers", None)
-        if not self.name:
+        name, answers = str(given.pop("pretrained", "")), given.pop("answers", None)
+        if not name:
             raise UserError(
                 "model_args: pretrained is missing; name an embedded model, a folder or a hub model"
             )
-        self.config = _configured(given)
-        self._templated = False
-        loading.load_config(self.name)
+        config = _configured(given)
+        tools = instantiate.tools(config, inference=True) if config.tools and calls(config) else {}
+        index = TaskManager(include_path=self.folders, include_defaults=False).task_index
+        decoder = instantiate.decoder(config, name, tools)
+        super().__init__(
+            decoder, answers, answered_by(config, name, None), clocks=clocks(config) if tools else ()
+        )
+        self.switched_off = {
+            task: suite.switched_off((entry.cfg or {}).get("metadata"), str(entry.yaml_path))
+            for task, entry in index.items()
+        }
+        self.system = config.system
+        ConfiguredLM.loaded = True
 
     @classmethod
     def create_from_arg_string(
@@ -126,104 +119,58 @@ class ConfiguredLM(LM):
         cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
     ) -> ConfiguredLM:
         """The same from a mapping; `additional_config` is what lm-eval adds (batch size, device)."""
-        given = {name: str(value) for name, value in (additional_config or {}).items() if value is not None}
+        added = {name: str((additional_config or {}).get(name)) for name in ("device", "batch_size")}
         # lm-eval's command line asks for cuda:0 and a batch of 1 unless told otherwise, and allows batch_size=auto.
-        if given.get("device", "").startswith("cuda") and not torch.cuda.is_available():
-            del given["device"]
-        if re.fullmatch("1|auto.*", given.get("batch_size", "")):
-            del given["batch_size"]
-        added = {name: value for name, value in given.items() if name in SHORT}
+        if added["device"] == "None" or (
+            added["device"].startswith("cuda") and not torch.cuda.is_available()
+        ):
+            del added["device"]
+        if re.fullmatch("None|1|auto.*", added["batch_size"]):
+            del added["batch_size"]
         return cls({**added, **arg_dict})
-
-    @functools.cached_property
-    def lm(self) -> ToolformerLM:
-        config, off = self.config, {}
-        if self.folders:
-            for name, entry in TaskManager(
-                include_path=self.folders, include_defaults=False
-            ).task_index.items():
-                off[name] = suite.switched_off((entry.cfg or {}).get("metadata"), str(entry.yaml_path))
-        tools = instantiate.tools(config, inference=True) if config.tools and calls(config) else {}
-        ConfiguredLM.loaded = True
-        decoder = instantiate.decoder(config, self.name, tools)
-        answered = answered_by(config, self.name, None)
-        lm = ToolformerLM(decoder, self.answers, answered, clocks=clocks(config) if tools else ())
-        lm.switched_off = off
-        return lm
-
-    @functools.cached_property
-    def tokenizer(self) -> Any:
-        return loading.load_tokenizer(self.name)
 
     @property
     def tokenizer_name(self) -> str:
         """In the names of lm-eval's own caches."""
-        return self.name.replace("/", "__")
+        return self.language_model.name.replace("/", "__")
 
-    def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The template, where there are several the one of this name; UserError if there is none."""
-        templates = self.tokenizer.chat_template
-        if not templates or self.config.system == "chat":
-            reason = (
-                "system=chat applies the template itself"
-                if templates
-                else f"{self.name} has no chat template"
-            )
+    def chat_template(self, chat_template: bool | str = False) -> str:
+        """The tokenizer's template; UserError if there is none to apply."""
+        name, tokenizer = self.language_model.name, self.language_model.tokenizer
+        if self.system == "chat" or not tokenizer.chat_template:
+            is_chat = self.system == "chat"
+            reason = "system=chat applies the template itself" if is_chat else f"{name} has no chat template"
             raise UserError(f"--apply_chat_template: {reason}; leave it out")
-        named = chat_template if isinstance(chat_template, str) and isinstance(templates, dict) else None
-        return str(self.tokenizer.get_chat_template(named))
+        return str(tokenizer.get_chat_template())
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
         """Messages as a prompt, whose special tokens the model then reads as such."""
-        self.chat_template(True)
-        self._templated = True
-        try:
-            prompt = self.tokenizer.apply_chat_template(
-                chat_history,
-                tokenize=False,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=not add_generation_prompt,
-            )
-        except Exception as error:  # a template is a program
-            raise UserError(
-                f"--apply_chat_template: the template of {self.name} fails: {one_line(error)}"
-            ) from error
+        self.chat_template()
+        self.language_model.reads_special_tokens = True
+        prompt = self.language_model.tokenizer.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
         return str(prompt)
-
-    def generate_until(self, requests: list[Instance]) -> list[str]:
-        return self._asked().generate_until(requests)
-
-    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        return self._asked().loglikelihood(requests)
-
-    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        return self._asked().loglikelihood_rolling(requests)
-
-    def _asked(self) -> ToolformerLM:
-        self.lm.language_model.reads_special_tokens = self._templated
-        return self.lm
 
 
 def _configured(given: Mapping[str, Any]) -> Config:
     """The configuration of the evaluation stage with what `model_args` say."""
-    overrides: list[str] = []
-    without_tools = str(given.get("tools", "some")) in ("", "none", "None")
-    for name, value in given.items():
-        if name == "tools":
-            overrides += [] if without_tools else [f"tools=[{str(value).replace('+', ',')}]"]
-        elif name in SHORT or "." in name:
-            overrides.append(f"{SHORT.get(name, name)}={'null' if value is None else value}")
-        else:
-            known = f"{', '.join(['pretrained', 'tools', 'answers', *SHORT])} and keys of the configuration"
-            raise UserError(f"model_args: unknown argument {name!r}; known are {known}")
     if given.get("system") == "endpoint":
         raise UserError(
             "model_args: for a model served elsewhere use lm-eval's own --model local-completions"
         )
-    config = validate(compose("evaluate", overrides))
+    words = {SHORT.get(name, name): "null" if value is None else value for name, value in given.items()}
+    tools = str(words.pop("tools", "some"))
+    with_tools = tools not in ("", "none", "null")
+    if "tools" in given and with_tools:
+        words["tools"] = f"[{tools.replace('+', ',')}]"
+    config = validate(compose("evaluate", [f"{key}={value}" for key, value in words.items()]))
     instantiate.apply_paths(config)
-    if without_tools:
+    if not with_tools:
         config.tools = []
     return config

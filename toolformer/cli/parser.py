@@ -1,18 +1,48 @@
-"""The options of a command; bad ones end in one line that names the nearest."""
+"""What commands share: options whose faults end in one line, the configuration behind them, and a console."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from typing import NoReturn
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from toolformer.errors import UserError, near
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from toolformer.stages.config import Config
+
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, whose faults are a `UserError`."""
+    """argparse's, whose faults are a `UserError` that names the nearest option."""
+
+    def __init__(self, command: str, meaning: str, **options: Any) -> None:
+        super().__init__(f"toolformer {command}", description=meaning, **options)
 
     def error(self, message: str) -> NoReturn:
         unknown = re.search(r"unrecognized arguments: (\S+)", message)
         hint = near(unknown[1].partition("=")[0], self._option_string_actions) if unknown else ""
         raise UserError(f"{message}{hint}; see {self.prog} --help")
+
+    def parsed(self, arguments: Sequence[str], example: str) -> argparse.Namespace:
+        """The options, with the rest of the words as `overrides` of the configuration."""
+        self.add_argument("overrides", nargs="*", default=[], help=f"configuration, for example {example}")
+        return self.parse_intermixed_args(arguments)
+
+
+def configured(stage: str, overrides: Sequence[str], checked_as: str = "") -> Config:
+    """The configuration of a stage with what the words say, valid."""
+    from toolformer.stages.config import compose, validate
+
+    return validate(compose(stage, overrides), checked_as)
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """Where to print a table; where there is no terminal there is no width to keep to."""
+    from rich.console import Console
+
+    stream = stream or sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else 160, highlight=False)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer.cli.parser import Parser
+from toolformer.cli.parser import Parser, configured, console
 from toolformer.credentials import printable
 from toolformer.errors import UserError
 
@@ -25,51 +25,40 @@ LINEAGE = ("lineage.evaluate_run_id", "lineage.train_run_id", "lineage.dataset_r
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
     from toolformer.decoding.settings import SYSTEMS
-    from toolformer.stages.config import compose, validate
+    from toolformer.tracking import StoreFault, Tracker
     from toolformer.tracking.run import STATUSES
 
-    meaning = "lists runs, each below the run that it was made from, the newest first"
-    parser = Parser("toolformer runs", description=meaning)
+    parser = Parser("runs", "lists runs, each below the run that it was made from, the newest first")
     words = (
         "a run's id or its first characters: its line of descent alone; push: copy to the tracking server what it lacks; "
         "configuration: paths.root=DIR, tracking.uri=URI"
     )
     parser.add_argument("words", nargs="*", help=words)
-    parser.add_argument(
-        "--stage", choices=("generate", "train", "evaluate", "explain"), help="only runs of this stage"
-    )
+    stages = ("generate", "train", "evaluate", "explain")
+    parser.add_argument("--stage", choices=stages, help="only runs of this stage")
     parser.add_argument("--experiment", help="only runs of this experiment (the key name)")
     parser.add_argument("--system", choices=SYSTEMS, help="only evaluations of this system")
     parser.add_argument("--status", choices=STATUSES, help="only runs of this status")
     parser.add_argument("--json", action="store_true", help="print JSON, with all tags and metrics")
     options = parser.parse_intermixed_args(arguments)
-    from toolformer.tracking import StoreFault, Tracker
-
-    config = validate(compose("report", [word for word in options.words if "=" in word]))
-    if Path(config.paths.root).exists() and not Path(config.paths.root).is_dir():
-        raise UserError(f"paths.root: {config.paths.root} is no folder; name another")
+    config = configured("report", [word for word in options.words if "=" in word])
     tracker = Tracker(config.tracking.uri, Path(config.paths.root))
     named = [word for word in options.words if "=" not in word]
     if named == ["push"]:
         return _push(tracker)
-    every = [run for run in tracker.all_runs() if run.stage]
+    runs = [run for run in tracker.all_runs() if run.stage]
     for reference in named:
-        every = _related(every, reference)
+        runs = _related(runs, reference)
     wanted = {"stage": options.stage, "experiment": options.experiment, "system": options.system}
-    wanted = {tag: value for tag, value in wanted.items() if value is not None}
-    chosen = [
-        run for run in every if wanted.items() <= run.tags.items() and options.status in (None, run.status)
-    ]
+    tags = {tag: value for tag, value in wanted.items() if value is not None}.items()
+    runs = [run for run in runs if tags <= run.tags.items() and options.status in (None, run.status)]
     unsent: set[str] = set()
     with suppress(StoreFault):  # the heading says that it does not answer
         unsent = {run.run_id for run in tracker.pending()}
     if options.json:
-        print(json.dumps([_as_json(run, run.run_id in unsent) for run in chosen], indent=1))
+        print(json.dumps([_as_json(run, run.run_id in unsent) for run in runs], indent=1))
         return 0
-    from rich.console import Console
-
-    # Not on a terminal there is no width to keep to.
-    Console(width=None if sys.stdout.isatty() else 160).print(_table(chosen, tracker.place(), unsent))
+    console().print(_table(runs, tracker.place(), unsent))
     if unsent:
         print(
             f"not whole on {tracker.shown_uri}: {len(unsent)} of the runs; toolformer runs push copies them"
@@ -97,45 +86,29 @@ def _made_from(run: Run) -> str:
 
 def _related(runs: Sequence[Run], reference: str) -> list[Run]:
     """A run, what it was made from, and what was made from it."""
-    ids = [
-        run.run_id for run in runs if any(name.startswith(reference) for name in (run.run_id, run.stored_as))
-    ]
+    ids = {run.run_id for run in runs if run.is_named(reference)}
     if len(ids) != 1:
         what = "there is no run" if not ids else f"{len(ids)} runs begin with"
         raise UserError(f"runs: {what} {reference}; toolformer runs lists them")
-    above, below = set(ids), set(ids)
-    for _ in range(len(LINEAGE)):
+    above, below = ids, set(ids)
+    for _ in LINEAGE:
         above |= {_made_from(run) for run in runs if run.run_id in above}
         below |= {run.run_id for run in runs if _made_from(run) in below}
     return [run for run in runs if run.run_id in above | below]
 
 
 def _as_json(run: Run, unsent: bool) -> dict[str, Any]:
-    return {
-        "run_id": run.run_id,
-        "stage": run.stage,
-        "name": run.name,
-        "status": run.status,
-        "started": run.started.isoformat(),
-        "ended": run.ended.isoformat() if run.ended else None,
-        "made_from": _made_from(run) or None,
-        "sent": not unsent,
-        "tags": dict(run.tags),
-        "metrics": dict(run.metrics),
-    }
+    shown = {"stage": run.stage, **asdict(run), "made_from": _made_from(run) or None, "sent": not unsent}
+    return {**shown, "started": run.started.isoformat(), "ended": run.ended and run.ended.isoformat()}
 
 
-def _in_order(runs: Sequence[Run]) -> Iterable[tuple[int, Run]]:
+def _in_order(runs: Sequence[Run], above: str = "", depth: int = 0) -> Iterable[tuple[int, Run]]:
     """Each run with its depth, below the one that it was made from."""
     ids = {run.run_id for run in runs}
-
-    def below(above: str, depth: int) -> Iterable[tuple[int, Run]]:
-        for run in runs:
-            if (_made_from(run) if _made_from(run) in ids else "") == above:
-                yield depth, run
-                yield from below(run.run_id, depth + 1)
-
-    return below("", 0)
+    for run in runs:
+        if (_made_from(run) if _made_from(run) in ids else "") == above:
+            yield depth, run
+            yield from _in_order(runs, run.run_id, depth + 1)
 
 
 def _table(runs: Sequence[Run], place: str, unsent: set[str]) -> Table:
@@ -143,11 +116,12 @@ def _table(runs: Sequence[Run], place: str, unsent: set[str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    from toolformer.tracking.run import figures
+
     title = Text(printable(f"{_count(len(runs))} in {place}"), style="table.title")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    table.add_column(
-        "run", no_wrap=True, min_width=max([8, *(2 * depth + 9 for depth, _ in _in_order(runs))])
-    )
+    deepest = max((depth for depth, _ in _in_order(runs)), default=0)
+    table.add_column("run", no_wrap=True, min_width=2 * deepest + 9)
     for name in ("what", "experiment", "status", "began (UTC)", "minutes", "figures"):
         table.add_column(name, overflow="fold", justify="right" if name == "minutes" else "left")
     for depth, run in _in_order(runs):
@@ -159,16 +133,13 @@ def _table(runs: Sequence[Run], place: str, unsent: set[str]) -> Table:
             run.status,
             f"{run.started:%Y-%m-%d %H:%M}",
             "" if seconds is None else f"{seconds / 60:.1f}",
-            _figures(run),
+            ", ".join(_figure(key, value) for key, value in figures(run).items()),
         )
         # As text: what a run holds is neither markup nor an escape sequence.
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
 
-def _figures(run: Run) -> str:
-    from toolformer.tracking.run import figures
-
-    if run.stage == "evaluate":
-        return ", ".join(f"{key.rpartition('/')[0]} {value:.1f}" for key, value in figures(run).items())
-    return ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in figures(run).items())
+def _figure(key: str, value: float) -> str:
+    task, slash, _ = key.rpartition("/")
+    return f"{task} {value:.1f}" if slash else f"{key.replace('_', ' ')} {value:g}"

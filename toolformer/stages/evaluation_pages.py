@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from toolformer.tracking.entities import Dataset, Span
+from toolformer.tracking.entities import Dataset, log_trace
 from toolformer.tracking.run import LOGGED_MODEL
 
 if TYPE_CHECKING:
@@ -62,14 +61,7 @@ def show(run: ActiveRun, results: Mapping[str, TaskResult], config: Config, trai
         run.table("samples", rows)
     called = [sample for samples in answered.values() for sample in samples if sample["call_result"]]
     for sample in called[:: max(1, len(called) // TRACED)][:TRACED]:
-        run.trace(*_spans(sample))
-
-
-def _spans(sample: Mapping[str, Any]) -> tuple[Span, Span]:
-    """The answer with the time that it took, and its first call, whose own time is not known."""
-    ended = time.time_ns()
-    began = ended - int(1e9 * (sample["seconds"] or 0))
-    return (
-        Span("answer", "CHAIN", sample["prompt"], sample["completion"], began, ended),
-        Span(sample["tool"], "TOOL", sample["call_input"], sample["call_result"], ended, ended),
-    )
+        call = (sample["tool"], sample["call_input"], sample["call_result"])
+        log_trace(
+            run.store, sample["prompt"], sample["completion"], [call], sample["seconds"] or 0, run.run_id
+        )

@@ -53,7 +53,7 @@ def finished(config: Config) -> str | None:
     """The id of the run that explained this evaluation, if one did."""
     evaluated = evaluation.finished(config)
     run = (
-        instantiate.tracker(config).find_finished("explain", _fingerprint(evaluated, config))
+        instantiate.tracker(config).latest("explain", fingerprint=_fingerprint(evaluated, config))
         if evaluated
         else None
     )
@@ -74,7 +74,7 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
 
     _refuse_others(run.tags.get("system", ""))
     tracker = instantiate.tracker(config)
-    if done := tracker.find_finished("explain", _fingerprint(run.run_id, config)):
+    if done := tracker.latest("explain", fingerprint=_fingerprint(run.run_id, config)):
         log.info("explain: run %s already done by run %s", run.run_id[:8], done.run_id)
         return done
     # `latest` is another training by now.

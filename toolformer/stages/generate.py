@@ -61,7 +61,7 @@ def finished(config: Config) -> str | None:
     job, plan = _job(config), engine.Plan(config)
     if not plan.is_complete:
         plan.read()
-    run = instantiate.tracker(config).find_finished("generate", job.finger(plan.documents))
+    run = instantiate.tracker(config).latest("generate", fingerprint=job.finger(plan.documents))
     return run.run_id if run else None
 
 
@@ -201,7 +201,7 @@ def generate(config: Config, parent: str | None = None, command: str = "", swept
 
 def _done(job: _Job, plan: engine.Plan, tracker: Tracker) -> Generated | None:
     """What the run that did all of this left; None without one, or if its results are gone."""
-    run = tracker.find_finished("generate", job.finger(plan.documents))
+    run = tracker.latest("generate", fingerprint=job.finger(plan.documents))
     folder = results(tracker, run) if run else None
     if run is None or folder is None:
         if run:

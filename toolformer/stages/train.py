@@ -87,7 +87,7 @@ def _job(config: Config, tracker: Tracker) -> _Job:
 
 def _done(job: _Job, tracker: Tracker) -> Run | None:
     """The run that did this finetuning; one that `max_hours` ended counts where no more time is given."""
-    run = tracker.find_finished("train", job.fingerprint)
+    run = tracker.latest("train", fingerprint=job.fingerprint)
     ended_by = run.tags.get(_ENDED_BY) if run else None
     return run if suffices(float(ended_by) if ended_by else None, job.settings.max_hours) else None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from toolformer.tracking.run import EXPERIMENT, Run
 from toolformer.tracking.run_logger import ActiveRun
-from toolformer.tracking.store import NotFound, StoreFault
+from toolformer.tracking.store import StoreFault
 from toolformer.tracking.tracker import Tracker
 
-__all__ = ["EXPERIMENT", "ActiveRun", "NotFound", "Run", "StoreFault", "Tracker"]
+__all__ = ["EXPERIMENT", "ActiveRun", "Run", "StoreFault", "Tracker"]

@@ -1,7 +1,4 @@
-"""Runs read from the local store's SQLite database by plain SQL: importing MLflow takes seconds, a look-up should not.
-
-Reads only. Where the database is not as this expects, `Store` asks MLflow.
-"""
+"""Runs read from the local store's SQLite database by plain SQL: importing MLflow takes seconds, a look-up should not."""
 
 from __future__ import annotations
 
@@ -17,17 +14,18 @@ _CHOSEN = """
     FROM runs JOIN experiments USING (experiment_id)
     WHERE runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
 """
+_WITH_ID = "AND run_uuid = ?"
 _WITH_TAG = "AND run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value = ?)"
 
 
-def read(path: Path, tags: Mapping[str, str]) -> list[Run]:
-    """The runs with these tags that are not deleted, the last to finish first.
+def read(path: Path, tags: Mapping[str, str], run_id: str = "") -> list[Run]:
+    """The runs with these tags, and with this id if one is given, that are not deleted; the last to finish first.
 
     Raises:
-        sqlite3.Error: there is no such database, it is not MLflow's, or another process is writing.
+        sqlite3.Error: it is no database of MLflow's.
     """
-    chosen = " ".join([_CHOSEN, *(_WITH_TAG for _ in tags)])
-    values = [text for tag in tags.items() for text in tag]
+    chosen = " ".join([_CHOSEN, *([_WITH_ID] if run_id else []), *(_WITH_TAG for _ in tags)])
+    values = [*([run_id] if run_id else []), *(text for tag in tags.items() for text in tag)]
 
     def pairs(table: str, condition: str = "") -> dict[str, dict[str, Any]]:
         """Keys with values, by run."""
@@ -37,7 +35,8 @@ def read(path: Path, tags: Mapping[str, str]) -> list[Run]:
             found.setdefault(run_id, {})[key] = value
         return found
 
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, timeout=60)) as connection:
         connection.execute("BEGIN")  # all is read as it is at one moment
         rows = connection.execute(
             f"SELECT run_uuid, runs.name, status, start_time, end_time, artifact_uri {chosen}", values

@@ -1,4 +1,4 @@
-"""What MLflow's pages show beside a run's parameters and metrics: its data sets, its model, traces of calls.
+"""What MLflow's pages show beside a run's parameters and metrics: its data sets, and traces of calls.
 
 No stage reads any of it. Of a server, only data sets are copied there.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from toolformer.credentials import without_credentials
 from toolformer.tracking.store import Store
 
 DIGEST = 36
@@ -32,102 +31,46 @@ class Dataset:
     rows: int
 
 
-def log_datasets(store: Store, run_id: str, datasets: Sequence[Dataset]) -> None:
-    """Makes the data sets inputs of a run; again is the same as once."""
-    from mlflow.entities import Dataset as Entity
-    from mlflow.entities import DatasetInput, InputTag
+def log_trace(
+    store: Store,
+    prompt: str,
+    answer: str,
+    calls: Sequence[tuple[str, str, str | None]],
+    seconds: float,
+    run_id: str = "",
+) -> None:
+    """Writes a trace of a completion that took `seconds` until now, and of the calls in it: (tool, input, result).
 
-    inputs = [
-        DatasetInput(
-            Entity(
-                data.name[:500], data.digest[:DIGEST], "local",
-                json.dumps({"uri": without_credentials(data.source)}),
-                profile=json.dumps({"num_rows": data.rows}),
-            ),
-            [InputTag("mlflow.data.context", data.context)],
-        )
-        for data in datasets
-    ]  # fmt: skip
-    copy_datasets(store, run_id, inputs)
-
-
-def copy_datasets(store: Store, run_id: str, inputs: Sequence[Any]) -> None:
-    """Writes data sets as MLflow has them."""
-    with store.faults() as client:
-        client.log_inputs(run_id, inputs)
-
-
-def log_model(store: Store, run_id: str, name: str, tags: dict[str, str]) -> str:
-    """Makes what a run trained a logged model, once; returns its id. Its files stay where they are."""
-    from mlflow.entities import LoggedModelOutput
-
-    with store.faults() as client:
-        run = client.get_run(run_id)
-        if run.outputs and run.outputs.model_outputs:
-            return str(run.outputs.model_outputs[0].model_id)
-        model = client.create_logged_model(
-            run.info.experiment_id, name, run_id, tags, model_type="toolformer"
-        )
-        client.finalize_logged_model(model.model_id, "READY")
-        client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
-        return str(model.model_id)
-
-
-def use_model(store: Store, run_id: str, model_id: str) -> None:
-    """Makes a logged model an input of a run."""
-    from mlflow.entities import LoggedModelInput
-
-    with store.faults() as client:
-        client.log_inputs(run_id, models=[LoggedModelInput(model_id)])
-
-
-@dataclass(frozen=True)
-class Span:
-    """A step of a trace: a completion, or a call of a tool in one."""
-
-    name: str
-    kind: str
-    """MLflow's type: CHAIN or TOOL."""
-    given: Any
-    answer: Any
-    began: int
-    """In nanoseconds, as `time.time_ns` gives them."""
-    ended: int
-    failed: str = ""
-    """Why there is no answer."""
-
-
-def log_trace(store: Store, experiment: str, spans: Sequence[Span], run_id: str = "") -> None:
-    """Writes a trace of a completion (the first span) and the calls in it."""
-    from mlflow.entities import Span as Entity
-    from mlflow.entities import TraceInfo, TraceLocation, TraceState
+    How long a call took by itself is not known.
+    """
+    from mlflow.entities import Span, TraceInfo, TraceLocation, TraceState
     from mlflow.tracing.client import TracingClient
 
-    experiment_id = store.prepare(experiment)
-    number, ids = secrets.token_hex(16), [secrets.token_hex(8) for _ in spans]
-    rows = [
-        Entity.from_dict(
+    experiment_id, ended = store.prepare(), time.time_ns()
+    began = ended - int(1e9 * seconds)
+    trace_id, root_id = f"tr-{secrets.token_hex(16)}", secrets.token_hex(8)
+    given = [("complete", "CHAIN", prompt, answer, began, root_id, "")]
+    given += [(tool, "TOOL", *call, ended, secrets.token_hex(8), root_id) for tool, *call in calls]
+    spans = [
+        Span.from_dict(
             {
-                "trace_id": f"tr-{number}", "span_id": own, "parent_span_id": "" if span is spans[0] else ids[0],
-                "name": span.name, "start_time_unix_nano": span.began, "end_time_unix_nano": span.ended,
-                "status": {"code": "ERROR" if span.failed else "OK", "message": span.failed}, "events": [],
+                "trace_id": trace_id, "span_id": span_id, "parent_span_id": parent_id, "name": name,
+                "start_time_unix_nano": started, "end_time_unix_nano": ended, "events": [],
+                "status": {"code": "OK", "message": ""},
                 "attributes": {
-                    "mlflow.traceRequestId": json.dumps(f"tr-{number}"),
-                    "mlflow.spanType": json.dumps(span.kind),
-                    "mlflow.spanInputs": json.dumps(span.given), "mlflow.spanOutputs": json.dumps(span.answer),
+                    "mlflow.traceRequestId": json.dumps(trace_id), "mlflow.spanType": json.dumps(kind),
+                    "mlflow.spanInputs": json.dumps(asked), "mlflow.spanOutputs": json.dumps(answered),
                 },
             }
         )
-        for span, own in zip(spans, ids, strict=True)
+        for name, kind, asked, answered, started, span_id, parent_id in given
     ]  # fmt: skip
-    root = spans[0]
     info = TraceInfo(
-        f"tr-{number}", TraceLocation.from_experiment_id(experiment_id), root.began // 10**6, TraceState.OK,
-        request_preview=str(root.given)[:1000], response_preview=str(root.answer)[:1000],
-        execution_duration=(root.ended - root.began) // 10**6,
-        trace_metadata={"mlflow.sourceRun": run_id} if run_id else {}, tags={"mlflow.traceName": root.name},
+        trace_id, TraceLocation.from_experiment_id(experiment_id), began // 10**6, TraceState.OK,
+        request_preview=prompt[:1000], response_preview=answer[:1000], execution_duration=int(1000 * seconds),
+        trace_metadata={"mlflow.sourceRun": run_id} if run_id else {}, tags={"mlflow.traceName": "complete"},
     )  # fmt: skip
     with store.faults():
         client = TracingClient(store.uri)
-        client.log_spans(experiment_id, rows)
+        client.log_spans(experiment_id, spans)
         client.start_trace(info)

@@ -10,6 +10,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from typing import Any
 from toolformer.credentials import said
 from toolformer.errors import UserError
 from toolformer.storage import below, locked
-from toolformer.tracking.entities import copy_datasets
 from toolformer.tracking.provenance import PROJECT
 from toolformer.tracking.run import LOGGED_MODEL, NOTE, PARENT, Run, now
 from toolformer.tracking.store import LOCAL_ID, Refused, Store, StoreFault
@@ -41,6 +41,39 @@ class Mirror:
 
     def __init__(self, local: Store, server: Store) -> None:
         self.local, self.server = local, server
+
+    @contextmanager
+    def follow(self, run_id: str) -> Iterator[None]:
+        """Copies a run in the background during the block and after it; a dead or slow server holds nothing up."""
+        ended = threading.Event()
+        thread = threading.Thread(target=self._follow, args=(run_id, ended), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(CLOSING)
+            if thread.is_alive():
+                log.warning(
+                    "tracking: %s is slow; what it does not get of run %s while this command lasts, toolformer runs push copies",
+                    self.server.shown_uri, run_id,
+                )  # fmt: skip
+
+    def _follow(self, run_id: str, ended: threading.Event) -> None:
+        refused, is_last = "", False
+        while not is_last:
+            is_last = ended.is_set()
+            try:
+                self.copy(run_id)
+            except StoreFault as fault:
+                self.server.silence(fault)
+            except UserError as fault:
+                if str(fault) != refused:
+                    log.warning("run %s is not whole on the server: %s", run_id, fault)
+                refused = str(fault)
+            except Exception as error:  # nobody above a thread would see it
+                self.server.silence(f"copying to {self.server.shown_uri} fails ({said(error)})")
+            ended.wait(EVERY)
 
     def copy(self, run_id: str) -> str:
         """Gives the server what it lacks of a run, unless the run was deleted there; returns the run's id there.
@@ -80,15 +113,13 @@ class Mirror:
         return [run for run in runs if not _is_whole(run, copies.get(run.run_id))]
 
     def _find_or_create(self, run: Any) -> Any:
-        copy = next(self.server.rows(f"tags.{LOCAL_ID} = '{run.info.run_id}'", with_deleted=True), None)
-        if copy is None:
-            with self.local.faults() as client:
-                experiment = client.get_experiment(run.info.experiment_id).name
-            tags = self._tags(run) | {LOCAL_ID: run.info.run_id}
-            run_id = self.server.create(experiment, run.info.run_name, tags, run.info.start_time)
-            with self.server.faults() as client:
-                copy = client.get_run(run_id)
-        return copy
+        condition = f"tags.{LOCAL_ID} = '{run.info.run_id}'"
+        if copy := next(self.server.rows(condition, with_deleted=True), None):
+            return copy
+        tags = self._tags(run) | {LOCAL_ID: run.info.run_id}
+        run_id = self.server.create(run.info.run_name, tags, run.info.start_time)
+        with self.server.faults() as client:
+            return client.get_run(run_id)
 
     def _lacking(self, run: Any, copy: Any) -> Iterator[Callable[[], object]]:
         """What is to be written to make a copy whole, the status last."""
@@ -109,7 +140,7 @@ class Mirror:
             if path.is_file() and not path.name.startswith(".") and path.stat().st_mtime_ns // 10**6 >= newer:
                 yield partial(self._send, copy, path, path.parent.relative_to(folder).as_posix())
         if run.inputs and run.inputs.dataset_inputs:
-            yield partial(copy_datasets, self.server, copy_id, run.inputs.dataset_inputs)
+            yield partial(self.server.inputs, copy_id, run.inputs.dataset_inputs)
         for model in models:
             yield partial(self.server.register, copy_id, model.name, model.tags)
         yield partial(self.server.status, copy_id, run.info.status, run.info.end_time)
@@ -142,41 +173,3 @@ def _mirrored(copy: Any) -> int:
     """When a copy was last whole, in milliseconds."""
     tag = copy.data.tags.get(MIRRORED, "")
     return int(tag) if tag.isdecimal() else 0
-
-
-class Follower:
-    """Copies a run in the background while it is at work; a server that is dead or slow holds nothing up."""
-
-    def __init__(self, mirror: Mirror, run_id: str) -> None:
-        self._mirror, self._run_id = mirror, run_id
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"mirror {run_id[:8]}", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Makes the last copy; waits for it, for a while."""
-        self._ended.set()
-        self._thread.join(CLOSING)
-        if self._thread.is_alive():
-            log.warning(
-                "tracking: %s is slow; what it does not get of run %s while this command lasts, toolformer runs push copies",
-                self._mirror.server.shown_uri, self._run_id,
-            )  # fmt: skip
-
-    def _work(self) -> None:
-        server, refused = self._mirror.server, ""
-        while True:
-            ended = self._ended.is_set()
-            try:
-                self._mirror.copy(self._run_id)
-            except StoreFault as fault:
-                server.silence(fault)
-            except UserError as fault:
-                if str(fault) != refused:
-                    log.warning("run %s is not whole on the server: %s", self._run_id, fault)
-                refused = str(fault)
-            except Exception as error:  # nobody above a thread would see it
-                server.silence(f"copying to {server.shown_uri} fails ({said(error)})")
-            if ended:
-                return
-            self._ended.wait(EVERY)

@@ -11,7 +11,6 @@ import platform
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,35 +31,28 @@ _VALUE_LIMIT = 500  # characters of a parameter; what the oldest servers still t
 _NAME_LIMIT = 250  # what a server's database takes of a run's name
 _VARIABLE = re.compile(r"(?:--?[\w-]+=|(?:Basic|Bearer|Token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})")
 """A value that names a secret and does not hold it: `$NAME`, also as `Bearer $NAME` or `--key=$NAME`."""
+_SECRET_KEY = re.compile(rf"\b(?:{'|'.join(SECRETS)})\b['\"\s]*:")
 _NO_MARKUP = str.maketrans("`[]<>", "'()\u2039\u203a")
 
 
-def provenance(stage: str, given: Mapping[str, object]) -> dict[str, object]:
+def provenance() -> dict[str, object]:
     """Tags that say what made a run: commit, versions, device; never the host's name."""
+    import torch
+
     commit = git_commit()
     tags: dict[str, object] = {
         "git_commit": commit,
         "mlflow.source.git.commit": commit.removesuffix("-dirty"),
+        "version.python": platform.python_version(),
     }
-    tags["version.python"] = platform.python_version()
     for library in (PROJECT, *LIBRARIES):
         with suppress(importlib.metadata.PackageNotFoundError):
             tags[f"version.{library}"] = importlib.metadata.version(library)
-    if "device" not in given:
-        tags |= _device(stage)
-    return tags
-
-
-def _device(stage: str) -> dict[str, object]:
-    # A report needs no torch; importing it takes seconds.
-    if stage != "report" or "torch" in sys.modules:
-        with suppress(ImportError):
-            import torch
-
-            if torch.cuda.is_available():
-                count = torch.cuda.device_count()
-                return {"device": "cuda", "device_name": torch.cuda.get_device_name(0), "device_count": count}
-    return {"device": "cpu", "device_name": _processor(), "device_count": os.cpu_count() or 1}
+    if torch.cuda.is_available():
+        device = ("cuda", torch.cuda.get_device_name(0), torch.cuda.device_count())
+    else:
+        device = ("cpu", _processor(), os.cpu_count() or 1)
+    return tags | dict(zip(("device", "device_name", "device_count"), device, strict=True))
 
 
 @functools.cache
@@ -113,10 +105,8 @@ def masked_words(words: Iterable[str]) -> list[str]:
 
 def _masked_word(word: str) -> str:
     key, sign, value = word.partition("=")
-    if sign and SECRETS & set(key.split(".")):
+    if sign and (SECRETS & set(key.split(".")) or _SECRET_KEY.search(value)):
         return f"{key}={masked(value, secret=True)}"
-    if sign and any(f"{name}:" in re.sub(r"[\s'\"]", "", value) for name in SECRETS):
-        return f"{key}={MASK}"
     return str(masked(word))
 
 

@@ -47,6 +47,10 @@ class Run:
     stored_as: str = ""
     """Of a run read from a server, its id there; empty for a run of the local store."""
 
+    def is_named(self, beginning: str) -> bool:
+        """Whether its id, here or on the server, begins like this."""
+        return self.run_id.startswith(beginning) or self.stored_as.startswith(beginning)
+
     @property
     def stage(self) -> str:
         return self.tags.get("stage", "")

@@ -12,31 +12,25 @@ import math
 import os
 import re
 import sqlite3
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from toolformer.credentials import said, without_credentials
 from toolformer.errors import UserError
 from toolformer.storage import below, build_once, locked, whole_file, writing
 from toolformer.tracking import database
-from toolformer.tracking.run import NOTE, Run, moment
+from toolformer.tracking.run import EXPERIMENT, NOTE, Run, moment
 
 log = logging.getLogger(__name__)
 
-DATABASE = "mlflow.db"
 ARTIFACTS = "mlflow-artifacts:/"
 """Where a database of ours says that artifacts are: MLflow's server resolves it to the folder it is started with."""
 LOCAL_ID = "local_id"
 """The tag of a server's run that holds its id in the local store it was copied from."""
 _ACTIVE, _ANY = 1, 3  # MLflow's ViewType
-_BATCH = 100  # parameters or tags in one request
-_METRIC_BATCH = 1000
-_PAUSE = 60.0
-"""Seconds for which a server that did not answer is not read again."""
 # A user's own setting of any of these wins.
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -58,19 +52,14 @@ Runs of Toolformer's stages: `generate` annotates a corpus, `train` finetunes on
 """
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """With this tag the pages of MLflow show an experiment as model training, where no view of all experiments is chosen."""
-_NO_SUCH_RUN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 _ASK_AGAIN = (401, 403, 407, 408, 429)
 """HTTP statuses that are about who asks or how often, not about what is asked."""
-_SILENT_UNTIL: dict[str, float] = {}
-"""When a server that did not answer may be read again; every stage of a process has a tracker of its own."""
+_SILENT: set[str] = set()
+"""Servers that did not answer, until they do; every stage of a process has a tracker of its own."""
 
 
 class StoreFault(UserError):
     """The store does not answer, or fails."""
-
-
-class NotFound(UserError):
-    """The store answers, and has no such run."""
 
 
 class Refused(UserError):
@@ -88,17 +77,15 @@ class Store:
     def __init__(self, root: Path, uri: str | None = None) -> None:
         self.root = root
         self.is_local = uri is None
-        self.uri = uri or f"sqlite:///{(root / DATABASE).as_posix()}"
+        self.uri = uri or f"sqlite:///{(root / 'mlflow.db').as_posix()}"
         self.shown_uri = without_credentials(self.uri)
+        path = self.uri.removeprefix("sqlite:///")
+        self._database = Path(path) if path != self.uri else None
 
     @property
     def is_served(self) -> bool:
         """Whether a server stands before the store, which then knows no folder of this machine."""
         return self.uri.startswith(("http://", "https://", "databricks"))
-
-    @property
-    def _database(self) -> Path | None:
-        return Path(self.uri.removeprefix("sqlite:///")) if self.uri.startswith("sqlite:///") else None
 
     def is_absent(self) -> bool:
         """Whether it is a database that is not there yet; reading makes none."""
@@ -110,7 +97,7 @@ class Store:
             os.environ.setdefault(key, value)
         from mlflow.tracking import MlflowClient
 
-        if self._database and not self._database.exists():
+        if self._database and self.is_absent():
             _make_database(self._database)
         return MlflowClient(tracking_uri=self.uri)
 
@@ -119,7 +106,7 @@ class Store:
         """Yields the MLflow client; whatever goes wrong with it becomes a `StoreFault` or `Refused` of one line."""
         try:
             yield self._client
-            _SILENT_UNTIL.pop(self.uri, None)
+            _SILENT.discard(self.uri)
         except Exception as error:
             if fault := _as_fault(error, self.shown_uri):
                 raise fault from error
@@ -127,32 +114,29 @@ class Store:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it did not answer in the last minute."""
-        return time.monotonic() < _SILENT_UNTIL.get(self.uri, 0.0)
+        """Whether it did not answer when it was last asked."""
+        return self.uri in _SILENT
 
     def silence(self, fault: object) -> None:
         """Notes that the server did not answer; warns once, until it has answered again."""
-        if self.uri not in _SILENT_UNTIL:
+        if not self.is_silent:
             log.warning(
                 "%s; runs are kept in %s, toolformer runs push copies them", without_credentials(str(fault)), self.root
             )  # fmt: skip
-        _SILENT_UNTIL[self.uri] = time.monotonic() + _PAUSE
+        _SILENT.add(self.uri)
 
-    def prepare(self, experiment: str) -> str:
+    def prepare(self) -> str:
         """Makes the database and the experiment if they are not there; returns the experiment's id."""
         location = ARTIFACTS if self.is_local else None if self.is_served else self._copies.as_uri()
         with self.faults() as client:
-            if client.get_experiment_by_name(experiment) is None:
+            if client.get_experiment_by_name(EXPERIMENT) is None:
                 with _perhaps_there():
-                    client.create_experiment(experiment, location, tags={NOTE: _DESCRIPTION, **_KIND})
-            found = client.get_experiment_by_name(experiment)
-            if not _KIND.keys() & found.tags.keys():
-                client.set_experiment_tag(found.experiment_id, *next(iter(_KIND.items())))
-            return str(found.experiment_id)
+                    client.create_experiment(EXPERIMENT, location, tags={NOTE: _DESCRIPTION, **_KIND})
+            return str(client.get_experiment_by_name(EXPERIMENT).experiment_id)
 
-    def create(self, experiment: str, name: str, tags: Mapping[str, str], started: int | None = None) -> str:
+    def create(self, name: str, tags: Mapping[str, str], started: int | None = None) -> str:
         """Begins a run (at `started`, in milliseconds) and returns its id."""
-        experiment_id = self.prepare(experiment)
+        experiment_id = self.prepare()
         with self.faults() as client:
             row = client.create_run(experiment_id, start_time=started, run_name=name, tags=dict(tags))
             return str(row.info.run_id)
@@ -165,19 +149,26 @@ class Store:
         tags: Mapping[str, str] | None = None,
         metrics: Sequence[tuple[Any, ...]] = (),
     ) -> None:
-        """Writes to a run, in batches; writing twice changes nothing.
+        """Writes to a run; writing twice changes nothing.
 
         Metrics are (key, value, milliseconds, step), of a logged model also its id and a data set's name and digest.
         """
         from mlflow.entities import Metric, Param, RunTag
 
         with self.faults() as client:
-            for batch in _batches([Param(*item) for item in (params or {}).items()], _BATCH):
-                client.log_batch(run_id, params=batch)
-            for batch in _batches([RunTag(*item) for item in (tags or {}).items()], _BATCH):
-                client.log_batch(run_id, tags=batch)
-            for batch in _batches([Metric(*row) for row in metrics], _METRIC_BATCH):
-                client.log_batch(run_id, metrics=batch)
+            client.log_batch(
+                run_id,
+                metrics=[Metric(*row) for row in metrics],
+                params=[Param(*item) for item in (params or {}).items()],
+                tags=[RunTag(*item) for item in (tags or {}).items()],
+            )
+
+    def inputs(
+        self, run_id: str, datasets: Sequence[Any] | None = None, models: Sequence[Any] | None = None
+    ) -> None:
+        """Makes MLflow's data sets and logged models inputs of a run; again is the same as once."""
+        with self.faults() as client:
+            client.log_inputs(run_id, datasets, models)
 
     def status(self, run_id: str, status: str, ended: int | None = None) -> None:
         """Sets how a run ended (at `ended`, in milliseconds), or that it is RUNNING again."""
@@ -205,38 +196,31 @@ class Store:
         if self.is_absent():
             return
         order = ["attributes.end_time DESC", "attributes.start_time DESC"]
-        page = None
+        view, page = _ANY if with_deleted else _ACTIVE, None
         with self.faults() as client:
             experiments = [experiment.experiment_id for experiment in client.search_experiments()]
             while page != "":
-                view = _ANY if with_deleted else _ACTIVE
                 rows = client.search_runs(experiments, condition, view, order_by=order, page_token=page)
                 yield from rows
                 page = rows.token or ""
 
-    def search(self, tags: Mapping[str, str]) -> list[Run]:
-        """The runs of every experiment with these tags, the last to finish first."""
-        if self.is_local and self._database and not self.is_absent():
-            with suppress(sqlite3.Error):
-                return database.read(self._database, tags)
-        condition = " and ".join(f"tags.`{key}` = {_quoted(value)}" for key, value in tags.items())
-        return [self._to_run(row) for row in self.rows(condition)]
+    def search(self, tags: Mapping[str, str], run_id: str = "") -> list[Run]:
+        """The runs with these tags, and with this id if one is given, that are not deleted; the last to finish first."""
+        if self.is_local and self._database:
+            try:
+                return [] if self.is_absent() else database.read(self._database, tags, run_id)
+            except sqlite3.Error as error:
+                raise StoreFault(
+                    f"the tracking store {self.shown_uri} fails ({error}): name another paths.root"
+                ) from error
+        conditions = [f"tags.`{key}` = {_quoted(value)}" for key, value in tags.items()]
+        conditions += [f"attributes.run_id = {_quoted(run_id)}"] if run_id else []
+        return [self._to_run(row) for row in self.rows(" and ".join(conditions))]
 
     def get(self, run_id: str) -> Run | None:
         """A run by its id here, or by the local id that it was copied from; None also for one deleted in MLflow."""
-        from mlflow.exceptions import MlflowException
-
-        if self.is_absent():
-            return None
-        with self.faults() as client:
-            try:
-                row = client.get_run(run_id)
-            except MlflowException as error:
-                if error.error_code not in _NO_SUCH_RUN:
-                    raise
-            else:
-                return None if row.info.lifecycle_stage == "deleted" else self._to_run(row)
-        return None if self.is_local else next(iter(self.search({LOCAL_ID: run_id})), None)
+        runs = self.search({}, run_id) or ([] if self.is_local else self.search({LOCAL_ID: run_id}))
+        return runs[0] if runs else None
 
     def history(self, run_id: str, key: str) -> list[tuple[int, float]]:
         """A metric's (step, value) in order of step; of a step that was logged twice the last value."""
@@ -244,19 +228,20 @@ class Store:
             rows = client.get_metric_history(run_id, key)
         return sorted({row.step: row.value for row in sorted(rows, key=lambda row: row.timestamp)}.items())
 
-    def artifact(self, run: Run, name: str) -> Path | None:
-        """An artifact (file or folder): of the local store where it lies, of a server a copy; None if there is none."""
+    def artifact(self, run: Run, name: str) -> Path:
+        """An artifact (file or folder): of the local store where it lies, of a server a copy.
+
+        Raises:
+            UserError: the run has no such artifact.
+        """
         parts = name.split("/")
         if self.is_local:
             path = below(self.root / "artifacts", run.run_id, "artifacts", *parts)
-            return path if path.exists() else None
+            return path if path.exists() else _no_artifact(run, name)
         scratch = below(self.root / "fetched", run.run_id)
         folder = below(scratch, "+".join(parts))
-        try:
-            with writing(folder):
-                build_once(folder, functools.partial(self._fetch, run, name), scratch)
-        except NotFound:
-            return None
+        with writing(folder):
+            build_once(folder, functools.partial(self._fetch, run, name), scratch)
         return below(folder, *parts)
 
     def _fetch(self, run: Run, name: str, folder: Path) -> None:
@@ -264,9 +249,7 @@ class Store:
         self.check_artifacts(run.artifact_uri)
         with self.faults() as client:
             listed = client.list_artifacts(run.stored_as, name.rpartition("/")[0] or None)
-            items = [item for item in listed if item.path == name]
-            if not items:
-                raise NotFound(name)
+            items = [item for item in listed if item.path == name] or _no_artifact(run, name)
             while items:
                 item = items.pop()
                 path = below(folder, *item.path.split("/"))
@@ -291,11 +274,11 @@ class Store:
             )
 
     def _to_run(self, row: Any) -> Run:
+        """A server's run, under its local id if it is a copy."""
         tags = dict(row.data.tags)
-        local_id = tags.get(LOCAL_ID, "") if not self.is_local else ""
-        is_copy = bool(re.fullmatch(r"[0-9a-f]{32}", local_id))
+        is_copy = re.fullmatch(r"[0-9a-f]{32}", tags.get(LOCAL_ID, ""))
         return Run(
-            run_id=local_id if is_copy else row.info.run_id,
+            run_id=tags[LOCAL_ID] if is_copy else row.info.run_id,
             name=row.info.run_name or "",
             status=row.info.status,
             started=moment(row.info.start_time),
@@ -304,8 +287,12 @@ class Store:
             metrics={key: value for key, value in row.data.metrics.items() if not math.isnan(value)},
             artifact_uri=row.info.artifact_uri or "",
             ended=moment(row.info.end_time) if row.info.end_time else None,
-            stored_as="" if self.is_local else row.info.run_id,
+            stored_as=row.info.run_id,
         )
+
+
+def _no_artifact(run: Run, name: str) -> NoReturn:
+    raise UserError(f"{run.stage} run {run.run_id[:8]} has no {name}: run `toolformer {run.stage}` again")
 
 
 def _make_database(path: Path) -> None:
@@ -335,10 +322,6 @@ def _perhaps_there() -> Iterator[None]:
 
 def _quoted(value: str) -> str:
     return f'"{value}"' if "'" in value else f"'{value}'"
-
-
-def _batches(rows: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
 def _as_fault(error: Exception, uri: str) -> UserError | None:

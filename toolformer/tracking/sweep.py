@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
-from toolformer.tracking.mirror import Follower, Mirror
-from toolformer.tracking.run import NOTE, Run, figures, now
-from toolformer.tracking.run_logger import ActiveRun
+from toolformer.tracking.run import Run, figures
 from toolformer.tracking.tracker import Tracker
 
 BEST = "best_child"
@@ -32,31 +30,20 @@ def summarise(tracker: Tracker, parent: str, children: Mapping[str, str]) -> Non
         }
         for run in runs
     ]
-    log = ActiveRun(tracker.store, parent, resumed=True)
-    log.table("sweep", rows)
-    chosen = best(runs)
-    tags = {BEST: chosen.run_id, "best_child_swept": children[chosen.run_id]} if chosen else {}
-    note = tracker.get(parent).tags.get(NOTE, "").partition("\n\n| run |")[0]
-    log.tags({NOTE: f"{note}\n\n{_markdown(rows, chosen)}", **tags})
-    _close(tracker, parent)
+    with tracker.reopened(parent) as log:
+        log.table("sweep", rows)
+        if chosen := best(runs):
+            log.tags({BEST: chosen.run_id, "best_child_swept": children[chosen.run_id]})
 
 
 def attach(tracker: Tracker, name: str, pages: Iterable[Path]) -> None:
     """Attaches an experiment's pages to a run of their own, `report NAME`, in place of earlier ones."""
     if tracker.store.is_absent():  # there are no runs
         return
-    run_id = tracker.parent_run(name, f"report {name}", {"experiment": name}, kind="report")
-    log = ActiveRun(tracker.store, run_id, resumed=True)
-    for page in pages:
-        log.artifact(page)
-    _close(tracker, run_id)
-
-
-def _close(tracker: Tracker, run_id: str) -> None:
-    """Ends a run that did no work of its own, once more, and copies it to the server."""
-    tracker.store.status(run_id, "FINISHED", now())
-    if tracker.server:
-        Follower(Mirror(tracker.store, tracker.server), run_id).close()
+    parent = tracker.parent_run(name, f"report {name}", {"experiment": name}, kind="report")
+    with tracker.reopened(parent) as log:
+        for page in pages:
+            log.artifact(page)
 
 
 def best(runs: Sequence[Run]) -> Run | None:
@@ -69,12 +56,3 @@ def best(runs: Sequence[Run]) -> Run | None:
                 choose(runs, key=lambda run: mean(run.metrics[key] for key in keys[0])) if is_fair else None
             )
     return None
-
-
-def _markdown(rows: Sequence[Mapping[str, object]], chosen: Run | None) -> str:
-    lines = [" | ".join(map(str, rows[0])), " | ".join("---" for _ in rows[0])] if rows else []
-    for row in rows:
-        cells = [f"{value:.2f}" if isinstance(value, float) else str(value or "") for value in row.values()]
-        cells[0] = f"**{cells[0]}**" if chosen and chosen.run_id.startswith(cells[0]) else cells[0]
-        lines.append(" | ".join(cell.replace("|", "\\|") for cell in cells))
-    return "\n".join(f"| {line} |" for line in lines)

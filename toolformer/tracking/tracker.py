@@ -1,21 +1,22 @@
-"""Tracked runs: what stages and commands ask of tracking; the reading half is `queries.Lookup`.
+"""Tracked runs, written and looked up: what stages and commands ask of tracking.
 
-Every run is written to the local store at once; a server gets a copy in the background, and delays no result.
+Every run is written to the local store at once; the server that `tracking.uri` names gets a copy in the background, and is
+asked for the runs of other machines. One that does not answer delays no result and hides no local run.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock
 
 from toolformer.errors import UserError
 from toolformer.storage import acquired, below, lock_file, locked
-from toolformer.tracking.mirror import Follower, Mirror
+from toolformer.tracking.mirror import Mirror
 from toolformer.tracking.provenance import (
     PROJECT,
     TAG_LIMIT,
@@ -24,13 +25,16 @@ from toolformer.tracking.provenance import (
     provenance,
     run_name,
 )
-from toolformer.tracking.queries import Lookup
-from toolformer.tracking.run import EXPERIMENT, HELD, NOTE, PARENT, Run, now
+from toolformer.tracking.run import EXPERIMENT, HELD, NOTE, PARENT, Run, newest_first, now
 from toolformer.tracking.run_logger import ActiveRun
-from toolformer.tracking.store import Refused
+from toolformer.tracking.store import Refused, Store, StoreFault
+
+T = TypeVar("T")
+SHORTEST = 6
+"""Characters of a run's id that name it."""
 
 
-class Tracker(Lookup):
+class Tracker:
     """The local store below a folder, and the server that gets a copy of its runs.
 
     Args:
@@ -40,12 +44,121 @@ class Tracker(Lookup):
     """
 
     def __init__(self, uri: str | None, root: Path, system_metrics: bool = False) -> None:
-        super().__init__(uri, root)
+        self.root = Path(root).expanduser().absolute()
+        self.store = Store(self.root)
+        self.server = Store(self.root, uri) if uri and uri != self.store.uri else None
+        self.mirror = Mirror(self.store, self.server) if self.server else None
+        self.shown_uri = (self.server or self.store).shown_uri
         self.system_metrics = system_metrics
 
-    def prepare(self, experiment: str = EXPERIMENT) -> str:
-        """Makes the local database and the experiment if they are not there; returns the experiment's id."""
-        return self.store.prepare(experiment)
+    def runs(self, stage: str, **tags: str) -> list[Run]:
+        """The FINISHED runs of a stage with these tags, of every experiment, the last to finish first."""
+        return [run for run in self.all_runs(stage=stage, **tags) if run.status == "FINISHED"]
+
+    def all_runs(self, **tags: str) -> list[Run]:
+        """Every run with these tags, whatever its stage and status; the last to finish first, then those at work."""
+        tags = {"project": PROJECT, **tags}
+        local = self.store.search(tags)
+        ids = {run.run_id for run in local}
+        served = self._of_server(lambda server: server.search(tags), list[Run]())
+        return newest_first([*local, *(run for run in served if run.run_id not in ids)])
+
+    def latest(self, stage: str, **tags: str) -> Run | None:
+        """The FINISHED run of a stage with these tags that ended last."""
+        return next(iter(self.runs(stage, **tags)), None)
+
+    def get(self, run_id: str) -> Run:
+        """A run by its id.
+
+        Raises:
+            UserError: there is none, or the server that may have it does not answer.
+        """
+        if run := self.store.get(run_id) or self._of_server(lambda server: server.get(run_id), None):
+            return run
+        raise UserError(f"there is no run {run_id} in {self.place()}")
+
+    def resolve(self, stage: str, ref: str, **tags: str) -> Run:
+        """The finished run that `ref` names: `latest`, the newest with these tags; a run id, or at least 6 characters of one.
+
+        Raises:
+            UserError: there is none, it is of another stage, or it did not finish.
+        """
+        if ref == "latest":
+            if run := self.latest(stage, **tags):
+                return run
+            raise UserError(self._none(stage, tags))
+        matches = [run for run in self.all_runs() if run.is_named(ref)] if len(ref) >= SHORTEST else []
+        finished = [run for run in matches if run.stage == stage and run.status == "FINISHED"]
+        matches = finished or matches  # one that did not finish, or is of another stage, is reported below
+        if not matches:
+            raise UserError(
+                f"there is no run {ref} in {self.place()}; name the id of a run of `toolformer {stage}` or at least its first "
+                f"{SHORTEST} characters, or say latest"
+            )
+        if len(matches) > 1:
+            raise UserError(f"{len(matches)} runs begin with {ref}; give more of its characters")
+        (run,) = matches
+        if run.stage != stage:
+            raise UserError(
+                f"run {ref} is a run of {run.stage or 'a sweep'}: name one of `toolformer {stage}`, or say latest"
+            )
+        if run.status != "FINISHED":
+            raise UserError(f"{stage} run {ref} is {run.status}: give its `toolformer {stage}` command again")
+        return run
+
+    def _none(self, stage: str, tags: dict[str, str]) -> str:
+        """That there is no such run, and under which other names of experiments there is one."""
+        name = tags.pop("experiment", "")
+        wanted = "".join(f" with {key}={value}" for key, value in tags.items())
+        wanted += f" of name={name}" if name else ""
+        others = {run.tags.get("experiment"): run.run_id[:8] for run in reversed(self.runs(stage, **tags))}
+        there = ", ".join(f"name={other} has {run_id}" for other, run_id in others.items())
+        first = (
+            f"say which one, by its name or its id: {there}" if there else f"run `toolformer {stage}` first"
+        )
+        return f"there is no finished {stage} run{wanted}: {first}{self._silence()}"
+
+    def swept(self, stage: str, ref: str) -> list[Run]:
+        """The finished runs of a stage in the sweep whose parent run `ref` names (as `resolve`); none if it names no parent."""
+        parents = (run for run in self.all_runs() if "sweep" in run.tags and run.is_named(ref))
+        if len(ref) < SHORTEST or not (parent := next(parents, None)):
+            return []
+        held, ids = parent.tags.get(HELD, "").split(), (parent.run_id, parent.stored_as or parent.run_id)
+        return [run for run in self.runs(stage) if run.tags.get(PARENT) in ids or run.run_id in held]
+
+    def history(self, run: Run, key: str) -> list[tuple[int, float]] | None:
+        """A metric's (step, value) in order of step; None where the server that has them does not answer."""
+        if not run.stored_as:
+            return self.store.history(run.run_id, key)
+        return self._of_server(lambda server: server.history(run.stored_as, key), None)
+
+    def artifact_path(self, run: Run, name: str) -> Path:
+        """An artifact (file or folder) as a local path; one of a run on the server is copied.
+
+        Raises:
+            UserError: the run has no such artifact.
+        """
+        store = self.server if run.stored_as and self.server else self.store
+        return store.artifact(run, name)
+
+    def _of_server(self, ask: Callable[[Store], T], otherwise: T) -> T:
+        """What the server answers; `otherwise` without one, or where it does not answer."""
+        if self.server is None or self.server.is_silent:
+            return otherwise
+        try:
+            return ask(self.server)
+        except StoreFault as fault:
+            self.server.silence(fault)
+            return otherwise
+
+    def place(self) -> str:
+        """Where runs have been read from so far, for headings."""
+        if self.server is None:
+            return self.shown_uri
+        return f"{self.root}{self._silence() or f' and {self.shown_uri}'}"
+
+    def _silence(self) -> str:
+        return f" ({self.shown_uri} does not answer)" if self.server and self.server.is_silent else ""
 
     @contextmanager
     def run(
@@ -57,7 +170,6 @@ class Tracker(Lookup):
         config: Mapping[str, Any],
         tags: Mapping[str, object] | None = None,
         parent: str | None = None,
-        experiment: str = EXPERIMENT,
         description: str = "",
     ) -> Iterator[ActiveRun]:
         """A stage's run: FINISHED at the end, FAILED on an exception, KILLED on Ctrl-C, SIGTERM or `sys.exit`.
@@ -70,30 +182,28 @@ class Tracker(Lookup):
             UserError: the local store does not work.
         """
         began = time.monotonic()
-        own = {"stage": stage, "fingerprint": fingerprint, "project": PROJECT, "experiment": experiment}
-        own |= {"mlflow.source.name": f"toolformer {stage}"}
-        own |= {key: value for key, value in ((NOTE, description), (PARENT, parent)) if value}
-        given = own | provenance(stage, tags or {}) | dict(tags or {})
-        old, claim = self._claim_interrupted(stage, fingerprint)
-        spent = old.metrics.get("duration_seconds", 0.0) if old else 0.0
+        given = {
+            "stage": stage, "fingerprint": fingerprint, "project": PROJECT, "experiment": EXPERIMENT,
+            "mlflow.source.name": f"toolformer {stage}", **provenance(), **(tags or {}),
+        }  # fmt: skip
+        given |= {key: value for key, value in ((NOTE, description), (PARENT, parent)) if value}
         with ExitStack() as stack:
-            if old is None or claim is None:
-                run_id = self.store.create(experiment, run_name(name), masked_flat(given, TAG_LIMIT))
+            old, claim = self._claim_interrupted(stage, fingerprint)
+            run_id = old.run_id if old else self.store.create(run_name(name), masked_flat(given, TAG_LIMIT))
+            if claim is None:
                 claim = self._claim(run_id)
                 acquired(claim)
-            else:
-                run_id = old.run_id
             stack.callback(claim.release)
-            active = ActiveRun(self.store, run_id, resumed=old is not None)
+            active = ActiveRun(self.store, run_id)
+            spent = old.metrics.get("duration_seconds", 0.0) if old else 0.0
             try:
-                if old is not None:
+                if old:
                     self.store.status(run_id, "RUNNING")
-                    active.tags(
-                        given | ({"git_commit.earlier": old.commit} if old.commit != git_commit() else {})
-                    )
+                    changed = old.commit != git_commit()
+                    active.tags(given | ({"git_commit.earlier": old.commit} if changed else {}))
                 active.params(config, old.params if old else {})
-                if self.server:
-                    stack.callback(Follower(Mirror(self.store, self.server), run_id).close)
+                if self.mirror:
+                    stack.enter_context(self.mirror.follow(run_id))
                 if self.system_metrics:
                     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
@@ -142,24 +252,29 @@ class Tracker(Lookup):
         given = {kind: key, "project": PROJECT, "git_commit": git_commit(), **(tags or {})}
         given |= {NOTE: description} if description else {}
         with locked(self.root / "locks" / "sweeps.lock"):
-            for run in self.store.search({kind: key}):
-                if run.status == "FINISHED":
-                    return run.run_id
-            run_id = self.store.create(EXPERIMENT, run_name(name), masked_flat(given, TAG_LIMIT))
+            if known := self.store.search({kind: key}):
+                return known[0].run_id
+            run_id = self.store.create(run_name(name), masked_flat(given, TAG_LIMIT))
             # It does no work of its own, and none of its children knows which is the last.
             self.store.status(run_id, "FINISHED", now())
             return run_id
 
+    @contextmanager
+    def reopened(self, run_id: str) -> Iterator[ActiveRun]:
+        """A run of `parent_run`, to log to; it ends once more, and is copied to the server."""
+        yield ActiveRun(self.store, run_id)
+        self.store.status(run_id, "FINISHED", now())
+        if self.mirror:
+            with self.mirror.follow(run_id):
+                pass
+
     def sum_up(self, parent: str, metrics: Mapping[str, float], runs: Sequence[str]) -> None:
         """Logs what a sweep came to on its parent run; `runs` are the ids of all its runs."""
         below_it = {run.run_id for run in self.store.search({PARENT: parent})}
-        held = " ".join(run_id for run_id in runs if run_id not in below_it)
-        active = ActiveRun(self.store, parent, resumed=True)
-        active.metrics(metrics)
-        active.tags({HELD: held} if held else {})
-        self.store.status(parent, "FINISHED", now())
-        if self.server:
-            Follower(Mirror(self.store, self.server), parent).close()
+        with self.reopened(parent) as active:
+            active.metrics(metrics)
+            if held := " ".join(run_id for run_id in runs if run_id not in below_it):
+                active.tag(HELD, held)
 
     def pending(self) -> list[Run]:
         """Local runs that the server does not have as they are, the first to begin first; none without a server.
@@ -167,9 +282,7 @@ class Tracker(Lookup):
         Raises:
             StoreFault: the server does not answer.
         """
-        if self.server is None:
-            return []
-        return Mirror(self.store, self.server).pending(self.store.search({"project": PROJECT}))
+        return self.mirror.pending(self.store.search({"project": PROJECT})) if self.mirror else []
 
     def push(self) -> tuple[int, list[Refused]]:
         """Copies to the server what it lacks; returns how many runs it has now, and why it has others not whole.
@@ -177,13 +290,12 @@ class Tracker(Lookup):
         Raises:
             StoreFault: the server does not answer.
         """
-        assert self.server
-        mirror = Mirror(self.store, self.server)
+        assert self.mirror
         faults: list[Refused] = []
         pending = self.pending()
         for run in pending:
             try:
-                mirror.copy(run.run_id)
+                self.mirror.copy(run.run_id)
             except Refused as fault:
                 faults.append(fault)
         return len(pending) - len(faults), faults

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,27 +24,14 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int = 5000) -> None:
     """Serves MLflow's user interface until Ctrl-C; where `tracking.uri` names a server, prints its address.
 
-    Port 0 is any free one, which is then printed.
-
     Raises:
-        UserError: the port is taken or is none, or the interface ended by itself.
+        UserError: the interface ended by itself, say since the port is taken.
     """
-    if not 0 <= port <= 65535:
-        raise UserError(f"--port is {port}; it must be 0 (any free one) to 65535")
     tracker = Tracker(uri, root)
     if tracker.server and tracker.server.is_served:
         print(f"MLflow UI: {tracker.shown_uri}", flush=True)
         return
-    experiment = tracker.prepare()
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            port = probe.getsockname()[1]
-        except OSError as error:
-            raise UserError(
-                f"port {port} of {host} cannot be used ({error.strerror}): choose another"
-            ) from error
+    experiment = tracker.store.prepare()
     # Nothing is imported from the working directory: -P and PYTHONSAFEPATH keep Python from it, and an empty one Uvicorn.
     command = [sys.executable, "-P", "-m", "mlflow", "server", "--host", host, "--port", str(port)]
     command += ["--workers", "1", "--artifacts-destination", (tracker.root / "artifacts").as_uri()]
@@ -58,11 +44,6 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
     # Not on the command line, which other users of the machine can list.
     environment["MLFLOW_BACKEND_STORE_URI"] = tracker.store.uri
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    # SIGINT too: what a shell starts in the background inherits that it is ignored.
-    previous = {sign: signal.signal(sign, stop) for sign in (signal.SIGTERM, signal.SIGINT)}
     address = f"[{host}]" if ":" in host else host
     with tempfile.TemporaryDirectory() as empty:
         # A session of its own: Ctrl-C reaches only us, and we end the server with all its workers.
@@ -77,8 +58,6 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
         except KeyboardInterrupt:
             print("MLflow UI ended", flush=True)
         finally:
-            for sign, handler in previous.items():
-                signal.signal(sign, handler)
             for sign in (signal.SIGTERM, signal.SIGKILL):
                 with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
                     os.killpg(server.pid, sign)
