@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import time
 import tracemalloc
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +14,7 @@ import pytest
 import torch
 
 from tests.conftest import Capture, Log, Patch, Refused
-from tests.processes import PATIENCE, SHARDS, Place, who_did
+from tests.processes import SHARDS, Place, who_did
 from toolformer.annotation.results import RESULTS
 from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
@@ -74,37 +71,6 @@ def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, mo
     place.corpus.touch()
     assert generate() == 0 and readings == [2 * SHARDS] * 2
     assert [run.run_id for run in place.runs(tmp_path)][1:] == done
-
-
-def test_a_shard_is_done_before_the_corpus_has_been_read(
-    place: Place, generate: Any, tmp_path: Path, capsys: Capture
-) -> None:
-    """What follows in a pipe is only written then; a bad row ends the run, and the shard is kept."""
-    pipe = tmp_path / "pipe.jsonl"
-    os.mkfifo(pipe)
-    first, second, *others = place.corpus.read_text().splitlines(keepends=True)
-    seen: list[list[str]] = []
-    place.log.unlink(missing_ok=True)
-
-    def write(*more: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        with pipe.open("w", buffering=1) as stream:
-            stream.writelines([first, second])
-            while not place.shards(tmp_path) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            seen.append(place.shards(tmp_path))
-            stream.writelines(more)
-
-    for more, code in ((["no JSON"], 2), (others, 0)):
-        writer = Thread(target=write, args=more)
-        writer.start()
-        assert generate(f"corpus.path={pipe}", "corpus.strict=true") == code
-        writer.join()
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"toolformer: {pipe}, line 3: malformed JSON; fix it or set corpus.strict=false" in said
-    assert len(seen[0]) == 1 and seen[0] == seen[1] and len(place.shards(tmp_path)) == SHARDS
-    assert sum(map(len, who_did(place.log).values())) == 2 * SHARDS
-    assert [run.status for run in place.runs(tmp_path)] == ["FINISHED"]
 
 
 def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_path: Path) -> None:
