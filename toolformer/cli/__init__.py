@@ -196,7 +196,6 @@ def _stage(stage: str, arguments: list[str]) -> int:
         run_stage(stage, valid, command=command_of(stage, words))
     else:
         from toolformer.stages.config.multirun import parse
-        from toolformer.stages.sweep_summary import sum_up
 
         sweep = parse(stage, words)
         first = validate(compose(stage, sweep.fixed), stage)
@@ -206,10 +205,7 @@ def _stage(stage: str, arguments: list[str]) -> int:
             validate(compose(stage, job), stage)
         command = command_of(stage, words, "-m")
         parent = parent_run(first, command.removeprefix("toolformer "), stage, sorted(words), command=command)
-        outcomes = launch(stage, jobs, sweep.of_hydra, parent)
-        if stage == "evaluate":
-            sum_up(first, parent, outcomes)
-        raise_first(outcomes)
+        raise_first(launch(stage, jobs, sweep.of_hydra, parent))
     return 0
 
 
