@@ -7,13 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import GOLDEN, Log, Patch, Refused, smoke_words
-from toolformer.annotation.results import SCHEMAS, Rows
+from toolformer.annotation.results import SCHEMAS
 from toolformer.calls import strip
 from toolformer.cli import main
 from toolformer.data import demo_corpus
@@ -197,12 +196,3 @@ def test_bad_rows_are_skipped_or_refused(tmp_path: Path, refused: Refused) -> No
     assert annotation and annotation.skipped == {"malformed JSON": 1, "empty text": 1}
     path.write_text("{broken\n")
     assert "no document with text" in refused(*arguments)
-
-
-def test_rows_of_many_small_tables(tmp_path: Path) -> None:
-    """Of a large corpus most shards keep nothing: a million empty tables would be gigabytes, and are not held."""
-    with Rows(tmp_path / "rows.parquet", pa.schema({"n": pa.int64()})) as rows:
-        for numbers in ([], [1, 2], [], [3]):
-            rows.add(pa.table({"n": pa.array(numbers, pa.int64())}))
-        assert len(rows._tables) == 2
-    assert pq.read_table(tmp_path / "rows.parquet")["n"].to_pylist() == [1, 2, 3]
