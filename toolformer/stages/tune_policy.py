@@ -103,8 +103,7 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
                         active.metrics(metrics, step)
         chosen = points(test, policy, value)
         for task, found in chosen.items():
-            figures = found.figures | {"p_value": found.p_value, "p_holm": found.p_holm}
-            active.metrics({f"{task}/{name}": figure for name, figure in figures.items()})
+            active.metrics({f"{task}/{name}": figure for name, figure in _figures(found).items()})
         active.tags({"policy": policy, "policy.value": value})
         with TemporaryDirectory() as folder:
             active.artifact(_write(Path(folder) / "curves.csv", curves))
@@ -186,9 +185,12 @@ def _write(path: Path, curves: Mapping[tuple[str, str, str], Sequence[Point]]) -
         for (task, draw, _), points in curves.items():
             for one in points:
                 own = {"policy": one.policy, "value": one.value, "n": one.n}
-                tests = {"p_value": one.p_value, "p_holm": one.p_holm}
-                rows.writerow({"benchmark": task, "draw": draw, **own, **one.figures, **tests})
+                rows.writerow({"benchmark": task, "draw": draw, **own, **_figures(one)})
     return path
+
+
+def _figures(point: Point) -> dict[str, float]:
+    return point.figures | {"p_value": point.p_value, "p_holm": point.p_holm}
 
 
 def _shown(policy: str, value: float) -> str:
@@ -212,8 +214,9 @@ def table(tuned: Tuned) -> Table:
         points = tuned.curves[task, DRAWS[1], "topk"]
         ends = {one.value: one for one in points if one.value in (0, 1, points[-1].value)}
         for one, name in [*((one, f"k = {k:g}") for k, one in ends.items()), (best, "tuned")]:
-            shares = [f"{100 * one.figures[name]:.1f}" if name in one.figures else "" for name in SHARES]
-            tests = (f"{one.p_value:.3f}", f"{one.p_holm:.3f}")
+            figures = _figures(one)
+            shares = [f"{100 * figures[name]:.1f}" if name in figures else "" for name in SHARES]
+            tests = (f"{figures[name]:.3f}" for name in ("p_value", "p_holm"))
             cells = (task, name, str(one.n), f"{one.score:.1f}", *shares, f"{one.tokens:.1f}", *tests)
             shown.add_row(*map(Text, cells))
         shown.add_section()
