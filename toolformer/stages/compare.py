@@ -6,10 +6,9 @@ Paired differences by benchmark, and the settings in which the two differ.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.figures import GOLD_NATS
 from toolformer.credentials import printable
@@ -150,15 +149,8 @@ def _title(runs: Sequence[Run]) -> str:
 
 def as_json(comparison: Comparison) -> str:
     """For machines: one JSON object, figures unrounded; an infinite perplexity is null."""
-    return json.dumps(_finite(asdict(comparison)), indent=2, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    plain = json.loads(json.dumps(asdict(comparison)), parse_constant=lambda infinite: None)
+    return json.dumps(plain, indent=2)
 
 
 def tables(comparison: Comparison) -> list[Table]:

@@ -19,9 +19,6 @@ from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.identity import ANNOTATING, HANDLING, PATIENCE, model_identity, tool_identity
 from toolformer.tracking import Run
 
-Ids = Mapping[str, Sequence[str]] | Sequence[str]
-"""Ids of documents, of each benchmark or of any."""
-
 
 @dataclass(frozen=True)
 class Identity:
@@ -146,7 +143,7 @@ def comparison(config: Config) -> str:
     return asked if config.wording == PAPER else f"{asked}-{config.wording}"
 
 
-def sample_ids(samples: Any) -> Ids | None:
+def sample_ids(samples: Any) -> dict[str, list[str]] | list[str] | None:
     """`evaluation.samples` as ids: a list, a mapping from benchmark to list, or a file that holds either.
 
     Raises:

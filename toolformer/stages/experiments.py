@@ -84,13 +84,12 @@ def plan(overrides: Sequence[str]) -> Plan:
         raise UserError("run: name one experiment, for example toolformer run experiment=smoke")
     (name,) = names
     jobs: dict[str, Job] = {}
-    of_hydra: Sequence[str] = ()
-    fixed = parse("report", overrides).fixed
-    for member in validate(compose("report", fixed)).run.experiments or [name]:
+    sweep = parse("report", overrides)
+    for member in validate(compose("report", sweep.fixed)).run.experiments or [name]:
         own = [f"experiment={member}" if word.startswith("experiment=") else word for word in overrides]
-        of_hydra = _collect(own, member, jobs)
+        _collect(own, member, jobs)
     ordered = sorted(jobs.values(), key=lambda job: STAGES.index(job.stage))
-    return Plan(name, overrides, ordered, of_hydra, _done(ordered))
+    return Plan(name, overrides, ordered, sweep.of_hydra, _done(ordered))
 
 
 def _done(jobs: Sequence[Job]) -> dict[str, str]:
@@ -123,8 +122,8 @@ def _is_there(job: Job, run_id: str) -> bool:
         return False
 
 
-def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> Sequence[str]:
-    """Adds an experiment's jobs; returns the overrides of Hydra itself."""
+def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
+    """Adds an experiment's jobs."""
     sweep = parse("report", overrides)
     stages = validate(compose("report", sweep.fixed)).run.stages
     if not stages:
@@ -149,7 +148,6 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> Seque
     for job in wanted:  # and what they read: nothing is annotated or trained that nobody reads
         wanted += [job.needs] if job.needs else []
     jobs |= {key: job for key, job in found.items() if job in wanted and key not in jobs}
-    return sweep.of_hydra
 
 
 def _key(stage: str, config: Config) -> str:

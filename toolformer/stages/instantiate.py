@@ -61,7 +61,7 @@ class Corpus:
 
     def _distinct(self) -> Iterator[Document]:
         # Hashes of the ids in a file without a name, which SQLite removes: memory must not grow with the corpus.
-        with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as seen:
+        with closing(sqlite3.connect("", isolation_level=None)) as seen:
             seen.executescript("PRAGMA journal_mode = OFF; CREATE TABLE seen (id INTEGER PRIMARY KEY)")
             for document in self.source() if callable(self.source) else self.source:
                 digest = hashlib.blake2b(

@@ -23,7 +23,7 @@ from toolformer.tracking import registry
 from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe, model_name
 from toolformer.tracking.run import REPLICATE
-from toolformer.training.checkpoints import RECORD, read_json, suffices
+from toolformer.training.checkpoints import RECORD, suffices
 from toolformer.training.distributed import processes, rank
 
 if TYPE_CHECKING:
@@ -94,12 +94,13 @@ def _done(job: _Job, tracker: Tracker) -> Run | None:
 
 def _trained(job: _Job, tracker: Tracker) -> Trained | None:
     run = _done(job, tracker)
-    model = below(job.folder, Path(run.tags["model_path"]).name) if run else Path()
-    record = read_json(model / RECORD) if run else None
-    if run is None or record is None:
+    if run is None:
+        return None
+    model = below(job.folder, Path(run.tags["model_path"]).name)
+    if not (model / RECORD).is_file():
         return None
     _log_result(run.run_id, run.metrics, "already done")
-    return Trained(run.run_id, model, float(record["heldout_perplexity"]))
+    return Trained(run.run_id, model, run.metrics["best_heldout_perplexity"])
 
 
 def finished(config: Config) -> str | None:

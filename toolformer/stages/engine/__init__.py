@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
@@ -96,16 +96,25 @@ def annotate(config: Config, store: ShardStore, plan: Plan) -> Iterator[Work]:
 
 def _outcomes(config: Config, store: ShardStore, plan: Plan, bar: Bar) -> Iterator[Outcome]:
     """The outcome of every shard that was done here."""
+    from toolformer.stages.engine import local, ray
+
     deaths = 0
     while plan.missing:
+        names = sorted(plan.missing)
+        outcomes = (
+            ray.run(config, store.folder, names)
+            if config.engine.kind == "ray"
+            else local.run(config, store.folder, names, bar.set_postfix_str)
+        )
         try:
-            for outcome in _run(config, store.folder, sorted(plan.missing), bar.set_postfix_str):
-                if outcome.error:
-                    raise UserError(outcome.error)
-                if outcome.annotated:
-                    deaths = 0
-                    plan.missing.discard(outcome.name)
-                    yield outcome
+            with closing(outcomes):
+                for outcome in outcomes:
+                    if outcome.error:
+                        raise UserError(outcome.error)
+                    if outcome.annotated:
+                        deaths = 0
+                        plan.missing.discard(outcome.name)
+                        yield outcome
         except BrokenProcessPool as error:
             deaths += 1
             if deaths > DEATHS:
@@ -116,18 +125,6 @@ def _outcomes(config: Config, store: ShardStore, plan: Plan, bar: Bar) -> Iterat
             log.warning("generate: a worker process died; its shards are done again")
         else:
             _wait_for_others(store, plan, bar)
-
-
-def _run(
-    config: Config, folder: Path, names: list[str], on_step: Callable[[str], object]
-) -> Iterator[Outcome]:
-    if config.engine.kind == "ray":
-        from toolformer.stages.engine import ray
-
-        return ray.run(config, folder, names)
-    from toolformer.stages.engine import local
-
-    return local.run(config, folder, names, on_step)
 
 
 def _wait_for_others(store: ShardStore, plan: Plan, bar: Bar) -> None:

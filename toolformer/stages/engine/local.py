@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ _worker: Worker | None = None
 
 def run(
     config: Config, folder: Path, names: Sequence[str], on_step: Callable[[str], object]
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """Does these shards; an outcome each, as they are finished.
 
     `on_step` hears which step of a shard has begun, where a single worker does them in this process.

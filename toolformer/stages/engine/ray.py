@@ -9,7 +9,7 @@ import secrets
 import socket
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def check(engine: EngineConfig) -> None:
             raise UserError(f"engine.address: nothing answers at {engine.address} ({error})") from error
 
 
-def run(config: Config, folder: Path, names: Sequence[str]) -> Iterator[Outcome]:
+def run(config: Config, folder: Path, names: Sequence[str]) -> Generator[Outcome]:
     """Does these shards; an outcome each, as they are finished.
 
     Raises:
