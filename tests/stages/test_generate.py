@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from toolformer.cli import main
 from toolformer.data import Document, FileCorpus
 from toolformer.lm import text_generator
 from toolformer.lm.loading import number_format
-from toolformer.stages import engine
 from toolformer.stages.config import compose, validate
 from toolformer.stages.engine.work import Worker
 from toolformer.stages.generate import finished
@@ -71,26 +69,6 @@ def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, mo
     place.corpus.touch()
     assert generate() == 0 and readings == [2 * SHARDS] * 2
     assert [run.run_id for run in place.runs(tmp_path)][1:] == done
-
-
-def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_path: Path) -> None:
-    """Nine times the documents, in shards of the same size."""
-
-    def peak(count: int) -> int:
-        corpus, root = tmp_path / f"{count}.jsonl", tmp_path / f"runs-{count}"
-        corpus.write_text("".join(json.dumps({"text": f"{n:06d} " * 2000}) + "\n" for n in range(count)))
-        config = validate(compose("generate", place.words(root)[1:]))
-        config.corpus.path, config.corpus.limit, config.generate.shard_size = str(corpus), None, 50
-        plan, store = engine.Plan(config), ShardStore(root / "shards")
-        tracemalloc.start()
-        plan.read(store)
-        highest = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert len(list((store.folder / "waiting").iterdir())) == len(plan.documents) == count // 50
-        return highest
-
-    peak(50)  # what is imported at first use
-    assert peak(1800) < 1.3 * peak(200)
 
 
 def test_what_is_damaged_is_made_again_by_the_same_command(

@@ -156,13 +156,13 @@ def as_json(comparison: Comparison) -> str:
 def tables(comparison: Comparison) -> list[Table]:
     """For the terminal: scores, nats, perplexities and settings that differ, as far as there are any."""
     tests, of_all = ("p", "p (Holm)", "detectable"), ("A", "B", "B - A")
-    scores = [("benchmark", "n", *of_all, "only A right", "only B right", *tests)]
-    nats = [("benchmark", "n", *of_all, *tests)]
-    perplexities = [("benchmark", "n", *of_all, "per", "B / A", *tests)]
+    scores: list[Sequence[str]] = [("benchmark", "n", *of_all, "only A right", "only B right", *tests)]
+    nats: list[Sequence[str]] = [("benchmark", "n", *of_all, *tests)]
+    perplexities: list[Sequence[str]] = [("benchmark", "n", *of_all, "per", "B / A", *tests)]
     for compared in comparison.benchmarks:
         found = compared.scores or compared.perplexity
         assert found
-        form, least, rows, own = ".2f", ".2f", nats, []
+        form, least, rows, own = ".2f", ".2f", nats, list[str]()
         if compared.perplexity:
             least, rows = ".4f", perplexities
             own = [compared.unit, _estimate(compared.perplexity.ratio, ".4f")]

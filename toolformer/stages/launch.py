@@ -104,11 +104,11 @@ def launch(
             settings = whole.hydra.launcher
             is_ray = str(settings.get("_target_")).endswith(".RayLauncher")
             with connected(settings.ray.init.get("address")) if is_ray else nullcontext():
-                done = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
+                returned = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
         except RuntimeError as error:  # a fault of a job is in its return; this is one of the launcher
             raise UserError(f"hydra/launcher: {one_line(error)}") from error
     outcomes: list[str | Exception | None] = []
-    for job, ended in zip(jobs, done, strict=True):
+    for job, ended in zip(jobs, returned, strict=True):
         try:
             with redirect_stderr(io.StringIO()):  # Hydra announces a fault there, which is ours to report
                 outcomes.append(ended.return_value)
