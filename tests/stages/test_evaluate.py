@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -189,9 +188,6 @@ def test_an_endpoint_as_a_system(
     direct = run_stage("evaluate", own).metrics
     for name in ("dateset/score", "dateset/n", "heldout_perplexity/n", "heldout_perplexity/perplexity"):
         assert scored[name] == pytest.approx(direct[name], rel=1e-4)
-    # Down: one line, and what was answered is still there.
-    down = words(tmp_path, *more, "endpoint.url=http://127.0.0.1:9/v1/completions")
-    assert "http://127.0.0.1:9/v1/completions does not answer" in refused("evaluate", *down)
     assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) > 5 and not any(b"a-very-secret-key" in path.read_bytes() for path in kept)
@@ -203,29 +199,20 @@ def test_an_endpoint_as_a_system(
         (["benchmarks=[svmp]"], "did you mean svamp"),
         (["benchmarks=[svamp]"], "expected the file"),
         (["benchmarks=[svamp]", "model=/no/such/model"], "there is no folder /no/such/model"),
-        (["benchmarks=[asdiv]"], "asdiv.jsonl, line 2: no text in field `body`"),
-        (["evaluation.samples=[nobody]"], "dateset has no document 'nobody'"),
         (["evaluation.samples={}"], "holds no ids"),
         (["evaluation.samples=[[1]]"], "must be a list of ids"),
         (["evaluation.samples=/no/such/file"], "/no/such/file cannot be read as ids"),
         (["system=endpoint", "endpoint.model=x"], "endpoint.url is missing"),
-        (["system=endpoint", "endpoint.model=x", "endpoint.url=here"], "must begin with http"),
         (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", f"endpoint.key_variable={KEY}"],
          "must be the name of an environment variable"),
         (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", "benchmarks=[perplexity]"],
          "nothing is left to do: perplexity of an endpoint needs endpoint.tokenizer"),
-        ([*HELDOUT, "heldout.path={data}/nothing.jsonl"], "heldout.path: there is no file "),
         ([*HELDOUT, "heldout.path={data}/texts.jsonl"], "it holds no document with text; give another heldout or heldout.path"),
-        ([*HELDOUT, "heldout.path={data}/texts.jsonl", "heldout.strict=true"], "fix it or set heldout.strict=false"),
         # A tool without its files or model. The hub is out of reach in tests: a name of it is a model that is away.
         (["tools=[qa]", "tool.qa.implementation.retriever.articles_path=/no/such/place"],
          "tool.qa.implementation.retriever.articles_path: there is no file or folder /no/such/place"),
-        (["tools=[qa]", "tool.qa.implementation.generate.model=/no/such/place"],
-         "tool.qa.implementation.generate.model: there is no file or folder /no/such/place"),
         (["tools=[qa]", "tool.qa.implementation.generate.model=nobody/nothing"],
          "tool.qa.implementation: model: nobody/nothing cannot be loaded"),
-        (["tool@tool.translation=translation_nllb", "tools=[translation]"],
-         "tool.translation.implementation: model: facebook/nllb-200-distilled-600M cannot be loaded"),
     ],
 )  # fmt: skip
 def test_wrong_input_is_told_before_the_model_is_loaded(
@@ -238,9 +225,7 @@ def test_wrong_input_is_told_before_the_model_is_loaded(
         system = []
         trained(root, tiny_folder)
         monkeypatch.setattr(suite, "load", lambda *_, **__: pytest.fail("rows were read"))
-    (data / "asdiv").mkdir(parents=True)
-    right = {"id": "1", "body": "b", "question": "q", "answer": "1"}
-    (data / "asdiv" / "asdiv.jsonl").write_text(json.dumps(right) + '\n{"id": "2", "text": "x"}\n')
+    data.mkdir()
     (data / "texts.jsonl").write_text('{"body": "One."}')
     more = [word.replace("{data}", str(data)) for word in more]
     given = words(root, *system, f"paths.data_dir={data}", *more)

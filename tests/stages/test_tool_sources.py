@@ -135,7 +135,7 @@ def test_bad_input_is_one_line_before_a_model_loads(refused: Refused) -> None:
         ([{"python": "tools.py", "only": ["dragonfire"]}], "", "there is no tool 'dragonfire' (did you mean dragon_fire?)"),
         ([{"file": "tools.py"}], "", "tool_sources[0]: there is no key 'file'"),
         ([{"python": "tools.py", "url": "http://x"}], "", "name exactly one of python, command and url"),
-        ([{"python": "tools.py", "timeout": 0}], "", "timeout is 0; it must be more than 0"),
+        ([{"python": "tools.py", "timeout": 0}], "", "timeout is 0; Input should be greater than 0"),
         ([{"python": "tools.py", "prefix": "a b"}], "", "prefix is 'a b'"),
         (["http://me:hunter2@127.0.0.1:9/mcp"], "", "tool_sources[0]: url holds a name and a password"),
         ([{"command": "x", "env": {"KEY": ["hunter2"]}}], "", "tool_sources[0]: env.KEY is ***; Input should be"),

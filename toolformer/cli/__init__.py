@@ -184,7 +184,6 @@ def _run(stage: str, words: list[str], multirun: bool) -> None:
     from toolformer.stages.config import compose, validate
     from toolformer.stages.config.multirun import parse
     from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
-    from toolformer.stages.sweep_summary import sum_up
     from toolformer.tracking.provenance import command_of
 
     sweep = parse(stage, words) if multirun else None
@@ -202,7 +201,4 @@ def _run(stage: str, words: list[str], multirun: bool) -> None:
         validate(compose(stage, job), stage)
     command = command_of(stage, words, "-m")
     parent = parent_run(config, command.removeprefix("toolformer "), stage, sorted(words), command=command)
-    outcomes = launch(stage, jobs, sweep.of_hydra, parent)
-    if stage == "evaluate":
-        sum_up(config, parent, outcomes)
-    raise_first(outcomes)
+    raise_first(launch(stage, jobs, sweep.of_hydra, parent))

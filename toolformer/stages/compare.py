@@ -6,10 +6,9 @@ Paired differences by benchmark, and the settings in which the two differ.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.figures import GOLD_NATS
 from toolformer.credentials import printable
@@ -111,17 +110,8 @@ def compare(
     only_one = tuple(task for task in samples_one if task not in compared)
     only_two = tuple(task for task in samples_two if task not in compared)
     same_scoring = len({run.tags.get("scoring") for run in (*one, *two)}) == 1
-    return Comparison(
-        ",".join(run.run_id for run in one),
-        ",".join(run.run_id for run in two),
-        _title(one),
-        _title(two),
-        benchmarks,
-        only_one,
-        only_two,
-        settings,
-        same_scoring,
-    )
+    ids = (",".join(run.run_id for run in runs) for runs in (one, two))
+    return Comparison(*ids, _title(one), _title(two), benchmarks, only_one, only_two, settings, same_scoring)
 
 
 def _settings(one: Sequence[Run], two: Sequence[Run]) -> dict[str, tuple[str, str]]:
@@ -159,36 +149,33 @@ def _title(runs: Sequence[Run]) -> str:
 
 def as_json(comparison: Comparison) -> str:
     """For machines: one JSON object, figures unrounded; an infinite perplexity is null."""
-    return json.dumps(_finite(asdict(comparison)), indent=2, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    plain = json.loads(json.dumps(asdict(comparison)), parse_constant=lambda infinite: None)
+    return json.dumps(plain, indent=2)
 
 
 def tables(comparison: Comparison) -> list[Table]:
-    """For the terminal: scores, perplexities and settings that differ, as far as there are any."""
-    scores, nats, perplexities = [], [], []
+    """For the terminal: scores, nats, perplexities and settings that differ, as far as there are any."""
+    tests, of_all = ("p", "p (Holm)", "detectable"), ("A", "B", "B - A")
+    scores: list[Sequence[str]] = [("benchmark", "n", *of_all, "only A right", "only B right", *tests)]
+    nats: list[Sequence[str]] = [("benchmark", "n", *of_all, *tests)]
+    perplexities: list[Sequence[str]] = [("benchmark", "n", *of_all, "per", "B / A", *tests)]
     for compared in comparison.benchmarks:
-        tested = _p(compared.p_value), _p(compared.p_holm)
-        if (found := compared.scores) and compared.task.endswith(GOLD_NATS):
-            figures = f"{found.first:.2f}", f"{found.second:.2f}", _estimate(found.difference, "+.2f")
-            least = "" if found.detectable is None else f"{found.detectable:.2f}"
-            nats.append((compared.task, f"{found.n:,}", *figures, *tested, least))
-        elif found:
-            percents = f"{found.first:.1f}", f"{found.second:.1f}", _estimate(found.difference, "+.1f")
-            only = ("" if count is None else f"{count:,}" for count in (found.only_first, found.only_second))
-            least = "" if found.detectable is None else f"{found.detectable:.1f}"
-            scores.append((compared.task, f"{found.n:,}", *percents, *only, *tested, least))
-        if values := compared.perplexity:
-            figures = f"{values.first:.2f}", f"{values.second:.2f}", _estimate(values.difference, "+.2f")
-            least = "" if values.detectable is None else f"{values.detectable:.4f}"
-            shown = (*figures, _estimate(values.ratio, ".4f"), *tested, least)
-            perplexities.append((compared.task, f"{values.n:,}", compared.unit, *shown))
+        found = compared.scores or compared.perplexity
+        assert found
+        form, least, rows, own = ".2f", ".2f", nats, list[str]()
+        if compared.perplexity:
+            least, rows = ".4f", perplexities
+            own = [compared.unit, _estimate(compared.perplexity.ratio, ".4f")]
+        elif compared.scores and not compared.task.endswith(GOLD_NATS):
+            form, least, rows = ".1f", ".1f", scores
+            own = [_number(compared.scores.only_first, ","), _number(compared.scores.only_second, ",")]
+        sides = (
+            _number(found.first, form),
+            _number(found.second, form),
+            _estimate(found.difference, f"+{form}"),
+        )
+        tested = _p(compared.p_value), _p(compared.p_holm), _number(found.detectable, least)
+        rows.append((compared.task, f"{found.n:,}", *sides, *own, *tested))
     number = sum(compared.p_value is not None for compared in comparison.benchmarks)
     caption = (
         f"A: {comparison.first_name}; B: {comparison.second_name}. 95 % paired bootstrap intervals in brackets; p is exact "
@@ -196,29 +183,25 @@ def tables(comparison: Comparison) -> list[Table]:
         f"Holm: corrected for {number} comparison{'' if number == 1 else 's'}. Detectable: the least difference that this n "
         "shows at 5 % with 80 % power."
     )
-    tests = ("p", "p (Holm)", "detectable")
-    of_scores = ("benchmark", "n", "A", "B", "B - A", "only A right", "only B right", *tests)
-    of_perplexities = ("benchmark", "n", "per", "A", "B", "B - A", "B / A", *tests)
-    of_nats = ("benchmark", "n", "A", "B", "B - A", *tests)
-    settings = [(key, *pair) for key, pair in comparison.settings.items()]
+    settings = [("key", "A", "B"), *((key, *pair) for key, pair in comparison.settings.items())]
     tables = (
-        _table("Scores, percent correct", of_scores, scores, caption),
-        _table("Nats of the gold answer, lower is better", of_nats, nats, caption),
-        _table("Perplexity, lower is better", of_perplexities, perplexities, caption),
-        _table("Settings that differ", ("key", "A", "B"), settings, ""),
+        _table("Scores, percent correct", scores, caption),
+        _table("Nats of the gold answer, lower is better", nats, caption),
+        _table("Perplexity, lower is better", perplexities, caption),
+        _table("Settings that differ", settings, ""),
     )
     return [table for table in tables if table.row_count]
 
 
-def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
-    """A table of plain text: what names hold is neither markup nor an escape sequence."""
+def _table(title: str, rows: Sequence[Sequence[str]], caption: str) -> Table:
+    """A table of plain text, its heads first: what names hold is neither markup nor an escape sequence."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title, caption=Text(printable(caption)), caption_justify="left")
-    for index, head in enumerate(heads):
+    for index, head in enumerate(rows[0]):
         table.add_column(head, justify="right" if index else "left", overflow="fold")
-    for row in rows:
+    for row in rows[1:]:
         table.add_row(*(Text(printable(cell)) for cell in row))
     return table
 
@@ -234,9 +217,11 @@ def remarks(comparison: Comparison) -> list[str]:
     for other, names in (("B", comparison.only_first), ("A", comparison.only_second)):
         if names:
             lines.append(f"{', '.join(names)}: not compared, {other} has nothing to pair with it")
-    for other, count in zip("AB", next(iter(comparison.benchmarks)).seeds, strict=True):
-        if count == 1 < max(next(iter(comparison.benchmarks)).seeds):
-            lines.append(f"{other} is one run: p does not know how it would vary with another seed")
+    seeds = comparison.benchmarks[0].seeds
+    if min(seeds) == 1 < max(seeds):
+        lines.append(
+            f"{'AB'[seeds.index(1)]} is one run: p does not know how it would vary with another seed"
+        )
     if not comparison.same_scoring:
         lines.append(
             "A and B were scored by different versions of the benchmarks; evaluate the older one again"
@@ -244,8 +229,12 @@ def remarks(comparison: Comparison) -> list[str]:
     return [printable(line) for line in lines]
 
 
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else f"{value:{form}}"
+
+
 def _p(p: float | None) -> str:
-    return "" if p is None else f"{p:.4f}".replace("0.0000", "< 0.0001")
+    return _number(p, ".4f").replace("0.0000", "< 0.0001")
 
 
 def _estimate(estimate: Estimate, form: str) -> str:

@@ -9,8 +9,8 @@
     baseline              any other model, as it is: the paper's larger ones
     endpoint              a model served elsewhere
 
-Tasks, data, samples and tools are checked before a model is loaded. Answers are written batch by batch, so that an
-interrupted evaluation asks only for the missing ones.
+Tasks, data, samples and tools are checked before a model is loaded. Answers are written batch by batch: an interrupted
+evaluation asks only for the missing ones.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ from toolformer.tracking import registry
 from toolformer.tracking.provenance import describe, model_name
 
 if TYPE_CHECKING:
-    from benchmarks.suite import TaskResult
     from toolformer.tracking import Run, Tracker
 
 log = logging.getLogger(__name__)
@@ -203,17 +202,12 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
         day = first_day(job.folder) if of_day else None
         # A wrong key or tokenizer begins no run.
         lm: Any = served(config, answers, tools, of_day, day) if config.system == "endpoint" else None
-        run = stack.enter_context(
-            tracker.run(
-                stage="evaluate",
-                name=f"{title} {swept}",
-                fingerprint=job.fingerprint,
-                config=asdict(config),
-                tags={**_tags(config, job, day), "comparison": together},
-                parent=parent,
-                description=describe(command, facts, [job.trained]),
-            )
-        )
+        tracked = tracker.run(
+            stage="evaluate", name=f"{title} {swept}", fingerprint=job.fingerprint, config=asdict(config),
+            tags={**_tags(config, job, day), "comparison": together}, parent=parent,
+            description=describe(command, facts, [job.trained]),
+        )  # fmt: skip
+        run = stack.enter_context(tracked)
         if lm is None:
             if config.engine.workers > 1 or config.engine.kind == "ray":
                 asked = answering.Asked(
@@ -229,24 +223,20 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
             metrics["parameters"] = language_model.model.num_parameters()
         settings = config.evaluation
         gold_nats = settings.gold_nats and config.system not in ("prompted", "chat", "endpoint")
-        if settings.gold_nats and not gold_nats:
-            log.warning("evaluate: evaluation.gold_nats is not for system=%s; left out", config.system)
         results = suite.run(
-            lm,
-            loaded,
-            bootstrap_iters=settings.bootstrap,
-            seed=config.seed,
-            gold_nats=gold_nats,
+            lm, loaded, bootstrap_iters=settings.bootstrap, seed=config.seed, gold_nats=gold_nats
         )
         metrics |= speed([sample for result in results.values() for sample in result.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
         for task, result in results.items():
             if is_tuned and (chosen := chosen_on(model, task, (sample["id"] for sample in result.samples))):
-                several = len(result.samples)
-                log.warning("evaluate: %s: the policy was chosen on %d of these %d examples; evaluation.samples takes the "
-                            "others, test.json of tune-policy's run", task, chosen, several)  # fmt: skip
+                text = (
+                    "evaluate: %s: the policy was chosen on %d of these %d examples; evaluation.samples takes the others, "
+                    "test.json of tune-policy's run"
+                )
+                log.warning(text, task, chosen, len(result.samples))
             metrics |= {f"{task}/{figure}": value for figure, value in figures(result, names).items()}
-            run.artifact(_write_samples(own / f"{task}.parquet", result), SAMPLES)
+            run.artifact(written(own / f"{task}.parquet", result.samples), SAMPLES)
         show(run, results, config, job.trained)
         used = usages(tools)
         run.metrics({**metrics, **tool_figures(used)})
@@ -282,27 +272,25 @@ def _warn_of_faults(metrics: Mapping[str, float], done: Run | None, command: str
     if not reasons:
         return
     listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
-    then = f"they count in this run and are not kept. To ask only for them again: {command or 'the same command'}"
+    then = f"they are not kept. To ask only for them again: {command or 'the same command'}"
     if done:
         then = (
             f"an earlier run met the same, so that run {done.run_id[:8]} counts as done. To ask only for them once more, "
-            "delete that run (toolformer ui) and give the same command, or give it another name="
+            "give it another name="
         )
     log.warning("evaluate: %d answers met a fault (%s); %s", reasons.total(), listed, then)
 
 
 def _baseline(config: Config) -> str:
     """What a model to compare with is called in reports; empty for the paper's systems."""
-    if config.system == "baseline":
-        return model_name(config.model)
+    is_served = config.system == "endpoint"
+    name = str(config.endpoint.model) if is_served else model_name(config.model)
+    if config.system == "chat" or (is_served and config.endpoint.api == "chat"):
+        return f"{name}, chat" + ("" if calls(config) else ", no tools")
     if config.system == "prompted":
         k = shown_policy(decoding(config))
-        return f"{model_name(config.model)}, prompted, {f'k = {k}' if k.isdecimal() else k}"
-    if config.system == "chat":
-        return f"{model_name(config.model)}, chat" + ("" if calls(config) else ", no tools")
-    if config.system == "endpoint" and config.endpoint.api == "chat":
-        return f"{config.endpoint.model}, chat" + ("" if calls(config) else ", no tools")
-    return str(config.endpoint.model) if config.system == "endpoint" else ""
+        return f"{name}, prompted, {f'k = {k}' if k.isdecimal() else k}"
+    return name if config.system in ("baseline", "endpoint") else ""
 
 
 def _facts(config: Config, job: Job) -> dict[str, str]:
@@ -357,38 +345,33 @@ def metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, An
 
 def _write_heldout(config: Config, path: Path) -> Path:
     """The held-out corpus as its task reads it; logs how many of its rows were read and kept."""
-    corpus, kept = instantiate.Corpus(config.heldout, "heldout"), 0
-    with whole_file(path) as temporary:
-        with temporary.open("w", encoding="utf-8") as file:
-            for document in corpus:
-                kept += 1
-                row = {"id": document.doc_id, "text": document.text}
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        skipped = corpus.skipped()
-        total = kept + sum(skipped.values())
-        log.info("heldout: %d rows read, %d kept, dropped: %s", total, kept, skipped or "none")
-        if not kept:
-            raise UserError(
-                "heldout: it holds no document with text; give another heldout or heldout.path, or name the field in "
-                "heldout.text_field"
-            )
+    corpus = instantiate.Corpus(config.heldout, "heldout")
+    rows = [{"id": document.doc_id, "text": document.text} for document in corpus]
+    skipped = corpus.skipped()
+    total = len(rows) + sum(skipped.values())
+    log.info("heldout: %d rows read, %d kept, dropped: %s", total, len(rows), skipped or "none")
+    if not rows:
+        raise UserError(
+            "heldout: it holds no document with text; give another heldout or heldout.path, or name the field in "
+            "heldout.text_field"
+        )
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_whole(path, lines.encode("utf-8"))
     return path
 
 
 def first_day(folder: Path) -> datetime.date:
     """The day on which answers of this folder were first asked for: all of them are of one day."""
     path = folder / "day"
-    try:
-        return datetime.date.fromisoformat(path.read_text(encoding="utf-8").strip())
-    except (OSError, ValueError):  # not there yet, or damaged
-        today = datetime.date.today()
-    write_whole(path, f"{today.isoformat()}\n".encode())
-    return today
+    if not path.exists():
+        write_whole(path, f"{datetime.date.today().isoformat()}\n".encode())
+    return datetime.date.fromisoformat(path.read_text(encoding="utf-8").strip())
 
 
-def _write_samples(path: Path, result: TaskResult) -> Path:
+def written(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """The path, with the rows in it as Parquet."""
     import pandas
 
     with whole_file(path) as temporary:
-        pandas.DataFrame(result.samples).to_parquet(temporary, index=False)
+        pandas.DataFrame(list(rows)).to_parquet(temporary, index=False)
     return path

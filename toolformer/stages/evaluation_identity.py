@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from benchmarks import PAPER
 from toolformer.decoding import examples
 from toolformer.decoding.settings import CALLING, deciding, under
@@ -16,9 +18,6 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.identity import ANNOTATING, HANDLING, PATIENCE, model_identity, tool_identity
 from toolformer.tracking import Run
-
-Ids = Mapping[str, Sequence[str]] | Sequence[str]
-"""Ids of documents, of each benchmark or of any."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +118,9 @@ def decoding(config: Config) -> dict[str, Any]:
 def comparison(config: Config) -> str:
     """What must be equal for two evaluations to stand in one table, as a hash.
 
-    Equal for all systems and seeds of one configuration. Neither the system, its model, k or another policy (a column or
-    row of its own; systems that do not call have none), the list of benchmarks nor the seed (of which a run is one sample) takes part; questions and the size of their subset, tools,
-    decoding, number format and scoring code do. A wording other than the paper's stands behind it: `HASH-a`.
+    Questions and the size of their subset, tools, decoding, number format and scoring code take part; not the system, its
+    model, k or another policy (a column or row of its own), the list of benchmarks, nor the seed (of which a run is one
+    sample). A wording other than the paper's stands behind it: `HASH-a`.
     """
     from benchmarks import suite
 
@@ -144,7 +143,7 @@ def comparison(config: Config) -> str:
     return asked if config.wording == PAPER else f"{asked}-{config.wording}"
 
 
-def sample_ids(samples: Any) -> Ids | None:
+def sample_ids(samples: Any) -> dict[str, list[str]] | list[str] | None:
     """`evaluation.samples` as ids: a list, a mapping from benchmark to list, or a file that holds either.
 
     Raises:
@@ -153,27 +152,24 @@ def sample_ids(samples: Any) -> Ids | None:
     if samples is None:
         return None
     content, key = samples, "evaluation.samples"
-    if isinstance(samples, str):
-        path = Path(samples).expanduser()
-        key = f"{key}: {path}"
-        try:
-            text = path.read_text(encoding="utf-8")
-            is_json = text.lstrip()[:1] in ("[", "{")
-            content = (
-                json.loads(text) if is_json else [line for line in map(str.strip, text.splitlines()) if line]
-            )
-        except (OSError, ValueError) as error:
-            raise UserError(f"{key} cannot be read as ids ({error}); name a file, or list the ids") from error
-    is_mapping = isinstance(content, dict)
-    for ids in content.values() if is_mapping else [content]:
-        if not isinstance(ids, list) or not all(type(name) in (str, int) for name in ids):
-            raise UserError(
-                f"{key} must be a list of ids, a mapping from benchmark to such a list, or a file of ids"
-            )
-    if not content:
+    try:
+        if isinstance(samples, str):
+            key = f"{key}: {samples}"
+            text = Path(samples).expanduser().read_text(encoding="utf-8").strip()
+            content = json.loads(text) if text[:1] in ("[", "{") else [*map(str.strip, text.splitlines())]
+        ids = TypeAdapter(dict[str, list[str | int]] | list[str | int]).validate_python(content)
+    except ValidationError as error:
+        raise UserError(
+            f"{key} must be a list of ids, a mapping from benchmark to such a list, or a file of ids"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{key} cannot be read as ids ({error}); name a file, or list the ids") from error
+    if not ids:
         raise UserError(f"{key} holds no ids; leave it out (null) for all examples")
-    return {str(task): _ids(ids) for task, ids in content.items()} if is_mapping else _ids(content)
+    if isinstance(ids, list):
+        return _sorted(ids)
+    return {task: _sorted(of_task) for task, of_task in ids.items()}
 
 
-def _ids(names: Sequence[str | int]) -> list[str]:
-    return sorted({str(name) for name in names})
+def _sorted(ids: Sequence[str | int]) -> list[str]:
+    return sorted({str(name) for name in ids} - {""})

@@ -7,7 +7,6 @@ hydra.sweeper.params. A job's data and model are those that the same configurati
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,11 +15,11 @@ from typing import Any
 from toolformer.decoding.settings import TRAINED_ON
 from toolformer.errors import UserError
 from toolformer.stages import evaluate, explain, generate, instantiate, train
-from toolformer.stages.config import STAGES, Config, CorpusConfig, compose, fingerprint, validate
+from toolformer.stages.config import STAGES, Config, compose, fingerprint, validate
+from toolformer.stages.config.keys import SECTIONS
 from toolformer.stages.config.multirun import parse
 from toolformer.stages.evaluation_identity import calls
 from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
-from toolformer.stages.sweep_summary import sum_up
 from toolformer.tracking.provenance import command_of, masked_words
 
 log = logging.getLogger(__name__)
@@ -32,28 +31,8 @@ _FINISHED: Mapping[str, Callable[[Config], str | None]] = {
     "evaluate": evaluate.finished,
     "explain": explain.finished,
 }
-_ANNOTATING = (
-    "corpus",
-    "tool_default",
-    "propose",
-    "screen",
-    "score",
-    "filter",
-    "filter_threshold",
-    "generate",
-    "prompts",
-    "engine",
-)
-_ASKING = (
-    "benchmarks", "wording", "evaluation", "decoding", "system", "chat", "endpoint", "checkpoint", "index", "run",
-)  # fmt: skip
-_UNREAD: Mapping[str, tuple[str, ...]] = {
-    "generate": (*_ASKING, "dataset", "data", "trainer", "heldout"),
-    "train": (*_ASKING, *_ANNOTATING, "tool"),
-    "evaluate": (*_ANNOTATING, "index", "run", "dataset", "data", "trainer"),
-    "explain": (*_ANNOTATING, "index", "run", "dataset", "data", "trainer"),
-}
-"""Groups of keys that decide nothing in a stage: a sweep over them makes no further job of it."""
+_OF_EVALUATIONS = ("tools", "tool", "tool_sources", "heldout")
+"""Groups of keys that evaluations read, though they stand with another stage."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +44,7 @@ class Job:
     """Jobs with the same key are the same work."""
     shown: str
     """What tells it from the other jobs of its stage."""
-    overrides: tuple[str, ...]
+    overrides: Sequence[str]
     config: Config = field(repr=False, compare=False)
     """The configuration of these overrides."""
     needs: Job | None
@@ -85,9 +64,9 @@ class Plan:
     """All jobs of an experiment, in the order of the stages."""
 
     name: str
-    overrides: tuple[str, ...]
-    jobs: tuple[Job, ...]
-    of_hydra: tuple[str, ...]
+    overrides: Sequence[str]
+    jobs: Sequence[Job]
+    of_hydra: Sequence[str]
     """Overrides of Hydra itself: the launcher and its settings."""
     done: Mapping[str, str]
     """Keys of jobs that are done, with the ids of their runs."""
@@ -99,30 +78,25 @@ def plan(overrides: Sequence[str]) -> Plan:
     Raises:
         UserError: no experiment that has stages is named, or bad input anywhere in it.
     """
-    overrides = [re.sub(r"^\++experiment=", "experiment=", word) for word in overrides]
+    overrides = [word.lstrip("+") if "+experiment=" in word else word for word in overrides]
     names = [word.partition("=")[2] for word in overrides if word.startswith("experiment=")]
     if len(names) != 1 or not names[0] or "," in names[0]:
         raise UserError("run: name one experiment, for example toolformer run experiment=smoke")
     (name,) = names
     jobs: dict[str, Job] = {}
-    of_hydra: tuple[str, ...] = ()
-    fixed = parse("report", overrides).fixed
-    for member in validate(compose("report", fixed)).run.experiments or [name]:
+    sweep = parse("report", overrides)
+    for member in validate(compose("report", sweep.fixed)).run.experiments or [name]:
         own = [f"experiment={member}" if word.startswith("experiment=") else word for word in overrides]
-        of_hydra = _collect(own, member, jobs)
+        _collect(own, member, jobs)
     ordered = sorted(jobs.values(), key=lambda job: STAGES.index(job.stage))
-    return Plan(name, tuple(overrides), tuple(ordered), of_hydra, _done(name, ordered))
+    return Plan(name, overrides, ordered, sweep.of_hydra, _done(ordered))
 
 
-def _done(name: str, jobs: Sequence[Job]) -> dict[str, str]:
+def _done(jobs: Sequence[Job]) -> dict[str, str]:
     """The jobs that are done, without those whose results are gone while a job that is to be done reads them."""
     done: dict[str, str] = {}
-    compared: list[CorpusConfig] = []
     for job in jobs:
         if job.stage in _FINISHED and (job.needs is None or job.needs.key in done):
-            if job.stage == "generate" and job.config.corpus not in compared:  # a large one takes its time
-                compared.append(job.config.corpus)
-                log.info("%s: comparing the corpus (%s) with what is done", name, job.config.corpus.source)
             run_id = _FINISHED[job.stage](replace(job.config, **job.reads(done)))
             if run_id:
                 done[job.key] = run_id
@@ -148,8 +122,8 @@ def _is_there(job: Job, run_id: str) -> bool:
         return False
 
 
-def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> tuple[str, ...]:
-    """Adds an experiment's jobs; returns the overrides of Hydra itself."""
+def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
+    """Adds an experiment's jobs."""
     sweep = parse("report", overrides)
     stages = validate(compose("report", sweep.fixed)).run.stages
     if not stages:
@@ -166,7 +140,7 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> tuple
                 swept += [f"name={config.name}" if stage == "report" else ",".join(config.benchmarks)]
             upstream = _upstream(stage, config)
             needs = (jobs | found).get(_key(*upstream)) if upstream else None
-            job = Job(stage, key, " ".join(masked_words(swept)), tuple(words), config, needs)
+            job = Job(stage, key, " ".join(masked_words(swept)), words, config, needs)
             found.setdefault(key, jobs.get(key) or job)
     shown = ("explain", "report")
     last = max((stage for stage in stages if stage not in shown), key=STAGES.index, default="report")
@@ -174,17 +148,20 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> tuple
     for job in wanted:  # and what they read: nothing is annotated or trained that nobody reads
         wanted += [job.needs] if job.needs else []
     jobs |= {key: job for key, job in found.items() if job in wanted and key not in jobs}
-    return sweep.of_hydra
 
 
 def _key(stage: str, config: Config) -> str:
-    """Jobs with the same key are the same work; a job that slips through is answered by its stage as already done."""
+    """Jobs with the same key are the same work."""
     if stage == "report":
         return fingerprint(stage, config.name, config.paths.root)
     upstream = _upstream(stage, config)
     if stage == "evaluate" and not calls(config):
         config = replace(config, decoding=replace(config.decoding, k=0))
-    read = {key: value for key, value in asdict(config).items() if key not in _UNREAD[stage]}
+    others = {key for section, keys in SECTIONS.items() if section != stage for key in keys}
+    if stage in ("evaluate", "explain"):
+        others -= {*SECTIONS["evaluate"], *_OF_EVALUATIONS}
+    # What decides nothing in a stage makes no further job of it where it is swept over.
+    read = {key: value for key, value in asdict(config).items() if key not in others}
     return fingerprint(stage, read, _key(*upstream) if upstream else None)
 
 
@@ -226,8 +203,12 @@ def execute(todo: Plan) -> None:
     failed: list[Exception] = []
     for stage in STAGES:
         jobs = [job for job in todo.jobs if job.stage == stage and job.key not in ids]
-        if stage == "report":
-            failed += _report(jobs) if ids or not failed else []
+        if stage == "report":  # tables of what is there, also where something failed
+            for job in jobs if ids or not failed else ():
+                try:
+                    run_stage("report", job.config)
+                except UserError as error:
+                    failed.append(error)
             continue
         ready = [job for job in jobs if job.needs is None or job.needs.key in ids]
         for job in jobs:
@@ -256,19 +237,5 @@ def _side_by_side(
         command = command_of("run", todo.overrides)
         parent = parent_run(jobs[0].config, f"{todo.name}: {stage}", todo.name, stage, words, command=command)
     words_of = [[*job.overrides, *(f"{key}={run}" for key, run in job.reads(ids).items())] for job in jobs]
-    outcomes = launch(stage, words_of, todo.of_hydra, parent)
-    if parent and stage == "evaluate":
-        done = [ids[job.key] for job in todo.jobs if job.stage == stage and job.key in ids]
-        sum_up(jobs[0].config, parent, [*done, *outcomes])
-    return outcomes
-
-
-def _report(jobs: Sequence[Job]) -> list[Exception]:
-    """Tables of what is there, also where something failed; returns what went wrong."""
-    failed: list[Exception] = []
-    for job in jobs:
-        try:
-            run_stage("report", job.config)
-        except UserError as error:
-            failed.append(error)
-    return failed
+    done = [ids[job.key] for job in todo.jobs if job.stage == stage and job.key in ids]
+    return launch(stage, words_of, todo.of_hydra, parent, done)

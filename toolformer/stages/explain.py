@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer.decoding.settings import SYSTEMS, under
@@ -26,7 +25,7 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.evaluation_identity import answered_by, decoding
 from toolformer.stages.identity import weights
-from toolformer.storage import sha256, whole_file
+from toolformer.storage import sha256
 from toolformer.tools.runtime import log_faults, usages
 from toolformer.tracking import Run, Tracker
 from toolformer.tracking.provenance import describe
@@ -39,6 +38,8 @@ log = logging.getLogger(__name__)
 LADDER = "ladder"
 """The folder of an explanation's artifacts, and of the code that makes them."""
 _OF = "lineage.evaluate_run_id"
+_INHERITED = ("system", "decoding.k", "comparison", "lineage.train_run_id", "lineage.dataset_run_id")
+"""Tags that the evaluation has too."""
 
 
 def explain(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Run:
@@ -51,12 +52,9 @@ def explain(config: Config, parent: str | None = None, command: str = "", swept:
 
 def finished(config: Config) -> str | None:
     """The id of the run that explained this evaluation, if one did."""
-    evaluated = evaluation.finished(config)
-    run = (
-        instantiate.tracker(config).latest("explain", fingerprint=_fingerprint(evaluated, config))
-        if evaluated
-        else None
-    )
+    if not (evaluated := evaluation.finished(config)):
+        return None
+    run = instantiate.tracker(config).latest("explain", fingerprint=_fingerprint(evaluated, config))
     return run.run_id if run else None
 
 
@@ -93,31 +91,24 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
         ids = {task: [row["id"] for row in rows] for task, rows in samples.items()}
         loaded = suite.load(list(samples), given, ids, config.paths.tasks_dir)
         tasks = [task for task in samples if usable(task, tools, loaded.switched_off[task])]
-        if left_out := sorted(samples.keys() - set(tasks)):
-            text = "explain: %s left out: their right call is not known, or its tool is not in use"
-            log.warning(text, ", ".join(left_out))
         if not tasks:
             raise UserError(
                 f"explain: run {run.run_id[:8]} has no benchmark whose right call is known and whose tool is in use"
             )
+        log.info("explain: %s", ", ".join(tasks))
         _check_asked(loaded, {task: samples[task] for task in tasks}, run)
         day = datetime.date.fromisoformat(run.tags["day"]) if "day" in run.tags else None
-        calling = replace(
-            config, decoding=under(config.decoding, "topk", 1)
-        )  # the rungs call, whatever the run did
+        # The rungs call, whatever the run did.
+        calling = replace(config, decoding=under(config.decoding, "topk", 1))
         answered = {**answered_by(calling, config.model, job.trained), "weights": weights(folder)}
         facts = {"evaluation": run.run_id, "system": SYSTEMS[config.system], "benchmarks": ", ".join(tasks)}
-        active = stack.enter_context(
-            tracker.run(
-                stage="explain",
-                name=f"explain {run.name}",
-                fingerprint=_fingerprint(run.run_id, config),
-                config=asdict(config),
-                tags=_tags(config, run),
-                parent=parent,
-                description=describe(command, facts, [run]),
-            )
-        )
+        tags: dict[str, object] = {name: run.tags[name] for name in _INHERITED if name in run.tags}
+        tracked = tracker.run(
+            stage="explain", name=f"explain {run.name}", fingerprint=_fingerprint(run.run_id, config),
+            config=asdict(config), tags={"experiment": config.name, **tags, _OF: run.run_id}, parent=parent,
+            description=describe(command, facts, [run]),
+        )  # fmt: skip
+        active = stack.enter_context(tracked)
 
         def make(decoder: Decoder, more: Mapping[str, str]) -> ToolformerLM:
             clocks = evaluation.clocks(config)
@@ -128,7 +119,7 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
             off = loaded.switched_off[task]
             rows = climbing.climb(task, loaded.tasks["tasks"][task], off, samples[task])
             active.metrics({f"{task}/{name}": value for name, value in figures(rows).items()})
-            active.artifact(_written(own / f"{task}.parquet", rows), LADDER)
+            active.artifact(evaluation.written(own / f"{task}.parquet", rows), LADDER)
             log.info("explain: %s: %s", task, Counter(row["class"] for row in rows))
         log_faults(usages(tools))
     return tracker.get(active.run_id)
@@ -171,10 +162,8 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     counts = Counter(row["class"] for row in rows)
     found: dict[str, float] = {"n": len(rows), **{f"class/{name}": counts[name] for name in CLASSES}}
     for rung in RUNGS:
-        right = [row[f"{rung}_right"] for row in rows if row[f"{rung}_right"] is not None]
-        found |= (
-            {f"rung/{rung}": 100 * sum(right) / len(right), f"rung_n/{rung}": len(right)} if right else {}
-        )
+        if right := [row[f"{rung}_right"] for row in rows if row[f"{rung}_right"] is not None]:
+            found |= {f"rung/{rung}": 100 * sum(right) / len(right), f"rung_n/{rung}": len(right)}
     return found
 
 
@@ -211,17 +200,3 @@ def _check_asked(loaded: Loaded, samples: Mapping[str, Sequence[Mapping[str, Any
                 f"explain: {name} {changed[0]} is asked otherwise than in run {run.run_id[:8]}: its data or prompt has "
                 "changed; evaluate again"
             )
-
-
-def _tags(config: Config, run: Run) -> dict[str, object]:
-    names = ("system", "decoding.k", "comparison", "lineage.train_run_id", "lineage.dataset_run_id")
-    kept = {name: run.tags[name] for name in names if name in run.tags}
-    return {"experiment": config.name, **kept, _OF: run.run_id}
-
-
-def _written(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    import pandas
-
-    with whole_file(path) as temporary:
-        pandas.DataFrame(list(rows)).to_parquet(temporary, index=False)
-    return path

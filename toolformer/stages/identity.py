@@ -35,10 +35,7 @@ LARGEST_HASHED = 16 * 2**20
 
 
 def model_identity(name: str) -> dict[str, Any]:
-    """A folder's configuration and weights, or a hub or embedded model's name.
-
-    Weights count by size and time of change: hashing gigabytes at each start would cost more than it saves.
-    """
+    """A folder's files by size and time of change (hashing gigabytes at each start takes too long), or a model's name."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return {"model": name}
@@ -50,8 +47,8 @@ def model_identity(name: str) -> dict[str, Any]:
 def weights(model: Path) -> dict[str, Any]:
     """What tells a trained model from another one at the same place: its files with size and SHA-256.
 
-    Large files are not read; the training's record, which holds how long it took to the microsecond, stands for them. A
-    folder that is moved or copied stays the same model. Without a record, the time of change counts.
+    For large files stands the training's record, which holds how long it took to the microsecond; without one, the time of
+    change counts.
     """
     from toolformer.training.checkpoints import RECORD
 
@@ -96,13 +93,8 @@ def cache_identity(arguments: Mapping[str, Any], tool: Tool) -> dict[str, Any] |
     for library in LIBRARIES:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[library] = importlib.metadata.version(library)
-    return {
-        "arguments": _deciding(arguments),
-        "files": _files(arguments),
-        "source": source.hexdigest(),
-        "libraries": versions,
-        "version": version,
-    }
+    decided = {"arguments": _deciding(arguments), "files": _files(arguments)}
+    return {**decided, "source": source.hexdigest(), "libraries": versions, "version": version}
 
 
 def _deciding(value: Any) -> Any:

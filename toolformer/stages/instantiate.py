@@ -26,7 +26,6 @@ from toolformer.decoding import examples
 from toolformer.decoding.settings import PLAIN, tuned, under
 from toolformer.errors import UserError, one_line
 from toolformer.stages.config import Config, CorpusConfig, fingerprint
-from toolformer.stages.config.schema import OF_SOURCES
 from toolformer.stages.identity import cache_identity
 from toolformer.tools import prompt_sets
 from toolformer.tools.base import Tool, check
@@ -61,7 +60,7 @@ class Corpus:
 
     def _distinct(self) -> Iterator[Document]:
         # Hashes of the ids in a file without a name, which SQLite removes: memory must not grow with the corpus.
-        with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as seen:
+        with closing(sqlite3.connect("", isolation_level=None)) as seen:
             seen.executescript("PRAGMA journal_mode = OFF; CREATE TABLE seen (id INTEGER PRIMARY KEY)")
             for document in self.source() if callable(self.source) else self.source:
                 digest = hashlib.blake2b(
@@ -113,11 +112,11 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
     for key in keys if keys is not None else config.tools:
         tool = config.tool[key]
         arguments = {**tool.implementation, **(tool.inference if inference else {})}
-        _check_files(f"tool.{key}.implementation", arguments)
         place = f"tool.{key}.implementation"
+        _check_files(place, arguments)
         try:
-            tool = instantiate(arguments)
-            check(tool)
+            implementation = instantiate(arguments)
+            check(implementation)
         except InstantiationException as error:
             if isinstance(error.__cause__, UserError):
                 raise error.__cause__ from error
@@ -126,27 +125,12 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
             raise UserError(f"{place}{'.' + part[1] if part else ''}: {reason}") from error
         except UserError as error:
             raise UserError(f"{place}: {error}") from error
-        if arguments.get("_target_") == OF_SOURCES[0]:
-            _say_where_it_runs(str(arguments["function"]).rpartition(":")[0])
-        made[key] = _in_runtime(config, key, arguments, tool)
+        identity = cache_identity(arguments, implementation) if tool.cache else None
+        name = f"{key}-{fingerprint('tool', identity)}.sqlite"
+        cache = ResultCache(Path(config.paths.root) / "tools" / name) if identity is not None else None
+        limits = Limits(tool.timeout, tool.tries, tool.workers, tool.batch_size)
+        made[key] = ToolRuntime(implementation, limits, cache)
     return made
-
-
-@functools.cache
-def _say_where_it_runs(source: str) -> None:
-    text = "%s: its functions run inside this process; one that ends it (os._exit, a crash in C) leaves the run RUNNING"
-    log.info(text + ", and the same command goes on", source)
-
-
-def _in_runtime(config: Config, key: str, arguments: Mapping[str, Any], tool: Tool) -> ToolRuntime:
-    """A tool within its limits, with the cache of its results."""
-    settings = config.tool[key]
-    identity = cache_identity(arguments, tool) if settings.cache else None
-    name = f"{key}-{fingerprint('tool', identity)}.sqlite"
-    cache = ResultCache(Path(config.paths.root) / "tools" / name) if identity is not None else None
-    return ToolRuntime(
-        tool, Limits(settings.timeout, settings.tries, settings.workers, settings.batch_size), cache
-    )
 
 
 def _check_files(place: str, arguments: Mapping[str, Any]) -> None:

@@ -11,8 +11,8 @@ import io
 import logging
 import os
 import re
-from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stderr
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext, redirect_stderr, suppress
 from typing import TYPE_CHECKING, Any
 
 from toolformer.errors import UserError, one_line
@@ -23,6 +23,9 @@ from toolformer.tracking.sweep import summarise
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+    from toolformer.reporting.selection import Kind
+    from toolformer.tracking import Run, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +56,17 @@ def parent_run(config: Config, name: str, *key: object, command: str = "") -> st
 
 
 def launch(
-    stage: str, jobs: Sequence[Sequence[str]], of_hydra: Sequence[str] = (), parent: str | None = None
+    stage: str,
+    jobs: Sequence[Sequence[str]],
+    of_hydra: Sequence[str] = (),
+    parent: str | None = None,
+    done: Sequence[str] = (),
 ) -> list[str | Exception | None]:
     """Runs the jobs, which are valid, by the launcher that `of_hydra` names; one that fails keeps no other from running.
+
+    Args:
+        parent: the id of the run above theirs, which is given what the sweep came to.
+        done: the ids of runs of the sweep that were done before.
 
     Returns:
         Of each job the run's id, or what it raised.
@@ -93,11 +104,11 @@ def launch(
             settings = whole.hydra.launcher
             is_ray = str(settings.get("_target_")).endswith(".RayLauncher")
             with connected(settings.ray.init.get("address")) if is_ray else nullcontext():
-                done = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
+                returned = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
         except RuntimeError as error:  # a fault of a job is in its return; this is one of the launcher
             raise UserError(f"hydra/launcher: {one_line(error)}") from error
     outcomes: list[str | Exception | None] = []
-    for job, ended in zip(jobs, done, strict=True):
+    for job, ended in zip(jobs, returned, strict=True):
         try:
             with redirect_stderr(io.StringIO()):  # Hydra announces a fault there, which is ours to report
                 outcomes.append(ended.return_value)
@@ -105,15 +116,67 @@ def launch(
             outcomes.append(error)
             log.error("%s: failed: %s", f"{stage} {_apart(job, common)}".strip(), one_line(error, 1000))
     children = {
-        outcome: _apart(job, common)
-        for job, outcome in zip(jobs, outcomes, strict=True)
-        if isinstance(outcome, str)
+        run: _apart(job, common) for job, run in zip(jobs, outcomes, strict=True) if isinstance(run, str)
     }
     if parent and children:
         from toolformer.stages import instantiate
 
-        summarise(instantiate.tracker(validate(compose(stage, jobs[0]), "report")), parent, children)
+        config = validate(compose(stage, jobs[0]), "report")
+        tracker = instantiate.tracker(config)
+        summarise(tracker, parent, children)
+        if stage == "evaluate":
+            _mean_over_seeds(tracker, parent, [*done, *children], config.seed)
     return outcomes
+
+
+def _mean_over_seeds(tracker: Tracker, parent: str, ids: Sequence[str], seed: int) -> None:
+    """Logs `<task>/score` (or perplexity), `ci_low`, `ci_high` and `seeds` of the runs that differ only in their seed.
+
+    With several systems or settings in the sweep, these stand before the task: `toolformer/svamp/score`.
+    """
+    from toolformer.reporting.pairing import over_seeds, read_samples
+    from toolformer.reporting.selection import kind_of, measured, seed_of
+
+    trained = {run.run_id: run for run in tracker.runs("train")}
+    groups: dict[Kind, dict[str, dict[int, Run]]] = {}
+    for run in map(tracker.get, ids):
+        for task, _ in measured(run):
+            seeds = groups.setdefault(kind_of(run, trained), {}).setdefault(task, {})
+            seeds[seed_of(run, trained)] = run
+    metrics: dict[str, float] = {}
+    for kind, tasks in groups.items():
+        for task, seeds in tasks.items():
+            if len(seeds) < 2:
+                continue
+            with suppress(UserError):  # samples that are gone cost their own figures only
+                files = [
+                    tracker.artifact_path(seeds[number], f"samples/{task}.parquet")
+                    for number in sorted(seeds)
+                ]
+                mean = over_seeds([read_samples(file) for file in files], seed)
+                figure = "perplexity" if task.endswith("perplexity") else "score"
+                values = {figure: mean.value, "ci_low": mean.low, "ci_high": mean.high, "seeds": len(seeds)}
+                name = f"{_name(kind, groups)}{task}"
+                metrics |= {f"{name}/{figure}": value for figure, value in values.items()}
+    tracker.sum_up(parent, metrics, ids)
+    if metrics:
+        log.info(
+            "evaluate: means over seeds are on the sweep's run %s, which toolformer compare takes too", parent
+        )
+
+
+def _name(kind: Kind, kinds: Collection[Kind]) -> str:
+    """What tells a kind of run from the others, to stand before a task."""
+    if len(kinds) == 1:
+        return ""
+
+    def parts(kind: Kind) -> tuple[str, ...]:
+        return kind.baseline or kind.system, kind.wording, f"k={kind.k}", kind.replicate[:8] or kind.model
+
+    first, *further = parts(kind)
+    alike = list(zip(*(parts(other)[1:] for other in kinds if parts(other)[0] == first), strict=True))
+    told = [part for part, others in zip(further, alike, strict=True) if len(set(others)) > 1]
+    return " ".join([first, *told]) + "/"
 
 
 def _apart(job: Sequence[str], common: Sequence[str]) -> str:

@@ -25,15 +25,11 @@ def possible(config: Config, tasks: list[str]) -> list[str]:
     if config.system != "endpoint" or (tokenizer and api == "completions"):
         return tasks
     possible = [task for task in tasks if not task.endswith("_perplexity")]
-    reason = "perplexity of an endpoint needs endpoint.tokenizer, the served model's tokenizer (a folder or hub name)"
-    if api == "chat":
-        reason = "perplexity of an endpoint needs endpoint.api=completions; chat gives no log-probabilities of texts"
+    needed = "endpoint.tokenizer, the served model's tokenizer (a folder or hub name), and endpoint.api=completions"
     if not possible:
-        raise UserError(f"benchmarks: nothing is left to do: {reason}")
+        raise UserError(f"benchmarks: nothing is left to do: perplexity of an endpoint needs {needed}")
     if len(possible) < len(tasks):
-        log.warning(
-            "evaluate: %s skipped: %s", " and ".join(task for task in tasks if task not in possible), reason
-        )
+        log.warning("evaluate: perplexity skipped: of an endpoint it needs %s", needed)
     return possible
 
 

@@ -23,7 +23,7 @@ from toolformer.tracking import registry
 from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe, model_name
 from toolformer.tracking.run import REPLICATE
-from toolformer.training.checkpoints import RECORD, read_json, suffices
+from toolformer.training.checkpoints import RECORD, suffices
 from toolformer.training.distributed import processes, rank
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     reading = config.data, model_identity(config.model)
     texts = instantiate.content_hash(heldout)
     key = fingerprint("train", dataset.tags["fingerprint"], *reading, deciding, texts)
+    folder = Path(config.paths.root) / "train" / f"{config.data}-{key}"
     of_any_seed = (
         dataset.tags.get(REPLICATE, dataset.tags["fingerprint"]),
         *reading,
         deciding | {"seed": None},
     )
-    folder = Path(config.paths.root) / "train" / f"{config.data}-{key}"
     replicate = fingerprint("train", *of_any_seed, texts)
     return _Job(settings, dataset, heldout, folder, fingerprint(key, config.name), replicate)
 
@@ -94,12 +94,13 @@ def _done(job: _Job, tracker: Tracker) -> Run | None:
 
 def _trained(job: _Job, tracker: Tracker) -> Trained | None:
     run = _done(job, tracker)
-    model = below(job.folder, Path(run.tags["model_path"]).name) if run else Path()
-    record = read_json(model / RECORD) if run else {}
-    if run is None or not record:
+    if run is None:
+        return None
+    model = below(job.folder, Path(run.tags["model_path"]).name)
+    if not (model / RECORD).is_file():
         return None
     _log_result(run.run_id, run.metrics, "already done")
-    return Trained(run.run_id, model, float(record["heldout_perplexity"]))
+    return Trained(run.run_id, model, run.metrics["best_heldout_perplexity"])
 
 
 def finished(config: Config) -> str | None:
@@ -110,11 +111,7 @@ def finished(config: Config) -> str | None:
 
 
 def train(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Trained:
-    """Finetunes the model, from the last checkpoint of an interrupted run; of two commands at once the second waits.
-
-    Args:
-        parent: the id of the run above it, `command` what was typed, `swept` what tells it from others of its sweep.
-    """
+    """Finetunes the model, from the last checkpoint of an interrupted run; of two commands at once the second waits."""
     tracker = instantiate.tracker(config)
     job = _job(config, tracker)
     log.info("train: %s on the data of generate run %s", config.data, job.dataset.run_id[:8])
@@ -175,13 +172,12 @@ def _train(
         result = finish(None)
         return Trained("", result.model_path, result.heldout_perplexity)
     lineage = {"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}
-    of_any_seed = {REPLICATE: job.replicate}
     model = model_name(config.model)
     facts = {"model": model, "data": config.data, "texts": len(texts)}
-    computed = {"dtype": number_format(config.lm.dtype, config.lm.device)}
+    further = {"dtype": number_format(config.lm.dtype, config.lm.device), REPLICATE: job.replicate}
     with tracker.run(
         stage="train", name=f"train {model} {config.data} {swept}", fingerprint=job.fingerprint, config=asdict(config),
-        tags=lineage | computed | of_any_seed, parent=parent, description=describe(command, facts, [dataset]),
+        tags=lineage | further, parent=parent, description=describe(command, facts, [dataset]),
     ) as run:  # fmt: skip
         file = tracker.artifact_path(dataset, f"dataset_{config.data}.parquet")
         source = f"runs:/{dataset.run_id}/{file.name}"
@@ -216,12 +212,14 @@ def _train(
 
 
 def _log_result(run_id: str, metrics: Mapping[str, float], how: str) -> None:
-    steps, texts = metrics["train_steps"], metrics["texts"]
+    log.info("train: %s, run %s: %s", how, run_id[:8], came_to(metrics))
+
+
+def came_to(metrics: Mapping[str, float]) -> str:
+    """What a training came to, from its run's metrics."""
     before, after = metrics["initial_heldout_perplexity"], metrics["best_heldout_perplexity"]
-    log.info(
-        "train: %s, run %s: %d steps on %d texts, held-out perplexity %.2f -> %.2f",
-        how, run_id[:8], steps, texts, before, after,
-    )  # fmt: skip
+    done = f"{metrics['train_steps']:.0f} steps on {metrics['texts']:.0f} texts"
+    return f"{done}, held-out perplexity {before:.2f} -> {after:.2f}"
 
 
 def _check_tokenizer(dataset: Run, model: str) -> None:
@@ -232,13 +230,12 @@ def _check_tokenizer(dataset: Run, model: str) -> None:
     from toolformer.lm.loading import load_tokenizer
     from toolformer.training.tokens import cut_alike
 
-    ours = load_tokenizer(model)
     try:
         theirs = load_tokenizer(annotator)
     except UserError:
         log.info("train: the tokenizer of %s, which annotated, is not available to compare with", annotator)
         return
-    if not cut_alike(theirs, ours):
+    if not cut_alike(theirs, load_tokenizer(model)):
         raise UserError(
             f"dataset: run {dataset.run_id[:8]} was annotated by {annotator}, whose tokenizer is not that of {model}; name a "
             "model with the same one, or set trainer.other_tokenizer=true to tokenise the texts anew"

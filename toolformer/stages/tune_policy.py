@@ -44,8 +44,8 @@ class Tuned:
     run_id: str
     policy: str
     value: float
-    curves: Mapping[tuple[str, str], Sequence[Point]]
-    """By benchmark and draw, every policy at every value."""
+    curves: Mapping[tuple[str, str, str], Sequence[Point]]
+    """By benchmark, draw and policy, each of its values."""
     chosen: Mapping[str, Point]
     """The chosen policy on the test draw of each benchmark."""
 
@@ -78,13 +78,10 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
     job = prepare(config, tracker)
     assert job.trained
     run = tracker.run(
-        stage="tune",
-        name=f"policy of {job.trained.name}",
-        fingerprint=fingerprint("tune", job.fingerprint, reach),
-        config=asdict(config),
-        tags={"experiment": config.name, "lineage.train_run_id": job.trained.run_id},
+        stage="tune", name=f"policy of {job.trained.name}", fingerprint=fingerprint("tune", job.fingerprint, reach),
+        config=asdict(config), tags={"experiment": config.name, "lineage.train_run_id": job.trained.run_id},
         description=describe(command, {"benchmarks": ", ".join(tasks)}, [job.trained]),
-    )
+    )  # fmt: skip
     model = model_folder(tracker, job.trained)
     with AnswerFile(job.folder / ANSWERS) as answers, run as active:
         drawn = _draws(_traced(config, job, model, reach, answers), config.seed)
@@ -92,18 +89,20 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
         pooled = [example for examples in development.values() for example in examples]
         grid = {policy: values(pooled, policy, limit) for policy, limit in reach.items()}
         policy, value = choose(development, grid)
-        curves: dict[tuple[str, str], list[Point]] = {key: [] for key in drawn}
+        curves: dict[tuple[str, str, str], list[Point]] = {}
         for draw, of_draw in zip(DRAWS, (development, test), strict=True):
             for each, several in grid.items():
-                for one in several:
+                for step, one in enumerate(several):
+                    metrics = {f"curve/{each}": one}
                     for task, found in points(of_draw, each, one).items():
-                        curves[task, draw].append(found)
+                        curves.setdefault((task, draw, each), []).append(found)
+                        shown = [name for name in CURVES if name in found.figures]
+                        metrics |= {f"{task}/curve/{each}/{name}": found.figures[name] for name in shown}
+                    if draw == DRAWS[1]:
+                        active.metrics(metrics, step)
         chosen = points(test, policy, value)
-        for step in range(max(map(len, grid.values()))):
-            active.metrics(dict(_curve_metrics(curves, grid, step)), step)
         for task, found in chosen.items():
-            figures = found.figures | {"p_value": found.p_value, "p_holm": found.p_holm}
-            active.metrics({f"{task}/{name}": figure for name, figure in figures.items()})
+            active.metrics({f"{task}/{name}": figure for name, figure in _figures(found).items()})
         active.tags({"policy": policy, "policy.value": value})
         with TemporaryDirectory() as folder:
             active.artifact(_write(Path(folder) / "curves.csv", curves))
@@ -178,34 +177,19 @@ def _draws(examples: Iterator[tuple[str, str, Example]], seed: int) -> dict[tupl
     return drawn
 
 
-def _curve_metrics(
-    curves: Mapping[tuple[str, str], Sequence[Point]], grid: Mapping[str, Sequence[float]], step: int
-) -> Iterator[tuple[str, float]]:
-    """The test draws' figures at the step-th value of each policy (of top-k at k = step), and these values."""
-    for policy, several in grid.items():
-        if step >= len(several):
-            continue
-        yield f"curve/{policy}", several[step]
-        for (task, draw), points in curves.items():
-            if draw == DRAWS[1]:
-                found = next(one for one in points if (one.policy, one.value) == (policy, several[step]))
-                yield from (
-                    (f"{task}/curve/{policy}/{name}", found.figures[name])
-                    for name in CURVES
-                    if name in found.figures
-                )
-
-
-def _write(path: Path, curves: Mapping[tuple[str, str], Sequence[Point]]) -> Path:
+def _write(path: Path, curves: Mapping[tuple[str, str, str], Sequence[Point]]) -> Path:
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.DictWriter(file, COLUMNS)
         rows.writeheader()
-        for (task, draw), points in curves.items():
+        for (task, draw, _), points in curves.items():
             for one in points:
                 own = {"policy": one.policy, "value": one.value, "n": one.n}
-                tests = {"p_value": one.p_value, "p_holm": one.p_holm}
-                rows.writerow({"benchmark": task, "draw": draw, **own, **one.figures, **tests})
+                rows.writerow({"benchmark": task, "draw": draw, **own, **_figures(one)})
     return path
+
+
+def _figures(point: Point) -> dict[str, float]:
+    return point.figures | {"p_value": point.p_value, "p_holm": point.p_holm}
 
 
 def _shown(policy: str, value: float) -> str:
@@ -226,11 +210,12 @@ def table(tuned: Tuned) -> Table:
     for head in "benchmark policy n correct calls precision recall harm tokens p Holm".split():
         shown.add_column(head, justify="left" if head in ("benchmark", "policy") else "right")
     for task, best in tuned.chosen.items():
-        points = [one for one in tuned.curves[task, DRAWS[1]] if one.policy == "topk"]
+        points = tuned.curves[task, DRAWS[1], "topk"]
         ends = {one.value: one for one in points if one.value in (0, 1, points[-1].value)}
         for one, name in [*((one, f"k = {k:g}") for k, one in ends.items()), (best, "tuned")]:
-            shares = [f"{100 * one.figures[name]:.1f}" if name in one.figures else "" for name in SHARES]
-            tests = (f"{one.p_value:.3f}", f"{one.p_holm:.3f}")
+            figures = _figures(one)
+            shares = [f"{100 * figures[name]:.1f}" if name in figures else "" for name in SHARES]
+            tests = (f"{figures[name]:.3f}" for name in ("p_value", "p_holm"))
             cells = (task, name, str(one.n), f"{one.score:.1f}", *shares, f"{one.tokens:.1f}", *tests)
             shown.add_row(*map(Text, cells))
         shown.add_section()

@@ -20,6 +20,7 @@ from toolformer.errors import UserError, near
 from toolformer.stages.config.like import like
 from toolformer.stages.config.messages import one_line
 from toolformer.stages.config.schema import register
+from toolformer.tracking.provenance import masked_flat
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 CONF = next((folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir()), _PACKAGE)
@@ -47,17 +48,11 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
         with open_dict(config):
             del config["hydra"]
         return like(stage, config, list(overrides), CONF) if config.like else config
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         unknown = re.search(r"Could not override '([\w.@]+)'", str(error))
         if unknown:
             raise UserError(_unknown_key(stage, unknown[1])) from error
         raise UserError(f"{one_line(error)}; see toolformer {stage} --help") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else "configuration"
-        raise UserError(
-            f"{place}: invalid YAML ({getattr(error, 'problem', error)}); fix the file"
-        ) from error
     except ValueError as error:
         # Hydra's message for a group that is given a number names no key.
         groups = " ".join(f"{key}={value}" for key, value in given.items() if (CONF / key).is_dir())
@@ -82,19 +77,5 @@ def _unknown_key(stage: str, key: str) -> str:
                 f"there is no tool {tool[1]!r}{near(tool[1], known)} to set {key} of; for one of your own put "
                 f"+tool@tool.{tool[1]}=user before"
             )
-    known = _keys(compose(stage, []))
+    known = masked_flat(OmegaConf.to_container(compose(stage, []), resolve=False))
     return f"there is no key {key!r}{near(key, known)}; see toolformer {stage} --help"
-
-
-def _keys(config: DictConfig, above: str = "") -> list[str]:
-    """Every key of a configuration, with dots."""
-    keys: list[str] = []
-    for key in map(str, config):
-        keys.append(f"{above}{key}")
-        if (
-            OmegaConf.is_dict(node := config._get_node(key))
-            and node
-            and not OmegaConf.is_missing(config, key)
-        ):
-            keys += _keys(config[key], f"{above}{key}.")
-    return keys

@@ -18,15 +18,7 @@ from benchmarks import PAPER, WORDINGS
 from toolformer.annotation.candidates import Proposing, Sampling
 from toolformer.annotation.screen import Screen
 from toolformer.data import Fields
-from toolformer.data.bounds import (
-    Amount,
-    Count,
-    Day,
-    Finite,
-    Matching,
-    OneOf,
-    Place,
-)
+from toolformer.data.bounds import Amount, Count, Day, Finite, Matching, OneOf, Place
 from toolformer.decoding.settings import SYSTEMS, Chat, Decoding, Endpoint
 from toolformer.tools.runtime import Limits, Seconds
 from toolformer.training.settings import Recipe
@@ -185,7 +177,7 @@ class EvaluationConfig:
     """Resamples behind an interval."""
     gold_nats: bool = False
     """Also score each gold answer: −log p given the prompt and the result of the call, if any; a forward pass more an
-    example. Not for endpoints."""
+    example. Not for prompted, chat and endpoint."""
 
 
 @dataclass

@@ -6,7 +6,6 @@ import functools
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -14,7 +13,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolformer import credentials
 from toolformer.data.files import DEMO_SPLITS
-from toolformer.decoding.settings import TUNED
 from toolformer.decoding.settings import check as check_decoding
 from toolformer.errors import UserError, near
 from toolformer.stages.config.messages import first, one_line
@@ -35,8 +33,6 @@ def validate(config: DictConfig, stage: str = "") -> Config:
     Raises:
         UserError: an impossible value, named by its key.
     """
-    if stage != "report":
-        _check_interpolated(config)
     try:
         values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
@@ -59,16 +55,6 @@ def validate(config: DictConfig, stage: str = "") -> Config:
         _check_data(typed)
     _check_together(typed)
     return typed
-
-
-def _check_interpolated(config: DictConfig) -> None:
-    """A corpus under `paths.data_dir` needs it: once resolved, its path would begin with None."""
-    for key in ("corpus", "heldout"):
-        corpus: Any = OmegaConf.to_container(config[key], resolve=False)
-        if "${paths.data_dir}" in str(corpus["path"]) and not config.paths.data_dir:
-            raise UserError(
-                f"paths.data_dir is missing; {key}.path is {corpus['path']}: add paths.data_dir=DIR"
-            )
 
 
 def _check_tools(config: Config) -> None:
@@ -94,6 +80,7 @@ def _check_tools(config: Config) -> None:
 
 
 def _check_data(config: Config) -> None:
+    """What has to be there to work with, and not to report on what was done."""
     _check_corpus("corpus", config.corpus)
     _check_corpus("heldout", config.heldout)
     for key in ("data_dir", "tasks_dir"):
@@ -111,6 +98,8 @@ def _check_corpus(key: str, corpus: CorpusConfig) -> None:
                 f"{key}.path is {corpus.path}, but {key}.source is {corpus.source}, which reads no file; name the "
                 f"source, for example {key}=jsonl, or leave the path out"
             )
+    elif str(corpus.path).startswith("None/"):  # below ${paths.data_dir}, which is null
+        raise UserError(f"paths.data_dir is missing, below which {key}.path is: add paths.data_dir=DIR")
     elif not corpus.path:
         wanted = "a data set's name" if corpus.source == "hub" else "a file or a folder"
         raise UserError(f"{key}.path is missing; name {wanted}: {key}.path=...")
@@ -132,20 +121,15 @@ def _check_together(config: Config) -> None:
                 f"engine.{key} is for engine=ray; add engine=ray, or leave it out (docs/scaling.md)"
             )
     check_decoding(config.decoding)
-    if config.decoding.policy == TUNED and config.system in ("prompted", "chat"):
-        raise UserError(
-            f"decoding.policy=tuned is for a trained model, not for system={config.system}; name topk, bias or threshold"
-        )
     if config.system == "endpoint":
         _check_endpoint(config.endpoint)
 
 
 def _check_endpoint(endpoint: Endpoint) -> None:
-    for key in ("url", "model"):
-        if not getattr(endpoint, key):
-            raise UserError(
-                f"endpoint.{key} is missing: system=endpoint needs endpoint.url=URL endpoint.model=NAME"
-            )
+    if missing := [key for key in ("url", "model") if not getattr(endpoint, key)]:
+        raise UserError(
+            f"endpoint.{missing[0]} is missing: system=endpoint needs endpoint.url=URL endpoint.model=NAME"
+        )
     if not credentials.is_address(endpoint.url):
         raise UserError(
             "endpoint.url must begin with http:// or https://, for example http://127.0.0.1:8000/v1/completions"

@@ -5,7 +5,6 @@ A `Worker` is one replica of the model with its tools; it loads them when the fi
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import time
@@ -37,7 +36,7 @@ class Outcome:
     """Tokens of its documents' texts, if annotated."""
     seconds: float = 0.0
     error: str | None = None
-    """Bad input or a full disk, in one line: carried as a value, since engines wrap exceptions in their own."""
+    """Bad input, in one line: carried as a value, since engines wrap exceptions in their own."""
     tools: Mapping[str, Usage] = field(default_factory=dict)
     """What became of the calls of each tool, by key."""
 
@@ -76,10 +75,6 @@ class Worker:
                 return Outcome(name, True, annotation.tokens, seconds, tools=usages(annotator.tools))
         except UserError as error:
             return Outcome(name, error=str(error))
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT):
-                raise
-            return Outcome(name, error=f"{error}; finished shards are kept")
 
     def _load(self) -> Annotator:
         import torch
