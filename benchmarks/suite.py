@@ -150,8 +150,10 @@ def check_data(names: Sequence[str], data_dir: str | None, tasks_dir: str | Path
         UserError: a file or the folder is missing, or a name is no task or group.
     """
     folder = data_folder({"data_dir": data_dir})
+    if folder is None:
+        return
     for task in task_names(names, tasks_dir):
-        for file in DATA_FILES.get(task, ()) if folder else ():
+        for file in DATA_FILES.get(task, ()):
             find_file(folder, task, file)
 
 
@@ -270,7 +272,7 @@ def run(
     found: dict[str, TaskResult] = {}
     for name in loaded.names:
         samples = sorted(results["samples"][name], key=lambda sample: sample["doc_id"])
-        unknown = Record(name, -1, "", tokens=None)  # of a model that keeps no records
+        unknown = Record(name, -1, tokens=None)  # of a model that keeps no records
         rows = [(sample, records.get((name, sample["doc_id"]), unknown)) for sample in samples]
         make = _scored if "score" in samples[0] else _perplexity
         found[name] = make(name, rows, bootstrap_iters, seed)

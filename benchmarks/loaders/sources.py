@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import datasets
+from toolformer.data.reader_stats import Skipped
 
 from benchmarks import DATA_FILES
 from benchmarks import dateset as dateset_generator
+from toolformer.data.document import BadRow
 from toolformer.data.jsonl import read_jsonl, unpacked
-from toolformer.data.reader_stats import Skipped
 from toolformer.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
@@ -80,21 +81,16 @@ def published(
     return False, from_hub(task, {**hub, "config": config} if config else hub, columns)
 
 
-class _Refused(Skipped):
-    """Whatever cannot be read ends the reading."""
-
-    def row(self, file: str, place: str, reason: str, count: int = 1, detail: str = "") -> None:
-        raise UserError(f"{file}, {place}: {reason} {detail}; fix the file")
-
-
 def rows_of(path: Path) -> Iterator[Placed]:
     """Rows of a JSON Lines file: plain, gzip or Zstandard.
 
     Raises:
         UserError: the file cannot be read, or a line is no JSON object; the message names it.
     """
-    for line, row in read_jsonl(path, _Refused()):
+    for line, row in read_jsonl(path):
         place = f"{path}, {line}"
+        if isinstance(row, BadRow):
+            raise UserError(f"{place}: {f'{row.reason} {row.detail}'.strip()}; fix the file")
         if not isinstance(row, dict):
             raise UserError(f"{place}: not a JSON object; fix the row")
         yield place, row

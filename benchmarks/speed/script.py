@@ -48,7 +48,7 @@ def show(title: str, rows: Mapping[str, Mapping[str, float]], figures: Mapping[s
     print(title)
     if rows:
         print(pandas.DataFrame(rows).T.to_string(float_format="{:.4g}".format))
-    tags = provenance("speed", {}) | {"threads": torch.get_num_threads()}
+    tags = provenance() | {"threads": torch.get_num_threads()}
     names = ("device_name", "threads", "git_commit", "version.torch", "version.transformers")
     print(", ".join(f"{name} {tags[name]}" for name in names))
     print(json.dumps(figures))

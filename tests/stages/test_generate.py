@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
+import tracemalloc
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +17,14 @@ import pytest
 import torch
 
 from tests.conftest import Capture, Log, Patch, Refused
-from tests.processes import SHARDS, Place, who_did
+from tests.processes import PATIENCE, SHARDS, Place, who_did
 from toolformer.annotation.results import RESULTS
 from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
 from toolformer.data import Document, FileCorpus
 from toolformer.lm import text_generator
 from toolformer.lm.loading import number_format
+from toolformer.stages import engine
 from toolformer.stages.config import compose, validate
 from toolformer.stages.engine.work import Worker
 from toolformer.stages.generate import finished
@@ -69,6 +74,57 @@ def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, mo
     place.corpus.touch()
     assert generate() == 0 and readings == [2 * SHARDS] * 2
     assert [run.run_id for run in place.runs(tmp_path)][1:] == done
+
+
+def test_a_shard_is_done_before_the_corpus_has_been_read(
+    place: Place, generate: Any, tmp_path: Path, capsys: Capture
+) -> None:
+    """What follows in a pipe is only written then; a bad row ends the run, and the shard is kept."""
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    first, second, *others = place.corpus.read_text().splitlines(keepends=True)
+    seen: list[list[str]] = []
+    place.log.unlink(missing_ok=True)
+
+    def write(*more: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        with pipe.open("w", buffering=1) as stream:
+            stream.writelines([first, second])
+            while not place.shards(tmp_path) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            seen.append(place.shards(tmp_path))
+            stream.writelines(more)
+
+    for more, code in ((["no JSON"], 2), (others, 0)):
+        writer = Thread(target=write, args=more)
+        writer.start()
+        assert generate(f"corpus.path={pipe}", "corpus.strict=true") == code
+        writer.join()
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"toolformer: {pipe}, line 3: malformed JSON; fix it or set corpus.strict=false" in said
+    assert len(seen[0]) == 1 and seen[0] == seen[1] and len(place.shards(tmp_path)) == SHARDS
+    assert sum(map(len, who_did(place.log).values())) == 2 * SHARDS
+    assert [run.status for run in place.runs(tmp_path)] == ["FINISHED"]
+
+
+def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_path: Path) -> None:
+    """Nine times the documents, in shards of the same size."""
+
+    def peak(count: int) -> int:
+        corpus, root = tmp_path / f"{count}.jsonl", tmp_path / f"runs-{count}"
+        corpus.write_text("".join(json.dumps({"text": f"{n:06d} " * 2000}) + "\n" for n in range(count)))
+        config = validate(compose("generate", place.words(root)[1:]))
+        config.corpus.path, config.corpus.limit, config.generate.shard_size = str(corpus), None, 50
+        plan, store = engine.Plan(config), ShardStore(root / "shards")
+        tracemalloc.start()
+        plan.read(store)
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(list((store.folder / "waiting").iterdir())) == len(plan.documents) == count // 50
+        return highest
+
+    peak(50)  # what is imported at first use
+    assert peak(1800) < 1.3 * peak(200)
 
 
 def test_what_is_damaged_is_made_again_by_the_same_command(

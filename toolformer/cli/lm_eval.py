@@ -24,7 +24,7 @@ from lm_eval.utils import setup_logging, simple_parse_args_string
 from benchmarks import GROUPS, TASKS, TASKS_DIR, suite
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.settings import Decoding
-from toolformer.errors import UserError, one_line
+from toolformer.errors import UserError, near, one_line
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.evaluate import clocks

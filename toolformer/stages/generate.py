@@ -2,7 +2,7 @@
 
 Work is cut into shards named by their documents and by the configuration that decides their rows, and an engine does
 those that are missing: the same command again goes on where it stopped, and given twice at once it shares the work.
-Thresholds τ_f are applied to finished shards, so that another needs no model.
+Thresholds τ_f are applied to the finished shards, so that another τ_f needs no model.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+from filelock import FileLock
 
 from toolformer.annotation.candidates import lowest_thresholds
 from toolformer.annotation.funnel import log_funnel, rows_skipped
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+HEAD_START = 2.0
+"""Seconds for which the corpus is read before work begins on what is known of it."""
 READ_BY_TRAINING = ("dataset_augmented.parquet", "dataset_plain.parquet")
 
 
@@ -55,7 +59,7 @@ class Generated:
 def finished(config: Config) -> str | None:
     """The id of the run that did this annotation, if one did; its results may be gone. Loads no model, writes nothing."""
     job, plan = _job(config), engine.Plan(config)
-    if not plan.documents:
+    if not plan.is_complete:
         plan.read()
     run = instantiate.tracker(config).latest("generate", fingerprint=job.finger(plan.documents))
     return run.run_id if run else None
@@ -99,7 +103,7 @@ def read_dataset(tracker: Tracker, run: Run, name: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Job:
-    """What is to be done with whatever the corpus holds."""
+    """What is to be done with whatever the corpus holds, by this process and any that were started with the same command."""
 
     config: Config
     deciding: dict[str, Any]
@@ -107,9 +111,15 @@ class _Job:
     thresholds: dict[str, float]
     store: ShardStore
 
-    def key(self, shards: Iterable[str], **changed: Any) -> str:
-        """A name for the results from these shards; with `seed=None` the same for every seed."""
-        deciding = {**self.deciding, **changed}
+    def key(self, shards: Iterable[str]) -> str:
+        """A name for the results from these shards."""
+        return self._named(self.deciding, shards)
+
+    def replicate(self, shards: Iterable[str]) -> str:
+        """The same for every seed."""
+        return self._named({**self.deciding, "seed": None}, shards)
+
+    def _named(self, deciding: dict[str, Any], shards: Iterable[str]) -> str:
         return fingerprint("generate", deciding, list(shards), self.thresholds, self.config.filter.baseline)
 
     def finger(self, shards: Iterable[str]) -> str:
@@ -145,54 +155,63 @@ def _job(config: Config) -> _Job:
 
 
 def generate(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Generated:
-    """Annotates the corpus; goes on where an interrupted run with the same configuration stopped. Arguments: `run_stage`."""
+    """Annotates the corpus; goes on where an interrupted run with the same configuration stopped.
+
+    Args:
+        parent: the id of the run above it, `command` what was typed, `swept` what tells it from others of its sweep.
+    """
     job, plan = _job(config), engine.Plan(config)
     tracker = instantiate.tracker(config)
-    if plan.documents and (done := _done(job, plan, tracker)):
+    if plan.is_complete and (done := _done(job, plan, tracker)):
         return done
-    plan.read(job.store)
-    if plan.missing:
-        engine.check_work(config)
-    work = engine.Work()
-    lead = job.store.lock(f"run-{job.finger(plan.documents)}")
-    if not acquired(lead):
-        log.info("generate: another process leads this run; this one shares the work")
-        for work in engine.annotate(config, job.store, plan):  # noqa: B007
-            pass
-        log.info("generate: every shard is done; waiting for the leading process")
-        # The lock is released when that process ends, however it ends; then the run is finished, or ours to finish.
-        while not acquired(lead, wait=True):
-            pass
-    try:
-        if done := _done(job, plan, tracker):
-            return done
-        log.info("generate: %d documents in %d shards", plan.total, len(plan.documents))
-        model, corpus = model_name(config.model), config.corpus.source
-        facts = {"model": model, "corpus": corpus, "tools": ", ".join(config.tools), "documents": plan.total}
-        tags = {"experiment": config.name, REPLICATE: job.key(plan.documents, seed=None)}
-        with tracker.run(
-            stage="generate", name=f"generate {model} {corpus} {swept}", fingerprint=job.finger(plan.documents),
-            config=asdict(config), tags=tags, parent=parent, description=describe(command, facts),
-        ) as run:  # fmt: skip
-            for work in engine.annotate(config, job.store, plan):
-                run.metrics({"shard/documents_per_second": work.per_second}, step=work.documents)
-            return _results(job, plan, run, work)
-    finally:
-        lead.release()
+    with plan.reading(job.store), ExitStack() as stack:
+        plan.wait(HEAD_START)
+        run: ActiveRun | Generated | None = None
+        lead: FileLock | None = None
+        speeds: list[tuple[int, float]] = []
+
+        def begin(lock: FileLock) -> ActiveRun | Generated:
+            stack.callback(lock.release)
+            done = _done(job, plan, tracker)
+            return done or stack.enter_context(_run(job, plan, tracker, parent, command, swept))
+
+        for work in stack.enter_context(closing(engine.annotate(config, job.store, plan))):
+            if plan.is_complete and lead is None:
+                lead = job.store.lock(f"run-{job.finger(plan.documents)}")
+                if acquired(lead):
+                    run = begin(lead)
+                else:
+                    log.info("generate: another process leads this run; this one shares the work")
+            if isinstance(run, Generated):
+                return run
+            if work.per_second:
+                speeds.append((work.documents, work.per_second))
+            while run and speeds:
+                documents, speed = speeds.pop(0)
+                run.metrics({"shard/documents_per_second": speed}, step=documents)
+        assert lead
+        if run is None:
+            log.info("generate: every shard is done; waiting for the leading process")
+            # The lock is released when that process ends, however it ends; then the run is finished, or ours to finish.
+            while not acquired(lead, wait=True):
+                pass
+            run = begin(lead)
+        return run if isinstance(run, Generated) else _results(job, plan, run, work)
 
 
 def _done(job: _Job, plan: engine.Plan, tracker: Tracker) -> Generated | None:
     """What the run that did all of this left; None without one, or if its results are gone."""
     run = tracker.latest("generate", fingerprint=job.finger(plan.documents))
-    if run is None:
-        return None
-    folder = results(tracker, run)
-    if folder is None:
-        log.warning("generate: results of run %s are gone or broken; making them again", run.run_id[:8])
+    folder = results(tracker, run) if run else None
+    if run is None or folder is None:
+        if run:
+            log.warning("generate: results of run %s are gone or broken; making them again", run.run_id[:8])
         return None
     funnel = json.loads((folder / "funnel.json").read_bytes())
     texts = pq.read_metadata(folder / "dataset_augmented.parquet").num_rows
-    return _log_result("already done", Generated(run.run_id, folder, plan.total, texts, funnel))
+    return _log_result(
+        "already done", Generated(run.run_id, folder, sum(plan.documents.values()), texts, funnel)
+    )
 
 
 def _log_result(how: str, done: Generated) -> Generated:
@@ -204,6 +223,21 @@ def _log_result(how: str, done: Generated) -> Generated:
         how, done.run_id[:8], done.texts, done.documents, calls,
     )  # fmt: skip
     return done
+
+
+def _run(
+    job: _Job, plan: engine.Plan, tracker: Tracker, parent: str | None, command: str, swept: str
+) -> AbstractContextManager[ActiveRun]:
+    """The tracked run, which begins when the plan is complete: its fingerprint names every shard."""
+    config = job.config
+    log.info("generate: %d documents in %d shards", plan.total, len(plan.documents))
+    model, corpus = model_name(config.model), config.corpus.source
+    facts = {"model": model, "corpus": corpus, "tools": ", ".join(config.tools), "documents": plan.total}
+    return tracker.run(
+        stage="generate", name=f"generate {model} {corpus} {swept}", fingerprint=job.finger(plan.documents),
+        config=asdict(config), tags={"experiment": config.name, REPLICATE: job.replicate(plan.documents)},
+        parent=parent, description=describe(command, facts),
+    )  # fmt: skip
 
 
 def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) -> Generated:

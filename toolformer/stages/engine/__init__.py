@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
 from toolformer.progress import Bar
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-from toolformer.stages.engine.plan import Plan
+from toolformer.stages.engine.plan import POLL_SECONDS, Plan
 from toolformer.stages.engine.work import Outcome
 from toolformer.tools.runtime import Usage, added
 
-__all__ = ["Plan", "Work", "annotate", "check", "check_work"]
+__all__ = ["Plan", "Work", "annotate", "check"]
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.5
 DEATHS = 3
 """How often in a row workers may die before a shard is finished; once more, and it is no accident."""
 
@@ -40,8 +40,8 @@ class Work:
     seconds: float = 0.0
     tools: Mapping[str, Usage] = field(default_factory=dict)
     """What became of the calls of each tool, by key."""
-    per_second: float = 0.0
-    """Documents, in the shard that was done just now."""
+    per_second: float | None = None
+    """Documents, in the shard that was done just now; None if the news is another."""
 
 
 def check(config: Config) -> None:
@@ -56,65 +56,60 @@ def check(config: Config) -> None:
         ray.check(config.engine)
 
 
-def check_work(config: Config) -> None:
-    """Whether there are the device, the model and the tools, before one is loaded or a run is begun.
+def annotate(config: Config, store: ShardStore, plan: Plan) -> Generator[Work]:
+    """Does every shard of the plan that is not done; ends when all are there, whoever did them.
 
-    Raises:
-        UserError: it is not so.
-    """
-    from toolformer.lm import loading
-
-    if config.engine.kind == "local":  # Ray's workers have devices of their own
-        loading.choose_device(config.lm.device)
-    loading.load_config(config.model)
-    instantiate.tools(config)
-
-
-def annotate(config: Config, store: ShardStore, plan: Plan) -> Iterator[Work]:
-    """Does every shard of the plan that is missing; ends when all are there, whoever did them.
-
-    Yields the work so far, after each shard that was done here.
+    Yields the work so far: after each shard, as soon as the plan is complete, and at the end.
 
     Raises:
         UserError: bad input, a folder that cannot be written, workers that die again and again.
     """
-    work, started = Work(), time.monotonic()
-    there = plan.total - sum(plan.documents[name] for name in plan.missing)
-    with Bar(total=plan.total, initial=there, unit="doc", desc="generate", smoothing=0.1) as bar:
-        for outcome in _outcomes(config, store, plan, bar):
-            count = plan.documents[outcome.name]
-            bar.update(count)
-            work = Work(
-                work.documents + count,
-                work.tokens + outcome.tokens,
-                time.monotonic() - started,
-                added(work.tools, outcome.tools),
-                count / outcome.seconds,
-            )
-            yield work
+    done, started, there, was_complete = Work(), time.monotonic(), 0, False
+    with (
+        Bar(unit="doc", desc="generate", smoothing=0.1) as bar,
+        closing(_outcomes(config, store, plan, bar.set_postfix_str)) as outcomes,
+    ):
+        for outcome in outcomes:
+            bar.total, there = plan.total, _count(bar, plan.there, there)
+            bar.set_description_str("generate" if plan.is_complete else "generate, reading on", refresh=False)
+            if outcome:
+                count = plan.documents[outcome.name]
+                bar.update(count)
+                done = Work(
+                    done.documents + count,
+                    done.tokens + outcome.tokens,
+                    time.monotonic() - started,
+                    added(done.tools, outcome.tools),
+                    count / outcome.seconds,
+                )
+            if outcome or plan.is_complete and not was_complete:
+                was_complete = plan.is_complete
+                yield done if outcome else replace(done, per_second=None)
+    yield replace(done, per_second=None)
 
 
-def _outcomes(config: Config, store: ShardStore, plan: Plan, bar: Bar) -> Iterator[Outcome]:
-    """The outcome of every shard that was done here."""
-    from toolformer.stages.engine import local, ray
-
+def _outcomes(
+    config: Config, store: ShardStore, plan: Plan, on_step: Callable[[str], object]
+) -> Generator[Outcome | None]:
+    """The outcome of every shard that was done here; None where there is none for a while."""
+    while not plan.wait(POLL_SECONDS) and not plan.missing:
+        yield None
+    if plan.missing:
+        _check_work(config)
+    yield None
     deaths = 0
-    while plan.missing:
-        names = sorted(plan.missing)
-        outcomes = (
-            ray.run(config, store.folder, names)
-            if config.engine.kind == "ray"
-            else local.run(config, store.folder, names, bar.set_postfix_str)
-        )
+    while plan.missing or not plan.is_complete:
         try:
-            with closing(outcomes):
+            with closing(_run(config, store.folder, plan, on_step)) as outcomes:
                 for outcome in outcomes:
-                    if outcome.error:
+                    if outcome and outcome.error:
                         raise UserError(outcome.error)
-                    if outcome.annotated:
+                    if outcome and outcome.annotated:
                         deaths = 0
                         plan.missing.discard(outcome.name)
                         yield outcome
+                    else:
+                        yield None
         except BrokenProcessPool as error:
             deaths += 1
             if deaths > DEATHS:
@@ -124,19 +119,51 @@ def _outcomes(config: Config, store: ShardStore, plan: Plan, bar: Bar) -> Iterat
                 ) from error
             log.warning("generate: a worker process died; its shards are done again")
         else:
-            _wait_for_others(store, plan, bar)
+            yield from _others(store, plan)
+        plan.give_out_again()
 
 
-def _wait_for_others(store: ShardStore, plan: Plan, bar: Bar) -> None:
+def _check_work(config: Config) -> None:
+    """Says what cannot work before a model is loaded or a run is begun."""
+    from toolformer.lm import loading
+
+    if config.engine.kind == "local":  # Ray's workers have devices of their own
+        loading.choose_device(config.lm.device)
+    loading.load_config(config.model)
+    instantiate.tools(config)
+
+
+def _run(
+    config: Config, folder: Path, plan: Plan, on_step: Callable[[str], object]
+) -> Generator[Outcome | None]:
+    if config.engine.kind == "ray":
+        from toolformer.stages.engine import ray
+
+        return ray.run(config, folder, plan)
+    from toolformer.stages.engine import local
+
+    return local.run(config, folder, plan, on_step)
+
+
+def _others(store: ShardStore, plan: Plan) -> Generator[None]:
     """Until other processes have done all that is missing, or have left some of it to us."""
     is_logged = False
     while True:
         there = {name for name in plan.missing if store.is_there(name)}
         plan.missing -= there
-        bar.update(sum(plan.documents[name] for name in there))
-        if not all(map(store.is_claimed, plan.missing)) or not plan.missing:
+        plan.there += sum(plan.documents[name] for name in there)
+        yield None
+        if not plan.missing or any(not store.is_claimed(name) for name in plan.missing):
             return
         if not is_logged:
             log.info("generate: other processes are working on the last %d shards", len(plan.missing))
             is_logged = True
         time.sleep(POLL_SECONDS)
+
+
+def _count(bar: Bar, there: int, counted: int) -> int:
+    """Counts what others did, without crediting our own rate with it; returns what is counted by now."""
+    if not bar.disable:  # not drawn, it keeps no such count
+        bar.initial += there - counted
+        bar.update(there - counted)
+    return there

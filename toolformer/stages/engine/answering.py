@@ -7,26 +7,30 @@ from __future__ import annotations
 
 import datetime
 import logging
+import multiprocessing
 import os
+import signal
+import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer.errors import one_line
+from toolformer.errors import UserError
 from toolformer.progress import Bar
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-from toolformer.stages.engine import POLL_SECONDS
-from toolformer.stages.engine.local import processes
+from toolformer.stages.engine.local import end_with_parent
 from toolformer.stages.engine.work import threads
 
 if TYPE_CHECKING:
     from toolformer.decoding.recording import AnswerFile
 
 log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,11 @@ def answer(asked: Asked, requests: int) -> None:
             written = sum(share.read_bytes().count(b"\n") for share in shares if share.is_file())
             bar.update(written - bar.n)
 
-        try:
-            (_by_ray if engine.kind == "ray" else _by_processes)(asked, on_wait)
-        except BrokenProcessPool:
-            log.warning("evaluate: a worker process died; this process answers the rest")
+        (_by_ray if engine.kind == "ray" else _by_processes)(asked, on_wait)
+        on_wait()
 
 
-def answer_share(asked: Asked, rank: int, here: str = ".") -> None:
+def answer_share(asked: Asked, rank: int) -> None:
     """One worker's part: loads the model and answers its share."""
     import torch
 
@@ -86,7 +88,6 @@ def answer_share(asked: Asked, rank: int, here: str = ".") -> None:
     from toolformer.decoding.recording import AnswerFile
     from toolformer.stages.evaluation_identity import calls
 
-    os.chdir(here)  # so that relative paths mean the same on a node of Ray
     config = asked.config
     instantiate.apply_paths(config)
     if count := threads(config, config.engine.workers):
@@ -103,14 +104,35 @@ def answer_share(asked: Asked, rank: int, here: str = ".") -> None:
 
 
 def _by_processes(asked: Asked, on_wait: Callable[[], object]) -> None:
-    ranks = range(asked.config.engine.workers)
-    with processes(len(ranks)) as pool:
-        running = {pool.submit(answer_share, asked, rank) for rank in ranks}
-        while running:
-            finished, running = wait(running, POLL_SECONDS)
+    context = multiprocessing.get_context("spawn")  # a forked child would share torch's threads and locks
+    workers = [
+        context.Process(target=_in_process, args=(asked, rank), name=f"worker {rank}")
+        for rank in range(asked.config.engine.workers)
+    ]
+    try:
+        for worker in workers:
+            worker.start()
+        while any(worker.is_alive() for worker in workers):
+            time.sleep(POLL_SECONDS)
             on_wait()
-            for future in finished:
-                future.result()
+    finally:
+        for worker in workers:
+            worker.terminate()
+            worker.join()
+    for worker in workers:
+        if worker.exitcode:
+            log.warning(
+                "evaluate: %s ended with code %d; this process answers the rest", worker.name, worker.exitcode
+            )
+
+
+def _in_process(asked: Asked, rank: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        answer_share(asked, rank)
+    except UserError:
+        sys.exit(2)  # the parent meets the same, and says so
 
 
 def _by_ray(asked: Asked, on_wait: Callable[[], object]) -> None:
@@ -121,12 +143,24 @@ def _by_ray(asked: Asked, on_wait: Callable[[], object]) -> None:
         import ray
         from ray.exceptions import RayError
 
-        task = ray.remote(num_cpus=engine.cpus_per_worker, num_gpus=engine.gpus_per_worker)(answer_share)
-        running = [task.remote(asked, rank, os.getcwd()) for rank in range(engine.workers)]
-        try:
-            while running:
-                finished, running = ray.wait(running, timeout=POLL_SECONDS)
-                on_wait()
-                ray.get(finished)
-        except RayError as error:
-            log.warning("evaluate: a worker ended (%s); this process answers the rest", one_line(error))
+        task = ray.remote(num_cpus=engine.cpus_per_worker, num_gpus=engine.gpus_per_worker, max_retries=0)(
+            _on_node
+        )
+        running = {task.remote(asked, rank, os.getcwd()): rank for rank in range(engine.workers)}
+        while running:
+            finished, _ = ray.wait(list(running), timeout=POLL_SECONDS)
+            on_wait()
+            for reference in finished:
+                rank = running.pop(reference)
+                try:
+                    ray.get(reference)
+                except RayError as error:
+                    line = next(iter(str(error).splitlines()), type(error).__name__)
+                    log.warning(
+                        "evaluate: worker %d ended (%.200s); this process answers the rest", rank, line
+                    )
+
+
+def _on_node(asked: Asked, rank: int, here: str) -> None:
+    os.chdir(here)  # so that relative paths mean the same here
+    answer_share(asked, rank)

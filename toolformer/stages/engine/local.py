@@ -1,4 +1,4 @@
-"""engine=local: work in this process, or with `engine.workers` above one in as many processes of this machine."""
+"""engine=local: shards in this process, or with `engine.workers` above one in as many processes of this machine."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Generator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from pathlib import Path
 
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
+from toolformer.stages.engine.plan import POLL_SECONDS, Plan
 from toolformer.stages.engine.work import Outcome, Worker, threads
 
 _worker: Worker | None = None
@@ -21,36 +21,42 @@ _worker: Worker | None = None
 
 
 def run(
-    config: Config, folder: Path, names: Sequence[str], on_step: Callable[[str], object]
-) -> Generator[Outcome]:
-    """Does these shards; an outcome each, as they are finished.
+    config: Config, folder: Path, plan: Plan, on_step: Callable[[str], object]
+) -> Generator[Outcome | None]:
+    """Does the shards of the plan; an outcome each, as they are finished, and None where there is none for a while.
 
     `on_step` hears which step of a shard has begun, where a single worker does them in this process.
 
     Raises:
         BrokenProcessPool: a worker process died; what the others had finished is kept.
     """
-    count = config.engine.workers
-    if count == 1:
-        yield from map(Worker(config, folder, threads(config, 1), on_step), names)
+    if config.engine.workers == 1:
+        worker = Worker(config, folder, threads(config, 1), on_step)
+        while not plan.is_given_out:
+            name = plan.take(POLL_SECONDS)
+            yield worker(name) if name else None
         return
-    with processes(min(count, len(names))) as pool:
-        arguments = config, folder, threads(config, count)
-        for future in as_completed([pool.submit(_do, name, *arguments) for name in names]):
-            yield future.result()
-
-
-@contextmanager
-def processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes that end with the block, and with this process."""
-    # A forked child would share torch's threads and locks with us.
-    context = multiprocessing.get_context("spawn")
+    count = plan.workers(config.engine.workers)
+    pool = ProcessPoolExecutor(
+        count,
+        # A forked child would share torch's threads and locks with us.
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start,
+        initargs=(config, folder, threads(config, config.engine.workers)),
+    )
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start)
+    running: set[Future[Outcome]] = set()
     try:
-        yield pool
+        while running or not plan.is_given_out:
+            # One more than there are workers: none of them waits for us.
+            while len(running) <= count and (name := plan.take(0 if running else POLL_SECONDS)):
+                running.add(pool.submit(_do, name))
+            finished, running = wait(running, POLL_SECONDS, FIRST_COMPLETED)
+            yield from (future.result() for future in finished)
+            if not finished:
+                yield None
     except BaseException as error:
-        # Ctrl-C or a fault: nobody waits for work that will be done again.
+        # Ctrl-C or a fault: nobody waits for shards that will be done again.
         if not isinstance(error, BrokenProcessPool):
             for child in set(multiprocessing.active_children()) - others:
                 child.terminate()
@@ -59,13 +65,16 @@ def processes(count: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def _start() -> None:
+def _start(config: Config, folder: Path, count: int | None) -> None:
     """In a new worker process."""
+    global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    instantiate.apply_paths(config)
+    _worker = Worker(config, folder, count)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A killed parent tells nobody; a worker that waited for its next shard would wait for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -73,9 +82,6 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _do(name: str, config: Config, folder: Path, count: int | None) -> Outcome:
-    global _worker
-    if _worker is None:
-        instantiate.apply_paths(config)
-        _worker = Worker(config, folder, count)
+def _do(name: str) -> Outcome:
+    assert _worker is not None
     return _worker(name)

@@ -1,7 +1,7 @@
-"""The shards of a corpus, and which of them are still to be done.
+"""The shards of a corpus: it is read once, in the background, and each shard may be worked at as soon as it is known.
 
-A plan is kept beside the work, named by the files that it was made of: while they stay as they are, what has been done is
-known without reading them again.
+A finished plan is kept beside the work, named by the files that it was made of: while they stay as they are, what has been
+done is known without reading them again.
 """
 
 from __future__ import annotations
@@ -9,20 +9,27 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
-from contextlib import suppress
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
-from toolformer.progress import Bar
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.storage import locked, write_whole
 
+POLL_SECONDS = 0.5
+"""How long is waited for news at a time."""
+STOP_SECONDS = 5.0
+"""How long the end of a run waits for its reader, which may wait for a network."""
+
 
 class Plan:
-    """The shards of a corpus: as they are kept, or empty until `read`.
+    """The shards of a corpus as far as it has been read, and which of them are still to be done.
 
     Raises:
         UserError: there is no such corpus.
@@ -32,45 +39,58 @@ class Plan:
         self.documents: dict[str, int] = {}
         """The number of documents by shard; a name is made of the shard's place and content."""
         self.skipped: dict[str, int] = {}
-        """Rows that reading the corpus left out, by reason."""
+        """Rows that reading the corpus left out, by reason; known when the plan is complete."""
+        self.total = 0
+        """Documents."""
+        self.there = 0
+        """Documents of shards that were done before, or by other processes."""
         self.missing: set[str] = set()
         """Shards that are not done."""
+        self.is_complete = False
         self._size = config.generate.shard_size
         self._corpus = instantiate.Corpus(config.corpus)
+        self._todo: deque[str] = deque()
+        self._changed = threading.Condition()
+        self._error: BaseException | None = None
+        self._is_stopped = False
         self._folder = Path(config.paths.root) / "generate" / "plans"
         self._path = self._kept_path()
         with suppress(OSError, ValueError):  # there is none, or it was damaged
             self.documents, self.skipped = json.loads(self._path.read_bytes()) if self._path else ({}, {})
-
-    @property
-    def total(self) -> int:
-        """Documents."""
-        return sum(self.documents.values())
+            self.is_complete = bool(self.documents)
 
     def _kept_path(self) -> Path | None:
         """Where the plan of the corpus as it is now is kept; None for one that may change unseen."""
         state, config = self._corpus.state(), self._corpus.config
-        if state is None:
-            return None
         # Without a latest date the day of the reading decides which dates of URLs are believed.
         day = config.latest_date or datetime.datetime.now(datetime.UTC).date()
-        return self._folder / f"{fingerprint('plan', asdict(config), day, self._size, state)}.json"
+        return (
+            self._folder / f"{fingerprint('plan', asdict(config), day, self._size, state)}.json"
+            if state
+            else None
+        )
 
     def read(self, store: ShardStore | None = None) -> None:
-        """Reads the corpus, unless every shard of a kept plan is done; documents of those that are not wait in the store.
+        """Reads the corpus to its end; documents of shards that are not done wait in the store, if one is given.
 
         Raises:
             UserError: the corpus cannot be read, or holds no document; the folder cannot be written.
         """
-        if store and self.documents and all(map(store.is_there, self.documents)):
-            return
-        self.documents = {}
-        documents = iter(Bar(self._corpus, desc="corpus", unit="doc", leave=False))
+        documents = iter(self._corpus)
         while batch := list(itertools.islice(documents, self._size)):
+            if self._is_stopped:
+                return
             name = f"{len(self.documents):06d}-{instantiate.content_hash(batch)}"
-            self.documents[name] = len(batch)
-            if store and store.add(name, batch):
-                self.missing.add(name)
+            is_missing = store is not None and store.add(name, batch)
+            with self._changed:
+                self.documents[name] = len(batch)
+                self.total += len(batch)
+                if is_missing:
+                    self.missing.add(name)
+                    self._todo.append(name)
+                else:
+                    self.there += len(batch)
+                self._changed.notify_all()
         if not self.documents:
             raise UserError(
                 "corpus: it holds no document with text; give another corpus or corpus.path, or name the field in "
@@ -80,3 +100,68 @@ class Plan:
         if store and self._path and self._path == self._kept_path():  # nobody wrote to it meanwhile
             with locked(self._folder / "lock"):  # others may be at the same plan
                 write_whole(self._path, json.dumps([self.documents, self.skipped]).encode())
+        self.is_complete = True
+
+    @contextmanager
+    def reading(self, store: ShardStore) -> Iterator[None]:
+        """Reads the corpus in the background for as long as the block lasts, unless every shard of a kept plan is there."""
+        if self.is_complete and all(map(store.is_there, self.documents)):
+            self.total = self.there = sum(self.documents.values())
+            yield
+            return
+        self.documents, self.is_complete = {}, False
+        reader = threading.Thread(target=self._read_aside, args=(store,), daemon=True)
+        reader.start()
+        try:
+            yield
+        finally:
+            self._is_stopped = True
+            reader.join(STOP_SECONDS)
+
+    def _read_aside(self, store: ShardStore) -> None:
+        try:
+            self.read(store)
+        except BaseException as error:  # raised where the plan is waited for
+            self._error = error
+        with self._changed:
+            self._changed.notify_all()
+
+    # ------------------------------------------------- of those who do the shards
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until the plan is complete; returns whether it is.
+
+        Raises:
+            UserError: as `read`.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_complete or self._error, seconds)
+        if self._error:
+            raise self._error
+        return self.is_complete
+
+    def take(self, seconds: float = 0.0) -> str | None:
+        """The next shard to be done; None if none becomes known within the time.
+
+        Raises:
+            UserError: as `read`.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._todo or self.is_complete or self._error, seconds)
+            if self._error:
+                raise self._error
+            return self._todo.popleft() if self._todo else None
+
+    @property
+    def is_given_out(self) -> bool:
+        """Whether every shard has been taken."""
+        return self.is_complete and not self._todo
+
+    def give_out_again(self) -> None:
+        """All that are missing may be taken again: they were lost with their workers, or others left them."""
+        with self._changed:
+            self._todo = deque(sorted(self.missing))
+
+    def workers(self, most: int) -> int:
+        """How many of these find work."""
+        return min(most, len(self.missing)) if self.is_complete else most

@@ -6,11 +6,11 @@ import importlib.util
 import logging
 import os
 import secrets
+import shutil
 import socket
 import tempfile
-from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,12 +18,17 @@ from unittest import mock
 from toolformer.errors import UserError, one_line
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, EngineConfig
+from toolformer.stages.engine.plan import POLL_SECONDS, Plan
 from toolformer.stages.engine.work import Outcome, Worker, threads
 
 RETRIES = 3
 """How often a shard may take its actor with it before the run ends."""
+
+CONNECT_SECONDS = 10.0
 TOKEN = secrets.token_hex(32)
 """The secret of every Ray of our own: one a process, since Ray reads it once in a process's life."""
+LOGS = "tf-ray-"
+"""Begins the name of a run's temporary folder, before the process's id."""
 
 
 def check(engine: EngineConfig) -> None:
@@ -34,21 +39,24 @@ def check(engine: EngineConfig) -> None:
     """
     if importlib.util.find_spec("ray") is None:
         raise UserError("engine=ray needs Ray, which is not installed: pip install 'toolformer[ray]'")
-    cpus, wanted = len(os.sched_getaffinity(0)), engine.workers * engine.cpus_per_worker
-    if engine.address is None and wanted > cpus:
-        raise UserError(
-            f"engine.workers x engine.cpus_per_worker is {wanted:g}, and this machine has {cpus} CPUs; lower one of them"
-        )
-    host, _, port = (engine.address or "").removeprefix("ray://").rpartition(":")
-    if port.isdigit():  # `auto` is for Ray to find
+    if engine.address is None:
+        cpus, wanted = len(os.sched_getaffinity(0)), engine.workers * engine.cpus_per_worker
+        if wanted > cpus:
+            raise UserError(
+                f"engine.workers x engine.cpus_per_worker is {wanted:g}, and this machine has {cpus} CPUs; lower one of "
+                "them"
+            )
+        return
+    host, _, port = engine.address.removeprefix("ray://").rpartition(":")
+    if port.isdigit():  # `auto` is for Ray to find, which would try for minutes
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
         except (OSError, OverflowError) as error:
             raise UserError(f"engine.address: nothing answers at {engine.address} ({error})") from error
 
 
-def run(config: Config, folder: Path, names: Sequence[str]) -> Generator[Outcome]:
-    """Does these shards; an outcome each, as they are finished.
+def run(config: Config, folder: Path, plan: Plan) -> Generator[Outcome | None]:
+    """Does the shards of the plan; an outcome each, as they are finished, and None where there is none for a while.
 
     Raises:
         UserError: no cluster answers, or shards keep killing their workers.
@@ -66,20 +74,26 @@ def run(config: Config, folder: Path, names: Sequence[str]) -> Generator[Outcome
         )(_Replica)
         replicas: list[Any] = [
             replica.remote(config, folder.absolute(), os.getcwd())
-            for _ in range(min(engine.workers, len(names)))
+            for _ in range(plan.workers(engine.workers))
         ]
         # A replica that the cluster has no room for never gets ready, and is given nothing.
         running: dict[Any, Any] = {actor.ready.remote(): actor for actor in replicas}
-        todo, unfinished = deque(names), len(names)
+        idle: list[Any] = []
+        unfinished = 0
         try:
-            while unfinished:
-                (reference,), _ = ray.wait(list(running))
-                actor, outcome = running.pop(reference), ray.get(reference)
-                if todo:
-                    running[actor.annotate.remote(todo.popleft())] = actor
-                if outcome:  # the answer of `ready` is None
-                    unfinished -= 1
+            while unfinished or not plan.is_given_out:
+                while idle and (name := plan.take(0 if running else POLL_SECONDS)):
+                    actor = idle.pop(0)
+                    running[actor.annotate.remote(name)] = actor
+                    unfinished += 1
+                finished, _ = ray.wait(list(running), timeout=POLL_SECONDS) if running else ([], [])
+                for reference in finished:
+                    actor, outcome = running.pop(reference), ray.get(reference)
+                    idle.append(actor)
+                    unfinished -= outcome is not None  # the answer of `ready` is None
                     yield outcome
+                if not finished:
+                    yield None
         except RayError as error:
             last = str(error).strip().rpartition("\n")[2].strip()[:300]
             raise UserError(
@@ -91,29 +105,43 @@ def run(config: Config, folder: Path, names: Sequence[str]) -> Generator[Outcome
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
     """A connection to the cluster, or without an address a Ray of our own for as long as the block lasts."""
+    logs = None
     settings = {"RAY_USAGE_STATS_ENABLED": "0"} | (_closed() if address is None else {})
-    with mock.patch.dict(os.environ, settings), ExitStack() as stack:
+    with mock.patch.dict(os.environ, settings):
         import ray
 
         logging.getLogger("ray").setLevel(logging.ERROR)
         if ray.is_initialized():  # by whoever calls us as a library; theirs to end
             yield
             return
-        given: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
-        if address is None:
-            # Short: the path of a socket in it may have 107 characters.
-            logs = tempfile.TemporaryDirectory(prefix=f"tf-ray-{os.getpid()}-", ignore_cleanup_errors=True)
-            own = {"num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False}
-            given |= {"address": "local", "_temp_dir": stack.enter_context(logs), **own}
-        stack.callback(ray.shutdown)
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
-            ray.init(**given)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UserError(
-                f"engine.address: no Ray answers at {address or 'this machine'} ({one_line(error)}); if the cluster has a token, set "
-                "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too"
-            ) from error
-        yield
+            if address is None:
+                cpus = len(os.sched_getaffinity(0))
+                _remove_leftovers()
+                # Short: the path of a socket in it may have 107 characters.
+                logs = tempfile.mkdtemp(prefix=f"{LOGS}{os.getpid()}-")
+                ray.init("local", num_cpus=cpus, include_dashboard=False, _temp_dir=logs, **quiet)
+            else:
+                try:
+                    ray.init(address=address, **quiet)
+                except (ConnectionError, ValueError, RuntimeError) as error:
+                    raise UserError(
+                        f"engine.address: no Ray answers at {address} ({one_line(error)}); if the cluster has a token, set "
+                        "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too"
+                    ) from error
+            yield
+        finally:
+            ray.shutdown()
+            if logs:
+                shutil.rmtree(logs, ignore_errors=True)
+
+
+def _remove_leftovers() -> None:
+    """Removes the temporary folders of runs that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{LOGS}[0-9]*-*"):
+        if not Path("/proc", folder.name.removeprefix(LOGS).partition("-")[0]).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _closed() -> dict[str, str]:
@@ -138,14 +166,22 @@ class _Replica:
         """Answers as soon as the actor runs."""
 
     def annotate(self, name: str) -> Outcome:
-        if self._worker is None:
-            os.chdir(self._here)  # so that relative paths mean the same here
-            instantiate.apply_paths(self._config)
-            self._worker = Worker(self._config, self._folder, self._threads())
-        return self._worker(name)
+        try:
+            worker = self._worker = self._worker or self._start()
+        except UserError as error:
+            return Outcome(name, error=str(error))
+        return worker(name)
 
-    def _threads(self) -> int | None:
-        engine = self._config.engine
+    def _start(self) -> Worker:
+        config, engine = self._config, self._config.engine
+        try:
+            os.chdir(self._here)  # so that relative paths mean the same here
+        except OSError as error:
+            raise UserError(
+                f"engine=ray: the node {os.uname().nodename} has no folder {self._here} ({error.strerror}); start the "
+                "run in a folder that all nodes share"
+            ) from error
+        instantiate.apply_paths(config)
         if engine.address is None or engine.threads is not None:
-            return threads(self._config, engine.workers)
-        return max(1, int(engine.cpus_per_worker))
+            return Worker(config, self._folder, threads(config, engine.workers))
+        return Worker(config, self._folder, max(1, int(engine.cpus_per_worker)))
