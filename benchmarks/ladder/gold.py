@@ -55,7 +55,7 @@ def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[G
     Raises:
         UserError: the published data cannot be read.
     """
-    rows = {}
+    rows: dict[str, Row] = {}
     if task in (*GROUPS["math"], *GROUPS["lama"]):
         published_rows = enumerate(published(task, metadata)[1], start=1)
         rows = {_identity(row, number): row for number, (_, row) in published_rows}
