@@ -43,9 +43,10 @@ def headline(evidence: Evidence) -> str:
     for (task, system, other), compared in evidence.paired.items():
         if compared.scores and not task.endswith(GOLD_NATS):
             pairs.setdefault((system, other), {})[task] = compared.scores, compared
-    (system, other), found = next((item for item in pairs.items() if item[1]), (("", ""), {}))
-    if not found:
+    measured = [(pair, tasks) for pair, tasks in pairs.items() if tasks]
+    if not measured:
         return ""
+    (system, other), found = measured[0]
     task = max(in_table_order(found), key=lambda task: found[task][0].n)
     scores, compared = found[task]
     value, low, high = signed(scores.difference, 1)

@@ -43,7 +43,7 @@ _PERPLEXITY = (
 _XQUAD = "XQuAD in the setting of Table 6 (English paragraph, foreign question), percent correct"
 _ENGLISH = {task: task.replace("mlqa_", "mlqa_all_en_") for task in GROUPS["mlqa"]}
 """The columns of Table 6 and the same questions in English."""
-_SCORES = (
+_SCORES: Sequence[tuple[str, str, Sequence[str], str]] = (
     ("Table 3", "LAMA, percent correct", GROUPS["lama"], _PAPERS),
     ("Table 4", "Math benchmarks, percent correct", GROUPS["math"], _PAPERS),
     (
@@ -86,7 +86,8 @@ def content(evidence: Evidence, full: bool = False) -> Content:
         if table.rows:
             parts += [table, *(figure for figure in drawn if figure.after == table.key)]
     parts += [figure for figure in drawn if figure not in parts]
-    parts += [calls(annotation)] if annotation and annotation.examples else []
+    if annotation and annotation.examples:
+        parts.append(from_run(calls(annotation), annotation.run))
     parts += [
         table for table in (symbols(), runs(evidence), missing(evidence)) if table.rows or table.caption
     ]
@@ -247,7 +248,8 @@ def systems_by_tasks(
         systems = [system for system in systems if any(system == row for row, _ in measured)]
     sizes = {task: {score.n for (_, other), score in measured.items() if other == task} for task in tasks}
     columns = [Column("Model", numeric=False)]
-    best, ties = {}, set()
+    best: dict[str, str] = {}
+    ties: set[str] = set()
     for task in tasks:
         columns.append(Column("this run", title_of(task), detail=shown_sizes(sizes[task])))
         if task in paper.SCORES:
