@@ -17,7 +17,6 @@ from toolformer.tracking.store import Store
 LOGGER = """
     import pathlib, sys, time
     from toolformer.tracking import Tracker
-from toolformer.tracking.store import Store
     root, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     (root / f"ready-{number}").touch()
     while len(list(root.glob("ready-*"))) < 4:
@@ -119,7 +118,6 @@ def test_a_users_own_setting_wins_and_importing_is_light(
     program = """
         import os, sys, pathlib
         from toolformer.tracking import Tracker
-from toolformer.tracking.store import Store
         tracker = Tracker(None, pathlib.Path(sys.argv[1]))
         assert tracker.all_runs()
         print("mlflow" in sys.modules, "torch" in sys.modules)
