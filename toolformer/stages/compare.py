@@ -110,8 +110,10 @@ def compare(
     only_one = tuple(task for task in samples_one if task not in compared)
     only_two = tuple(task for task in samples_two if task not in compared)
     same_scoring = len({run.tags.get("scoring") for run in (*one, *two)}) == 1
-    ids = (",".join(run.run_id for run in runs) for runs in (one, two))
-    return Comparison(*ids, _title(one), _title(two), benchmarks, only_one, only_two, settings, same_scoring)
+    ids = [",".join(run.run_id for run in runs) for runs in (one, two)]
+    return Comparison(
+        ids[0], ids[1], _title(one), _title(two), benchmarks, only_one, only_two, settings, same_scoring
+    )
 
 
 def _settings(one: Sequence[Run], two: Sequence[Run]) -> dict[str, tuple[str, str]]:

@@ -157,7 +157,8 @@ def sample_ids(samples: Any) -> dict[str, list[str]] | list[str] | None:
             key = f"{key}: {samples}"
             text = Path(samples).expanduser().read_text(encoding="utf-8").strip()
             content = json.loads(text) if text[:1] in ("[", "{") else [*map(str.strip, text.splitlines())]
-        ids = TypeAdapter(dict[str, list[str | int]] | list[str | int]).validate_python(content)
+        adapter: TypeAdapter[Any] = TypeAdapter(dict[str, list[str | int]] | list[str | int])
+        ids = adapter.validate_python(content)
     except ValidationError as error:
         raise UserError(
             f"{key} must be a list of ids, a mapping from benchmark to such a list, or a file of ids"

@@ -7,6 +7,7 @@ import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra import compose as hydra_compose
@@ -77,5 +78,6 @@ def _unknown_key(stage: str, key: str) -> str:
                 f"there is no tool {tool[1]!r}{near(tool[1], known)} to set {key} of; for one of your own put "
                 f"+tool@tool.{tool[1]}=user before"
             )
-    known = masked_flat(OmegaConf.to_container(compose(stage, []), resolve=False))
+    every: Any = OmegaConf.to_container(compose(stage, []), resolve=False)
+    known = masked_flat(every)
     return f"there is no key {key!r}{near(key, known)}; see toolformer {stage} --help"
