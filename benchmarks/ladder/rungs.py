@@ -151,7 +151,7 @@ class Ladder:
             def score(text: str, doc: Mapping[str, Any] = doc) -> bool:
                 return float(task.process_results(doc, [text])["score"]) >= 100
 
-            texts = dict.fromkeys(("own", "free"), sample["prediction"])
+            texts = dict.fromkeys(("own", "free"), str(sample["prediction"]))
             left = int(task.config.generation_kwargs["max_gen_toks"])
             examples.append(_Example(sample, doc, gold, document, score, call, left, texts))
         return examples

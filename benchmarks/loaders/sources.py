@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import datasets
-from toolformer.data.reader_stats import Skipped
 
 from benchmarks import DATA_FILES
 from benchmarks import dateset as dateset_generator
@@ -90,7 +89,7 @@ def rows_of(path: Path) -> Iterator[Placed]:
     for line, row in read_jsonl(path):
         place = f"{path}, {line}"
         if isinstance(row, BadRow):
-            raise UserError(f"{place}: {f'{row.reason} {row.detail}'.strip()}; fix the file")
+            raise UserError(f"{place}: {row}; fix the file")
         if not isinstance(row, dict):
             raise UserError(f"{place}: not a JSON object; fix the row")
         yield place, row

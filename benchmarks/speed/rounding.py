@@ -51,7 +51,7 @@ def main(options: Options) -> None:
     kept = [rows[rows["gain"] >= rows["tool"].map(thresholds)] for rows in (together, alone)]
     figures = {
         "samples_that_differ": _differ(together, alone, [*PLACE, "sample"]),
-        "calls_that_differ": _differ(*kept, [*PLACE, "call"]),
+        "calls_that_differ": _differ(kept[0], kept[1], [*PLACE, "call"]),
         **_distances("start_probability", together, exact, PLACE),
         **_distances("gain", together, exact, [*PLACE, "call"]),
     }

@@ -146,8 +146,8 @@ def signed(estimate: Estimate, digits: int) -> list[str]:
 
 def cost(evidence: Evidence) -> Table:
     """Seconds, calls and tokens: what making a system took, and what its answers took."""
-    rows = []
-    rules = []
+    rows: list[list[Cell]] = []
+    rules: list[int] = []
     for system in ordered([*SYSTEMS, *(row for row, _ in evidence.scores)], SYSTEMS):
         scores = [score for (row, _), score in evidence.scores.items() if row == system]
         trained = evidence.trained.get(TRAINED_ON.get(system, ""))

@@ -49,8 +49,11 @@ def log_trace(
     experiment_id, ended = store.prepare(), time.time_ns()
     began = ended - int(1e9 * seconds)
     trace_id, root_id = f"tr-{secrets.token_hex(16)}", secrets.token_hex(8)
-    given = [("complete", "CHAIN", prompt, answer, began, root_id, "")]
-    given += [(tool, "TOOL", *call, ended, secrets.token_hex(8), root_id) for tool, *call in calls]
+    given: list[tuple[str, str, str, str | None, int, str, str]] = [
+        ("complete", "CHAIN", prompt, answer, began, root_id, "")
+    ]
+    for tool, asked, result in calls:
+        given.append((tool, "TOOL", asked, result, ended, secrets.token_hex(8), root_id))
     spans = [
         Span.from_dict(
             {
