@@ -60,7 +60,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evalute"], "there is no command 'evalute' (did you mean evaluate?)"),
         (["demo", "--plna"], "unrecognized arguments: --plna (did you mean --plan?); see toolformer demo --help"),
         (["help", "decoding.kk"], "there is no key, group or command 'decoding.kk' (did you mean decoding.k?)"),
-        (["tool", "calculator", "1 + 1", "tols=[qa]"], "there is no key 'tols' (did you mean tools?)"),
+        (["tool", "calculator", "1 + 1", "tols=[qa]"], "'tols=[qa]' is neither a key of the configuration nor"),
         (["generate", "foo"], "'foo' is no key=value"),
         (["generate", "x y"], "generate --help"),
         (["generate", "--config-dir", "/no/such/dir"], "--config-dir: there is no folder /no/such/dir"),

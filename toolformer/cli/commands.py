@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolformer.cli.parser import Parser, configured, console
 from toolformer.credentials import printable
-from toolformer.errors import UserError
+from toolformer.errors import UserError, near
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,21 +32,61 @@ def tool(arguments: list[str]) -> int:
     parser = Parser("tool", "run one tool by hand")
     names = "calculator, calendar, search, qa, translation, or one of tool_sources"
     parser.add_argument("name", help=names)
-    given = """the call's input, as it stands in a call: '723 / 252', or 'days=2, city="Seoul"'"""
-    parser.add_argument("input", nargs="?", default="", help=given)
+    parser.add_argument("input", nargs="?", help="the call's input; of several arguments each as name=value")
     options = parser.parsed(arguments, "tool.search.implementation.max_tokens=50")
-    config = configured("evaluate", [f"tools=[{options.name}]", *options.overrides])
+    words = [word for word in (options.input, *options.overrides) if word is not None]
+    settings = [word for word in words if _is_configuration(word)]
+    config = configured("evaluate", [f"tools=[{options.name}]", *settings])
     from toolformer.data import Document
     from toolformer.stages import instantiate
     from toolformer.tools.base import run_safely
 
     instantiate.apply_paths(config)
     tool = instantiate.tools(config, inference=True)[options.name]
-    (result,) = run_safely(tool, [options.input], [Document("command line", "")])
+    parameters = [parameter.name for parameter in getattr(tool, "parameters", ())]
+    # An argument may be called as a key is.
+    given = [word for word in words if word not in settings or word.partition("=")[0] in parameters]
+    (result,) = run_safely(tool, [_call_input(given, parameters)], [Document("command line", "")])
     print(printable(result.text or ""))
     if result.text is None:
         print(f"toolformer: {options.name} gave no result: {printable(result.reason or '')}", file=sys.stderr)
     return int(result.text is None)
+
+
+def _is_configuration(word: str) -> bool:
+    """Whether it sets a key or chooses a group, and is no part of a call's input."""
+    from toolformer.stages.config import CONF, Config
+
+    match = re.match(r"[+~]*(\w+)[\w.@/]*=", word)
+    return match is not None and match[1] in {"hydra", *Config.__dataclass_fields__, *os.listdir(CONF)}
+
+
+def _call_input(given: Sequence[str], parameters: Sequence[str]) -> str:
+    """What is written in a call: the text as it is; of a tool with these parameters also `days=2 city=Seoul`.
+
+    Raises:
+        UserError: a word is neither the input nor one of the arguments.
+    """
+    parts: list[str] = []
+    for index, word in enumerate(given):
+        name, sign, value = word.partition("=")
+        if sign and name in parameters:
+            parts.append(f"{name}={_literal(value)}")
+        elif index == 0:
+            parts.append(_literal(word) if len(given) > 1 else word)
+        else:
+            hint = near(name, parameters) or (f"; it takes {', '.join(parameters)}" if parameters else "")
+            raise UserError(f"tool: {word!r} is neither a key of the configuration nor an argument{hint}")
+    return ", ".join(parts)
+
+
+def _literal(value: str) -> str:
+    """A value as it stands in a call: numbers, lists and what is quoted as they are, anything else quoted."""
+    try:
+        json.loads(value)
+        return value
+    except ValueError:
+        return value if value[:1] in ("'", '"') else json.dumps(value, ensure_ascii=False)
 
 
 def complete(arguments: list[str]) -> int:

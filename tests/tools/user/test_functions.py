@@ -232,18 +232,22 @@ def test_any_returned_value_fits_into_a_text(value: Any) -> None:
     assert parse(linearise(call)) == call
 
 
-def test_a_tool_by_hand_takes_what_stands_in_a_call(
+def test_a_tool_by_hand_takes_its_arguments_as_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = 'def trip(city: str, days: int = 1, name: str = "nobody"):\n    "A trip."\n    return f"{name}: {days} in {city}"'
     (tmp_path / "trips.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for words, answer in {
-        'name="Ada", city="New York"': "Ada: 1 in New York",  # a key is called name too
-        '"Seoul", 2': "nobody: 2 in Seoul",
+        ("city=New York", "days=3"): "nobody: 3 in New York",
+        ("Seoul", "days=2", "name=Ada"): "Ada: 2 in Seoul",  # a key is called name too
+        ('"Seoul", 2',): "nobody: 2 in Seoul",
+        ("city=007",): "nobody: 1 in 007",
     }.items():
-        assert main(["tool", "trip", words, "tool_sources=[trips.py]"]) == 0
+        assert main(["tool", "trip", *words, "tool_sources=[trips.py]"]) == 0
         assert capsys.readouterr().out == f"{answer}\n"
+    assert main(["tool", "trip", "Seoul", "day=2", "tool_sources=[trips.py]"]) == 2
+    assert "did you mean days?" in capsys.readouterr().err
 
 
 STAYS = '''
