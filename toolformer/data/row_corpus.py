@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 SHOWN = 3
 """Rows of one kind in one file that are logged; the others are only counted."""
 
-Rows = Iterator[tuple[str, Any]]
+Rows = Generator[tuple[str, Any]]
 """The rows of a file, each behind its place there (`line 7`); a `BadRow` stands for what cannot be read."""
 
 
@@ -50,23 +51,24 @@ class RowCorpus(ABC):
         self.skipped = skipped
         for name, rows in self.sources():
             shown: Counter[str] = Counter()
-            for place, row in rows:
-                try:
-                    if isinstance(row, BadRow):
-                        raise row
-                    document = document_from_row(row, self.fields, self.latest_date)
-                except BadRow as error:
-                    line = f"{name}, {place}: {error}"
-                    if self.strict:
-                        raise UserError(
-                            f"{line}; fix it or set {self.key}.strict=false to go on without it"
-                        ) from error
-                    skipped[error.reason] += error.count
-                    shown[error.reason] += 1
-                    if shown[error.reason] <= SHOWN:
-                        log.warning("%s, skipped", line)
-                else:
-                    yield document
+            with closing(rows):
+                for place, row in rows:
+                    try:
+                        if isinstance(row, BadRow):
+                            raise row
+                        document = document_from_row(row, self.fields, self.latest_date)
+                    except BadRow as error:
+                        line = f"{name}, {place}: {error}"
+                        if self.strict:
+                            raise UserError(
+                                f"{line}; fix it or set {self.key}.strict=false to go on without it"
+                            ) from error
+                        skipped[error.reason] += error.count
+                        shown[error.reason] += 1
+                        if shown[error.reason] <= SHOWN:
+                            log.warning("%s, skipped", line)
+                    else:
+                        yield document
         if total := skipped.total():
             reasons = ", ".join(f"{count} {reason}" for reason, count in skipped.most_common())
             log.warning("%s: %d row%s skipped: %s", self.path, total, "" if total == 1 else "s", reasons)
