@@ -159,7 +159,7 @@ def test_a_sweep_over_k_stands_in_table_9_alone() -> None:
         evaluated(store, "toolformer", accuracy("svamp", value), **{"decoding.k": k})
     evidence = reader.read(store)
     assert values(evidence) == {"model": 4.0, "toolformer": 41.0}
-    assert evidence.remarks == ("Toolformer was decoded at k = 1 (the paper's k is 10).",)
+    assert evidence.remarks == ["Toolformer was decoded at k = 1 (the paper's k is 10)."]
     store = Memory()
     for k, value in (("0", 1.0), ("10", 3.0), ("1", 2.0)):
         counts = {"svamp/n_ac": 4.0, "svamp/n_nc": 6.0}
