@@ -202,6 +202,7 @@ def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequenc
     each = ids if isinstance(ids, Mapping) else dict.fromkeys(tasks, ids)
     if each.keys() != tasks.keys():
         raise UserError(f"samples: ids of {', '.join(each)} are given, of the benchmarks {', '.join(tasks)}")
+    unknown = {str(identity) for chosen in each.values() for identity in chosen}
     for name, task in tasks.items():
         split, wanted = task.config.test_split, set(map(str, each[name]))
         known = list(map(str, task.dataset[split]["id"]))
@@ -212,7 +213,10 @@ def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequenc
                 f"samples: {name} has no document {min(missing, default='')!r}; its {len(known)} ids are like "
                 f"{', '.join(known[:3])}"
             )
+        unknown -= set(known)
         task.dataset[split] = task.dataset[split].select(rows)
+    if unknown:
+        raise UserError(f"samples: none of {', '.join(tasks)} has a document {min(unknown)!r}")
 
 
 def requests(loaded: Loaded) -> dict[str, list[Instance]]:

@@ -133,7 +133,9 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
         return expression(text, doc["answer"])
     if task in GROUPS["math"]:
         equation = next((row[name] for name in EQUATIONS if name in row), None)
-        return expression(str(equation[0] if isinstance(equation, list) else equation), doc["answer"])
+        return expression(
+            str(equation[0] if isinstance(equation, list) and equation else equation), doc["answer"]
+        )
     if task in GROUPS["qa"]:
         return question_of(doc)
     label = row.get("relation_label") or row.get("label") or doc.get("family", "").replace("_", " ")

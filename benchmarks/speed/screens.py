@@ -17,6 +17,7 @@ from toolformer.annotation.candidates import lowest_thresholds
 from toolformer.annotation.merge import keep
 from toolformer.annotation.pipeline import Annotator
 from toolformer.annotation.screen import Screen
+from toolformer.errors import UserError
 from toolformer.lm.text_generator import load
 from toolformer.progress import Bar
 from toolformer.stages import instantiate
@@ -60,4 +61,8 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        print(f"benchmarks.speed.screens: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -277,3 +277,16 @@ def test_a_broken_annotation_costs_its_tables_only(tmp_path: Path, name: str) ->
     evidence = reader.read(store)
     assert evidence.annotation is None and values(evidence) == {"model": 4.0}
     assert "Generate run 00000001 cannot be read" in evidence.remarks[0]
+
+
+def test_broken_samples_cost_the_comparison_only(tmp_path: Path) -> None:
+    store = Memory()
+    path = tmp_path / "svamp.parquet"
+    pq.write_table(pa.table({"id": ["1"]}), path)
+    path.write_bytes(path.read_bytes()[:-5])
+    with store.run(stage="evaluate", tags={"system": "model"}) as run:
+        run.metrics(accuracy("svamp", 4.0))
+        run.artifact(path, "samples")
+    evidence = reader.read(store)
+    assert values(evidence) == {"model": 4.0} and not evidence.sampled[0].files
+    assert "samples of evaluate run 00000001 on SVAMP cannot be read" in evidence.remarks[0]

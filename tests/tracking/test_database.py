@@ -65,6 +65,28 @@ def test_what_a_kill_left_of_a_database_does_not_matter(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("*mlflow.db*")) == ["mlflow.db"]
 
 
+def test_a_write_that_a_kill_cut_short_is_rolled_back_by_a_look_up(store: Tracker, tmp_path: Path) -> None:
+    with run(store, "kept"):
+        pass
+    shutil.copytree(store.root, tmp_path / "runs")
+    killed = start(
+        """
+        import os, signal, sqlite3, sys
+        database = sqlite3.connect(sys.argv[1], isolation_level=None)
+        database.execute("PRAGMA cache_size = 1")
+        database.execute("BEGIN")
+        database.execute("UPDATE runs SET name = hex(randomblob(5000)), status = 'FAILED'")
+        numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 2000)"
+        database.execute(f"CREATE TABLE spilled AS {numbers} SELECT hex(randomblob(500)) FROM n")
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        str(tmp_path / "runs" / "mlflow.db"),
+    )
+    killed.communicate()
+    assert (tmp_path / "runs" / "mlflow.db-journal").stat().st_size > 512
+    assert [found.name for found in Tracker(None, tmp_path / "runs").runs("kept")] == ["a kept"]
+
+
 def test_a_database_holds_no_path_and_moves_with_its_root(store: Tracker, tmp_path: Path) -> None:
     with run(store, "moved", config={"a": 1}) as active:
         active.model("toolformer-moved", tmp_path / "model", {})

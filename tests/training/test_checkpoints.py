@@ -134,6 +134,10 @@ def test_a_folder_is_held_by_one_command_and_continued_as_it_was_begun(
     interrupted(gpt2_folder, tmp_path / "run", at=2)
     with pytest.raises(UserError, match="was begun with dtype=float32; continue as it was begun, or remove"):
         run(gpt2_folder, tmp_path / "run", replace(SETTINGS, dtype="bfloat16"))
+    with pytest.raises(
+        UserError, match="was begun with texts=[0-9a-f]+; continue as it was begun, or remove"
+    ):
+        run(gpt2_folder, tmp_path / "run", texts=["another text"] * 20)
 
 
 def test_a_deepspeed_file_that_cannot_be_is_one_line(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 
 from toolformer.data import Document
+from toolformer.errors import UserError, one_line
 from toolformer.storage import acquired, lock_file, locked, sha256, whole_file, write_whole, writing
 
 CANDIDATES = pa.schema(
@@ -104,8 +105,15 @@ class ShardStore:
         return not self.is_there(name)
 
     def documents(self, name: str) -> list[Document]:
-        """The documents of a shard that is to be done."""
-        return [Document(**row) for row in pq.read_table(self._waiting_path(name)).to_pylist()]
+        """The documents of a shard that is to be done; UserError if they are gone."""
+        path = self._waiting_path(name)
+        try:
+            return [Document(**row) for row in pq.read_table(path).to_pylist()]
+        except (OSError, pa.ArrowException) as error:
+            path.unlink(missing_ok=True)
+            raise UserError(
+                f"{path} cannot be read ({one_line(error)}); give the same command again"
+            ) from error
 
     def is_there(self, name: str) -> bool:
         """Whether the shard was finished; does not read it."""

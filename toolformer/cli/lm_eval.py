@@ -85,6 +85,7 @@ class ConfiguredLM(ToolformerLM):
     folders: ClassVar[list[str]] = [str(TASKS_DIR)]
     """Of tasks, which say what tools they may not use."""
     loaded: ClassVar[bool] = False
+    """Whether a question has been asked: what fails before is bad input."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         given = dict(arguments)
@@ -105,7 +106,10 @@ class ConfiguredLM(ToolformerLM):
             for task, entry in index.items()
         }
         self.system = config.system
+
+    def _key(self, *asked: Any) -> str:
         ConfiguredLM.loaded = True
+        return super()._key(*asked)
 
     @classmethod
     def create_from_arg_string(
@@ -149,12 +153,18 @@ class ConfiguredLM(ToolformerLM):
         """Messages as a prompt, whose special tokens the model then reads as such."""
         self.chat_template()
         self.language_model.reads_special_tokens = True
-        prompt = self.language_model.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )
+        try:
+            prompt = self.language_model.tokenizer.apply_chat_template(
+                chat_history,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=not add_generation_prompt,
+            )
+        except Exception as error:  # a template is a program
+            name = self.language_model.name
+            raise UserError(
+                f"--apply_chat_template: the template of {name} fails: {one_line(error)}"
+            ) from error
         return str(prompt)
 
 

@@ -21,6 +21,9 @@ from toolformer.decoding.settings import Decoding
 from toolformer.errors import UserError
 from toolformer.tools.base import Tool, encodable, run_safely
 
+MOST_CHARACTERS = 10_000
+"""Of a message; what a server writes beyond is not kept."""
+
 
 class ChatEndpointLM(EndpointLM):
     """lm-eval's view of a served chat model with tools; the other arguments as in `EndpointLM`.
@@ -116,7 +119,7 @@ class ChatEndpointLM(EndpointLM):
             if asked and may_call:
                 function = asked[0]["function"]
                 return None, (function["name"], function.get("arguments"))
-            return None if text is None else encodable(text), None
+            return None if text is None else encodable(text[:MOST_CHARACTERS]), None
 
         text, asked = self._post(payload, message, "is no chat completion")
         if asked is None and text is None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
+import pyarrow.parquet as pq
+
 from benchmarks import PAPER
 from toolformer.errors import UserError
 from toolformer.reporting import candidate_stats
@@ -60,7 +62,7 @@ def read(store: Tracker, experiment: str | None = None, seed: int = 0) -> Eviden
     explained = {
         run.tags.get("lineage.evaluate_run_id", ""): run for run in reversed(store.runs("explain", **tags))
     }
-    sampled = _sampled(store, evaluated, selection, explained)
+    sampled, unread = _sampled(store, evaluated, selection, explained)
     files = {(sample.run_id, task): file for sample in sampled for task, file in sample.files.items()}
 
     def scores(cells: Mapping[K, Seeds]) -> dict[K, Score]:
@@ -83,7 +85,7 @@ def read(store: Tracker, experiment: str | None = None, seed: int = 0) -> Eviden
         annotation,
         scores=shown,
         trained={data: (run, annotations.get(dataset_of(run))) for data, run in behind.items()},
-        remarks=[*_remarks(selection), *remarks],
+        remarks=[*_remarks(selection), *remarks, *unread],
         by_k={key: score for key, score in by_k.items() if "n_ac" in score.metrics},
         by_threshold=scores(selection.by_threshold),
         kept={
@@ -162,16 +164,24 @@ def _annotation(
 
 def _sampled(
     store: Tracker, runs: Sequence[Run], selection: Selection, explained: Mapping[str, Run]
-) -> list[Sampled]:
-    """The evaluations with their samples."""
-    sampled = []
+) -> tuple[list[Sampled], list[str]]:
+    """The evaluations whose samples can be read; and what cannot."""
+    sampled, unread = [], []
     names = baseline_names(runs)
     for run in runs:
         files: dict[str, Path] = {}
         classes: dict[str, Path] = {}
         for task, _ in measured(run):
             with suppress(UserError):  # logged without samples, or they are gone: the figures still stand
-                files[task] = store.artifact_path(run, f"samples/{task}.parquet")
+                path = store.artifact_path(run, f"samples/{task}.parquet")
+                try:
+                    pq.read_schema(path)
+                    files[task] = path
+                except (OSError, ValueError):
+                    unread.append(
+                        f"The samples of evaluate run {run.run_id[:8]} on {title_of(task)} cannot be read: significance "
+                        "and answers lack them."
+                    )
                 if run.run_id in explained:
                     classes[task] = store.artifact_path(explained[run.run_id], f"ladder/{task}.parquet")
         system = SYSTEMS.get(run.tags.get("system", ""), "")
@@ -184,7 +194,7 @@ def _sampled(
         if (wording := wording_of(run)) != PAPER:
             title += f", wording {wording}"
         sampled.append(Sampled(run.run_id, title, system, files, classes))
-    return sampled
+    return sampled, unread
 
 
 def _score(runs: Seeds, task: str, files: Mapping[tuple[str, str], Path], seed: int) -> Score:

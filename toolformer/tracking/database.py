@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -35,7 +36,9 @@ def read(path: Path, tags: Mapping[str, str], run_id: str = "") -> list[Run]:
             found.setdefault(run_id, {})[key] = value
         return found
 
-    address = f"{path.absolute().as_uri()}?mode=ro"
+    # A writer's connection rolls back what a killed process left half written; a reader's could not.
+    mode = "rw" if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK) else "ro"
+    address = f"{path.absolute().as_uri()}?mode={mode}"
     with closing(sqlite3.connect(address, uri=True, timeout=60)) as connection:
         connection.execute("BEGIN")  # all is read as it is at one moment
         rows = connection.execute(

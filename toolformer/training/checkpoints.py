@@ -114,7 +114,7 @@ def best_record(folder: Path) -> dict[str, Any]:
 def held(folder: Path, owner: dict[str, Any]) -> Iterator[None]:
     """Holds the checkpoints' folder for one command, in its first process.
 
-    UserError if another command holds it, or it was begun by another `owner` (`processes` and `dtype`).
+    UserError if another command holds it, or it was begun by another `owner` (a digest of the texts, `processes` and `dtype`).
     """
     if rank() > 0:
         yield
@@ -126,7 +126,7 @@ def held(folder: Path, owner: dict[str, Any]) -> Iterator[None]:
         before = read_json(folder / OWNER)
         if not before:
             write_json(folder / OWNER, owner)
-        elif other := [f"{key}={before.get(key)}" for key in owner if before.get(key) != owner[key]]:
+        elif other := [f"{key}={before[key]}" for key in owner if before.get(key, owner[key]) != owner[key]]:
             raise UserError(
                 f"training: {folder} was begun with {' and '.join(other)}; continue as it was begun, or remove the "
                 "folder to begin anew"

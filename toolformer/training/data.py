@@ -69,16 +69,17 @@ def whole(lengths: Sequence[int], size: int) -> Layout:
     windows = chain.from_iterable(_windows(n, length, size) for n, length in enumerate(lengths))
     pieces = sorted(windows, key=lambda piece: (piece[1] - piece[2], piece[0], piece[1]))
     layout: Layout = []
-    rooms: list[int] = []
+    rooms: dict[int, list[int]] = {}
     for piece in pieces:
         length = piece[2] - piece[1]
-        fitting = ((room, number) for number, room in enumerate(rooms) if room >= length)
-        _, number = min(fitting, default=(size, len(layout)))
-        if number == len(layout):
+        room = min((free for free, sequences in rooms.items() if free >= length and sequences), default=size)
+        if rooms.get(room):
+            number = rooms[room].pop()
+        else:
+            number = len(layout)
             layout.append([])
-            rooms.append(size)
         layout[number].append(piece)
-        rooms[number] -= length
+        rooms.setdefault(room - length, []).append(number)
     return layout
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import shutil
@@ -64,7 +66,9 @@ def train(
         return done
     arguments = _arguments(settings, folder, accumulation)
     dtype = loading.number_format(settings.dtype, settings.device)
-    with checkpoints.held(folder, {"processes": processes(), "dtype": dtype}):
+    written = [text if isinstance(text, str) else text.written for text in texts]
+    digest = hashlib.sha256(json.dumps([written, list(heldout)]).encode()).hexdigest()
+    with checkpoints.held(folder, {"texts": digest[:16], "processes": processes(), "dtype": dtype}):
         resume = None
         if rank() == 0:
             resume = checkpoints.latest_intact(folder)

@@ -22,7 +22,7 @@ import string
 import sys
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -97,6 +97,7 @@ class FunctionTool(UserTool):
             if not faulthandler.is_enabled():
                 faulthandler.enable()  # a crash in C says where
         self.version = version or ""
+        self._folder = os.getcwd()
         self._call = load(function, valves or {})
         self.elsewhere = inspect.iscoroutinefunction(self._call)
         self.side_by_side = SIDE_BY_SIDE if self.elsewhere else 1
@@ -109,7 +110,7 @@ class FunctionTool(UserTool):
     def call(self, arguments: dict[str, Any]) -> Result:
         """What the function returns, or that it raised."""
         try:
-            with contextlib.chdir("."):  # back afterwards, wherever the user's code goes
+            with _back_to(self._folder):
                 value = self._call(**arguments, **self._extra)
                 return show(asyncio.run(value) if inspect.iscoroutine(value) else value)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
@@ -123,6 +124,16 @@ class FunctionTool(UserTool):
         except (LookupError, TypeError):
             pass
         log.info("%s: %s", self.name, " ".join(str(event).split())[:200])
+
+
+@contextlib.contextmanager
+def _back_to(folder: str) -> Iterator[None]:
+    """Undoes an `os.chdir` of the user's code, after which no relative path would mean what it did."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # the folder is gone
+            os.chdir(folder)
 
 
 def show(value: Any) -> Result:
@@ -213,9 +224,9 @@ def load(name: str, valves: Mapping[str, Any]) -> Callable[..., Any]:
 def _instance(source: str, name: str, valves: str) -> Any:
     """The object whose methods are tools, shared by all of them since it may hold state."""
     try:
-        with contextlib.chdir("."):
+        with _back_to(os.getcwd()):
             owner = operator.attrgetter(name)(load_module(source))
-            instance: Any = owner()
+            instance: Any = owner() if inspect.isclass(owner) else owner
             if values := json.loads(valves):
                 instance.valves = owner.Valves(
                     **{key: from_environment(value, source) for key, value in values.items()}
@@ -243,12 +254,14 @@ def from_environment(value: Any, name: str) -> Any:
 
 def load_module(name: str) -> ModuleType:
     """A module by name, also one in the working folder, or a file; `UserError` if it cannot be imported."""
+    path = Path(name).expanduser() if name.endswith(".py") else Path(*name.split(".")).with_suffix(".py")
     try:
-        with contextlib.chdir("."):
-            if name.endswith(".py"):
-                return _import_file(Path(name).expanduser().resolve(strict=True))
-            if os.getcwd() not in sys.path:
-                sys.path.append(os.getcwd())
+        with _back_to(os.getcwd()):
+            # Not by a longer sys.path: another import could take a file of the working folder for a package.
+            if name.endswith(".py") or (
+                path.is_file() and importlib.util.find_spec(name.split(".")[0]) is None
+            ):
+                return _import_file(path.resolve(strict=True))
             return importlib.import_module(name)
     except KeyboardInterrupt:
         raise

@@ -16,6 +16,7 @@ import math
 import os
 import tempfile
 import threading
+import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
@@ -41,6 +42,10 @@ log = logging.getLogger(__name__)
 
 SIDE_BY_SIDE = 8
 """Calls of one tool at once."""
+MOST_TOOLS = 1000
+"""Of one server; a longer list is read no further."""
+PAUSE_SECONDS = 30.0
+"""For how long a server that did not start is not started again."""
 ENDED = "tool server ended"
 
 _TYPES: Mapping[str, Any] = {
@@ -171,18 +176,23 @@ class Connection:
         self._lock = threading.Lock()
         self._session: tuple[Client, dict[str, Tool]] | None = None
         self._stack = contextlib.ExitStack()
+        self._failed_at = float("-inf")
 
     def open(self) -> tuple[Client, dict[str, Tool]]:
         """The client, connected, and the server's tools by name; `UserError` if it does not answer."""
         with self._lock, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
             if self._session is None:
+                if time.monotonic() < self._failed_at + PAUSE_SECONDS:
+                    raise UserError(f"{self.server.shown} does not answer (it did not start a moment ago)")
                 session = _portal().wrap_async_context_manager(_session(self.server, stderr))
                 try:
                     self._session = self._stack.enter_context(session)
                 except TimeoutError:
+                    self._failed_at = time.monotonic()
                     reason = f"nothing within {self.server.start_timeout:g} s"
                     raise UserError(f"{self.server.shown} does not answer ({reason})") from None
                 except (Exception, asyncio.CancelledError) as error:
+                    self._failed_at = time.monotonic()
                     stderr.seek(0)
                     last = without_credentials(stderr.read()[-2000:].strip()).rpartition("\n")[2].strip()
                     reason = f"its last words: {last[:200]}" if last else _shown(error)
@@ -264,7 +274,7 @@ async def _list(client: Client) -> dict[str, Tool]:
         page = await client.list_tools(cursor=cursor)
         tools.update({tool.name: tool for tool in page.tools})
         cursor = page.next_cursor
-        if cursor is None:
+        if cursor is None or not page.tools or len(tools) >= MOST_TOOLS:
             return tools
 
 
