@@ -61,6 +61,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["demo", "--plna"], "unrecognized arguments: --plna (did you mean --plan?); see toolformer demo --help"),
         (["help", "decoding.kk"], "there is no key, group or command 'decoding.kk' (did you mean decoding.k?)"),
         (["tool", "calculator", "1 + 1", "tols=[qa]"], "'tols=[qa]' is neither a key of the configuration nor"),
+        (["ui", "--port", "0"], "--port is 0; it must be 1 to 65535"),
         (["generate", "foo"], "'foo' is no key=value"),
         (["generate", "x y"], "generate --help"),
         (["generate", "--config-dir", "/no/such/dir"], "--config-dir: there is no folder /no/such/dir"),

@@ -25,8 +25,10 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
     """Serves MLflow's user interface until Ctrl-C; where `tracking.uri` names a server, prints its address.
 
     Raises:
-        UserError: the interface ended by itself, say since the port is taken.
+        UserError: the port is none, or the interface ended by itself, say since the port is taken.
     """
+    if not 1 <= port <= 65535:
+        raise UserError(f"--port is {port}; it must be 1 to 65535")
     tracker = Tracker(uri, root)
     if tracker.server and tracker.server.is_served:
         print(f"MLflow UI: {tracker.shown_uri}", flush=True)
