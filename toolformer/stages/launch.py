@@ -185,13 +185,6 @@ def _apart(job: Sequence[str], common: Sequence[str]) -> str:
     return " ".join(re.sub(r"^((?:dataset|checkpoint)=\w{8})\w*$", r"\1", word) for word in words)
 
 
-def raise_first(outcomes: Sequence[object]) -> None:
-    """Raises what the first job that failed had raised, if one failed."""
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
-
-
 class Task:
     """A stage as Hydra runs it, in whichever process a launcher starts; returns the run's id."""
 

@@ -114,8 +114,7 @@ def _outcomes(
             deaths += 1
             if deaths > DEATHS:
                 raise UserError(
-                    f"engine: worker processes died {deaths} times in a row, perhaps for want of memory; lower "
-                    "engine.workers or generate.shard_size; finished shards are kept"
+                    f"engine: workers died {deaths} times in a row, perhaps for want of memory; lower engine.workers"
                 ) from error
             log.warning("generate: a worker process died; its shards are done again")
         else:
