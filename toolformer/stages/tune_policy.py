@@ -161,8 +161,6 @@ def _draws(examples: Iterator[tuple[str, str, Example]], seed: int) -> dict[tupl
         by_task.setdefault(task, {}).setdefault(prompt, []).append(example)
     drawn: dict[tuple[str, str], list[Example]] = {}
     for task, by_prompt in by_task.items():
-        if len(by_prompt) < 2:
-            raise UserError(f"benchmarks: {task} has {len(by_prompt)} prompt; two draws need at least two")
         prompts = sorted(by_prompt)
         random.Random(f"{seed}/tune-policy/{task}").shuffle(prompts)
         half = sum(map(len, by_prompt.values())) // 2

@@ -158,7 +158,3 @@ class Plan:
         """All that are missing may be taken again: they were lost with their workers, or others left them."""
         with self._changed:
             self._todo = deque(sorted(self.missing))
-
-    def workers(self, most: int) -> int:
-        """How many of these find work."""
-        return min(most, len(self.missing)) if self.is_complete else most

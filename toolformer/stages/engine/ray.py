@@ -67,8 +67,7 @@ def run(config: Config, folder: Path, plan: Plan) -> Generator[Outcome | None]:
             max_task_retries=RETRIES,
         )(_Replica)
         replicas: list[Any] = [
-            replica.remote(config, folder.absolute(), os.getcwd())
-            for _ in range(plan.workers(engine.workers))
+            replica.remote(config, folder.absolute(), os.getcwd()) for _ in range(engine.workers)
         ]
         # A replica that the cluster has no room for never gets ready, and is given nothing.
         running: dict[Any, Any] = {actor.ready.remote(): actor for actor in replicas}
