@@ -104,8 +104,8 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
             path = Path(folder) / "curves.csv"
             rows = [
                 {"benchmark": task, "draw": draw, **vars(one), **_figures(one)}
-                for (task, draw, _), points in curves.items()
-                for one in points
+                for (task, draw, _), of_policy in curves.items()
+                for one in of_policy
             ]
             pandas.DataFrame(rows, columns=COLUMNS).to_csv(path, index=False)
             active.artifact(path)
