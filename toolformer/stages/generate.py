@@ -176,7 +176,8 @@ def generate(config: Config, parent: str | None = None, command: str = "", swept
         if isinstance(run, Run):
             return run
         _results(job, plan, run, work)
-    return _logged("done", tracker, tracker.get(run.run_id))
+        run_id = run.run_id
+    return _logged("done", tracker, tracker.get(run_id))
 
 
 def _done(job: _Job, plan: engine.Plan, tracker: Tracker) -> Run | None:
