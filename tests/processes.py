@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
-import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -18,7 +15,6 @@ from typing import Any
 
 from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
-from toolformer.cli import main
 from toolformer.stages.config import CONF
 from toolformer.tools.base import Result
 from toolformer.tracking import Run, Tracker
@@ -27,10 +23,6 @@ SHARDS = 16
 LOG = "calls.log"
 """Named by its folder: a file that a tool's configuration names is part of what decides a run."""
 PATIENCE = 300  # seconds until a test gives up on a process
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    ["toolformer.stages.generate", "toolformer.annotation.pipeline", "mlflow.store.tracking.sqlalchemy_store"]
-)
 
 
 class LoggedCalendar:
@@ -86,19 +78,9 @@ class Place:
             f"+tool.calendar.implementation.crowd={crowd}", *more,
         ]  # fmt: skip
 
-    def prepare(self, root: Path) -> None:
-        """Lays an empty store there, so that not every test waits for MLflow to make one."""
-        if not (root / "mlflow.db").exists():
-            made = self.folder / "empty"
-            Tracker(None, made).store.prepare()
-            shutil.copy(made / "mlflow.db", root / "mlflow.db")
-
-    def start(
-        self, root: Path, *more: str, pause: float = 0.05, crowd: int = 1, shell: bool = False
-    ) -> Process:
-        self.prepare(root)
+    def start(self, root: Path, *more: str, pause: float = 0.05, crowd: int = 1) -> Process:
         words = self.words(root, *more, pause=pause, crowd=crowd)
-        return Process(words, self.folder / f"{random.random()}.err", shell)
+        return Process(words, self.folder / f"{random.random()}.err")
 
     def candidates(self, root: Path) -> bytes:
         (path,) = root.glob("generate/*/*/candidates.parquet")
@@ -116,31 +98,18 @@ class Place:
 
 
 class Process:
-    """A command at work, its standard error in a file.
+    """A command at work, its standard error in a file."""
 
-    A process of its own either way: the shell's command, or its entry in a fork of a server that has imported the
-    libraries, which spares seconds at each of many starts.
-    """
-
-    def __init__(self, words: list[str], errors: Path, shell: bool) -> None:
+    def __init__(self, words: list[str], errors: Path) -> None:
         self._errors = errors
-        errors.touch()
-        if shell:
-            command = [sys.executable, "-m", "toolformer.cli", *words]
-            with errors.open("wb") as stream:
-                process = subprocess.Popen(command, cwd=CONF.parent, stderr=stream)
-            self.pid = process.pid
-            self._code: Callable[[], int | None] = process.poll
-        else:
-            child = FORKS.Process(target=run_entry, args=(words, str(errors)))
-            child.start()
-            assert child.pid is not None
-            self.pid = child.pid
-            self._code = lambda: child.exitcode
+        command = [sys.executable, "-m", "toolformer.cli", *words]
+        with errors.open("wb") as stream:
+            self._process = subprocess.Popen(command, cwd=CONF.parent, stderr=stream)
+        self.pid = self._process.pid
 
     @property
     def ended(self) -> bool:
-        return self._code() is not None
+        return self._process.poll() is not None
 
     @property
     def errors(self) -> str:
@@ -148,7 +117,7 @@ class Process:
 
     def wait(self) -> int | None:
         self.until(lambda: self.ended)
-        return self._code()
+        return self._process.poll()
 
     def until(self, condition: Callable[[], object]) -> bool:
         """Waits for a condition; returns whether it came before the process's end."""
@@ -161,17 +130,8 @@ class Process:
         return True
 
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+        self._process.kill()
         self.wait()
-
-
-def run_entry(words: list[str], errors: str) -> None:
-    """The command in a fork: standard error to a file, and the exit code of `main`."""
-    stream = os.open(errors, os.O_WRONLY)
-    os.dup2(stream, 2)
-    sys.stderr = open(2, "w", buffering=1, closefd=False)
-    os.chdir(CONF.parent)
-    sys.exit(main(words))
 
 
 def save_calling_model(folder: Path, result: str = "") -> None:

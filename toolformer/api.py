@@ -86,9 +86,7 @@ def _config(overrides: Sequence[str]) -> Config:
 
     config = validate(compose("evaluate", overrides))
     if config.system == "endpoint":
-        raise UserError(
-            "system=endpoint is for evaluations; choose one that runs here, such as toolformer or model"
-        )
+        raise UserError("system=endpoint is for evaluations; choose one that runs here")
     instantiate.apply_paths(config)
     return config
 

@@ -14,6 +14,7 @@ from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import TaskIndex
+from lm_eval.utils import simple_parse_args_string
 from tokenizers import processors
 
 from benchmarks import TASKS_DIR
@@ -152,11 +153,12 @@ def test_a_chat_template_gives_the_numbers_of_lm_evals_own_class(tmp_path: Path)
 def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> None:
     answers = tmp_path / "answers.jsonl"
     model: Any = get_model("toolformer")
-    made = model.create_from_arg_string(
+    given = (
         f"pretrained={tiny_folder},tools=calculator+search,k=3,max_calls=2,min_new_tokens=1,batch_size=16,"
-        f"answers={answers},tool.search.implementation.max_tokens=5",
-        {"device": "cuda:0", "batch_size": 1, "max_batch_size": None},
+        f"answers={answers},tool.search.implementation.max_tokens=5"
     )
+    added = {"device": "cuda:0", "batch_size": 1, "max_batch_size": None}
+    made = model.create_from_arg_obj(simple_parse_args_string(given), added)
     decoder = made.decoder
     assert (decoder.k, decoder.max_calls, decoder.min_new_tokens, decoder.batch_size) == (3, 2, 1, 16)
     assert sorted(decoder.tools) == ["calculator", "search"]

@@ -116,7 +116,7 @@ def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused
     assert scores.scores and scores.scores.n == 6
     # A tool without examples: a line, and no run.
     unknown = words(tmp_path, *more, "+tool@tool.sums=calculator", "tools=[sums]", "tool.sums.name=Sums")
-    assert "tool.sums.example is missing: system=prompted shows calls" in refused("evaluate", *unknown)
+    assert "tool.sums.example is missing: give a call with its result" in refused("evaluate", *unknown)
     assert "tool.sums.example: 'Sums(1)' has no result" in refused(
         "evaluate", *unknown, "tool.sums.example='Sums(1)'"
     )

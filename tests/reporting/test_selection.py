@@ -16,6 +16,7 @@ from toolformer.reporting import console, outcome_tables, reader, tables
 from toolformer.reporting.data import Evidence
 from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.setting_tables import by_threshold
+from toolformer.reporting.table import Content
 
 
 def trained(store: Memory, data: str = "augmented", dataset: str = "", model: str = "gpt2") -> str:
@@ -218,7 +219,7 @@ def test_toolformer_by_threshold_where_all_else_is_equal(capsys: pytest.CaptureF
             pass
         evaluated(store, "toolformer", accuracy("svamp", score), training.run_id)
     evidence = reader.read(store)
-    console.show(tables.content(evidence), ["by_threshold"])
+    console.show(Content("", [by_threshold(evidence)]))
     shown = capsys.readouterr().out
     assert shown.startswith("By τ_f Score by filtering threshold") and "Runs" not in shown
     table = by_threshold(evidence)

@@ -32,12 +32,7 @@ from toolformer.stages.generate import finished
 
 @pytest.fixture
 def generate(place: Place, tmp_path: Path) -> Any:
-    place.prepare(tmp_path)
-
-    def run(*more: str) -> int:
-        return main(place.words(tmp_path, *more, pause=0))
-
-    return run
+    return lambda *more: main(place.words(tmp_path, *more, pause=0))
 
 
 def results(root: Path) -> dict[str, bytes]:

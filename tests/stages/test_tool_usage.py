@@ -33,8 +33,6 @@ class AwayCalendar:
 
 def generate(place: Place, root: Path, *more: str, name: str = "default") -> dict[str, float]:
     """The metrics of a run of the annotation."""
-    root.mkdir(exist_ok=True)
-    place.prepare(root)
     assert main(place.words(root, *more, f"name={name}", pause=0)) == 0
     (run,) = [run for run in place.runs(root) if run.tags["experiment"] == name]
     return dict(run.metrics)

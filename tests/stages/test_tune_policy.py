@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from benchmarks.paired import mcnemar
 from benchmarks.policy_curve import Point
@@ -20,7 +19,7 @@ from toolformer.cli import main
 from toolformer.decoding.settings import store_policy
 from toolformer.stages.evaluate import model_folder
 from toolformer.stages.launch import run_stage
-from toolformer.stages.tune_policy import Tuned, table
+from toolformer.stages.tune_policy import Tuned, content
 from toolformer.tracking import Tracker
 
 MORE = ["system=toolformer", "tools=[calendar]", "decoding.max_call_tokens=8", "lm.dtype=float32"]
@@ -81,14 +80,13 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     assert "call_policy.json cannot be read" in refused("complete", "On day 3 we", *root)
 
 
-def test_the_table_has_the_corrected_p_beside_the_raw_one(capsys: Capture) -> None:
+def test_the_table_has_the_corrected_p_beside_the_raw_one() -> None:
     best = Point(
         "topk", 1.0, 40, 50.0, 25.0, calls=20, helped=12, harmed=2, needed=12, tokens=8.0, p_holm=0.0777
     )
     tuned = Tuned("run", "topk", 1.0, {("dateset", "test", "topk"): [best]}, {"dateset": best})
-    Console(width=160).print(table(tuned))
-    (row,) = (line for line in capsys.readouterr().out.splitlines() if "tuned" in line)
-    assert [cell.strip() for cell in row.split("│")][-3:-1] == [f"{mcnemar(2, 12):.3f}", "0.078"]
+    (table,) = content(tuned).tables
+    assert [cell.text for cell in table.rows[-1]][-2:] == [f"{mcnemar(2, 12):.3f}", "0.078"]
 
 
 def test_what_cannot_be_tuned_is_refused(tmp_path: Path, refused: Refused) -> None:

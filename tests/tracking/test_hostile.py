@@ -6,13 +6,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from tests.tracking.conftest import run
 from toolformer.cli import main
 from toolformer.errors import UserError
+from toolformer.reporting.console import show
 from toolformer.reporting.pairing import compare_groups
-from toolformer.stages.compare import Comparison, remarks, tables
+from toolformer.stages.compare import Comparison, content
 from toolformer.tracking import Tracker
 
 HOSTILE = "../../precious"
@@ -82,8 +82,6 @@ def test_a_comparison_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]
     assert compared
     name = "[/b] \x1b]0;owned\x07 (1a2b3c4d)"
     comparison = Comparison("a", "b", name, name, (compared,), (name,), (), {}, same_scoring=True)
-    for table in tables(comparison):
-        Console(width=200).print(table)
-    print(*remarks(comparison))
+    show(content(comparison))
     output = capsys.readouterr().out
     assert output.count("[/b]") >= 3 and not set(output) & {"\x1b", "\x07"}

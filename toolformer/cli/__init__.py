@@ -183,15 +183,14 @@ def _stage(stage: str, arguments: list[str]) -> int:
 def _run(stage: str, words: list[str], multirun: bool) -> None:
     from toolformer.stages.config import compose, validate
     from toolformer.stages.config.multirun import parse
-    from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
+    from toolformer.stages.launch import launch, parent_run, run_stage
     from toolformer.tracking.provenance import command_of
 
     sweep = parse(stage, words) if multirun else None
     config = validate(compose(stage, sweep.fixed if sweep else words), stage)
-    if config.run.experiments and stage != "report":
+    if (others := config.run.experiments) and stage != "report":
         raise UserError(
-            f"this experiment is made of {len(config.run.experiments)} others, which `toolformer run` runs with all their "
-            f"stages; `toolformer {stage}` takes one of them: {', '.join(config.run.experiments)}"
+            f"this experiment is made of {len(others)} others; toolformer {stage} takes one of {', '.join(others)}"
         )
     if not sweep:
         run_stage(stage, config, command=command_of(stage, words))
@@ -201,4 +200,6 @@ def _run(stage: str, words: list[str], multirun: bool) -> None:
         validate(compose(stage, job), stage)
     command = command_of(stage, words, "-m")
     parent = parent_run(config, command.removeprefix("toolformer "), stage, sorted(words), command=command)
-    raise_first(launch(stage, jobs, sweep.of_hydra, parent))
+    for outcome in launch(stage, jobs, sweep.of_hydra, parent):
+        if isinstance(outcome, Exception):
+            raise outcome

@@ -167,6 +167,7 @@ def compare(arguments: list[str]) -> int:
         raise UserError(f"compare: --resamples is {options.resamples}; it must be at least 1")
     # Finished runs are read, as by a report: no data folder, corpus or model of an evaluation has to be there.
     config = configured("evaluate", options.overrides, checked_as="report")
+    from toolformer.reporting.console import show
     from toolformer.stages import compare as comparing
     from toolformer.tracking import Tracker
 
@@ -176,8 +177,7 @@ def compare(arguments: list[str]) -> int:
     if options.json:
         print(comparing.as_json(compared))
         return 0
-    console().print(*comparing.tables(compared))
-    print("\n".join(comparing.remarks(compared)))
+    show(comparing.content(compared))
     return 0
 
 
@@ -190,12 +190,13 @@ def tune_policy(arguments: list[str]) -> int:
     if options.k < 1 or not 0 <= options.threshold < 1 or not math.isfinite(options.bias):
         raise UserError("tune-policy: --k must be at least 1, --threshold from 0 to 1, --bias a number")
     config = configured("evaluate", options.overrides)
+    from toolformer.reporting.console import show
     from toolformer.stages import tune_policy as tuning
     from toolformer.tracking.provenance import command_of
 
     reach = {"topk": options.k, "bias": options.bias, "threshold": options.threshold}
     tuned = tuning.tune_policy(config, reach, command_of("tune-policy", arguments))
-    console().print(tuning.table(tuned))
+    show(tuning.content(tuned))
     return 0
 
 

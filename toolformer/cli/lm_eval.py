@@ -19,7 +19,7 @@ from lm_eval._cli import HarnessCLI
 from lm_eval.api.registry import register_model
 from lm_eval.config.evaluate_config import EvaluatorConfig
 from lm_eval.tasks import TaskManager
-from lm_eval.utils import setup_logging, simple_parse_args_string
+from lm_eval.utils import setup_logging
 
 from benchmarks import GROUPS, TASKS, TASKS_DIR, suite
 from toolformer.decoding.lm_eval_model import ToolformerLM
@@ -91,9 +91,7 @@ class ConfiguredLM(ToolformerLM):
         given = dict(arguments)
         name, answers = str(given.pop("pretrained", "")), given.pop("answers", None)
         if not name:
-            raise UserError(
-                "model_args: pretrained is missing; name an embedded model, a folder or a hub model"
-            )
+            raise UserError("model_args: pretrained is missing; name a folder or a hub model")
         config = _configured(given)
         tools = instantiate.tools(config, inference=True) if config.tools and calls(config) else {}
         index = TaskManager(include_path=self.folders, include_defaults=False).task_index
@@ -112,17 +110,10 @@ class ConfiguredLM(ToolformerLM):
         return super()._key(*asked)
 
     @classmethod
-    def create_from_arg_string(
-        cls, arg_string: str, additional_config: dict[str, Any] | None = None
-    ) -> ConfiguredLM:
-        """`pretrained=FOLDER,k=10,tools=calculator+calendar,...`."""
-        return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
-
-    @classmethod
     def create_from_arg_obj(
         cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
     ) -> ConfiguredLM:
-        """The same from a mapping; `additional_config` is what lm-eval adds (batch size, device)."""
+        """From `model_args`, as lm-eval has parsed them; `additional_config` is what it adds (batch size, device)."""
         added = {name: str((additional_config or {}).get(name)) for name in ("device", "batch_size")}
         # lm-eval's command line asks for cuda:0 and a batch of 1 unless told otherwise, and allows batch_size=auto.
         if added["device"] == "None" or (
@@ -171,9 +162,7 @@ class ConfiguredLM(ToolformerLM):
 def _configured(given: Mapping[str, Any]) -> Config:
     """The configuration of the evaluation stage with what `model_args` say."""
     if given.get("system") == "endpoint":
-        raise UserError(
-            "model_args: for a model served elsewhere use lm-eval's own --model local-completions"
-        )
+        raise UserError("model_args: for a served model use lm-eval's own --model local-completions")
     words = {SHORT.get(name, name): "null" if value is None else value for name, value in given.items()}
     tools = str(words.pop("tools", "some"))
     with_tools = tools not in ("", "none", "null")

@@ -11,15 +11,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import GOLD_NATS
-from toolformer.credentials import printable
 from toolformer.decoding.settings import SYSTEMS
-from toolformer.errors import UserError
+from toolformer.errors import UserError, near
 from toolformer.reporting.pairing import Compared, Row, Seeds, compare_measures, corrected, read_samples
 from toolformer.reporting.selection import asked_by, kind_of, seed_of
+from toolformer.reporting.table import Cell, Column, Content, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from benchmarks.paired import Estimate
     from toolformer.tracking import Run, Tracker
 
@@ -74,7 +72,7 @@ def _named(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
     name, colon, system = reference.partition(":")
     if colon and system not in SYSTEMS:
         raise UserError(
-            f"compare: {reference!r} is no run; say a run id, latest, or latest: and one of {', '.join(SYSTEMS)}"
+            f"compare: {reference!r} is no run; say an id, latest or latest:SYSTEM{near(system, SYSTEMS)}"
         )
     if swept := tracker.swept("evaluate", name):
         return [run for run in swept if system in ("", run.tags.get("system"))]
@@ -102,10 +100,7 @@ def compare(
     if not benchmarks:
         what = f"samples of {', '.join(common)}" if common else "benchmark"
         differ = f" (they differ in {', '.join(list(settings)[:6])})" if settings else ""
-        raise UserError(
-            f"compare: runs {one[0].run_id[:8]} and {two[0].run_id[:8]} have no {what} in common{differ}; evaluate both "
-            "with the same benchmarks, data, evaluation.limit and seed"
-        )
+        raise UserError(f"compare: {first} and {second} have no {what} in common{differ}")
     compared = {benchmark.task for benchmark in benchmarks}
     only_one = tuple(task for task in samples_one if task not in compared)
     only_two = tuple(task for task in samples_two if task not in compared)
@@ -155,57 +150,39 @@ def as_json(comparison: Comparison) -> str:
     return json.dumps(plain, indent=2)
 
 
-def tables(comparison: Comparison) -> list[Table]:
-    """For the terminal: scores, nats, perplexities and settings that differ, as far as there are any."""
-    tests, of_all = ("p", "p (Holm)", "detectable"), ("A", "B", "B - A")
-    scores: list[Sequence[str]] = [("benchmark", "n", *of_all, "only A right", "only B right", *tests)]
-    nats: list[Sequence[str]] = [("benchmark", "n", *of_all, *tests)]
-    perplexities: list[Sequence[str]] = [("benchmark", "n", *of_all, "per", "B / A", *tests)]
+def content(comparison: Comparison) -> Content:
+    """For the terminal: what was measured, and the settings that differ, if any do."""
+    heads = ("n", "A", "B", "B - A", "beside", "p", "p (Holm)", "detectable")
+    columns = [Column("benchmark", numeric=False), Column("measure", numeric=False), *map(Column, heads)]
+    rows: list[list[Cell]] = []
     for compared in comparison.benchmarks:
         found = compared.scores or compared.perplexity
         assert found
-        form, least, rows, own = ".2f", ".2f", nats, list[str]()
+        form, least, measure, beside = ".2f", ".2f", "nats of the gold answer", ""
         if compared.perplexity:
-            least, rows = ".4f", perplexities
-            own = [compared.unit, _estimate(compared.perplexity.ratio, ".4f")]
+            least, measure = ".4f", f"perplexity per {compared.unit}"
+            beside = f"B / A {_estimate(compared.perplexity.ratio, '.4f')}"
         elif compared.scores and not compared.task.endswith(GOLD_NATS):
-            form, least, rows = ".1f", ".1f", scores
-            own = [_number(compared.scores.only_first, ","), _number(compared.scores.only_second, ",")]
-        sides = (
-            _number(found.first, form),
-            _number(found.second, form),
-            _estimate(found.difference, f"+{form}"),
-        )
+            form, least, measure = ".1f", ".1f", "percent correct"
+            if compared.scores.only_first is not None:
+                alone = compared.scores.only_first, compared.scores.only_second
+                beside = "only A right {:,}, only B right {:,}".format(*alone)
         tested = _p(compared.p_value), _p(compared.p_holm), _number(found.detectable, least)
-        rows.append((compared.task, f"{found.n:,}", *sides, *own, *tested))
+        sides = f"{found.first:{form}}", f"{found.second:{form}}", _estimate(found.difference, f"+{form}")
+        rows.append([*map(Cell, (compared.task, measure, f"{found.n:,}", *sides, beside, *tested))])
     number = sum(compared.p_value is not None for compared in comparison.benchmarks)
-    caption = (
-        f"A: {comparison.first_name}; B: {comparison.second_name}. 95 % paired bootstrap intervals in brackets; p is exact "
-        "McNemar's for right and wrong, else of a paired t test, over seeds where there are several. "
-        f"Holm: corrected for {number} comparison{'' if number == 1 else 's'}. Detectable: the least difference that this n "
-        "shows at 5 % with 80 % power."
+    legend = (
+        "95 % paired bootstrap intervals in brackets; p is exact McNemar's for right and wrong, else of a paired t test, "
+        f"over seeds where there are several. Holm: corrected for {number} comparison{'' if number == 1 else 's'}. "
+        "Detectable: the least difference that this n shows at 5 % with 80 % power."
     )
-    settings = [("key", "A", "B"), *((key, *pair) for key, pair in comparison.settings.items())]
-    tables = (
-        _table("Scores, percent correct", scores, caption),
-        _table("Nats of the gold answer, lower is better", nats, caption),
-        _table("Perplexity, lower is better", perplexities, caption),
-        _table("Settings that differ", settings, ""),
-    )
-    return [table for table in tables if table.row_count]
-
-
-def _table(title: str, rows: Sequence[Sequence[str]], caption: str) -> Table:
-    """A table of plain text, its heads first: what names hold is neither markup nor an escape sequence."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, caption=Text(printable(caption)), caption_justify="left")
-    for index, head in enumerate(rows[0]):
-        table.add_column(head, justify="right" if index else "left", overflow="fold")
-    for row in rows[1:]:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    return table
+    parts = [Table("", "", "Paired differences", columns, rows, legend)]
+    if comparison.settings:
+        columns = [Column("key", numeric=False), *(Column(side, numeric=False, wide=True) for side in "AB")]
+        rows = [[Cell(key), *map(Cell, values)] for key, values in comparison.settings.items()]
+        parts.append(Table("", "", "Settings that differ", columns, rows))
+    title = f"A: {comparison.first_name}; B: {comparison.second_name}"
+    return Content(title, parts, remarks=remarks(comparison))
 
 
 def remarks(comparison: Comparison) -> list[str]:
@@ -228,7 +205,7 @@ def remarks(comparison: Comparison) -> list[str]:
         lines.append(
             "A and B were scored by different versions of the benchmarks; evaluate the older one again"
         )
-    return [printable(line) for line in lines]
+    return lines
 
 
 def _number(value: float | None, form: str) -> str:

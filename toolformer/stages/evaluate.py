@@ -31,6 +31,7 @@ from toolformer.decoding.settings import shown as shown_policy
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
+from toolformer.stages.engine import answering
 from toolformer.stages.evaluation_identity import (
     Identity,
     answered_by,
@@ -58,14 +59,6 @@ ANSWERS = "answers.jsonl"
 LATEST = "latest"
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """A finished evaluation."""
-
-    run_id: str
-    metrics: dict[str, float]
-
-
 def train_run(tracker: Tracker, reference: str, data: str, **tags: str) -> Run:
     """The train run that `reference` names: `latest` (with these tags), an id, or `models:/NAME/VERSION`.
 
@@ -77,9 +70,7 @@ def train_run(tracker: Tracker, reference: str, data: str, **tags: str) -> Run:
     else:
         run = tracker.resolve("train", reference, data=data, **tags)
     if run.tags.get("data") != data:
-        raise UserError(
-            f"checkpoint: run {run.run_id[:8]} was trained with data={run.tags.get('data')}, not data={data}"
-        )
+        raise UserError(f"checkpoint: run {run.run_id[:8]} has data={run.tags.get('data')}, not {data}")
     return run
 
 
@@ -93,7 +84,7 @@ def model_folder(tracker: Tracker, run: Run) -> Path:
     folder = below(tracker.root / "train", tagged.parent.name, tagged.name)
     if not (folder / "config.json").is_file():
         raise UserError(
-            f"checkpoint: the model of train run {run.run_id[:8]} is no longer at {folder}; train it again"
+            f"checkpoint: the model of run {run.run_id[:8]} is no longer at {folder}; train it again"
         )
     return folder
 
@@ -155,14 +146,42 @@ def _finished(tracker: Tracker, fingerprint: str) -> Run | None:
     return runs[0] if met and met[0] in met[1:] else None
 
 
-def evaluate(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Evaluated:
+def asks(
+    config: Config, job: Job, model: Path | None, place: str, tasks: Sequence[str], samples: Any
+) -> answering.Asked:
+    """What a model is asked of these tasks; `place` is where in the job's folder the loaders' files stand.
+
+    Args:
+        model: the trained model's folder; None for what the configuration names.
+        samples: as `suite.load` takes them.
+    """
+    own = job.folder / place
+    own.mkdir(exist_ok=True)
+    identity = answered_by(config, config.model, job.trained)
+    if model:
+        # The same settings trained again after the model was deleted may come to other weights at the same place.
+        identity["weights"] = weights(model)
+    # Answers are shared, and so is the day on which they are given where an example has none of its own.
+    of_day = clocks(config) if calls(config) else []
+    return answering.Asked(
+        config,
+        str(model or config.model),
+        identity,
+        tasks,
+        metadata(config, tasks, own),
+        samples,
+        of_day,
+        first_day(job.folder) if of_day else None,
+        job.folder / ANSWERS,
+    )
+
+
+def evaluate(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Run:
     """Runs the benchmarks, unless that is done; `swept` is what tells the run from others of its sweep, for its name."""
     from benchmarks import suite
     from benchmarks.figures import figures, speed
-    from toolformer.decoding.lm_eval_model import ToolformerLM
     from toolformer.decoding.recording import AnswerFile
     from toolformer.lm.loading import choose_device, load_config
-    from toolformer.stages.engine import answering
 
     engine.check(config)
     tracker = instantiate.tracker(config)
@@ -177,46 +196,34 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
     if done := _done(job, tracker):
         return done
 
-    model, answered = config.model, answered_by(config, config.model, job.trained)
     if config.system != "endpoint":  # before the rows are read, which may take long
         choose_device(config.lm.device)
         if not job.trained:
-            load_config(model)
-    if job.trained:
-        # The same settings trained again after the model was deleted may come to other weights at the same place.
-        folder = model_folder(tracker, job.trained)
-        model, answered = str(folder), {**answered, "weights": weights(folder)}
+            load_config(config.model)
+    folder = model_folder(tracker, job.trained) if job.trained else None
     tools = instantiate.tools(config, inference=True) if calls(config) else {}
-    instantiate.of_system(config, model, tools)
+    instantiate.of_system(config, str(folder or config.model), tools)
     with ExitStack() as stack:
         answers = stack.enter_context(AnswerFile(job.folder / ANSWERS))
         if answers.waited and (done := _done(job, tracker)):
             return done
         answering.gather(answers)  # of an evaluation that was interrupted
-        own = job.folder / job.identity.evaluation
-        own.mkdir(exist_ok=True)
-        given, samples = metadata(config, job.tasks, own), job.identity.questions["samples"]
-        loaded = suite.load(job.tasks, given, samples, config.paths.tasks_dir)
-        # Answers are shared, and so is the day on which they are given where an example has none of its own.
-        of_day = clocks(config) if tools else []
-        day = first_day(job.folder) if of_day else None
+        place = job.identity.evaluation
+        asked = asks(config, job, folder, place, job.tasks, job.identity.questions["samples"])
+        loaded = asked.load()
         # A wrong key or tokenizer begins no run.
-        lm: Any = served(config, answers, tools, of_day, day) if config.system == "endpoint" else None
+        lm: Any = served(asked, answers, tools) if config.system == "endpoint" else None
         tracked = tracker.run(
             stage="evaluate", name=f"{title} {swept}", fingerprint=job.fingerprint, config=asdict(config),
-            tags={**_tags(config, job, day), "comparison": together}, parent=parent,
+            tags={**_tags(config, job, asked.day), "comparison": together}, parent=parent,
             description=describe(command, facts, [job.trained]),
         )  # fmt: skip
         run = stack.enter_context(tracked)
         if lm is None:
             if config.engine.workers > 1 or config.engine.kind == "ray":
-                asked = answering.Asked(
-                    config, model, answered, job.tasks, given, samples, of_day, day, job.folder / ANSWERS
-                )
                 answering.answer(asked, sum(map(len, suite.requests(loaded).values())))
                 answering.gather(answers)
-            decoder = instantiate.decoder(config, model, tools)
-            lm = ToolformerLM(decoder, answers, answered, clocks=of_day, day=day)
+            lm = asked.lm(instantiate.decoder(config, asked.model, tools), answers)
         metrics: dict[str, float] = {}
         if language_model := getattr(lm, "language_model", None):
             run.tag("dtype", str(language_model.dtype).removeprefix("torch."))
@@ -229,31 +236,43 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
         metrics |= speed([sample for result in results.values() for sample in result.samples])
         names = {config.tool[tool].name: tool for tool in config.tools}
         for task, result in results.items():
-            if is_tuned and (chosen := chosen_on(model, task, (sample["id"] for sample in result.samples))):
+            ids = (sample["id"] for sample in result.samples)
+            if is_tuned and (chosen := chosen_on(asked.model, task, ids)):
                 text = (
                     "evaluate: %s: the policy was chosen on %d of these %d examples; evaluation.samples takes the others, "
                     "test.json of tune-policy's run"
                 )
                 log.warning(text, task, chosen, len(result.samples))
             metrics |= {f"{task}/{figure}": value for figure, value in figures(result, names).items()}
-            run.artifact(written(own / f"{task}.parquet", result.samples), SAMPLES)
+            run.artifact(written(job.folder / place / f"{task}.parquet", result.samples), SAMPLES)
         show(run, results, config, job.trained)
         used = usages(tools)
         run.metrics({**metrics, **tool_figures(used)})
         log_faults(used)
-    log_result(run.run_id, metrics, "done")
-    if _faults(metrics):
-        _warn_of_faults(metrics, _finished(tracker, job.fingerprint), command)
-    return Evaluated(run.run_id, metrics)
+    return _logged("done", tracker.get(run.run_id), _finished(tracker, job.fingerprint), command)
 
 
-def _done(job: Job, tracker: Tracker) -> Evaluated | None:
+def _done(job: Job, tracker: Tracker) -> Run | None:
     run = _finished(tracker, job.fingerprint)
-    if run is None:
-        return None
-    log_result(run.run_id, run.metrics, "already done")
-    _warn_of_faults(run.metrics, run)
-    return Evaluated(run.run_id, dict(run.metrics))
+    return run and _logged("already done", run, run)
+
+
+def _logged(how: str, run: Run, done: Run | None, command: str = "") -> Run:
+    """Logs what an evaluation came to, and returns its run; `done` is the run by which it is done, whatever its faults."""
+    log_result(run.run_id, run.metrics, how)
+    reasons: Counter[str] = Counter()
+    for (_, reason), number in _faults(run.metrics).items():
+        reasons[reason] += int(number)
+    if reasons:
+        listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
+        then = f"they are not kept. To ask only for them again: {command or 'the same command'}"
+        if done:
+            then = (
+                f"an earlier run met the same, so that run {done.run_id[:8]} counts as done. To ask only for them once "
+                "more, give it another name="
+            )
+        log.warning("evaluate: %d answers met a fault (%s); %s", reasons.total(), listed, then)
+    return run
 
 
 def _faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], float]:
@@ -262,23 +281,6 @@ def _faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], float]:
 
     parts = {name: name.partition(f"/{FAULTS}/") for name in metrics}
     return {(task, reason): metrics[name] for name, (task, fault, reason) in parts.items() if fault}
-
-
-def _warn_of_faults(metrics: Mapping[str, float], done: Run | None, command: str = "") -> None:
-    """Logs the faults of a run, if any, and how to ask again; `done` is the run by which the evaluation is done nevertheless."""
-    reasons: Counter[str] = Counter()
-    for (_, reason), number in _faults(metrics).items():
-        reasons[reason] += int(number)
-    if not reasons:
-        return
-    listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
-    then = f"they are not kept. To ask only for them again: {command or 'the same command'}"
-    if done:
-        then = (
-            f"an earlier run met the same, so that run {done.run_id[:8]} counts as done. To ask only for them once more, "
-            "give it another name="
-        )
-    log.warning("evaluate: %d answers met a fault (%s); %s", reasons.total(), listed, then)
 
 
 def _baseline(config: Config) -> str:
@@ -351,10 +353,7 @@ def _write_heldout(config: Config, path: Path) -> Path:
     total = len(rows) + sum(skipped.values())
     log.info("heldout: %d rows read, %d kept, dropped: %s", total, len(rows), skipped or "none")
     if not rows:
-        raise UserError(
-            "heldout: it holds no document with text; give another heldout or heldout.path, or name the field in "
-            "heldout.text_field"
-        )
+        raise UserError("heldout: it holds no document with text; name another, or its heldout.text_field")
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     write_whole(path, lines.encode("utf-8"))
     return path

@@ -19,7 +19,7 @@ from toolformer.stages.config import STAGES, Config, compose, fingerprint, valid
 from toolformer.stages.config.keys import SECTIONS
 from toolformer.stages.config.multirun import parse
 from toolformer.stages.evaluation_identity import calls
-from toolformer.stages.launch import launch, parent_run, raise_first, run_stage
+from toolformer.stages.launch import launch, parent_run, run_stage
 from toolformer.tracking.provenance import command_of, masked_words
 
 log = logging.getLogger(__name__)
@@ -127,9 +127,7 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
     sweep = parse("report", overrides)
     stages = validate(compose("report", sweep.fixed)).run.stages
     if not stages:
-        raise UserError(
-            f"run: the experiment {name} has no run.stages; give its stages by hand, or name another"
-        )
+        raise UserError(f"run: the experiment {name} has no run.stages; name another")
     found: dict[str, Job] = {}
     for stage in sorted(stages, key=STAGES.index):
         for words in sweep.jobs(stage, stages):
@@ -219,7 +217,8 @@ def execute(todo: Plan) -> None:
                 failed.append(outcome)
             elif outcome:
                 ids[job.key] = outcome
-    raise_first(failed)
+    if failed:
+        raise failed[0]
     log.info("%s: done in %.1f minutes", todo.name, (time.monotonic() - started) / 60)
 
 

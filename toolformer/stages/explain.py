@@ -23,8 +23,7 @@ from toolformer.reporting.table import Content
 from toolformer.stages import evaluate as evaluation
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
-from toolformer.stages.evaluation_identity import answered_by, decoding
-from toolformer.stages.identity import weights
+from toolformer.stages.evaluation_identity import decoding
 from toolformer.storage import sha256
 from toolformer.tools.runtime import log_faults, usages
 from toolformer.tracking import Run, Tracker
@@ -45,9 +44,7 @@ _INHERITED = ("system", "decoding.k", "comparison", "lineage.train_run_id", "lin
 def explain(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Run:
     """Explains the evaluation that a configuration describes, which is run first where it is missing."""
     _refuse_others(config.system)
-    tracker = instantiate.tracker(config)
-    evaluated = evaluation.evaluate(config, parent, command, swept)
-    return ladder(config, tracker.get(evaluated.run_id), parent, command)
+    return ladder(config, evaluation.evaluate(config, parent, command, swept), parent, command)
 
 
 def finished(config: Config) -> str | None:
@@ -64,10 +61,7 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
     Raises:
         UserError: another system, nothing to class, the model is gone, or the data is another than was asked.
     """
-    from benchmarks import suite
     from benchmarks.ladder.rungs import Ladder, usable
-    from toolformer.decoding.decoder import Decoder
-    from toolformer.decoding.lm_eval_model import ToolformerLM
     from toolformer.decoding.recording import AnswerFile
 
     _refuse_others(run.tags.get("system", ""))
@@ -85,22 +79,17 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
     samples = _samples(tracker, run)
     with ExitStack() as stack:
         answers = stack.enter_context(AnswerFile(job.folder / evaluation.ANSWERS))
-        own = job.folder / LADDER
-        own.mkdir(exist_ok=True)
-        given = evaluation.metadata(config, list(samples), own)
         ids = {task: [row["id"] for row in rows] for task, rows in samples.items()}
-        loaded = suite.load(list(samples), given, ids, config.paths.tasks_dir)
-        tasks = [task for task in samples if usable(task, tools, loaded.switched_off[task])]
-        if not tasks:
-            raise UserError(
-                f"explain: run {run.run_id[:8]} has no benchmark whose right call is known and whose tool is in use"
-            )
-        log.info("explain: %s", ", ".join(tasks))
-        _check_asked(loaded, {task: samples[task] for task in tasks}, run)
-        day = datetime.date.fromisoformat(run.tags["day"]) if "day" in run.tags else None
         # The rungs call, whatever the run did.
         calling = replace(config, decoding=under(config.decoding, "topk", 1))
-        answered = {**answered_by(calling, config.model, job.trained), "weights": weights(folder)}
+        day = datetime.date.fromisoformat(run.tags["day"]) if "day" in run.tags else None
+        asked = replace(evaluation.asks(calling, job, folder, LADDER, list(samples), ids), day=day)
+        loaded = asked.load()
+        tasks = [task for task in samples if usable(task, tools, loaded.switched_off[task])]
+        if not tasks:
+            raise UserError(f"explain: run {run.run_id[:8]} has no benchmark whose right call is known")
+        log.info("explain: %s", ", ".join(tasks))
+        _check_asked(loaded, {task: samples[task] for task in tasks}, run)
         facts = {"evaluation": run.run_id, "system": SYSTEMS[config.system], "benchmarks": ", ".join(tasks)}
         tags: dict[str, object] = {name: run.tags[name] for name in _INHERITED if name in run.tags}
         tracked = tracker.run(
@@ -109,17 +98,14 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
             description=describe(command, facts, [run]),
         )  # fmt: skip
         active = stack.enter_context(tracked)
-
-        def make(decoder: Decoder, more: Mapping[str, str]) -> ToolformerLM:
-            clocks = evaluation.clocks(config)
-            return ToolformerLM(decoder, answers, {**answered, **more}, clocks=clocks, day=day)
-
-        climbing = Ladder(instantiate.decoder(config, str(folder), tools), make, day)
+        decoder = instantiate.decoder(config, str(folder), tools)
+        climbing = Ladder(decoder, lambda decoder, more: asked.lm(decoder, answers, more), day)
         for task in tasks:
             off = loaded.switched_off[task]
             rows = climbing.climb(task, loaded.tasks["tasks"][task], off, samples[task])
             active.metrics({f"{task}/{name}": value for name, value in figures(rows).items()})
-            active.artifact(evaluation.written(own / f"{task}.parquet", rows), LADDER)
+            path = job.folder / LADDER / f"{task}.parquet"
+            active.artifact(evaluation.written(path, rows), LADDER)
             log.info("explain: %s: %s", task, Counter(row["class"] for row in rows))
         log_faults(usages(tools))
     return tracker.get(active.run_id)
@@ -176,9 +162,7 @@ def _fingerprint(run_id: str, config: Config) -> str:
 
 def _refuse_others(system: str) -> None:
     if system != "toolformer":
-        raise UserError(
-            f"explain: it is of the system {system or 'none'}; the ladder needs one of system=toolformer"
-        )
+        raise UserError(f"explain: the ladder needs one of system=toolformer, not {system or 'none'}")
 
 
 def _samples(tracker: Tracker, run: Run) -> dict[str, list[dict[str, Any]]]:
@@ -197,6 +181,5 @@ def _check_asked(loaded: Loaded, samples: Mapping[str, Sequence[Mapping[str, Any
         prompts = {str(doc["id"]): task.doc_to_text(doc) for doc in task.dataset[task.config.test_split]}
         if changed := [row["id"] for row in rows if prompts.get(row["id"]) != row["prompt"]]:
             raise UserError(
-                f"explain: {name} {changed[0]} is asked otherwise than in run {run.run_id[:8]}: its data or prompt has "
-                "changed; evaluate again"
+                f"explain: {name} {changed[0]} is asked otherwise than in run {run.run_id[:8]}; evaluate again"
             )

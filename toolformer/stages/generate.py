@@ -31,29 +31,17 @@ from toolformer.stages.identity import model_identity, tool_identity
 from toolformer.storage import acquired
 from toolformer.tools.runtime import figures, log_faults
 from toolformer.tracking.provenance import describe, model_name
-from toolformer.tracking.run import REPLICATE
+from toolformer.tracking.run import REPLICATE, Run
 from toolformer.tracking.store import StoreFault
 
 if TYPE_CHECKING:
-    from toolformer.tracking import ActiveRun, Run, Tracker
+    from toolformer.tracking import ActiveRun, Tracker
 
 log = logging.getLogger(__name__)
 
 HEAD_START = 2.0
 """Seconds for which the corpus is read before work begins on what is known of it."""
 READ_BY_TRAINING = ("dataset_augmented.parquet", "dataset_plain.parquet")
-
-
-@dataclass(frozen=True)
-class Generated:
-    """A finished annotation."""
-
-    run_id: str
-    folder: Path
-    documents: int
-    texts: int
-    """Texts that kept a call: the rows of C*."""
-    funnel: dict[str, dict[str, Any]]
 
 
 def finished(config: Config) -> str | None:
@@ -95,8 +83,7 @@ def read_dataset(tracker: Tracker, run: Run, name: str) -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:
         line = str(error).partition("\n")[0]
         raise UserError(
-            f"{path} cannot be read ({line:.200}); give the command of run {run.run_id[:8]} again, which makes it anew from "
-            "its shards"
+            f"{path} cannot be read ({line:.200}); give the command of run {run.run_id[:8]} again"
         ) from error
     return rows
 
@@ -111,15 +98,9 @@ class _Job:
     thresholds: dict[str, float]
     store: ShardStore
 
-    def key(self, shards: Iterable[str]) -> str:
-        """A name for the results from these shards."""
-        return self._named(self.deciding, shards)
-
-    def replicate(self, shards: Iterable[str]) -> str:
-        """The same for every seed."""
-        return self._named({**self.deciding, "seed": None}, shards)
-
-    def _named(self, deciding: dict[str, Any], shards: Iterable[str]) -> str:
+    def key(self, shards: Iterable[str], **instead: None) -> str:
+        """A name for the results from these shards; with `seed=None` the same for every seed."""
+        deciding = self.deciding | instead
         return fingerprint("generate", deciding, list(shards), self.thresholds, self.config.filter.baseline)
 
     def finger(self, shards: Iterable[str]) -> str:
@@ -154,7 +135,7 @@ def _job(config: Config) -> _Job:
     return _Job(config, deciding, {key: tool.filter_threshold for key, tool in settings.items()}, store)
 
 
-def generate(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Generated:
+def generate(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Run:
     """Annotates the corpus; goes on where an interrupted run with the same configuration stopped.
 
     Args:
@@ -166,11 +147,10 @@ def generate(config: Config, parent: str | None = None, command: str = "", swept
         return done
     with plan.reading(job.store), ExitStack() as stack:
         plan.wait(HEAD_START)
-        run: ActiveRun | Generated | None = None
+        run: ActiveRun | Run | None = None
         lead: FileLock | None = None
-        speeds: list[tuple[int, float]] = []
 
-        def begin(lock: FileLock) -> ActiveRun | Generated:
+        def begin(lock: FileLock) -> ActiveRun | Run:
             stack.callback(lock.release)
             done = _done(job, plan, tracker)
             return done or stack.enter_context(_run(job, plan, tracker, parent, command, swept))
@@ -182,13 +162,10 @@ def generate(config: Config, parent: str | None = None, command: str = "", swept
                     run = begin(lead)
                 else:
                     log.info("generate: another process leads this run; this one shares the work")
-            if isinstance(run, Generated):
+            if isinstance(run, Run):
                 return run
-            if work.per_second:
-                speeds.append((work.documents, work.per_second))
-            while run and speeds:
-                documents, speed = speeds.pop(0)
-                run.metrics({"shard/documents_per_second": speed}, step=documents)
+            if run and work.per_second:
+                run.metrics({"shard/documents_per_second": work.per_second}, step=work.documents)
         assert lead
         if run is None:
             log.info("generate: every shard is done; waiting for the leading process")
@@ -196,33 +173,30 @@ def generate(config: Config, parent: str | None = None, command: str = "", swept
             while not acquired(lead, wait=True):
                 pass
             run = begin(lead)
-        return run if isinstance(run, Generated) else _results(job, plan, run, work)
+        if isinstance(run, Run):
+            return run
+        _results(job, plan, run, work)
+        run_id = run.run_id
+    return _logged("done", tracker, tracker.get(run_id))
 
 
-def _done(job: _Job, plan: engine.Plan, tracker: Tracker) -> Generated | None:
-    """What the run that did all of this left; None without one, or if its results are gone."""
+def _done(job: _Job, plan: engine.Plan, tracker: Tracker) -> Run | None:
+    """The run that did all of this; None without one, or if its results are gone."""
     run = tracker.latest("generate", fingerprint=job.finger(plan.documents))
-    folder = results(tracker, run) if run else None
-    if run is None or folder is None:
-        if run:
-            log.warning("generate: results of run %s are gone or broken; making them again", run.run_id[:8])
+    if run and results(tracker, run) is None:
+        log.warning("generate: results of run %s are gone or broken; making them again", run.run_id[:8])
         return None
-    funnel = json.loads((folder / "funnel.json").read_bytes())
-    texts = pq.read_metadata(folder / "dataset_augmented.parquet").num_rows
-    return _log_result(
-        "already done", Generated(run.run_id, folder, sum(plan.documents.values()), texts, funnel)
-    )
+    return run and _logged("already done", tracker, run)
 
 
-def _log_result(how: str, done: Generated) -> Generated:
-    """Logs an annotation's result, and returns it."""
-    log_funnel(done.funnel)
-    calls = sum(counts["kept"] for counts in done.funnel.values())
+def _logged(how: str, tracker: Tracker, run: Run) -> Run:
+    """Logs what an annotation came to, and returns its run."""
+    log_funnel(json.loads(tracker.artifact_path(run, "funnel.json").read_bytes()))
     log.info(
-        "generate: %s, run %s: %d of %d texts kept a call, %d calls in all",
-        how, done.run_id[:8], done.texts, done.documents, calls,
+        "generate: %s, run %s: %.0f of %.0f texts kept a call, %.0f calls in all",
+        how, run.run_id[:8], *(run.metrics[name] for name in ("texts_kept", "documents", "calls_kept")),
     )  # fmt: skip
-    return done
+    return run
 
 
 def _run(
@@ -235,33 +209,34 @@ def _run(
     facts = {"model": model, "corpus": corpus, "tools": ", ".join(config.tools), "documents": plan.total}
     return tracker.run(
         stage="generate", name=f"generate {model} {corpus} {swept}", fingerprint=job.finger(plan.documents),
-        config=asdict(config), tags={"experiment": config.name, REPLICATE: job.replicate(plan.documents)},
+        config=asdict(config), tags={"experiment": config.name, REPLICATE: job.key(plan.documents, seed=None)},
         parent=parent, description=describe(command, facts),
     )  # fmt: skip
 
 
-def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) -> Generated:
+def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) -> None:
     """Writes and logs the results, once every shard is there."""
     digest = hashlib.sha256("".join(plan.documents).encode()).hexdigest()
     run.datasets(instantiate.dataset(job.config.corpus, digest, "annotation", plan.total))
     folder = job.store.folder.parent / job.key(plan.documents)
     baseline = job.config.filter.baseline
     funnel, seconds = write_results(folder, job.store, plan.documents, job.thresholds, baseline)
-    texts = pq.read_metadata(folder / "dataset_augmented.parquet").num_rows
-    run.metrics(rows_skipped(plan.skipped))
-    calls = sum(counts["kept"] for counts in funnel.values())
-    run.metrics(
-        {"documents": plan.total, "texts_kept": texts, "calls_kept": calls, "annotation_seconds": seconds}
-    )
+    metrics: dict[str, float] = {
+        "documents": plan.total,
+        "texts_kept": pq.read_metadata(folder / "dataset_augmented.parquet").num_rows,
+        "calls_kept": sum(counts["kept"] for counts in funnel.values()),
+        "annotation_seconds": seconds,
+        **rows_skipped(plan.skipped),
+        **figures(done.tools),
+    }
     if done.documents:
-        per_second = {"documents": done.documents / done.seconds, "tokens": done.tokens / done.seconds}
-        run.metrics({f"{what}_per_second": value for what, value in per_second.items()})
+        metrics["documents_per_second"] = done.documents / done.seconds
+        metrics["tokens_per_second"] = done.tokens / done.seconds
     for tool, counts in funnel.items():
-        run.metrics({f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)})
+        metrics |= {f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)}
+    run.metrics(metrics)
     if dtype := job.store.begun_with({}).get("lm.dtype"):
         run.tag("dtype", dtype)
-    run.metrics(figures(done.tools))
     log_faults(done.tools)
     for file in RESULTS:
         run.artifact(folder / file)
-    return _log_result("done", Generated(run.run_id, folder, plan.total, texts, funnel))

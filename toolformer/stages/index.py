@@ -44,7 +44,7 @@ def index(config: Config) -> tuple[Path, int]:
     try:
         if folder.exists() and any(folder.iterdir()):
             raise UserError(
-                f"index.path: {folder} holds something else, or an index of other texts; remove it or name another folder"
+                f"index.path: {folder} holds something else, or an index of other texts; remove it"
             )
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -172,17 +172,13 @@ def _prompt(config: Config, key: str) -> Prompt:
         )
     elif tool.instruction is not None:
         raise UserError(
-            f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..., or "
-            f"tool.{key}.demonstrations"
+            f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..."
         )
     else:
         place = str(prompt_sets.place(config.prompts, tool.prompt or key))
         prompt = prompt_sets.find(config.prompts, tool.prompt or key)
     if prompt is None:
-        raise UserError(
-            f"tool.{key}.prompt: there is no {place}; add it, give tool.{key}.instruction and demonstrations, or leave "
-            "the tool out"
-        )
+        raise UserError(f"tool.{key}.prompt: there is no {place}; give one, or leave the tool out")
     if reason := prompt_sets.check(prompt, tool.name):
         raise UserError(f"{place}: {reason}")
     return prompt
@@ -242,8 +238,7 @@ def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]
             raise UserError(f"tool.{key}.example: {error}") from error
         if not shown[key]:
             raise UserError(
-                f"tool.{key}.example is missing: system=prompted shows calls with results; give one, {tool.name}(...) -> ..., "
-                "or leave the tool out"
+                f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..."
             )
     return shown
 

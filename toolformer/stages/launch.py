@@ -138,26 +138,22 @@ def _mean_over_seeds(tracker: Tracker, parent: str, ids: Sequence[str], seed: in
     from toolformer.reporting.selection import kind_of, measured, seed_of
 
     trained = {run.run_id: run for run in tracker.runs("train")}
-    groups: dict[Kind, dict[str, dict[int, Run]]] = {}
+    groups: dict[tuple[Kind, str], dict[int, Run]] = {}
     for run in map(tracker.get, ids):
         for task, _ in measured(run):
-            seeds = groups.setdefault(kind_of(run, trained), {}).setdefault(task, {})
-            seeds[seed_of(run, trained)] = run
+            groups.setdefault((kind_of(run, trained), task), {})[seed_of(run, trained)] = run
+    kinds = {kind for kind, _ in groups}
     metrics: dict[str, float] = {}
-    for kind, tasks in groups.items():
-        for task, seeds in tasks.items():
-            if len(seeds) < 2:
-                continue
-            with suppress(UserError):  # samples that are gone cost their own figures only
-                files = [
-                    tracker.artifact_path(seeds[number], f"samples/{task}.parquet")
-                    for number in sorted(seeds)
-                ]
-                mean = over_seeds([read_samples(file) for file in files], seed)
-                figure = "perplexity" if task.endswith("perplexity") else "score"
-                values = {figure: mean.value, "ci_low": mean.low, "ci_high": mean.high, "seeds": len(seeds)}
-                name = f"{_name(kind, groups)}{task}"
-                metrics |= {f"{name}/{figure}": value for figure, value in values.items()}
+    for (kind, task), seeds in groups.items():
+        if len(seeds) < 2:
+            continue
+        with suppress(UserError):  # samples that are gone cost their own figures only
+            name = f"samples/{task}.parquet"
+            files = [tracker.artifact_path(seeds[number], name) for number in sorted(seeds)]
+            mean = over_seeds([read_samples(file) for file in files], seed)
+            figure = "perplexity" if task.endswith("perplexity") else "score"
+            values = {figure: mean.value, "ci_low": mean.low, "ci_high": mean.high, "seeds": len(seeds)}
+            metrics |= {f"{_name(kind, kinds)}{task}/{key}": value for key, value in values.items()}
     tracker.sum_up(parent, metrics, ids)
     if metrics:
         log.info(
@@ -183,13 +179,6 @@ def _apart(job: Sequence[str], common: Sequence[str]) -> str:
     """What tells a job from the others, without secrets; ids of runs are cut short."""
     words = masked_words(word for word in job if word not in common)
     return " ".join(re.sub(r"^((?:dataset|checkpoint)=\w{8})\w*$", r"\1", word) for word in words)
-
-
-def raise_first(outcomes: Sequence[object]) -> None:
-    """Raises what the first job that failed had raised, if one failed."""
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
 
 
 class Task:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from toolformer.credentials import key_from
 from toolformer.errors import UserError
 from toolformer.stages.config import Config
-from toolformer.stages.evaluation_identity import answered_by
 from toolformer.tools.base import Tool
 
 if TYPE_CHECKING:
     from toolformer.decoding.recording import AnswerFile, RecordingLM
+    from toolformer.stages.engine.answering import Asked
 
 log = logging.getLogger(__name__)
 
@@ -33,18 +32,13 @@ def possible(config: Config, tasks: list[str]) -> list[str]:
     return possible
 
 
-def served(
-    config: Config,
-    answers: AnswerFile,
-    tools: Mapping[str, Tool],
-    of_day: Sequence[str],
-    day: datetime.date | None,
-) -> RecordingLM:
+def served(asked: Asked, answers: AnswerFile, tools: Mapping[str, Tool]) -> RecordingLM:
     """An endpoint as lm-eval asks it."""
     from toolformer.decoding.endpoint import EndpointLM
     from toolformer.decoding.endpoint_chat import ChatEndpointLM
     from toolformer.decoding.offers import offer
 
+    config = asked.config
     try:
         key = key_from(config.endpoint.key_variable)
     except ValueError as error:
@@ -55,10 +49,10 @@ def served(
         answers,
         endpoint=config.endpoint,
         key=key,
-        identity=answered_by(config, config.model, None),
+        identity=asked.identity,
         tools=tools,
         offers={name: offer(name, tool) for name, tool in tools.items()},
         decoding=config.decoding,
-        clocks=of_day,
-        day=day,
+        clocks=asked.clocks,
+        day=asked.day,
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,15 +36,6 @@ log = logging.getLogger(__name__)
 
 _ENDED_BY = "ended_by_max_hours"
 """Tag of a run that `max_hours` ended: the hours that it was given."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A finished finetuning."""
-
-    run_id: str
-    model: Path
-    heldout_perplexity: float
 
 
 @dataclass(frozen=True)
@@ -92,15 +82,12 @@ def _done(job: _Job, tracker: Tracker) -> Run | None:
     return run if suffices(float(ended_by) if ended_by else None, job.settings.max_hours) else None
 
 
-def _trained(job: _Job, tracker: Tracker) -> Trained | None:
+def _trained(job: _Job, tracker: Tracker) -> Run | None:
+    """The run that did this finetuning, if its model is still there."""
     run = _done(job, tracker)
-    if run is None:
+    if run is None or not (below(job.folder, Path(run.tags["model_path"]).name) / RECORD).is_file():
         return None
-    model = below(job.folder, Path(run.tags["model_path"]).name)
-    if not (model / RECORD).is_file():
-        return None
-    _log_result(run.run_id, run.metrics, "already done")
-    return Trained(run.run_id, model, run.metrics["best_heldout_perplexity"])
+    return _logged("already done", run)
 
 
 def finished(config: Config) -> str | None:
@@ -110,8 +97,11 @@ def finished(config: Config) -> str | None:
     return done.run_id if done else None
 
 
-def train(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Trained:
-    """Finetunes the model, from the last checkpoint of an interrupted run; of two commands at once the second waits."""
+def train(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Run | None:
+    """Finetunes the model, from the last checkpoint of an interrupted run; of two commands at once the second waits.
+
+    Of several processes that train together the first one returns the run, the others None.
+    """
     tracker = instantiate.tracker(config)
     job = _job(config, tracker)
     log.info("train: %s on the data of generate run %s", config.data, job.dataset.run_id[:8])
@@ -131,11 +121,7 @@ def _texts(config: Config, dataset: Run, tracker: Tracker) -> tuple[list[str | A
 
     rows = read_dataset(tracker, dataset, "dataset_augmented.parquet")
     if not rows:
-        raise UserError(
-            f"dataset: run {dataset.run_id[:8]} kept no call, so there is nothing to train on; lower "
-            "filter_threshold or give more documents, and run toolformer generate again (its log counts why calls were "
-            "dropped)"
-        )
+        raise UserError(f"dataset: run {dataset.run_id[:8]} kept no call to train on; lower filter_threshold")
     chosen = limit_per_tool(rows, limit=config.trainer.limit_per_tool, seed=config.seed)
     plain = {row["doc_id"]: row["text"] for row in read_dataset(tracker, dataset, "dataset_plain.parquet")}
     texts: list[str | AnnotatedText] = [plain[row["doc_id"]] for row in chosen]
@@ -150,7 +136,7 @@ def _texts(config: Config, dataset: Run, tracker: Tracker) -> tuple[list[str | A
 
 def _train(
     config: Config, job: _Job, tracker: Tracker, parent: str | None, command: str, swept: str
-) -> Trained:
+) -> Run | None:
     """The tracked run."""
     from toolformer.lm.loading import number_format
     from toolformer.lm.text_generator import load
@@ -169,8 +155,8 @@ def _train(
         return finetune(config.model, texts, heldout, job.settings, job.folder, on_log=on_log)
 
     if rank() > 0:  # of several processes the first one does the book-keeping
-        result = finish(None)
-        return Trained("", result.model_path, result.heldout_perplexity)
+        finish(None)
+        return None
     lineage = {"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}
     model = model_name(config.model)
     facts = {"model": model, "data": config.data, "texts": len(texts)}
@@ -188,38 +174,37 @@ def _train(
         )
         result = finish(lambda values, step: run.metrics(values, step=step))
         # Names of their own: of a name that a curve has, MLflow shows the value of the last step.
-        metrics: dict[str, float] = {
-            "best_heldout_perplexity": result.heldout_perplexity,
-            "initial_heldout_perplexity": result.initial_heldout_perplexity,
-            "best_step": result.best_step,
-            "texts": len(texts),
-            "train_steps": result.steps,
-            "training_seconds": result.seconds,
-            "train_tokens": result.tokens,
-        }
-        run.metrics(metrics)
+        run.metrics(
+            {
+                "best_heldout_perplexity": result.heldout_perplexity,
+                "initial_heldout_perplexity": result.initial_heldout_perplexity,
+                "best_step": result.best_step,
+                "texts": len(texts),
+                "train_steps": result.steps,
+                "training_seconds": result.seconds,
+                "train_tokens": result.tokens,
+                **{f"examples/{tool}": count for tool, count in examples.items()},
+            }
+        )
         if result.seconds:
             run.metrics({"overall_tokens_per_second": result.tokens / result.seconds})
-        run.metrics({f"examples/{tool}": count for tool, count in examples.items()})
         run.tag("model_path", str(result.model_path.resolve()))
         if result.ended_by_max_hours is not None:
             run.tag(_ENDED_BY, result.ended_by_max_hours)
             text = "train: ended by trainer.max_hours=%g after %d steps; the same command with more hours continues"
             log.info(text, result.ended_by_max_hours, result.steps)
         run.model(registry.NAMES[config.data], result.model_path, {**lineage, "fingerprint": job.fingerprint})
-    _log_result(run.run_id, metrics, "done")
-    return Trained(run.run_id, result.model_path, result.heldout_perplexity)
+    return _logged("done", tracker.get(run.run_id))
 
 
-def _log_result(run_id: str, metrics: Mapping[str, float], how: str) -> None:
-    log.info("train: %s, run %s: %s", how, run_id[:8], came_to(metrics))
-
-
-def came_to(metrics: Mapping[str, float]) -> str:
-    """What a training came to, from its run's metrics."""
-    before, after = metrics["initial_heldout_perplexity"], metrics["best_heldout_perplexity"]
-    done = f"{metrics['train_steps']:.0f} steps on {metrics['texts']:.0f} texts"
-    return f"{done}, held-out perplexity {before:.2f} -> {after:.2f}"
+def _logged(how: str, run: Run) -> Run:
+    """Logs what a training came to, and returns its run."""
+    names = ("train_steps", "texts", "initial_heldout_perplexity", "best_heldout_perplexity")
+    log.info(
+        "train: %s, run %s: %.0f steps on %.0f texts, held-out perplexity %.2f -> %.2f",
+        how, run.run_id[:8], *(run.metrics[name] for name in names),
+    )  # fmt: skip
+    return run
 
 
 def _check_tokenizer(dataset: Run, model: str) -> None:
@@ -237,6 +222,5 @@ def _check_tokenizer(dataset: Run, model: str) -> None:
         return
     if not cut_alike(theirs, load_tokenizer(model)):
         raise UserError(
-            f"dataset: run {dataset.run_id[:8]} was annotated by {annotator}, whose tokenizer is not that of {model}; name a "
-            "model with the same one, or set trainer.other_tokenizer=true to tokenise the texts anew"
+            f"dataset: {annotator} annotated it, whose tokenizer is not {model}'s; set trainer.other_tokenizer=true"
         )

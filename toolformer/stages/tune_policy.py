@@ -5,7 +5,6 @@ Every example is decoded once, traced; what each policy comes to is read off.
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import random
@@ -17,16 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer.decoding.settings import POLICIES, store_policy, under
 from toolformer.errors import UserError
+from toolformer.reporting.table import Cell, Column, Content, Table
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
-from toolformer.stages.evaluate import ANSWERS, Job, clocks, first_day, metadata, model_folder, prepare
-from toolformer.stages.evaluation_identity import answered_by
-from toolformer.stages.identity import weights
+from toolformer.stages.evaluate import ANSWERS, Job, asks, model_folder, prepare
 from toolformer.tracking.provenance import describe
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from benchmarks.policy_curve import Example, Point
 
 log = logging.getLogger(__name__)
@@ -59,14 +55,14 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
     Raises:
         UserError: the system calls no tools, the model is gone, or nothing is left to draw from.
     """
+    import pandas
+
     from benchmarks import suite
     from benchmarks.policy_curve import choose, points, values
     from toolformer.decoding.recording import AnswerFile
 
     if config.system != "toolformer" or config.engine.workers > 1 or config.engine.kind != "local":
-        raise UserError(
-            "tune-policy: it takes system=toolformer, in one process: leave system and engine out"
-        )
+        raise UserError("tune-policy: it takes system=toolformer in one process; leave system and engine out")
     names = suite.task_names(config.benchmarks, config.paths.tasks_dir)
     tasks = [task for task in names if not task.endswith("_perplexity")]
     if not tasks:
@@ -105,7 +101,14 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
             active.metrics({f"{task}/{name}": figure for name, figure in _figures(found).items()})
         active.tags({"policy": policy, "policy.value": value})
         with TemporaryDirectory() as folder:
-            active.artifact(_write(Path(folder) / "curves.csv", curves))
+            path = Path(folder) / "curves.csv"
+            rows = [
+                {"benchmark": task, "draw": draw, **vars(one), **_figures(one)}
+                for (task, draw, _), of_policy in curves.items()
+                for one in of_policy
+            ]
+            pandas.DataFrame(rows, columns=COLUMNS).to_csv(path, index=False)
+            active.artifact(path)
             for draw in DRAWS:
                 ids = {task: sorted({example.id for example in drawn[task, draw]}) for task in tasks}
                 path = Path(folder) / f"{draw}.json"  # as evaluation.samples takes it
@@ -123,26 +126,20 @@ def _traced(
     """Every example of the benchmarks, traced, behind its benchmark and its prompt."""
     from benchmarks import suite
     from benchmarks.policy_curve import Example
-    from toolformer.decoding.lm_eval_model import ToolformerLM
     from toolformer.decoding.trace import TracingDecoder
     from toolformer.lm.language_model import LanguageModel
 
-    own = job.folder / job.identity.evaluation
-    own.mkdir(exist_ok=True)
-    given = metadata(config, job.tasks, own)
-    loaded = suite.load(job.tasks, given, job.identity.questions["samples"], config.paths.tasks_dir)
+    asked = asks(config, job, model, job.identity.evaluation, job.tasks, job.identity.questions["samples"])
+    loaded = asked.load()
     tools = instantiate.tools(config, inference=True)
-    of_day = clocks(config)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
     decoder = TracingDecoder(language_model, tools, reach=reach, **asdict(config.decoding))
-    known = {**answered_by(config, config.model, job.trained), "weights": weights(model)}
-    day = first_day(job.folder) if of_day else None
-    lm = ToolformerLM(decoder, answers, known, clocks=of_day, day=day)
+    lm = asked.lm(decoder, answers)
     lm.switched_off = loaded.switched_off
     suite.requests(loaded)
     for task in job.tasks:
-        asked = loaded.tasks["tasks"][task].instances
-        traces = [(trace, trace.completions) for trace in lm.traces(asked)]
+        questions = loaded.tasks["tasks"][task].instances
+        traces = [(trace, trace.completions) for trace in lm.traces(questions)]
         # Scored in rounds: the completions without a call, then the first with one of each, and so on.
         rounds = [
             suite.scores(loaded, task, [each[min(turn, len(each) - 1)].plain for _, each in traces])
@@ -150,7 +147,8 @@ def _traced(
         ]
         for n, (trace, each) in enumerate(traces):
             scores = [rounds[turn][n] for turn in range(len(each))]
-            yield task, asked[n].args[0], Example(str(asked[n].doc["id"]), trace, scores)
+            question = questions[n]
+            yield task, question.args[0], Example(str(question.doc["id"]), trace, scores)
 
 
 def _draws(examples: Iterator[tuple[str, str, Example]], seed: int) -> dict[tuple[str, str], list[Example]]:
@@ -163,8 +161,6 @@ def _draws(examples: Iterator[tuple[str, str, Example]], seed: int) -> dict[tupl
         by_task.setdefault(task, {}).setdefault(prompt, []).append(example)
     drawn: dict[tuple[str, str], list[Example]] = {}
     for task, by_prompt in by_task.items():
-        if len(by_prompt) < 2:
-            raise UserError(f"benchmarks: {task} has {len(by_prompt)} prompt; two draws need at least two")
         prompts = sorted(by_prompt)
         random.Random(f"{seed}/tune-policy/{task}").shuffle(prompts)
         half = sum(map(len, by_prompt.values())) // 2
@@ -177,17 +173,6 @@ def _draws(examples: Iterator[tuple[str, str, Example]], seed: int) -> dict[tupl
     return drawn
 
 
-def _write(path: Path, curves: Mapping[tuple[str, str, str], Sequence[Point]]) -> Path:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.DictWriter(file, COLUMNS)
-        rows.writeheader()
-        for (task, draw, _), points in curves.items():
-            for one in points:
-                own = {"policy": one.policy, "value": one.value, "n": one.n}
-                rows.writerow({"benchmark": task, "draw": draw, **own, **_figures(one)})
-    return path
-
-
 def _figures(point: Point) -> dict[str, float]:
     return point.figures | {"p_value": point.p_value, "p_holm": point.p_holm}
 
@@ -196,19 +181,16 @@ def _shown(policy: str, value: float) -> str:
     return f"decoding.policy={policy} decoding.{POLICIES[policy]}={value:g}"
 
 
-def table(tuned: Tuned) -> Table:
+def content(tuned: Tuned) -> Content:
     """For the terminal: on each test draw no calls, top-k at its ends, and the chosen policy."""
-    from rich.table import Table
-    from rich.text import Text
-
     caption = (
-        f"test draws; chosen on the development draws: {_shown(tuned.policy, tuned.value)}. Of the calls, precision is the "
+        f"Test draws; chosen on the development draws: {_shown(tuned.policy, tuned.value)}. Of the calls, precision is the "
         "share that helps and harm the share that harms; recall is the share of the examples that a call helps which it "
         "helps. Tokens: written an example; p: McNemar against no calls, corrected for the benchmarks beside it (Holm)"
     )
-    shown = Table(title="When a call starts", caption=Text(caption), caption_justify="left")
-    for head in "benchmark policy n correct calls precision recall harm tokens p Holm".split():
-        shown.add_column(head, justify="left" if head in ("benchmark", "policy") else "right")
+    heads = "benchmark policy n correct calls precision recall harm tokens p Holm".split()
+    columns = [Column(head, numeric=index > 1) for index, head in enumerate(heads)]
+    rows: list[list[Cell]] = []
     for task, best in tuned.chosen.items():
         points = tuned.curves[task, DRAWS[1], "topk"]
         ends = {one.value: one for one in points if one.value in (0, 1, points[-1].value)}
@@ -217,6 +199,5 @@ def table(tuned: Tuned) -> Table:
             shares = [f"{100 * figures[name]:.1f}" if name in figures else "" for name in SHARES]
             tests = (f"{figures[name]:.3f}" for name in ("p_value", "p_holm"))
             cells = (task, name, str(one.n), f"{one.score:.1f}", *shares, f"{one.tokens:.1f}", *tests)
-            shown.add_row(*map(Text, cells))
-        shown.add_section()
-    return shown
+            rows.append([*map(Cell, cells)])
+    return Content("", [Table("", "", "When a call starts", columns, rows, caption)])

@@ -36,9 +36,7 @@ def like(stage: str, composed: DictConfig, overrides: list[str], conf: Path) -> 
         logged = yaml.safe_load(tracker.artifact_path(run, "config.yaml").read_text(encoding="utf-8"))
         config = OmegaConf.merge(OmegaConf.structured(Config), logged)
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise UserError(
-            f"like: the configuration of run {run.run_id[:8]} cannot be used here ({one_line(error)})"
-        ) from error
+        raise UserError(f"like: run {run.run_id[:8]} cannot be repeated here ({one_line(error)})") from error
     assert isinstance(config, DictConfig)
     if config.tool_sources:  # whose tools are added again
         for tool in config.tool.values():
@@ -70,9 +68,7 @@ def _set_by(override: Override, conf: Path) -> Iterator[str]:
         yield name
         return
     if name in ("experiment", "setting"):
-        raise UserError(
-            f"{name}: like=RUN says what {name} would; leave one of the two out, or set single keys beside like"
-        )
+        raise UserError(f"{name}: like=RUN says what {name} would; leave one of the two out")
     text = (conf / name / f"{override.value()}.yaml").read_text(encoding="utf-8")
     header = re.search(r"^# @package (\S+)", text)
     package = override.package or (header[1] if header else name.replace("/", "."))

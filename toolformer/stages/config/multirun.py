@@ -62,9 +62,7 @@ def _taken_apart(overrides: Sequence[str]) -> tuple[list[str], dict[str, list[st
             key = override.get_key_element()
             choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         elif override.is_sweep_override():
-            raise UserError(
-                f"{text}: a sweep needs its values one by one, for example {text.partition('=')[0]}=1,2,3"
-            )
+            raise UserError(f"{text}: a sweep needs its values one by one, as KEY=1,2,3")
         else:
             fixed.append(text)
     return fixed, choices

@@ -56,10 +56,7 @@ def add_tools(config: Config) -> None:
             for name, implementation in _choose(source, _offered(source)).items():
                 key = source.prefix + re.sub(r"[-./ ]", "_", name)
                 if key in origin:
-                    raise UserError(
-                        f"it has a tool {key}, and so has {origin[key]}; tell them apart with prefix, or leave one out "
-                        "with only"
-                    )
+                    raise UserError(f"it has a tool {key}, and so has {origin[key]}; set prefix or only")
                 origin[key] = place
                 tool = config.tool.setdefault(key, ToolConfig(**asdict(config.tool_default)))
                 tool.name = tool.name or key
@@ -82,9 +79,7 @@ def _read(given: Any) -> Source:
     if sum(one is not None for one in (source.python, source.command, source.url)) != 1:
         raise UserError("name exactly one of python, command and url")
     if source.url is not None and re.search(r"//[^/]*@", source.url):
-        raise UserError(
-            "url holds a name and a password; give them by headers, with $NAME for an environment variable"
-        )
+        raise UserError("url holds a name and a password; give them by headers, as $NAME")
     return source
 
 

@@ -64,16 +64,12 @@ def _check_tools(config: Config) -> None:
     names: dict[str, str] = {}
     for key in config.tools:
         if key not in known:
-            raise UserError(
-                f"tools: there is no tool {key!r}; known are {', '.join(known)}{near(key, known)}"
-            )
+            raise UserError(f"tools: there is no tool {key!r}{near(key, known)}; known: {', '.join(known)}")
         if key in names.values():
             raise UserError(f"tools: {key} is named twice; name each tool once")
         name = config.tool[key].name
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            raise UserError(
-                f"tool.{key}.name is {name!r}; it must have letters (a-z), digits and underscores only"
-            )
+            raise UserError(f"tool.{key}.name is {name!r}; it must have letters (a-z), digits or _ only")
         if name in names:
             raise UserError(f"tool.{key}.name: {names[name]} and {key} are both called {name}; rename one")
         names[name] = key
@@ -94,10 +90,7 @@ def _check_corpus(key: str, corpus: CorpusConfig) -> None:
         raise UserError(f"{key}.split is {corpus.split!r}; it must be one of {', '.join(DEMO_SPLITS)}")
     if corpus.source in ("demo", "wikipedia"):
         if corpus.path:
-            raise UserError(
-                f"{key}.path is {corpus.path}, but {key}.source is {corpus.source}, which reads no file; name the "
-                f"source, for example {key}=jsonl, or leave the path out"
-            )
+            raise UserError(f"{key}.path: {key}.source={corpus.source} reads no file; leave one of them out")
     elif str(corpus.path).startswith("None/"):  # below ${paths.data_dir}, which is null
         raise UserError(f"paths.data_dir is missing, below which {key}.path is: add paths.data_dir=DIR")
     elif not corpus.path:
@@ -109,17 +102,12 @@ def _check_together(config: Config) -> None:
     """Values that are possible alone and not beside each other."""
     propose, engine = config.propose, config.engine
     if propose.window_tokens is not None and propose.window_overlap >= propose.window_tokens:
-        raise UserError(
-            f"propose.window_overlap is {propose.window_overlap}; it must be less than propose.window_tokens "
-            f"({propose.window_tokens})"
-        )
+        raise UserError("propose.window_overlap must be less than propose.window_tokens")
     if config.evaluation.samples is not None:
         config.evaluation.limit = config.evaluation.perplexity_limit = None
     for key in ("gpus_per_worker", "address") if engine.kind == "local" else ():
         if getattr(engine, key):
-            raise UserError(
-                f"engine.{key} is for engine=ray; add engine=ray, or leave it out (docs/scaling.md)"
-            )
+            raise UserError(f"engine.{key} is for engine=ray; add engine=ray, or leave it out")
     check_decoding(config.decoding)
     if config.system == "endpoint":
         _check_endpoint(config.endpoint)
@@ -127,20 +115,12 @@ def _check_together(config: Config) -> None:
 
 def _check_endpoint(endpoint: Endpoint) -> None:
     if missing := [key for key in ("url", "model") if not getattr(endpoint, key)]:
-        raise UserError(
-            f"endpoint.{missing[0]} is missing: system=endpoint needs endpoint.url=URL endpoint.model=NAME"
-        )
+        raise UserError(f"endpoint.{missing[0]} is missing, which system=endpoint needs")
     if not credentials.is_address(endpoint.url):
-        raise UserError(
-            "endpoint.url must begin with http:// or https://, for example http://127.0.0.1:8000/v1/completions"
-        )
+        raise UserError("endpoint.url must begin with http:// or https://")
     is_chat = str(endpoint.url).partition("?")[0].rstrip("/").endswith("/chat/completions")
     if is_chat and endpoint.api != "chat":
-        raise UserError(
-            "endpoint.api is completions, and endpoint.url ends with /chat/completions; add endpoint.api=chat"
-        )
+        raise UserError("endpoint.url ends with /chat/completions; add endpoint.api=chat")
     # Not shown: somebody may have put the key itself there.
     if not credentials.is_variable(endpoint.key_variable):
-        raise UserError(
-            "endpoint.key_variable must be the name of an environment variable, not the key itself"
-        )
+        raise UserError("endpoint.key_variable must be the name of an environment variable, not the key")

@@ -59,12 +59,13 @@ def check(config: Config) -> None:
 def annotate(config: Config, store: ShardStore, plan: Plan) -> Generator[Work]:
     """Does every shard of the plan that is not done; ends when all are there, whoever did them.
 
-    Yields the work so far: after each shard, as soon as the plan is complete, and at the end.
+    Yields the work so far, after each shard and whenever there was none to finish for a while; once the plan is complete
+    at least once more.
 
     Raises:
         UserError: bad input, a folder that cannot be written, workers that die again and again.
     """
-    done, started, there, was_complete = Work(), time.monotonic(), 0, False
+    done, started, there = Work(), time.monotonic(), 0
     with (
         Bar(unit="doc", desc="generate", smoothing=0.1) as bar,
         closing(_outcomes(config, store, plan, bar.set_postfix_str)) as outcomes,
@@ -82,10 +83,7 @@ def annotate(config: Config, store: ShardStore, plan: Plan) -> Generator[Work]:
                     added(done.tools, outcome.tools),
                     count / outcome.seconds,
                 )
-            if outcome or plan.is_complete and not was_complete:
-                was_complete = plan.is_complete
-                yield done if outcome else replace(done, per_second=None)
-    yield replace(done, per_second=None)
+            yield done if outcome else replace(done, per_second=None)
 
 
 def _outcomes(
@@ -114,8 +112,7 @@ def _outcomes(
             deaths += 1
             if deaths > DEATHS:
                 raise UserError(
-                    f"engine: worker processes died {deaths} times in a row, perhaps for want of memory; lower "
-                    "engine.workers or generate.shard_size; finished shards are kept"
+                    f"engine: workers died {deaths} times in a row, perhaps for want of memory; lower engine.workers"
                 ) from error
             log.warning("generate: a worker process died; its shards are done again")
         else:

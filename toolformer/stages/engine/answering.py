@@ -26,6 +26,9 @@ from toolformer.stages.engine.local import end_with_parent
 from toolformer.stages.engine.work import threads
 
 if TYPE_CHECKING:
+    from benchmarks.suite import Loaded
+    from toolformer.decoding.decoder import Decoder
+    from toolformer.decoding.lm_eval_model import ToolformerLM
     from toolformer.decoding.recording import AnswerFile
 
 log = logging.getLogger(__name__)
@@ -35,7 +38,7 @@ POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Asked:
-    """What a worker has to know."""
+    """What a model is asked, and what its answers depend on: all that a worker has to know."""
 
     config: Config
     model: str
@@ -49,6 +52,25 @@ class Asked:
     day: datetime.date | None
     answers: Path
     """The evaluation's own file, whose answers are not given again."""
+
+    def load(self) -> Loaded:
+        """Reads the tasks' documents."""
+        from benchmarks import suite
+
+        return suite.load(self.tasks, self.metadata, self.samples, self.config.paths.tasks_dir)
+
+    def lm(
+        self,
+        decoder: Decoder,
+        answers: AnswerFile,
+        more: Mapping[str, str] | None = None,
+        progress: bool = True,
+    ) -> ToolformerLM:
+        """Who answers; `more` is what else tells these answers from others."""
+        from toolformer.decoding.lm_eval_model import ToolformerLM
+
+        identity = {**self.identity, **(more or {})}
+        return ToolformerLM(decoder, answers, identity, progress, self.clocks, self.day)
 
     def share(self, rank: int) -> Path:
         return self.answers.with_name(f"answers-{rank}-of-{self.config.engine.workers}.jsonl")
@@ -84,7 +106,6 @@ def answer_share(asked: Asked, rank: int) -> None:
     import torch
 
     from benchmarks import suite
-    from toolformer.decoding.lm_eval_model import ToolformerLM
     from toolformer.decoding.recording import AnswerFile
     from toolformer.stages.evaluation_identity import calls
 
@@ -93,12 +114,9 @@ def answer_share(asked: Asked, rank: int) -> None:
     if count := threads(config, config.engine.workers):
         torch.set_num_threads(count)
     tools = instantiate.tools(config, inference=True) if calls(config) else {}
-    loaded = suite.load(asked.tasks, asked.metadata, asked.samples, config.paths.tasks_dir)
+    loaded = asked.load()
     with AnswerFile(asked.share(rank), known=asked.answers) as answers:
-        decoder = instantiate.decoder(config, asked.model, tools)
-        lm = ToolformerLM(
-            decoder, answers, asked.identity, progress=False, clocks=asked.clocks, day=asked.day
-        )
+        lm = asked.lm(instantiate.decoder(config, asked.model, tools), answers, progress=False)
         lm.switched_off = loaded.switched_off
         lm.answer(suite.requests(loaded), rank, config.engine.workers)
 

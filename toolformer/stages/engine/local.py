@@ -36,9 +36,8 @@ def run(
             name = plan.take(POLL_SECONDS)
             yield worker(name) if name else None
         return
-    count = plan.workers(config.engine.workers)
     pool = ProcessPoolExecutor(
-        count,
+        config.engine.workers,
         # A forked child would share torch's threads and locks with us.
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_start,
@@ -49,7 +48,9 @@ def run(
     try:
         while running or not plan.is_given_out:
             # One more than there are workers: none of them waits for us.
-            while len(running) <= count and (name := plan.take(0 if running else POLL_SECONDS)):
+            while len(running) <= config.engine.workers and (
+                name := plan.take(0 if running else POLL_SECONDS)
+            ):
                 running.add(pool.submit(_do, name))
             finished, running = wait(running, POLL_SECONDS, FIRST_COMPLETED)
             yield from (future.result() for future in finished)

@@ -92,10 +92,7 @@ class Plan:
                     self.there += len(batch)
                 self._changed.notify_all()
         if not self.documents:
-            raise UserError(
-                "corpus: it holds no document with text; give another corpus or corpus.path, or name the field in "
-                "corpus.text_field"
-            )
+            raise UserError("corpus: it holds no document with text; name another, or its corpus.text_field")
         self.skipped = self._corpus.skipped()
         if store and self._path and self._path == self._kept_path():  # nobody wrote to it meanwhile
             with locked(self._folder / "lock"):  # others may be at the same plan
@@ -161,7 +158,3 @@ class Plan:
         """All that are missing may be taken again: they were lost with their workers, or others left them."""
         with self._changed:
             self._todo = deque(sorted(self.missing))
-
-    def workers(self, most: int) -> int:
-        """How many of these find work."""
-        return min(most, len(self.missing)) if self.is_complete else most

@@ -6,12 +6,11 @@ import importlib.util
 import logging
 import os
 import secrets
-import shutil
 import socket
-import tempfile
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -27,8 +26,6 @@ RETRIES = 3
 CONNECT_SECONDS = 10.0
 TOKEN = secrets.token_hex(32)
 """The secret of every Ray of our own: one a process, since Ray reads it once in a process's life."""
-LOGS = "tf-ray-"
-"""Begins the name of a run's temporary folder, before the process's id."""
 
 
 def check(engine: EngineConfig) -> None:
@@ -42,10 +39,7 @@ def check(engine: EngineConfig) -> None:
     if engine.address is None:
         cpus, wanted = len(os.sched_getaffinity(0)), engine.workers * engine.cpus_per_worker
         if wanted > cpus:
-            raise UserError(
-                f"engine.workers x engine.cpus_per_worker is {wanted:g}, and this machine has {cpus} CPUs; lower one of "
-                "them"
-            )
+            raise UserError(f"engine.workers x cpus_per_worker is {wanted:g}, and this machine has {cpus}")
         return
     host, _, port = engine.address.removeprefix("ray://").rpartition(":")
     if port.isdigit():  # `auto` is for Ray to find, which would try for minutes
@@ -73,8 +67,7 @@ def run(config: Config, folder: Path, plan: Plan) -> Generator[Outcome | None]:
             max_task_retries=RETRIES,
         )(_Replica)
         replicas: list[Any] = [
-            replica.remote(config, folder.absolute(), os.getcwd())
-            for _ in range(plan.workers(engine.workers))
+            replica.remote(config, folder.absolute(), os.getcwd()) for _ in range(engine.workers)
         ]
         # A replica that the cluster has no room for never gets ready, and is given nothing.
         running: dict[Any, Any] = {actor.ready.remote(): actor for actor in replicas}
@@ -97,17 +90,15 @@ def run(config: Config, folder: Path, plan: Plan) -> Generator[Outcome | None]:
         except RayError as error:
             last = str(error).strip().rpartition("\n")[2].strip()[:300]
             raise UserError(
-                f"engine=ray: Ray gave up ({type(error).__name__}: {last}); finished shards are kept, the same command "
-                "goes on"
+                f"engine=ray: Ray gave up ({type(error).__name__}: {last}); the same command goes on"
             ) from error
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
     """A connection to the cluster, or without an address a Ray of our own for as long as the block lasts."""
-    logs = None
     settings = {"RAY_USAGE_STATS_ENABLED": "0"} | (_closed() if address is None else {})
-    with mock.patch.dict(os.environ, settings):
+    with mock.patch.dict(os.environ, settings), ExitStack() as stack:
         import ray
 
         logging.getLogger("ray").setLevel(logging.ERROR)
@@ -115,33 +106,21 @@ def connected(address: str | None) -> Iterator[None]:
             yield
             return
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        try:
-            if address is None:
-                cpus = len(os.sched_getaffinity(0))
-                _remove_leftovers()
-                # Short: the path of a socket in it may have 107 characters.
-                logs = tempfile.mkdtemp(prefix=f"{LOGS}{os.getpid()}-")
-                ray.init("local", num_cpus=cpus, include_dashboard=False, _temp_dir=logs, **quiet)
-            else:
-                try:
-                    ray.init(address=address, **quiet)
-                except (ConnectionError, ValueError, RuntimeError) as error:
-                    raise UserError(
-                        f"engine.address: no Ray answers at {address} ({one_line(error)}); if the cluster has a token, set "
-                        "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too"
-                    ) from error
-            yield
-        finally:
-            ray.shutdown()
-            if logs:
-                shutil.rmtree(logs, ignore_errors=True)
-
-
-def _remove_leftovers() -> None:
-    """Removes the temporary folders of runs that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{LOGS}[0-9]*-*"):
-        if not Path("/proc", folder.name.removeprefix(LOGS).partition("-")[0]).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+        # Short: the path of a socket in it may have 107 characters.
+        logs = stack.enter_context(TemporaryDirectory(prefix="tf-ray-", ignore_cleanup_errors=True))
+        stack.callback(ray.shutdown)
+        if address is None:
+            cpus = len(os.sched_getaffinity(0))
+            ray.init("local", num_cpus=cpus, include_dashboard=False, _temp_dir=logs, **quiet)
+        else:
+            try:
+                ray.init(address=address, **quiet)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise UserError(
+                    f"engine.address: no Ray answers at {address} ({one_line(error)}); if the cluster has a token, set "
+                    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too"
+                ) from error
+        yield
 
 
 def _closed() -> dict[str, str]:
@@ -178,8 +157,7 @@ class _Replica:
             os.chdir(self._here)  # so that relative paths mean the same here
         except OSError as error:
             raise UserError(
-                f"engine=ray: the node {os.uname().nodename} has no folder {self._here} ({error.strerror}); start the "
-                "run in a folder that all nodes share"
+                f"engine=ray: the node {os.uname().nodename} has no folder {self._here} ({error.strerror})"
             ) from error
         instantiate.apply_paths(config)
         if engine.address is None or engine.threads is not None:
