@@ -96,8 +96,6 @@ class Content:
     title: str
     parts: Sequence[Table | Figure]
     """In reading order."""
-    passages: Sequence[Passage] = ()
-    """The calls of Table 10, which the page shows as a list."""
     remarks: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
     """(value, what it counts), for the head of the page."""

@@ -95,7 +95,6 @@ def content(evidence: Evidence, full: bool = False) -> Content:
     return Content(
         f"{title} ({evidence.experiment})" if evidence.experiment else title,
         parts,
-        annotation.examples if annotation else (),
         evidence.remarks,
         facts(evidence),
         headline(evidence),
