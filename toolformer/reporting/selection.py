@@ -91,16 +91,16 @@ def select(
     for run in sorted(worded, key=lambda run: seed_of(run, trained)):
         if data := _data_of(run):
             behind.setdefault(data, _training_of(run))
-    called = [
-        run.tags.get("decoding.k", "0") for run in own or worded if run.tags.get("system") == "toolformer"
-    ]
-    k = DEFAULT_K if DEFAULT_K in called else next((k for k in called if k != "0"), DEFAULT_K)
+    called = {
+        run.run_id: run.tags.get("decoding.k", "")
+        for run in own or worded
+        if run.tags.get("system") == "toolformer"
+    }
+    ks = {run_id: int(k) for run_id, k in called.items() if k.isdecimal()}
+    k = next((k for k in called.values() if k not in ("", "0")), DEFAULT_K)
+    k = DEFAULT_K if DEFAULT_K in called.values() else k
     rows = {run.run_id: _system(run, k) for run in worded if _system(run, k)}
     rows |= {run_id: BASELINE + name for run_id, name in baseline_names(worded).items()}
-    tagged = {
-        run.run_id: run.tags.get("decoding.k", "") for run in own if run.tags.get("system") == "toolformer"
-    }
-    ks = {run_id: int(k) for run_id, k in tagged.items() if k.isdecimal()}
     at_k = [run for run in of_model if wording_of(run) == PAPER and _system(run, k) == "toolformer"]
     filtered = _by_threshold(at_k, behind.get("augmented", ""), trained, annotated)
     tasks = dict.fromkeys(task for _, task in _cells(own))
