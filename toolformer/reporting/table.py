@@ -70,18 +70,14 @@ class Passage:
     kept: bool
 
 
-Panel = Callable[[Any], None]
-"""Draws into Matplotlib axes."""
-
-
 @dataclass(frozen=True)
 class Figure:
-    """Panels with a caption; `plots` draws them."""
+    """Panels with a caption, each drawn into Matplotlib axes."""
 
     key: str
     number: str
     title: str
-    panels: Sequence[Panel]
+    panels: Sequence[Callable[[Any], None]]
     caption: str
     after: str = ""
     """Key of the table that it follows; empty: before all tables."""
