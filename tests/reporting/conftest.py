@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from toolformer.annotation.funnel import STEPS
 from toolformer.annotation.merge import keep, merge
 from toolformer.annotation.results import SCHEMAS
 from toolformer.annotation.shards import CANDIDATES
@@ -30,58 +29,45 @@ START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 NOTE = Run("r" * 32, "a run", "FINISHED", START, {"stage": "evaluate"}, {}, {}, "")
 
 
-@dataclass
-class Open:
-    """A run that is being written."""
-
-    run_id: str
-    values: dict[str, float] = field(default_factory=dict)
-    points: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-    files: dict[str, Path] = field(default_factory=dict)
-
-    def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        self.values.update(values)
-        for key, value in values.items():
-            self.points.setdefault(key, []).append((step, value))
-
-    def artifact(self, path: Path, folder: str = "") -> None:
-        self.files[f"{folder}/{path.name}".lstrip("/")] = path
-
-
 class Memory:
     """Runs that finished one after another, a minute each."""
 
     def __init__(self) -> None:
         self.finished: list[Run] = []
-        self.written: dict[str, Open] = {}
+        self.files: dict[str, Mapping[str, Path]] = {}
+        self.curves: dict[str, Mapping[str, list[tuple[int, float]]]] = {}
 
-    @contextmanager
-    def run(
-        self, *, stage: str, config: Mapping[str, Any] | None = None, tags: Mapping[str, object] | None = None
-    ) -> Iterator[Open]:
-        """A run, whose parameters are the flat configuration."""
+    def add(
+        self,
+        stage: str,
+        metrics: Mapping[str, float] | None = None,
+        files: Mapping[str, Path] | None = None,
+        config: Mapping[str, Any] | None = None,
+        curves: Mapping[str, list[tuple[int, float]]] | None = None,
+        **tags: str,
+    ) -> str:
+        """A run, whose parameters are the flat configuration; returns its id."""
         number = len(self.finished) + 1
-        run = Open(f"{number:08x}{'0' * 24}")
-        yield run
-        own = {"stage": stage, "git_commit": "c0ffee", "experiment": "default"}
-        own |= {key: str(value) for key, value in (tags or {}).items()}
+        run_id = f"{number:08x}{'0' * 24}"
+        tags = {"stage": stage, "git_commit": "c0ffee", "experiment": "default", **tags}
         ended = START + datetime.timedelta(minutes=number)
-        params = masked_flat(config or {})
-        self.written[run.run_id] = run
-        self.finished.insert(0, Run(run.run_id, "run", "FINISHED", START, own, params, run.values, "", ended))
+        run = Run(run_id, "run", "FINISHED", START, tags, masked_flat(config or {}), metrics or {}, "", ended)
+        self.finished.insert(0, run)
+        self.files[run_id], self.curves[run_id] = files or {}, curves or {}
+        return run_id
 
     def runs(self, stage: str, **tags: str) -> list[Run]:
         wanted = {"stage": stage, **tags}
         return [run for run in self.finished if wanted.items() <= dict(run.tags).items()]
 
     def artifact_path(self, run: Run, name: str) -> Path:
-        path = self.written[run.run_id].files.get(name)
+        path = self.files[run.run_id].get(name)
         if path is None or not path.exists():
             raise UserError(f"run {run.run_id} has no {name}")
         return path
 
     def history(self, run: Run, key: str) -> list[tuple[int, float]]:
-        return self.written[run.run_id].points.get(key, [])
+        return self.curves[run.run_id].get(key, [])
 
 
 HOSTILE = 'x</td><script>alert("1")</script>|`a`\\input{/etc/passwd} $1 & 50% #_^~{} 中文 ế \x00\u202e\ud800'.encode(
@@ -110,7 +96,6 @@ ROWS: list[tuple[str, str, int, int, str, str, str, float | None]] = [
     ("evil", "qa", 10, 0, HOSTILE, HOSTILE, "scored", 1.2),
 ]
 NAMES = {"calculator": "Calculator", "calendar": "Calendar", "qa": "QA"}
-STEPS = "documents selected windows positions sampled well_formed executed scored kept".split()
 
 
 def funnel(*counts: int | None, **reasons: dict[str, int]) -> dict[str, Any]:
@@ -140,8 +125,8 @@ EXECUTED = {f"{tool}/executed": float(entry["executed"]) for tool, entry in FUNN
 """Metrics of a generate run."""
 
 
-def write_annotation(folder: Path, rows: Sequence[Any] = ROWS, threshold: float = 1.0) -> list[Path]:
-    """The artifacts of a generate run, as the stage writes them."""
+def write_annotation(folder: Path, rows: Sequence[Any] = ROWS) -> dict[str, Path]:
+    """The artifacts of a generate run by name, as the stage writes them."""
     candidates: list[dict[str, Any]] = []
     for doc_id, tool, position, sample, call_input, result, status, gain in rows:
         call = linearise(ApiCall(NAMES[tool], call_input, quoted=tool == "qa")).strip()
@@ -150,35 +135,17 @@ def write_annotation(folder: Path, rows: Sequence[Any] = ROWS, threshold: float 
         if gain is not None:
             row |= {"gain": gain, "loss_result": 1.0, "loss_no_result": 1.0 + gain, "loss_none": 1.0 + gain}
         candidates.append(dict.fromkeys(CANDIDATES.names) | row)
-    kept = keep(candidates, dict.fromkeys(NAMES, threshold))
+    kept = keep(candidates, dict.fromkeys(NAMES, 1.0))
     documents = [Document(doc_id, text) for doc_id, text in TEXTS.items() if doc_id in kept]
     contents = {
-        "candidates": candidates,
-        "dataset_augmented": [merge(document, kept[document.doc_id]) for document in documents],
-        "dataset_plain": [merge(document, []) for document in documents],
+        "candidates.parquet": candidates,
+        "dataset_augmented.parquet": [merge(document, kept[document.doc_id]) for document in documents],
+        "dataset_plain.parquet": [merge(document, []) for document in documents],
     }
-    paths = [folder / f"{name}.parquet" for name in contents]
-    for path, content in zip(paths, contents.values(), strict=True):
-        pq.write_table(pa.Table.from_pylist(content, schema=SCHEMAS[path.name]), path)
+    for name, content in contents.items():
+        pq.write_table(pa.Table.from_pylist(content, schema=SCHEMAS[name]), folder / name)
     (folder / "funnel.json").write_text(json.dumps(FUNNEL))
-    return [*paths, folder / "funnel.json"]
-
-
-def log_run(
-    tracker: Memory,
-    stage: str,
-    metrics: Mapping[str, float] | None = None,
-    files: Sequence[Path] = (),
-    dotted: Mapping[str, str] | None = None,
-    **named: str,
-) -> str:
-    """One finished run; `dotted` are tags whose names are no identifiers."""
-    tags = {"device": "cpu", "device_name": "A Processor", "experiment": "default", **named, **(dotted or {})}
-    with tracker.run(stage=stage, tags=tags) as run:
-        run.metrics(metrics or {})
-        for file in files:
-            run.artifact(file)
-    return run.run_id
+    return {name: folder / name for name in (*contents, "funnel.json")}
 
 
 def accuracy(task: str, value: float, n: int = 1000, **shares: float) -> dict[str, float]:
@@ -208,30 +175,51 @@ def samples(path: Path, scores: Sequence[float], tool: str | None = None) -> Pat
     return path
 
 
+def trained(
+    store: Memory,
+    data: str = "augmented",
+    dataset: str = "",
+    config: Mapping[str, Any] | None = None,
+    curves: Mapping[str, list[tuple[int, float]]] | None = None,
+    **tags: str,
+) -> str:
+    tags = {"data": data, "lineage.dataset_run_id": dataset, **tags}
+    return store.add(
+        "train", {"train_tokens": 512.0}, {}, {"model": "gpt2", **(config or {})}, curves, **tags
+    )
+
+
 def evaluated(
     store: Memory,
-    folder: Path,
     system: str,
-    scores: Sequence[float] = (),
-    more: Mapping[str, float] | None = None,
-    model: str = "gpt2",
-    k: int = 10,
-    **dotted: str,
-) -> None:
+    metrics: Mapping[str, float],
+    training: str = "",
+    config: Mapping[str, Any] | None = None,
+    file: Path | None = None,
+    **tags: str,
+) -> str:
+    """An evaluation, `file` with its samples of SVAMP."""
+    config = {"model": "gpt2", **(config or {})}
+    tags = {"system": system, "decoding.k": "10", "comparison": "same", "device_name": "A Processor", **tags}
+    tags |= {"lineage.train_run_id": training} if training else {}
+    metrics = {"parameters": SIZES.get(config["model"], 124e6), **metrics}
+    return store.add("evaluate", metrics, {"samples/svamp.parquet": file} if file else {}, config, **tags)
+
+
+def answered(
+    store: Memory, folder: Path, system: str, scores: Sequence[float], training: str = "", k: int = 10,
+    metrics: Mapping[str, float] | None = None, model: str = "gpt2", **tags: str,
+) -> str:  # fmt: skip
     """An evaluation on SVAMP with its samples, and further metrics."""
     n = len(scores)
     calls = n // 2 if system == "toolformer" and k else 0
-    metrics = {"parameters": SIZES[model], **(more or {})}
-    if scores:
-        metrics |= accuracy("svamp", sum(scores) / n, n, **({"calculator": 0.5} if calls else {}))
-        own = {"seconds": 0.5 * n, "tokens_per_second": 8.0, "n_ac": calls, "score_nc": 1.0}
-        metrics |= {f"svamp/{name}": value for name, value in own.items()}
-    tags = {"device_name": "A Processor", "system": system, "decoding.k": str(k), **dotted}
-    with store.run(stage="evaluate", config={"model": model}, tags=tags) as run:
-        run.metrics(metrics)
-        if scores:
-            path = folder / run.run_id / "svamp.parquet"
-            run.artifact(samples(path, scores, "Calculator" if calls else None), "samples")
+    own = {"seconds": 0.5 * n, "tokens_per_second": 8.0, "n_ac": calls, "score_nc": 1.0}
+    known = accuracy("svamp", sum(scores) / n, n, **({"calculator": 0.5} if calls else {}))
+    known |= {f"svamp/{name}": value for name, value in own.items()}
+    path = folder / str(len(store.finished)) / "svamp.parquet"
+    file = samples(path, scores, "Calculator" if calls else None)
+    tags["decoding.k"] = str(k)
+    return evaluated(store, system, {**(metrics or {}), **known}, training, {"model": model}, file, **tags)
 
 
 @pytest.fixture(scope="session")
@@ -240,36 +228,30 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Memory:
     store, root = Memory(), tmp_path_factory.mktemp("runs")
     skipped = {"rows_skipped": 4.0, "rows_skipped/malformed JSON": 3.0, "rows_skipped/empty text": 1.0}
     config = {"tool": {"calculator": {"filter_threshold": 1.0}, "qa": {"filter_threshold": 1.0}}}
-    with store.run(stage="generate", config=config, tags={"device_name": "A Processor"}) as dataset:
-        dataset.metrics(skipped | EXECUTED)
-        for file in write_annotation(root):
-            dataset.artifact(file)
-    trainings = []
-    for data in ("augmented", "plain"):
-        tags = {"data": data, "lineage.dataset_run_id": dataset.run_id}
-        with store.run(stage="train", config={"model": "gpt2"}, tags=tags) as training:
-            for step, loss in ((1, 3.0), (2, 2.5), (3, 2.25)):
-                training.metrics({"loss": loss, "perplexity_texts": 20.0 - step}, step=step)
-            for step, value in ((0, 50.0), (3, 40.0)):
-                training.metrics({"heldout_perplexity": value}, step=step)
-            training.metrics({"train_tokens": 512})
-        trainings.append({"lineage.train_run_id": training.run_id})
-    augmented, plain = trainings
+    files = write_annotation(root)
+    dataset = store.add("generate", skipped | EXECUTED, files, config, device_name="A Processor")
+    curves = {
+        "loss": [(1, 3.0), (2, 2.5), (3, 2.25)],
+        "perplexity_texts": [(1, 19.0), (2, 18.0), (3, 17.0)],
+        "heldout_perplexity": [(0, 50.0), (3, 40.0)],
+    }
+    augmented, plain = (trained(store, data, dataset, curves=curves) for data in ("augmented", "plain"))
     wrong, right = [0.0] * 40, [0.0] * 25 + [100.0] * 15
     shares = {"calculator": 0.5, "qa": 0.25}
     texts = {value: perplexity("wikitext_perplexity", value) for value in (20.5, 21.25)}
-    evaluated(store, root, "model", [100.0] * 40)  # an older one
-    evaluated(store, root, "model", wrong, accuracy("dateset", 3.0, n=9400) | texts[20.5])
-    evaluated(store, root, "model_cc", (), accuracy("dateset", 2.5, n=500) | texts[21.25], **plain)
+    answered(store, root, "model", [100.0] * 40)  # an older one
+    answered(store, root, "model", wrong, metrics=accuracy("dateset", 3.0, n=9400) | texts[20.5])
+    evaluated(store, "model_cc", accuracy("dateset", 2.5, n=500) | texts[21.25], plain)
     disabled = accuracy("dateset", 2.0, n=500) | texts[20.5]
-    evaluated(store, root, "toolformer_disabled", [100.0, *wrong[1:]], disabled, **augmented)
-    evaluated(store, root, "toolformer", right, accuracy("dateset", 40.0, n=500, **shares), **augmented)
+    answered(store, root, "toolformer_disabled", [100.0, *wrong[1:]], augmented, metrics=disabled)
+    called = accuracy("dateset", 40.0, n=500, **shares)
+    answered(store, root, "toolformer", right, augmented, metrics=called)
     # A sweep over k must not stand in for the plain one.
-    evaluated(store, root, "toolformer", wrong, k=0, **augmented)
-    evaluated(store, root, "toolformer", right[:30] + wrong[:10], k=1, **augmented)
-    evaluated(store, root, "toolformer", [100.0] * 40, model="EleutherAI/gpt-j-6B")
-    evaluated(store, root, "baseline", [100.0] * 40, model="large", baseline="large")
-    evaluated(store, root, "toolformer", [100.0] * 40, experiment="other")
+    answered(store, root, "toolformer", wrong, augmented, k=0)
+    answered(store, root, "toolformer", right[:30] + wrong[:10], augmented, k=1)
+    answered(store, root, "toolformer", [100.0] * 40, model="EleutherAI/gpt-j-6B")
+    answered(store, root, "baseline", [100.0] * 40, model="large", baseline="large")
+    answered(store, root, "toolformer", [100.0] * 40, experiment="other")
     return store
 
 

@@ -66,7 +66,7 @@ def shot(browser: Any, name: str) -> None:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `report.html` and `samples.html` of an annotation, the tables with most columns, and two runs."""
     folder = tmp_path_factory.mktemp("pages")
-    files = {path.name: path for path in write_annotation(folder)}
+    files = write_annotation(folder)
     note = replace(NOTE, tags={"stage": "evaluate", "device": HOSTILE})
     thresholds = dict.fromkeys(("calculator", "calendar", "qa"), 1.0)
     edges, gains = candidate_stats.gains(files["candidates.parquet"], "paper", thresholds)
@@ -100,7 +100,7 @@ def opened(browser: Any, page: Path, *, dark: bool = False, width: int = 1280) -
     assert browser.get_log("browser") == []
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     sent = [event["params"]["request"] for event in events if event["method"] == "Network.requestWillBeSent"]
-    assert sent and all(request["url"].startswith("file:") for request in sent)
+    assert sent and all(request["url"].startswith(("file:", "data:")) for request in sent)
 
 
 def put(browser: Any, panel: str, name: str, value: str) -> str:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.reporting.conftest import HOSTILE, Memory
 from toolformer.reporting import console, escape, plots, reader, render, tables
-from toolformer.reporting.table import Cell, Column, Content, Figure, Passage, Table
+from toolformer.reporting.table import Cell, Column, Content, Figure, Table
 
 ODD = f"{HOSTILE} {{{{ 1 }}}} {{% x %}} << >> <# _ -- \u2028 </svg><img src=x onerror=alert(1)><!--"
 
@@ -40,11 +40,10 @@ def report(text: str) -> Content:
         axes.set_title(escape.clean(text))
 
     figures = tuple(Figure(key, "Figure 4", text, (panel,) * 2, text, "table4") for key in ("first", "next"))
-    passages = (Passage(text, text, text, f" {text}", 1.0, True), Passage(text, "", text, text, -1.0, False))
     runs = Table("runs", "", "Runs", (Column("Run", numeric=False),), ((Cell(text),),))
-    cells = [[Cell(text, bold=True, before=text, after=passage.after)] for passage in passages]
+    cells = [[Cell(text, bold=True, before=text, after=after)] for after in (text, f" {text}")]
     calls = Table("table10", "Table 10", text, (Column("Example", numeric=False, wide=True),), cells, text)
-    return Content(text, (table, *figures, calls, runs), passages, (text,), (("1", text),))
+    return Content(text, (table, *figures, calls, runs), (text,), (("1", text),))
 
 
 BARE = Content("Bare", [Table("runs", "", "Runs", (), (), "none")])
@@ -158,7 +157,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        self.open += [tag] * (tag not in ("meta", "input"))
+        self.open += [tag] * (tag not in ("meta", "input", "img"))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open and self.open.pop() == tag, f"</{tag}> at {self.getpos()}"
@@ -172,19 +171,19 @@ def assert_harmless(text: str, scripts: int) -> Page:
     page = Page(text)
     names = [tag for tag, _ in page.tags]
     assert names.count("script") == scripts == text.count("</script>")
-    assert not {"img", "image", "link", "iframe", "object", "embed", "form", "base"} & set(names)
+    assert not {"link", "iframe", "object", "embed", "form", "base"} & set(names)
     identities = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(identities) == len(set(identities))
     for _, attributes in page.tags:
-        assert not any(name.startswith("on") or name in ("src", "srcset", "action") for name in attributes)
-        for name in ("href", "xlink:href"):
-            address = attributes.get(name) or "samples.html"
-            assert address.removeprefix("#") in identities or re.fullmatch(
-                r"#runs|#table10|#run-\w{8}|(report|samples)\.html|figures/\w+\.svg", address
-            ), address
-        for style in re.findall(r"url\(([^)]*)\)", str(attributes)):
-            assert style.removeprefix("#") in identities
-    assert "@import" not in text
+        assert not any(name.startswith("on") or name in ("srcset", "action") for name in attributes)
+        assert (attributes.get("src") or "data:image/svg+xml;base64,").startswith(
+            "data:image/svg+xml;base64,"
+        )
+        address = attributes.get("href") or "samples.html"
+        assert address.removeprefix("#") in identities or re.fullmatch(
+            r"#run-\w{8}|(report|samples)\.html|figures/\w+\.svg", address
+        ), address
+    assert "@import" not in text and "url(" not in text
     (policy,) = (attributes["content"] for _, attributes in page.tags if "http-equiv" in attributes)
     assert policy and policy.startswith("default-src 'none'; base-uri 'none'; form-action 'none'; ")
     for script in re.findall(r"<script>(.*?)</script>", text, re.S):
@@ -198,7 +197,7 @@ def test_the_page_is_harmless_and_shows_hostile_text_as_it_is(images: dict[str, 
     page = assert_harmless(text, 0)
     assert "\u202e" not in text and "\x00" not in text
     assert page.words.count('<script>alert("1")</script>') > 20 and "{{ 1 }}" in page.words
-    assert [tag for tag, _ in page.tags].count("svg") == 2 and "var(--c0)" in text and "#6b7080" in text
+    assert [tag for tag, _ in page.tags].count("img") == 2
     for table in re.findall(r"<table.*?</table>", text, re.S):
         widths = set()
         for row in re.findall(r"<tr.*?</tr>", table, re.S):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reporting.conftest import NOTE, ROWS, Memory, log_run, write_annotation
+from tests.reporting.conftest import NOTE, ROWS, Memory, write_annotation
 from tests.reporting.test_figures import SCORE
 from toolformer.calls import ApiCall
 from toolformer.errors import UserError
@@ -29,7 +29,7 @@ def test_the_same_runs_make_the_report_that_they_always_made(report: Report) -> 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     store = Memory()
-    log_run(store, "generate", files=write_annotation(tmp_path))
+    store.add("generate", files=write_annotation(tmp_path))
     once, again = (build(store, "default", tmp_path / name).html.parent for name in ("once", "again"))
     names = sorted(str(path.relative_to(once)) for path in once.rglob("*") if path.is_file())
     assert {"report.html", "report.md", "report.tex", "samples.html", "figures/gains.svg"} <= set(names)
@@ -64,7 +64,7 @@ def test_the_whole_of_the_paper_can_be_printed_and_english_rows_stand_in_table_6
 def test_an_annotation_that_found_nothing_is_read(tmp_path: Path) -> None:
     store = Memory()
     nothing = [(*row[:6], "no result", None) for row in ROWS]
-    log_run(store, "generate", files=write_annotation(tmp_path, nothing))
+    store.add("generate", files=write_annotation(tmp_path, nothing))
     annotation = reader.read(store).annotation
     assert annotation and not annotation.examples and set(annotation.counts.values()) == {(0, 0)}
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.reporting.conftest import NOTE, TEXTS, Memory, log_run, samples, write_annotation
+from tests.reporting.conftest import NOTE, TEXTS, Memory, samples, write_annotation
 from toolformer.annotation import merge
 from toolformer.annotation.results import SCHEMAS
 from toolformer.data.sampling import Draw, lot
@@ -22,7 +22,7 @@ from toolformer.reporting.data import Annotation, Evidence, Sampled
 
 def annotation(folder: Path, sizes: dict[str, int], held: Sequence[str] = ()) -> Annotation:
     """A generate run whose further documents have so many candidates; `held` are those without calls whose text it has."""
-    files = {path.name: path for path in write_annotation(folder)}
+    files = write_annotation(folder)
     files[candidate_stats.WITHOUT_CALLS] = folder / candidate_stats.WITHOUT_CALLS
     rows = pq.read_table(files["candidates.parquet"]).to_pylist()
     for doc_id, size in sizes.items():
@@ -102,7 +102,7 @@ def test_only_the_newest_runs_are_read(tmp_path: Path) -> None:
 def test_gains_left_open_count_as_their_bound_and_losses_that_are_no_number_not_at_all(
     tmp_path: Path,
 ) -> None:
-    path = write_annotation(tmp_path)[0]
+    path = write_annotation(tmp_path)["candidates.parquet"]
     rows = pq.read_table(path).to_pylist()
     rows[0] |= {"loss_no_result": float("nan")}
     rows[4] |= {"loss_none": None}
@@ -124,13 +124,13 @@ def test_what_is_read_of_five_times_the_candidates_takes_no_more_memory(
         store, folder = Memory(), tmp_path / str(documents)
         folder.mkdir()
         files = write_annotation(folder)
-        few = pq.read_table(files[0])
+        few = pq.read_table(files["candidates.parquet"])
         many = few.take(np.full(10 * documents, 3))
         ids = [f"more-{number // 10}" for number in range(10 * documents)]
         many = many.set_column(0, "doc_id", pa.array(ids))
         many = many.set_column(2, "position", pa.array(np.tile(np.arange(10), documents)))
-        pq.write_table(pa.concat_tables([few, many]), files[0])
-        log_run(store, "generate", files=files)
+        pq.write_table(pa.concat_tables([few, many]), files["candidates.parquet"])
+        store.add("generate", files=files)
         del few, many, ids
         pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
         pa.set_memory_pool(pool)

@@ -5,39 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from tests.reporting.conftest import EXECUTED, Memory, accuracy, log_run, write_annotation
-from tests.reporting.test_pairing import scored
+from tests.reporting.conftest import EXECUTED, Memory, accuracy, evaluated, trained, write_annotation
+from tests.reporting.test_pairing import scored, write
 from toolformer.errors import UserError
 from toolformer.reporting import console, outcome_tables, reader, tables
 from toolformer.reporting.data import Evidence
 from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.setting_tables import by_threshold
 from toolformer.reporting.table import Content
-
-
-def trained(store: Memory, data: str = "augmented", dataset: str = "", model: str = "gpt2") -> str:
-    tags = {"data": data, "lineage.dataset_run_id": dataset}
-    with store.run(stage="train", config={"model": model}, tags=tags) as run:
-        run.metrics({"train_tokens": 512.0})
-    return run.run_id
-
-
-def evaluated(
-    store: Memory,
-    system: str,
-    metrics: dict[str, float],
-    training: str = "",
-    model: str = "gpt2",
-    **tags: str,
-) -> str:
-    own = {"system": system, "decoding.k": "10", "lineage.train_run_id": training, "comparison": "same"}
-    with store.run(stage="evaluate", config={"model": model}, tags=own | tags) as run:
-        run.metrics({"parameters": 124e6} | metrics)
-    return run.run_id
 
 
 def values(evidence: Evidence, task: str = "svamp") -> dict[str, float]:
@@ -75,13 +52,11 @@ def test_a_cell_shows_its_newest_run_and_one_with_faults_only_where_there_is_no_
 def test_all_figures_of_a_system_are_of_one_training_and_one_model() -> None:
     store = Memory()
     long, short = trained(store), trained(store)
-    larger, size = trained(store, model="gpt2-large"), {"parameters": 775e6}
+    larger, size = trained(store, config={"model": "gpt2-large"}), {"parameters": 775e6}
     for system in ("toolformer", "toolformer_disabled"):
         evaluated(store, system, accuracy("svamp", 12.0), long)
     evaluated(store, "toolformer", accuracy("svamp", 30.0), short)
-    evaluated(
-        store, "toolformer", accuracy("svamp", 50.0) | size, larger
-    )  # `model` of the evaluation says gpt2
+    evaluated(store, "toolformer", accuracy("svamp", 50.0) | size, larger)  # its own `model` says gpt2
     evidence = reader.read(store)
     assert evidence.model == "gpt2" and set(values(evidence).values()) == {12.0}
     assert evidence.trained["augmented"][0].run_id == long
@@ -95,31 +70,20 @@ def test_all_figures_of_a_system_are_of_one_training_and_one_model() -> None:
     assert {figure.key for figure in tables.content(found).figures} >= {"overview", "figure4"}
 
 
-def of_seeds(
-    folder: Path, seeds: Sequence[int], limited: bool = False, store: Memory | None = None
-) -> Memory:
+def of_seeds(store: Memory, folder: Path, seeds: Sequence[int], limited: bool) -> Memory:
     """M and Toolformer, both evaluated at each seed, and Toolformer trained at each; `limited` to questions of its own."""
-    store, names = store or Memory(), {"model": 30, "toolformer": 60}
+    folder.mkdir()
     for seed in seeds:
-        tags = {"data": "augmented", "replicate": "the same"}
-        with store.run(stage="train", config={"model": "gpt2", "seed": seed}, tags=tags) as training:
-            training.metrics({"train_tokens": 512.0})
-        for system, right in names.items():
+        config = {"seed": seed}
+        training = trained(store, config=config, replicate="the same")
+        for system, right in (("model", 30), ("toolformer", 60)):
             first = 100 * seed if limited else 0
             shift = seed * (system == "toolformer")
-            rows = [
-                scored(n, 100.0 * ((7 * n + shift) % 100 < right + shift)) for n in range(first, first + 100)
-            ]
-            path = folder / f"{system}-{seed}.parquet"
-            pq.write_table(pa.Table.from_pylist(rows), path)
-            own = {"system": system, "decoding.k": "10", "comparison": "same"}
-            own |= {"lineage.train_run_id": training.run_id} if system == "toolformer" else {}
-            with store.run(stage="evaluate", config={"model": "gpt2", "seed": seed}, tags=own) as run:
-                value = sum(row["score"] for row in rows) / len(rows)
-                run.metrics(accuracy("svamp", value, n=len(rows)))
-                (folder / str(run.run_id)).mkdir(exist_ok=True)
-                path = path.rename(folder / str(run.run_id) / "svamp.parquet")
-                run.artifact(path, "samples")
+            numbers = range(first, first + 100)
+            rows = [scored(n, 100.0 * ((7 * n + shift) % 100 < right + shift)) for n in numbers]
+            file = write(folder / f"{system}-{seed}.parquet", rows)
+            score = accuracy("svamp", sum(row["score"] for row in rows) / 100, n=100)
+            evaluated(store, system, score, training if system == "toolformer" else "", config, file)
     return store
 
 
@@ -127,8 +91,7 @@ def of_seeds(
 def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited: bool) -> None:
     shown = []
     for name, seeds in (("at once", (0, 1, 2, 3, 4)), ("resumed", (3, 1, 0, 4, 2))):
-        (tmp_path / name).mkdir()
-        evidence = reader.read(of_seeds(tmp_path / name, seeds, limited))
+        evidence = reader.read(of_seeds(Memory(), tmp_path / name, seeds, limited))
         (table,) = (table for table in tables.content(evidence).tables if table.key == "table4")
         shown.append([[(cell.text, cell.detail, cell.signs) for cell in row] for row in table.rows])
         compared = evidence.paired["svamp", "toolformer", "model"]
@@ -142,13 +105,11 @@ def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited
     assert toolformer[1][1].endswith("] (5 seeds)") and toolformer[1][2] == "‡"
     # A training with other settings is no further seed.
     store = Memory()
-    tags = {"data": "augmented", "replicate": "another"}
-    with store.run(stage="train", config={"model": "gpt2", "seed": 2}, tags=tags) as training:
-        training.metrics({"train_tokens": 512.0})
-    evaluated(store, "toolformer", accuracy("svamp", 99.0), training.run_id)
+    evaluated(
+        store, "toolformer", accuracy("svamp", 99.0), trained(store, config={"seed": 2}, replicate="another")
+    )
     evaluated(store, "toolformer", accuracy("svamp", 99.0), comparison="others")
-    (tmp_path / "two").mkdir()
-    evidence = reader.read(of_seeds(tmp_path / "two", (0, 1), limited, store))
+    evidence = reader.read(of_seeds(store, tmp_path / "two", (0, 1), limited))
     assert len(evidence.scores["toolformer", "svamp"].runs) == 2 and "left out: 2." in evidence.remarks[-1]
 
 
@@ -174,10 +135,9 @@ def asked_in(
     store: Memory, wording: str, score: float, share: float, of: str = "same", system: str = "toolformer"
 ) -> None:
     """An evaluation in a wording, on SVAMP and a perplexity."""
+    metrics = accuracy("svamp", score, calculator=share) | {"heldout_perplexity/perplexity": score}
     together = of if wording == "paper" else f"{of}-{wording}"
-    tags = {"system": system, "decoding.k": "10", "comparison": together}
-    with store.run(stage="evaluate", config={"model": "gpt2", "wording": wording}, tags=tags) as run:
-        run.metrics(accuracy("svamp", score, calculator=share) | {"heldout_perplexity/perplexity": score})
+    evaluated(store, system, metrics, config={"wording": wording}, comparison=together)
 
 
 def test_wordings_have_a_table_of_their_own_and_stand_in_no_other() -> None:
@@ -211,13 +171,9 @@ def test_toolformer_by_threshold_where_all_else_is_equal(capsys: pytest.CaptureF
     for threshold, score, steps in ((0.3, 9.0, "8"), (1.0, 7.0, "8"), (0.1, 50.0, "9"), (0.3, 8.0, "8")):
         own = {"calculator": {"filter_threshold": None}, "qa": {"filter_threshold": 0.5}}
         config = {"tools": ["calculator"], "filter_threshold": threshold, "tool": own}
-        with store.run(stage="generate", config=config) as run:
-            run.metrics({"calls_kept": 10 / threshold, "texts_kept": 5.0})
-        tags = {"data": "augmented", "lineage.dataset_run_id": run.run_id}
-        trainer = {"model": "gpt2", "trainer": {"max_steps": steps}}
-        with store.run(stage="train", config=trainer, tags=tags) as training:
-            pass
-        evaluated(store, "toolformer", accuracy("svamp", score), training.run_id)
+        dataset = store.add("generate", {"calls_kept": 10 / threshold, "texts_kept": 5.0}, config=config)
+        training = trained(store, dataset=dataset, config={"trainer": {"max_steps": steps}})
+        evaluated(store, "toolformer", accuracy("svamp", score), training)
     evidence = reader.read(store)
     console.show(Content("", [by_threshold(evidence)]))
     shown = capsys.readouterr().out
@@ -233,8 +189,8 @@ def test_baselines_are_told_from_systems_and_from_each_other(tmp_path: Path) -> 
     store = Memory()
     evaluated(store, "toolformer", accuracy("svamp", 1.0))
     for place in ("/a/llama", "/b/llama"):
-        evaluated(store, "baseline", accuracy("svamp", 2.0), baseline="llama", model=place)
-    evaluated(store, "baseline", accuracy("svamp", 3.0), baseline="toolformer", model="/c/toolformer")
+        evaluated(store, "baseline", accuracy("svamp", 2.0), config={"model": place}, baseline="llama")
+    evaluated(store, "baseline", accuracy("svamp", 3.0), config={"model": "/c/x"}, baseline="toolformer")
     evidence = reader.read(store)
     names = {"llama (/a/llama)": 2.0, "llama (/b/llama)": 2.0, "toolformer": 3.0}
     assert values(evidence) == {"toolformer": 1.0} | {BASELINE + name: score for name, score in names.items()}
@@ -253,8 +209,9 @@ def test_an_experiment_can_be_singled_out() -> None:
 
 def test_the_annotation_is_the_one_behind_the_models(tmp_path: Path) -> None:
     store = Memory()
-    old = log_run(store, "generate", EXECUTED | {"annotation_seconds": 7.0}, write_annotation(tmp_path))
-    log_run(store, "generate", {}, write_annotation(tmp_path))
+    files = write_annotation(tmp_path)
+    old = store.add("generate", EXECUTED | {"annotation_seconds": 7.0}, files)
+    store.add("generate", files=files)
     trained(store, dataset=old)
     evidence = reader.read(store)
     assert evidence.annotation and evidence.annotation.run.run_id == old and not evidence.remarks
@@ -265,14 +222,14 @@ def test_the_annotation_is_the_one_behind_the_models(tmp_path: Path) -> None:
     assert "different annotations" in reader.read(store).remarks[0]
     gone = Memory()
     trained(gone, dataset="f" * 32)
-    log_run(gone, "generate", {}, write_annotation(tmp_path))
+    gone.add("generate", files=files)
     assert "run ffffffff, on which the models were trained, is gone" in reader.read(gone).remarks[0]
 
 
 @pytest.mark.parametrize("name", ["candidates.parquet", "dataset_plain.parquet", "funnel.json"])
 def test_a_broken_annotation_costs_its_tables_only(tmp_path: Path, name: str) -> None:
     store = Memory()
-    log_run(store, "generate", {}, write_annotation(tmp_path))
+    store.add("generate", files=write_annotation(tmp_path))
     evaluated(store, "model", accuracy("svamp", 4.0))
     (tmp_path / name).write_text("[broken")
     evidence = reader.read(store)
@@ -282,12 +239,9 @@ def test_a_broken_annotation_costs_its_tables_only(tmp_path: Path, name: str) ->
 
 def test_broken_samples_cost_the_comparison_only(tmp_path: Path) -> None:
     store = Memory()
-    path = tmp_path / "svamp.parquet"
-    pq.write_table(pa.table({"id": ["1"]}), path)
+    path = write(tmp_path / "svamp.parquet", [scored(1, 0.0)])
     path.write_bytes(path.read_bytes()[:-5])
-    with store.run(stage="evaluate", tags={"system": "model"}) as run:
-        run.metrics(accuracy("svamp", 4.0))
-        run.artifact(path, "samples")
+    evaluated(store, "model", accuracy("svamp", 4.0), file=path)
     evidence = reader.read(store)
     assert values(evidence) == {"model": 4.0} and not evidence.sampled[0].files
     assert "samples of evaluate run 00000001 on SVAMP cannot be read" in evidence.remarks[0]

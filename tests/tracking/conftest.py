@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import subprocess
 import sys
 import textwrap
 import time
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -50,53 +47,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Server:
-    """MLflow's own tracking server, to be killed and started again."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self.port, self.address = port, f"http://127.0.0.1:{port}"
-        self.folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db", "--workers", "1"]
-        command += ["--artifacts-destination", (self.folder / "files").as_uri()]
-        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-        with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
-        wait_for(self._answers, 180)
-
-    def _answers(self) -> bool:
-        assert self._process and self._process.poll() is None
-        try:
-            return bool(urllib.request.urlopen(f"{self.address}/health", timeout=1).status == 200)
-        except OSError:
-            return False
-
-    def kill(self) -> None:
-        if self._process is not None:
-            os.killpg(self._process.pid, 9)
-            self._process.wait()
-
-    def hang(self) -> None:
-        """From now on it takes connections and answers none of them, until `go_on`."""
-        assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGCONT)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for all tests of a module: to start it takes many seconds."""
-    server = Server(tmp_path_factory.mktemp("server"), free_port())
-    try:
-        server.start()
-        yield server
-    finally:
-        server.kill()
+def answers(port: int) -> bool:
+    """Whether a server of MLflow's answers there."""
+    with suppress(OSError):
+        return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).status == 200)
+    return False

@@ -45,24 +45,19 @@ def test_a_tag_of_a_server_is_no_path(tmp_path: Path, precious: Path, local_id: 
     assert (precious / "work.txt").read_text() == "years of work"
 
 
-def test_a_runs_folder_leads_nowhere_else(store: Tracker, precious: Path) -> None:
+def test_a_runs_folder_leads_nowhere_else(tmp_path: Path, precious: Path) -> None:
+    store = Tracker(None, tmp_path / "runs")
     with run(store, "train", "hostile") as active:
         pass
     (store.root / "artifacts" / active.run_id / "artifacts" / "link").symlink_to(precious)
     with pytest.raises(UserError, match="leads out of"):
         store.artifact_path(store.get(active.run_id), "link/work.txt")
-    tables = ("runs", "tags", "params", "metrics", "latest_metrics")
     with sqlite3.connect(store.root / "mlflow.db") as database:
-        database.execute("UPDATE runs SET status = 'KILLED' WHERE run_uuid = ?", [active.run_id])
-        for table in tables:
-            database.execute(f"UPDATE {table} SET run_uuid = ? WHERE run_uuid = ?", [HOSTILE, active.run_id])
-    try:
-        with pytest.raises(UserError, match="is no file name"), run(store, "train", "hostile"):
-            pass
-    finally:
-        with sqlite3.connect(store.root / "mlflow.db") as database:
-            for table in tables:
-                database.execute(f"DELETE FROM {table} WHERE run_uuid = ?", [HOSTILE])
+        database.execute("UPDATE runs SET status = 'KILLED'")
+        for table in ("runs", "tags", "params", "metrics", "latest_metrics"):
+            database.execute(f"UPDATE {table} SET run_uuid = ?", [HOSTILE])
+    with pytest.raises(UserError, match="is no file name"), run(store, "train", "hostile"):
+        pass
     assert [path.name for path in precious.iterdir()] == ["work.txt"]
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Refused
-from tests.tracking.conftest import Server, free_port, run, wait_for
+from tests.tracking.conftest import answers, free_port, run, wait_for
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.tracking import Tracker, mirror, registry
@@ -123,12 +127,33 @@ def test_a_dead_server_costs_no_run_and_one_warning(
         dead.get("0" * 32)  # somebody else's, or nobody's
 
 
+class Server:
+    """MLflow's own tracking server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.command = [sys.executable, "-m", "mlflow", "server", "--port", str(self.port), "--workers", "1"]
+        self.command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
+        self.command += ["--artifacts-destination", (folder / "files").as_uri()]
+        self.start()
+
+    def start(self) -> None:
+        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        self.process = subprocess.Popen(self.command, env=environment, start_new_session=True)
+        wait_for(lambda: answers(self.port), 180)
+
+    def send(self, sign: signal.Signals) -> None:
+        os.killpg(self.process.pid, sign)
+
+
 @pytest.mark.chaos
 def test_a_server_that_hangs_or_dies_under_a_run_gets_the_rest_later(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(mirror, "EVERY", 0.2)
     monkeypatch.setattr(mirror, "CLOSING", 0.5)
+    server = Server(tmp_path)
     tracker = Tracker(server.address, tmp_path / "runs")
     result = tmp_path / "result.txt"
     result.write_text("result")
@@ -141,19 +166,20 @@ def test_a_server_that_hangs_or_dies_under_a_run_gets_the_rest_later(
         with run(tracker, "hung", config={"a": 1}) as active:
             active.metrics({"loss": 2.0}, step=0)
             wait_for(lambda: on_server("loss", 2.0), 60)  # it is copied while the run is at work
-            server.hang()
+            server.send(signal.SIGSTOP)  # it takes connections and answers none of them
             active.metrics({"loss": 1.0}, step=1)
             active.artifact(result, "samples")
         assert tracker.get(active.run_id).status == "FINISHED"
         assert "is slow" in caplog.text, "its end waited for a while only"
+        server.send(signal.SIGKILL)
+        server.process.wait()
+        server.start()
+        Tracker(server.address, tmp_path / "runs").push()
+        wait_for(lambda: tracker.pending() == [], 60)
+        far = elsewhere(tracker)
+        copy = far.get(active.run_id)
+        assert copy.status == "FINISHED" and copy.params["a"] == "1"
+        assert far.history(copy, "loss") == [(0, 2.0), (1, 1.0)]
+        assert far.artifact_path(copy, "samples/result.txt").read_text() == "result"
     finally:
-        server.go_on()
-    server.kill()
-    server.start()
-    Tracker(server.address, tmp_path / "runs").push()
-    wait_for(lambda: tracker.pending() == [], 60)
-    far = elsewhere(tracker)
-    copy = far.get(active.run_id)
-    assert copy.status == "FINISHED" and copy.params["a"] == "1"
-    assert far.history(copy, "loss") == [(0, 2.0), (1, 1.0)]
-    assert far.artifact_path(copy, "samples/result.txt").read_text() == "result"
+        server.send(signal.SIGKILL)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracking.conftest import free_port, run, start, wait_for
+from tests.tracking.conftest import answers, free_port, run, start, wait_for
 from toolformer.tracking import Tracker
 from toolformer.tracking.ui import serve
 
@@ -41,15 +41,8 @@ def test_the_interface_serves_the_runs_of_a_moved_root_to_this_machine_alone(
         answer = connection.getresponse()
         return answer.status, answer.read()
 
-    def answers() -> bool:
-        assert process.poll() is None, process.communicate()
-        try:
-            return get("/health")[0] == 200
-        except OSError:
-            return False
-
     try:
-        wait_for(answers, 300)
+        wait_for(lambda: answers(port), 300)
         shown = f"/api/2.0/mlflow/runs/get?run_id={active.run_id}"
         status, body = get(shown)
         assert status == 200 and json.loads(body)["run"]["info"]["status"] == "FINISHED"

@@ -12,8 +12,6 @@ from toolformer.reporting.selection import Thresholds
 from toolformer.reporting.table import Passage
 from toolformer.tracking import Run
 
-GAIN = "L⁻ − L⁺"
-"""The paper's gain (section 2)."""
 Points = Sequence[tuple[int, float]]
 """(step, value) of a metric, in order."""
 
@@ -86,8 +84,8 @@ class Annotation:
 
     @property
     def difference(self) -> str:
-        """The gain as a formula: L⁻ is the smaller of the losses without a call and with one that has no result."""
-        return "L(ε) − L⁺" if self.baseline == "plain" else GAIN
+        """The gain as a formula, the paper's (section 2) or over the loss without a call."""
+        return "L(ε) − L⁺" if self.baseline == "plain" else "L⁻ − L⁺"
 
 
 @dataclass(frozen=True)
@@ -117,9 +115,12 @@ class Evidence:
     """Metrics over the steps of the trainings, by data and metric."""
     sizes: Mapping[tuple[str, str, str], Score] = field(default_factory=dict)
     """Figure 4: scores by model, system and task."""
-    parameters: Mapping[str, float] = field(default_factory=dict)
-    """Of the models of Figure 4."""
     sampled: Sequence[Sampled] = ()
     """All evaluations, the newest first."""
     ladders: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By task, the metrics of the explanation of Toolformer's evaluation."""
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """Of the models of Figure 4."""
+        return {model: score.run.metrics["parameters"] for (model, *_), score in self.sizes.items()}

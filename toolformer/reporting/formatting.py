@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from benchmarks import MLQA_LANGUAGES
 from benchmarks.metrics import wilson
@@ -76,9 +77,9 @@ def repeats(run: Run) -> str:
     return f"toolformer {run.stage} like={run.run_id[:8]}"
 
 
-def shown_sizes(sizes: Iterable[int]) -> str:
+def shown_sizes(column: Iterable[Score]) -> str:
     """For the head of a column: how many examples its numbers rest on."""
-    known = sorted({size for size in sizes if size})
+    known = sorted({score.n for score in column if score.n})
     if len(known) < 2:
         return f"n = {known[0]:,}" if known else ""
     return f"n differs: {known[0]:,} to {known[-1]:,}"
@@ -115,15 +116,31 @@ def in_order(tools: Iterable[str]) -> list[str]:
     return ordered(tools, paper.TOOLS)
 
 
-def shown_interval(score: Score, digits: int, with_n: bool) -> str:
-    parts = []
+def of_task(cells: Mapping[Any, Score], task: str) -> list[Score]:
+    """A benchmark's column, of cells whose keys end in the benchmark."""
+    return [score for key, score in cells.items() if key[-1] == task]
+
+
+def score_cell(
+    score: Score, column: Iterable[Score], rivals: Sequence[Score] = (), digits: int = 1, lower: bool = False
+) -> Cell:
+    """A figure with its interval, and with n unless all of its column have as many.
+
+    Bold where it is, as it is shown, the best of its `rivals`, if all of these have as many examples.
+    """
+    text, parts = f"{score.value:.{digits}f}", []
     if score.low is not None and score.high is not None:
         parts.append(f"[{score.low:.{digits}f}, {score.high:.{digits}f}]")
-    if with_n and score.n:
+    if score.n and len({other.n for other in column}) != 1:
         parts.append(f"n = {score.n:,}")
     if len(score.runs) > 1:
         parts.append(f"({len(score.runs)} seeds)")
-    return " ".join(parts)
+    values = [f"{rival.value:.{digits}f}" for rival in rivals if math.isfinite(rival.value)]
+    is_fair = len(values) > 1 and len({rival.n for rival in rivals}) == 1
+    is_best = is_fair and text == (min if lower else max)(values, key=float)
+    if is_best and values.count(text) > 1:
+        parts.append("tie")
+    return from_run(Cell(text, " ".join(parts), is_best), score.run)
 
 
 def share_cell(percent: float, n: int, counted: bool = False) -> Cell:

@@ -47,13 +47,8 @@ BASELINE_PAIRS = ("toolformer_disabled", "model")
 """What every baseline is compared with."""
 
 
-def read_samples(
-    path: Path, more: Sequence[str] = (), numbers: Sequence[int] | None = None
-) -> list[dict[str, Any]]:
+def read_samples(path: Path, more: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The rows of a file of samples with the columns that a comparison needs and `more`, None where it lacks one.
-
-    Args:
-        numbers: of the rows that are wanted; None is all.
 
     Raises:
         UserError: it is no file of samples.
@@ -64,8 +59,7 @@ def read_samples(
         if missing := [name for name in needed if name not in names]:
             raise KeyError(missing[0])
         wanted = dict.fromkeys([*needed, DATE, *more])
-        table = pq.read_table(path, columns=[name for name in wanted if name in names])
-        rows = (table if numbers is None else table.take(list(numbers))).to_pylist()
+        rows = pq.read_table(path, columns=[name for name in wanted if name in names]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"{path} holds no samples ({type(error).__name__}): run `toolformer evaluate` again"

@@ -97,7 +97,6 @@ def read(store: Tracker, experiment: str | None = None, seed: int = 0) -> Eviden
         paired=compare_systems(paired, seed),
         curves=_curves(store, behind),
         sizes=scores(selection.sizes),
-        parameters=selection.parameters,
         sampled=sampled,
         ladders={task: ladder for task, ladder in ladders.items() if ladder},
     )

@@ -21,7 +21,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from toolformer.reporting import escape, plots
+from toolformer.reporting import escape
 from toolformer.reporting.formatting import DASH, SYMBOLS
 from toolformer.reporting.table import Column, Content, Table
 
@@ -98,8 +98,7 @@ def html(content: Content, images: Mapping[str, bytes], samples: str = "") -> st
     `images` are the figures' files by name, as `plots.files` draws them; `samples` is the address of the samples page.
     """
     drawings = {
-        figure.key: Markup(plots.inline(images[f"{figure.key}.svg"], figure.key, figure.title))
-        for figure in content.figures
+        figure.key: base64.b64encode(images[f"{figure.key}.svg"]).decode() for figure in content.figures
     }
     return _page("report", "", content=content, drawings=drawings, samples=samples)
 
@@ -121,8 +120,8 @@ def _page(name: str, script: str, **context: Any) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     scripts = f"'sha256-{digest}'" if script else "'none'"
     policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
-        f"script-src {scripts}"
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"style-src 'unsafe-inline'; script-src {scripts}"
     )
     style = Markup(_file("theme.css") + _file(f"{name}.css"))
     context |= {"policy": policy, "style": style, "script": Markup(script)}

@@ -39,6 +39,7 @@ _COLUMNS = ["doc_id", "tool", "position", "sample", "status", "call", "result", 
 _WRITTEN = ("completion", "prediction")
 _CALL = ("tool", "call_input", "call_result", "failed")
 _FIGURES = ("score", "tokens", "seconds")
+_ANSWERED = (*_WRITTEN, *_CALL, *_FIGURES)
 
 Row = dict[str, Any]
 
@@ -168,36 +169,34 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[Row]:
             continue
         runs = [run for run in sampled if task in run.files][:RUNS]
         runs.sort(key=lambda run: names.index(run.system) if run.system in names else len(names))
-        # First only what was asked; answers are read for the drawn questions alone.
-        rows_of = [{asked(row): n for n, row in enumerate(read_samples(run.files[task]))} for run in runs]
+        rows_of = [{asked(row): row for row in read_samples(run.files[task], _ANSWERED)} for run in runs]
+        classes = [_classes(run.classes.get(task)) for run in runs]
         times = Counter(key for rows in rows_of for key in rows)
         keys = sorted(times, key=lambda key: -times[key])  # those that most runs were asked come first
         even = np.unique(np.linspace(0, len(keys) - 1, min(len(keys), limit)).astype(int))
-        drawn: dict[str, Row] = {keys[index]: {} for index in even}
-        for number, (run, rows) in enumerate(zip(runs, rows_of, strict=True)):
-            classes = _classes(run.classes.get(task))
-            for row in read_samples(
-                run.files[task], [*_WRITTEN, *_CALL, *_FIGURES], [rows[key] for key in drawn if key in rows]
-            ):
-                question = drawn[asked(row)] = drawn[asked(row)] or _question(row, len(runs))
-                question["answers"][number] = _answer(row) | {"class": classes.get(str(row["id"]))}
+        drawn = [_question([rows.get(keys[index]) for rows in rows_of], classes) for index in even]
         page.append({
             "task": title_of(task),
             "runs": [{"title": run.title, "run": run.run_id[:8], "system": run.system} for run in runs],
-            "rows": list(drawn.values()),
+            "rows": drawn,
             "drawn": _drawn(len(drawn), len(keys)),
         })  # fmt: skip
     return page
 
 
-def _question(row: Mapping[str, Any], runs: int) -> Row:
+def _question(rows: Sequence[Row | None], classes: Sequence[Mapping[str, str]]) -> Row:
+    """A question with the answer of each run, None of those that were not asked."""
+    row = next(row for row in rows if row)
     prompt = row["prompt"]
     return {
         "id": str(row["id"]),
         "prompt": prompt if len(prompt) <= LONGEST_ANSWER else f"… {prompt[-LONGEST_ANSWER:]}",
         "target": [_cut(str(target)) for target in row["target"][:TARGETS]],
         "more": max(0, len(row["target"]) - TARGETS),
-        "answers": [None] * runs,
+        "answers": [
+            row and _answer(row) | {"class": own.get(str(row["id"]))}
+            for row, own in zip(rows, classes, strict=True)
+        ],
     }
 
 

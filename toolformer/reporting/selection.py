@@ -32,9 +32,8 @@ FIGURE4 = "figure4"
 """The experiment of Figure 4."""
 SCALED = ("toolformer", "toolformer_disabled")
 """The systems of Figure 4."""
-_TABLES = ("lama", "math", "qa", "xquad", "temporal", "perplexity")
 TABLES = (
-    *(GROUPS[name] for name in _TABLES),
+    *(GROUPS[name] for name in ("lama", "math", "qa", "xquad", "temporal", "perplexity")),
     ("arithmetic",),
     (*GROUPS["mlqa"], *GROUPS["mlqa_all_en"], "mlqa_en"),
 )
@@ -60,7 +59,6 @@ class Selection:
     by_threshold: Mapping[tuple[Thresholds, str], Seeds]
     wordings: Mapping[tuple[str, str, str], Seeds]
     sizes: Mapping[tuple[str, str, str], Seeds]
-    parameters: Mapping[str, float]
     left_out: int
     """Evaluations of shown benchmarks that no table shows."""
 
@@ -91,16 +89,16 @@ def select(
     for run in sorted(worded, key=lambda run: seed_of(run, trained)):
         if data := _data_of(run):
             behind.setdefault(data, _training_of(run))
-    called = [
-        run.tags.get("decoding.k", "0") for run in own or worded if run.tags.get("system") == "toolformer"
-    ]
-    k = DEFAULT_K if DEFAULT_K in called else next((k for k in called if k != "0"), DEFAULT_K)
+    called = {
+        run.run_id: run.tags.get("decoding.k", "")
+        for run in own or worded
+        if run.tags.get("system") == "toolformer"
+    }
+    ks = {run_id: int(k) for run_id, k in called.items() if k.isdecimal()}
+    k = next((k for k in called.values() if k not in ("", "0")), DEFAULT_K)
+    k = DEFAULT_K if DEFAULT_K in called.values() else k
     rows = {run.run_id: _system(run, k) for run in worded if _system(run, k)}
     rows |= {run_id: BASELINE + name for run_id, name in baseline_names(worded).items()}
-    tagged = {
-        run.run_id: run.tags.get("decoding.k", "") for run in own if run.tags.get("system") == "toolformer"
-    }
-    ks = {run_id: int(k) for run_id, k in tagged.items() if k.isdecimal()}
     at_k = [run for run in of_model if wording_of(run) == PAPER and _system(run, k) == "toolformer"]
     filtered = _by_threshold(at_k, behind.get("augmented", ""), trained, annotated)
     tasks = dict.fromkeys(task for _, task in _cells(own))
@@ -115,14 +113,12 @@ def select(
         filters = comparable(at_k, (task,), filtered, trained)
         by_threshold |= filters if len(filters) > 1 else {}
     wordings = _wordings(worded, rows, trained)
-    sizes, parameters = _sizes([run for run in every if wording_of(run) == PAPER], models, trained)
+    sizes = _sizes([run for run in every if wording_of(run) == PAPER], models, trained)
     cells = (*shown.values(), *by_k.values(), *by_threshold.values(), *wordings.values(), *sizes.values())
     used = {run.run_id for runs in cells for run in runs}
     tasks_shown = {key[-1] for key in (*shown, *wordings)}
     left_out = {run.run_id for run, task in _cells(evaluated) if task in tasks_shown} - used
-    return Selection(
-        model, models, behind, k, shown, by_k, by_threshold, wordings, sizes, parameters, len(left_out)
-    )
+    return Selection(model, models, behind, k, shown, by_k, by_threshold, wordings, sizes, len(left_out))
 
 
 def wording_of(run: Run) -> str:
@@ -337,18 +333,14 @@ def _most(pairs: Iterable[tuple[K, Hashable]], default: K) -> K:
 
 def _sizes(
     runs: Sequence[Run], models: Mapping[str, str], trained: Mapping[str, Run]
-) -> tuple[dict[tuple[str, str, str], Seeds], dict[str, float]]:
-    """Figure 4: the comparable evaluations of every model of known size, each model of one training, and the sizes."""
-    sizes = {
-        model: run.metrics["parameters"]
-        for run in reversed(runs)
-        if (model := models[run.run_id]) and "parameters" in run.metrics
-    }
+) -> dict[tuple[str, str, str], Seeds]:
+    """Figure 4: the comparable evaluations of every model of known size, each model of one training."""
+    scaled = [run for run in runs if _system(run) in SCALED and "parameters" in run.metrics]
     rows: dict[str, tuple[str, str]] = {}
-    for model in sizes:
-        of_model = [run for run in runs if models[run.run_id] == model and _system(run) in SCALED]
+    for model in dict.fromkeys(models[run.run_id] for run in scaled):
+        of_model = [run for run in scaled if models[run.run_id] == model]
         rows |= {run.run_id: (model, _system(run)) for run in _of_one_training(of_model, trained)}
     tasks = [task for group in ("lama", "math", "qa") for task in GROUPS[group]]
     cells = {(*row, task): seeds[:1] for (row, task), seeds in comparable(runs, tasks, rows, trained).items()}
-    sizes = {model: size for model, size in sizes.items() if any(model == other for other, *_ in cells)}
-    return (cells, sizes) if len(set(sizes.values())) > 1 else ({}, {})
+    sizes = {seeds[0].metrics["parameters"] for seeds in cells.values()}
+    return cells if len(sizes) > 1 else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from toolformer.reporting import paper
@@ -13,9 +13,10 @@ from toolformer.reporting.formatting import (
     from_run,
     in_table_order,
     name_of,
+    of_task,
     ordered,
+    score_cell,
     share_cell,
-    shown_interval,
     shown_sizes,
     title_of,
 )
@@ -29,14 +30,9 @@ def table9(evidence: Evidence, full: bool = False) -> Table:
     tasks = in_table_order(task for _, task in evidence.by_k)
     tasks = [*paper.BY_K, *(task for task in tasks if task not in paper.BY_K)] if full else tasks
     columns = [Column("k")]
-    best = {}
     for task in tasks:
-        name, scores = title_of(task), [score for (_, other), score in evidence.by_k.items() if other == task]
-        sizes = {score.n for score in scores}
-        values = [f"{score.value:.1f}" for score in scores]
-        highest = max(values, key=float, default="")
-        best[task] = (highest, " tie" * (values.count(highest) > 1)) if len(sizes) == 1 else ("", "")
-        columns += [Column(label, name, detail=shown_sizes(sizes) * (label == "All")) for label in LABELS]
+        name, sizes = title_of(task), shown_sizes(of_task(evidence.by_k, task))
+        columns += [Column(label, name, detail=sizes if label == "All" else "") for label in LABELS]
         if task in paper.BY_K:
             columns += [Column(label, f"{name}, paper", paper=True) for label in LABELS]
     rows = []
@@ -44,7 +40,7 @@ def table9(evidence: Evidence, full: bool = False) -> Table:
         cells = [Cell(str(k))]
         for task in tasks:
             score = evidence.by_k.get((k, task))
-            cells += _at_k(score, *best[task]) if score else [Cell(DASH)] * len(LABELS)
+            cells += _at_k(score, of_task(evidence.by_k, task)) if score else [Cell(DASH)] * len(LABELS)
             if task in paper.BY_K:
                 figures = paper.BY_K[task].get(k, (None,) * len(LABELS))
                 cells += [Cell("" if figure is None else f"{figure:.1f}") for figure in figures]
@@ -58,12 +54,10 @@ def table9(evidence: Evidence, full: bool = False) -> Table:
     return Table("table9", "Table 9", "Decoding, by k", columns, rows if tasks else [], caption)
 
 
-def _at_k(score: Score, best: str, tie: str) -> list[Cell]:
+def _at_k(score: Score, column: Sequence[Score]) -> list[Cell]:
     """All, AC, NC and the share with a call."""
     n, calls, metrics = score.n, score.calls, score.metrics
-    shown = f"{score.value:.1f}"
-    interval = shown_interval(score, 1, with_n=not best)
-    cells = [Cell(shown, interval + tie, True) if shown == best else Cell(shown, interval)]
+    cells = [score_cell(score, column, column)]
     for value, number in ((metrics.get("score_ac"), calls), (metrics.get("score_nc"), n - calls)):
         cells.append(Cell(DASH) if value is None else share_cell(value, number, counted=True))
     cells.append(share_cell(100 * calls / n, n) if n else Cell(DASH))
@@ -74,11 +68,9 @@ def by_threshold(evidence: Evidence) -> Table:
     """Toolformer by τ_f: what was kept, and the scores of the models trained on it."""
     tasks = in_table_order(task for _, task in evidence.by_threshold)
     columns = [Column("τ_f", numeric=False), Column("texts", "In C*"), Column("calls", "In C*")]
-    sizes = {
-        task: {score.n for (_, other), score in evidence.by_threshold.items() if other == task}
-        for task in tasks
-    }
-    columns += [Column(title_of(task), "Percent correct", detail=shown_sizes(sizes[task])) for task in tasks]
+    of_tasks = {task: of_task(evidence.by_threshold, task) for task in tasks}
+    for task, column in of_tasks.items():
+        columns.append(Column(title_of(task), "Percent correct", detail=shown_sizes(column)))
     rows = []
     for thresholds, run in sorted(evidence.kept.items(), key=lambda item: [value for _, value in item[0]]):
         values = {f"{value:g}" for _, value in thresholds}
@@ -86,11 +78,8 @@ def by_threshold(evidence: Evidence) -> Table:
         counts = (run.metrics.get(f"{what}_kept") for what in ("texts", "calls"))
         cells = [from_run(Cell(DASH if count is None else f"{count:,.0f}"), run) for count in counts]
         for task in tasks:
-            if score := evidence.by_threshold.get((thresholds, task)):
-                interval = shown_interval(score, 1, with_n=len(sizes[task]) > 1)
-                cells.append(from_run(Cell(f"{score.value:.1f}", interval), score.run))
-            else:
-                cells.append(Cell(DASH))
+            score = evidence.by_threshold.get((thresholds, task))
+            cells.append(score_cell(score, of_tasks[task]) if score else Cell(DASH))
         rows.append([Cell(name), *cells])
     caption = (
         "Toolformer, trained on the calls whose gain reaches τ_f; all other settings of annotation, training and "
@@ -110,7 +99,7 @@ def wordings(evidence: Evidence) -> Table:
         rules.append(len(rows))
         for task in in_table_order(task for row, task in cells if row == system):
             scores = cells[system, task]
-            sizes = shown_sizes(score.n for score in scores.values())
+            sizes = shown_sizes(scores.values())
             head = [Cell(name_of(system)), Cell(title_of(task), sizes), Cell(str(len(scores)))]
             values = {wording: score.value for wording, score in scores.items()}
             shares = {wording: 100 * score.metrics.get("call_share", 0) for wording, score in scores.items()}

@@ -70,18 +70,14 @@ class Passage:
     kept: bool
 
 
-Panel = Callable[[Any], None]
-"""Draws into Matplotlib axes."""
-
-
 @dataclass(frozen=True)
 class Figure:
-    """Panels with a caption; `plots` draws them."""
+    """Panels with a caption, each drawn into Matplotlib axes."""
 
     key: str
     number: str
     title: str
-    panels: Sequence[Panel]
+    panels: Sequence[Callable[[Any], None]]
     caption: str
     after: str = ""
     """Key of the table that it follows; empty: before all tables."""
@@ -96,8 +92,6 @@ class Content:
     title: str
     parts: Sequence[Table | Figure]
     """In reading order."""
-    passages: Sequence[Passage] = ()
-    """The calls of Table 10, which the page shows as a list."""
     remarks: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
     """(value, what it counts), for the head of the page."""

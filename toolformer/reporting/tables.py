@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from benchmarks import GROUPS
 from toolformer.reporting import paper
@@ -18,10 +18,11 @@ from toolformer.reporting.formatting import (
     from_run,
     in_table_order,
     name_of,
+    of_task,
     ordered,
     repeats,
+    score_cell,
     shown_count,
-    shown_interval,
     shown_sizes,
     title_of,
 )
@@ -95,7 +96,6 @@ def content(evidence: Evidence, full: bool = False) -> Content:
     return Content(
         f"{title} ({evidence.experiment})" if evidence.experiment else title,
         parts,
-        annotation.examples if annotation else (),
         evidence.remarks,
         facts(evidence),
         headline(evidence),
@@ -234,7 +234,6 @@ def systems_by_tasks(
     full = full and number.startswith("Table")
     if number == "Own":
         tasks = [task for task in in_table_order(task for _, task in evidence.scores) if task not in TASKS]
-    digits = 2 if lower else 1
     measured = {
         (row, task): score
         for (row, task), score in evidence.scores.items()
@@ -246,26 +245,19 @@ def systems_by_tasks(
     if not full:
         tasks = [task for task in tasks if task in english or any(task == other for _, other in measured)]
         systems = [system for system in systems if any(system == row for row, _ in measured)]
-    sizes = {task: {score.n for (_, other), score in measured.items() if other == task} for task in tasks}
+    of_tasks = {task: of_task(measured, task) for task in tasks}
     columns = [Column("Model", numeric=False)]
-    best: dict[str, str] = {}
-    ties: set[str] = set()
     for task in tasks:
-        columns.append(Column("this run", title_of(task), detail=shown_sizes(sizes[task])))
+        columns.append(Column("this run", title_of(task), detail=shown_sizes(of_tasks[task])))
         if task in paper.SCORES:
             label = "paper (CCNet)" if task == "heldout_perplexity" else "paper"
             columns.append(Column(label, title_of(task), paper=True))
-        own = [measured[row, task] for row in systems if (row, task) in measured]
-        best[task] = _best(own, lower, digits)
-        if [f"{score.value:.{digits}f}" for score in own].count(best[task]) > 1:
-            ties.add(task)
 
     def ours(score: Score, task: str, system: str) -> Cell:
-        value = f"{score.value:.{digits}f}"
-        interval = shown_interval(score, digits, with_n=len(sizes[task]) != 1)
-        bold = system in systems and value == best[task]
-        detail = f"{interval} tie" if bold and task in ties else interval
-        return from_run(Cell(value, detail, bold, signs(evidence, system, task)), score.run)
+        own = [measured[row, task] for row in systems if (row, task) in measured]
+        rivals = own if system in systems else ()
+        cell = score_cell(score, of_tasks[task], rivals, 2 if lower else 1, lower)
+        return replace(cell, signs=signs(evidence, system, task))
 
     def line(name: Cell, theirs: str, system: str = "", in_english: bool = False) -> list[Cell]:
         """A row of our system, or of none, beside the paper's, by its name there."""
@@ -298,11 +290,3 @@ def systems_by_tasks(
         caption += f" {SIGNS}"
     rules = [index for index in dict.fromkeys(rules) if 0 < index < len(rows)]
     return Table(_key(number), number, title, columns, rows, caption, rules)
-
-
-def _best(scores: Sequence[Score], lower: bool, digits: int) -> str:
-    """The best of several values as it is shown, so that equal figures are equally bold; none where n differs."""
-    values = [score.value for score in scores if math.isfinite(score.value)]
-    if len({score.n for score in scores}) > 1 or len(values) < 2:
-        return ""
-    return f"{(min if lower else max)(values):.{digits}f}"

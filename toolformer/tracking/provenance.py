@@ -100,14 +100,12 @@ def masked(value: Any, secret: bool = False) -> Any:
 
 def masked_words(words: Iterable[str]) -> list[str]:
     """Overrides of a command line with their secrets masked; all of a value such as `[{env: {A: b}}]`."""
-    return [_masked_word(word) for word in words]
-
-
-def _masked_word(word: str) -> str:
-    key, sign, value = word.partition("=")
-    if sign and (SECRETS & set(key.split(".")) or _SECRET_KEY.search(value)):
-        return f"{key}={masked(value, secret=True)}"
-    return str(masked(word))
+    shown = []
+    for word in words:
+        key, sign, value = word.partition("=")
+        is_secret = sign and (SECRETS & set(key.split(".")) or _SECRET_KEY.search(value))
+        shown.append(f"{key}={masked(value, secret=True)}" if is_secret else str(masked(word)))
+    return shown
 
 
 def masked_flat(config: Mapping[str, Any], limit: int = _VALUE_LIMIT) -> dict[str, str]:

@@ -35,8 +35,8 @@ function tally(values) {
   return counts;
 }
 
-// A list of rows beside a reader. `matching()` returns the items to list and what is counted, `row(item)` the element
-// of an item, `read(item)` what the reader shows of it. Arrow keys, Page Up and Down, Home and End move the selection.
+// A list of radio buttons beside a reader. `matching()` returns the items to list and what is counted, `row(item)` what
+// stands in an item's row, `read(item)` what the reader shows of it.
 class Panel {
   constructor(name) {
     const section = document.getElementById(name);
@@ -44,11 +44,7 @@ class Panel {
     this.controls = Object.fromEntries([...section.querySelectorAll("[name]")].map((control) => [control.name, control]));
     [this.list, this.reader, this.count] = [".list", ".reader", ".count"].map((selector) => section.querySelector(selector));
     [this.items, this.index] = [[], -1];
-    this.list.addEventListener("keydown", (event) => this.key(event));
-    this.list.addEventListener("click", (event) => {
-      const row = event.target.closest(".row");
-      if (row) this.select([...this.list.children].indexOf(row));
-    });
+    this.list.addEventListener("change", (event) => this.select(Number(event.target.value)));
     section.querySelector(".filters").addEventListener("input", () => this.apply());
   }
 
@@ -60,39 +56,27 @@ class Panel {
     const before = this.items[this.index];
     const [items, all, counted] = this.matching();
     this.items = items;
-    this.list.replaceChildren(...items.map((item, index) => {
-      const row = this.row(item);
-      row.id = `${this.name}-${index}`;
-      return row;
+    this.list.replaceChildren(...items.map((item, value) => {
+      const button = make("input", { type: "radio", name: `${this.name}-row`, value, class: "away" });
+      return make("label", { class: "row" }, button, ...this.row(item));
     }));
     this.count.textContent = `${items.length.toLocaleString("en")} of ${all.toLocaleString("en")} ${counted}`;
     this.select(items.length ? Math.max(items.indexOf(before), 0) : -1);
   }
 
   select(index) {
-    this.list.querySelector("[aria-selected=true]")?.setAttribute("aria-selected", "false");
     this.index = index;
     const row = this.list.children[index];
     if (row) {
-      row.setAttribute("aria-selected", "true");
-      this.list.setAttribute("aria-activedescendant", row.id);
+      row.control.checked = true;
       row.scrollIntoView({ block: "nearest" });
-    } else this.list.removeAttribute("aria-activedescendant");
+    }
     this.reader.replaceChildren(...(row ? this.read(this.items[index]) : [empty("Nothing matches these filters.")]));
     this.reader.scrollTop = 0;
     this.selected?.();
   }
-
-  key(event) {
-    const page = Math.max(1, Math.floor(this.list.clientHeight / (this.list.firstElementChild?.offsetHeight || 60)) - 1);
-    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
-    if (!(event.key in steps) || event.ctrlKey || event.metaKey || event.altKey || !this.items.length) return;
-    event.preventDefault();
-    this.select(Math.min(this.items.length - 1, Math.max(0, this.index + steps[event.key])));
-  }
 }
 
-const option = (...children) => make("div", { class: "row", role: "option", "aria-selected": "false" }, ...children);
 const words = (text, name, ...under) =>
   make("span", { class: "words" }, isolated(oneLine(text), name), make("span", { class: "under" }, ...under));
 
@@ -140,7 +124,7 @@ class Candidates extends Panel {
 
   row(item) {
     const gain = tinted(make("span", { class: "gain", text: signed(item.gain) }), item.gain);
-    return option(gain, words(item.call, "call-text", this.verdict(item), isolated(this.data.documents[item.document].id)));
+    return [gain, words(item.call, "call-text", this.verdict(item), isolated(this.data.documents[item.document].id))];
   }
 
   read(item) {
@@ -276,7 +260,7 @@ class Questions extends Panel {
     });
     const tools = new Set(this.pair(item).map((answer) => answer?.tool).filter(Boolean));
     const chips = [...tools].map((tool) => make("span", { class: "chip kept", text: tool }));
-    return option(make("span", { class: "marks" }, ...marks), words(item.prompt.slice(this.shared), "question-text", ...chips, isolated(item.id)));
+    return [make("span", { class: "marks" }, ...marks), words(item.prompt.slice(this.shared), "question-text", ...chips, isolated(item.id))];
   }
 
   read(item) {
