@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from toolformer.credentials import key_from
 from toolformer.errors import UserError
 from toolformer.stages.config import Config
 from toolformer.stages.evaluation_identity import answered_by
@@ -45,16 +44,11 @@ def served(
     from toolformer.decoding.endpoint_chat import ChatEndpointLM
     from toolformer.decoding.offers import offer
 
-    try:
-        key = key_from(config.endpoint.key_variable)
-    except ValueError as error:
-        raise UserError(f"endpoint.key_variable: {error}") from None
     if config.endpoint.api == "completions":
-        return EndpointLM(answers, endpoint=config.endpoint, key=key)
+        return EndpointLM(answers, endpoint=config.endpoint)
     return ChatEndpointLM(
         answers,
         endpoint=config.endpoint,
-        key=key,
         identity=answered_by(config, config.model, None),
         tools=tools,
         offers={name: offer(name, tool) for name, tool in tools.items()},

@@ -132,7 +132,8 @@ def _check_endpoint(endpoint: Endpoint) -> None:
         )
     if not credentials.is_address(endpoint.url):
         raise UserError(
-            "endpoint.url must begin with http:// or https://, for example http://127.0.0.1:8000/v1/completions"
+            "endpoint.url must begin with http:// or https:// and hold no user name and no password, for example "
+            "http://127.0.0.1:8000/v1/completions"
         )
     is_chat = str(endpoint.url).partition("?")[0].rstrip("/").endswith("/chat/completions")
     if is_chat and endpoint.api != "chat":
