@@ -34,7 +34,7 @@ SEED = 1234
 """Sent with every request, as lm-eval does."""
 NO_TEXT = "endpoint gave no text"
 _ADVICE = {
-    None: "start the server, or check the address",
+    0: "start the server, or check the address",
     **dict.fromkeys((301, 302, 303, 307, 308), "it redirects elsewhere: name the address that answers"),
     **dict.fromkeys(
         (400, 413, 422),
@@ -43,7 +43,7 @@ _ADVICE = {
     **dict.fromkeys((401, 403), "set the variable that endpoint.key_variable names to a valid key"),
     404: "check the address (…/v1/completions, …/v1/chat/completions with endpoint.api=chat) and endpoint.model",
 }
-"""By HTTP status; None is for no answer, or not the one wanted."""
+"""By HTTP status; 0 is for no answer, or not the one wanted."""
 
 
 class EndpointLM(RecordingLM):

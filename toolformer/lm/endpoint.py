@@ -20,9 +20,10 @@ _NO_KEY = "none"
 class NoAnswer(Exception):
     """A request that has no answer, or not the one wanted: the message is what the server does, in a few words."""
 
-    def __init__(self, reason: str, status: int | None = None) -> None:
+    def __init__(self, reason: str, status: int = 0) -> None:
         super().__init__(reason)
         self.status = status
+        """That of HTTP where it is a fault, else 0."""
 
 
 def key_from(variable: str) -> str:

@@ -141,8 +141,9 @@ def load_model(checkpoint: Path, dtype: torch.dtype) -> Any:
     """The reader of a checkpoint as a T5 in main memory; `UserError` if it is none."""
     weights = reader_weights(checkpoint)
     transformers_logging.disable_progress_bar()
+    kind: Any = T5ForConditionalGeneration  # what it returns is not typed
     try:
-        model, keys = T5ForConditionalGeneration.from_pretrained(
+        model, keys = kind.from_pretrained(
             None, config=t5_config(weights), state_dict=weights, dtype=dtype, output_loading_info=True
         )
         if wrong := [*keys["missing_keys"], *keys["unexpected_keys"]]:
