@@ -73,7 +73,7 @@ def test_a_file_that_breaks_off_is_read_as_far_as_it_goes(tmp_path: Path) -> Non
     path.write_bytes(data)
     found = FileCorpus(path, "parquet")
     kept = texts(found)
-    assert 1000 <= len(kept) <= 1500 and kept == written[: len(kept)]
+    assert 900 < len(kept) < 1500 and kept == written[: len(kept)]
     assert len(kept) + found.skipped["broken off"] == 3000
     path.write_bytes(data[: len(data) // 2])
     assert not texts(found) and found.skipped == {"not a Parquet file": 1}
