@@ -96,17 +96,21 @@ def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE())
+def byte_level(texts: Iterable[str], tokens: int, special: list[str], **model: Any) -> Tokenizer:
+    """A byte-level BPE of so many tokens, special ones included, trained on the spot."""
+    tokenizer = Tokenizer(models.BPE(**model))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=420,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=tokens, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator(TRAINING_TEXT, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = byte_level(TRAINING_TEXT, 420, ["<|endoftext|>"])
     special = dict.fromkeys(("eos_token", "bos_token", "pad_token"), "<|endoftext|>")
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 

@@ -6,24 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import processors
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
-from tests.conftest import TRAINING_TEXT
+from tests.conftest import TRAINING_TEXT, byte_level
 
 WORDS = "question answer title context lighthouse windmill harbour compass sundial bee honey north south ships rocks"
 
 
 def t5_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
     special = ["<pad>", "</s>", "<unk>", "<extra_id_0>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=360, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator([*TRAINING_TEXT, WORDS], trainer)
+    tokenizer = byte_level([*TRAINING_TEXT, WORDS], 360, special, unk_token="<unk>")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", tokenizer.token_to_id("</s>"))]
     )

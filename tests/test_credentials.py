@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Capture, Log, Patch
-from toolformer.credentials import is_variable, printable, shown_address, without_credentials
+from toolformer.credentials import is_address, is_variable, printable, shown_address, without_credentials
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.progress import configure
@@ -32,6 +32,17 @@ def test_an_address_is_shown_without_what_may_be_a_key() -> None:
     assert without_credentials(f"Max retries exceeded with url: /w?q=x&appid={SECRET} (Caused by x)") == (
         "Max retries exceeded with url: /w?q=***&appid=*** (Caused by x)"
     )
+
+
+def test_an_address_to_ask_has_a_host_and_no_password() -> None:
+    for url in (
+        None,
+        "127.0.0.1:8000",
+        "http://",
+        *(f"http://{user}h/v1" for user in ("u:p@", "t@", "u:p@d@")),
+    ):
+        assert not is_address(url)
+    assert is_address("https://h/v1/completions?at=@")
 
 
 def test_a_key_is_no_variable(monkeypatch: Patch) -> None:

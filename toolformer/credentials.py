@@ -25,11 +25,6 @@ def without_credentials(text: str, mark: str = "") -> str:
     return _FRAGMENT.sub(rf"\1#{MASK}", _QUERY.sub(masked, _USER_INFO.sub(mark, text)))
 
 
-def said(error: BaseException, most: int = 200) -> str:
-    """An exception's message in one line, without keys."""
-    return " ".join(without_credentials(str(error)).split())[:most]
-
-
 def shown_address(url: str) -> str:
     """An address without user, query and fragment, any of which may hold a key."""
     return re.split(r"[?#]", _USER_INFO.sub("", url), maxsplit=1)[0]
@@ -41,8 +36,8 @@ def printable(text: str) -> str:
 
 
 def is_address(url: str | None) -> bool:
-    """Whether it is an HTTP address with a host."""
-    return bool(re.match(r"https?://[^/\s]", url or ""))
+    """Whether it is an HTTP address with a host, and without user name and password."""
+    return bool(re.match(r"https?://[^/\s]", url or "")) and not _USER_INFO.search(str(url))
 
 
 def is_variable(name: str) -> bool:
@@ -53,11 +48,3 @@ def is_variable(name: str) -> bool:
     return bool(re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)) and (
         name in os.environ or not looks_like_a_key
     )
-
-
-def key_from(variable: str) -> str:
-    """The key in an environment variable; empty if it is not set. ValueError if it cannot be sent in a header."""
-    key = os.environ.get(variable, "").strip()
-    if not re.fullmatch(r"[!-~]*", key):
-        raise ValueError(f"${variable} holds blanks or characters that a key cannot have")
-    return key

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
+from toolformer.credentials import without_credentials
+
 
 class UserError(Exception):
     """Bad input from the user.
@@ -15,8 +17,8 @@ class UserError(Exception):
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
-    """What an error says, in one line of at most `limit` characters; its type where it says nothing."""
-    return " ".join(str(error).split())[:limit] or type(error).__name__
+    """What an error says, without keys, in one line of at most `limit` characters; its type where it says nothing."""
+    return " ".join(without_credentials(str(error)).split())[:limit] or type(error).__name__
 
 
 def near(value: object, known: Collection[str]) -> str:

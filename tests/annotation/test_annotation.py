@@ -50,6 +50,14 @@ def whole_windows(language_model: LanguageModel, documents: list[Document] = DOC
     return [whole_window(language_model, document) for document in documents]
 
 
+def windows_of(
+    language_model: LanguageModel, text: str, settings: ToolSettings, *spans: tuple[int, int]
+) -> list[Window]:
+    """The windows of a text, or of spans of it."""
+    encoding = language_model.encode_text(text)
+    return windows(language_model, Document("d", text), encoding, settings, spans or [(0, len(text))])
+
+
 def test_the_cache_of_a_batch_stays_within_its_budget(
     tiny_gpt2: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,10 +133,9 @@ def test_the_call_survives_in_the_loss_of_a_long_text(tiny_gpt2: LanguageModel) 
 
 
 def test_spans_limit_the_annotation(tiny_gpt2: LanguageModel) -> None:
-    document = Document("two", "First paragraph.\n\nSecond paragraph here.\n\nThird.")
-    start = document.text.index("Second")
-    encoding = tiny_gpt2.encode_text(document.text)
-    found = windows(tiny_gpt2, document, encoding, QA, [(start, start + 22)])
+    text = "First paragraph.\n\nSecond paragraph here.\n\nThird."
+    start = text.index("Second")
+    found = windows_of(tiny_gpt2, text, QA, (start, start + 22))
     assert [window.text for window in found] == ["Second paragraph here."]
     long, wide = replace(QA, prompt=Prompt("word " * 600, ())), replace(QA, window_overlap=400)
     for settings, message in (
@@ -136,7 +143,7 @@ def test_spans_limit_the_annotation(tiny_gpt2: LanguageModel) -> None:
         (wide, "propose.window_overlap is 400, but a window of tool qa has"),
     ):
         with pytest.raises(UserError, match=message):
-            windows(tiny_gpt2, document, encoding, settings, [(0, 10)])
+            windows_of(tiny_gpt2, text, settings)
 
 
 class Recording:

@@ -14,13 +14,14 @@ from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate
 from tests.conftest import taught_model
 from toolformer.annotation.candidates import Window
 from toolformer.annotation.merge import executed_call
-from toolformer.annotation.pipeline import Annotator
+from toolformer.annotation.pipeline import Annotation, Annotator
 from toolformer.annotation.score import WEIGHTS
 from toolformer.annotation.screen import NOT_AHEAD, NOT_NEARBY, NOT_NEW, Screen, screen
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel
 
+CALLING = ("gpt2", "we met [QA(day)]", "on [QA(who met)]", "the day")
 TEXT = "Half of 1,536 is 768 ounces, of which 50 are poured in Zürich, and 4 - 9 = -5 of the rest."
 
 
@@ -69,13 +70,15 @@ def test_the_end_of_a_text_is_looked_at_whole(tiny_gpt2: LanguageModel) -> None:
     assert status(tiny_gpt2, Screen(1000), "Half", "Where?", "Zürich") == "scored"
 
 
+def annotated(rules: Screen) -> Annotation:
+    """What a model that calls makes of the documents."""
+    settings = [replace(QA, force_name=True, samples=4)]
+    return Annotator(taught_model(*CALLING), settings, {"qa": Recording()}, rules=rules).annotate(DOCUMENTS)
+
+
 def test_what_passes_is_annotated_as_ever() -> None:
     """The same rows, but that stopped calls have no losses; each rule has its count in the funnel."""
-    calling_model = taught_model("gpt2", "we met [QA(day)]", "on [QA(who met)]", "the day")
-    settings = [replace(QA, force_name=True, samples=4)]
-    tools = {"qa": Recording()}
-    every = Annotator(calling_model, settings, tools).annotate(DOCUMENTS)
-    some = Annotator(calling_model, settings, tools, rules=Screen(result_ahead=3)).annotate(DOCUMENTS)
+    every, some = annotated(Screen()), annotated(Screen(result_ahead=3))
     assert len(every.rows) == len(some.rows)
     stopped = 0
     for all_scored, screened in zip(every.rows, some.rows, strict=True):
@@ -90,8 +93,9 @@ def test_what_passes_is_annotated_as_ever() -> None:
 
 
 @torch.no_grad()
-def near_gain(language_model: LanguageModel, row: Mapping[str, Any], context: int) -> float:
+def near_gain(row: Mapping[str, Any], context: int) -> float:
     """L(ε) − L(e(c, r)) of a row with so many tokens before the call, computed plainly."""
+    language_model = taught_model(*CALLING)
     ids = language_model.encode_text(next(d.text for d in DOCUMENTS if d.doc_id == row["doc_id"])).ids
     i = row["token_position"]
     text, own = ids[i - context : i + len(WEIGHTS)], list(language_model.own_prefix)
@@ -108,17 +112,14 @@ def near_gain(language_model: LanguageModel, row: Mapping[str, Any], context: in
 
 def test_what_gains_too_little_with_a_short_context_is_not_scored() -> None:
     """The other rows are those of an annotation without the first pass, as are rows with no more context than that."""
-    calling_model = taught_model("gpt2", "we met [QA(day)]", "on [QA(who met)]", "the day")
-    settings, tools = [replace(QA, force_name=True, samples=4)], {"qa": Recording()}
-    every = Annotator(calling_model, settings, tools).annotate(DOCUMENTS)
+    every = annotated(Screen())
     near = {
-        n: near_gain(calling_model, row, 3)
+        n: near_gain(row, 3)
         for n, row in enumerate(every.rows)
         if row["status"] == "scored" and row["token_position"] > 3
     }
     least = statistics.mean(near.values())
-    rules = Screen(context=3, context_gain=least)
-    some = Annotator(calling_model, settings, tools, rules=rules).annotate(DOCUMENTS)
+    some = annotated(Screen(context=3, context_gain=least))
     stopped = {n for n, gain in near.items() if gain < least}
     assert 0 < len(stopped) < len(near) < sum(row["status"] == "scored" for row in every.rows)
     for n, (all_scored, screened) in enumerate(zip(every.rows, some.rows, strict=True)):

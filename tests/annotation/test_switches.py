@@ -15,9 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import textbook
-from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_windows
+from tests.annotation.test_annotation import (
+    DOCUMENTS,
+    QA,
+    Recording,
+    candidate,
+    whole_windows,
+    windows_of,
+)
 from toolformer.annotation import funnel as funnel_module
-from toolformer.annotation.candidates import windows
 from toolformer.annotation.funnel import REASONS, STEPS, log_funnel
 from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, gain, keep, row
 from toolformer.annotation.pipeline import NO_POSITION, Annotator
@@ -72,11 +78,9 @@ def test_no_position_is_lost_or_tried_twice(
     tiny_gpt2: LanguageModel, tokens: int | None, overlap: int, words: list[str], cut: float
 ) -> None:
     text = "".join(words)
-    document, encoding = Document("d", text), tiny_gpt2.encode_text(text)
-    middle = int(len(text) * cut)
-    spans = [(0, middle), (middle, len(text))]
+    encoding, middle = tiny_gpt2.encode_text(text), int(len(text) * cut)
     one = replace(QA, window_tokens=tokens, window_overlap=overlap)
-    found = windows(tiny_gpt2, document, encoding, one, spans)
+    found = windows_of(tiny_gpt2, text, one, (0, middle), (middle, len(text)))
     tried = [
         window.start + n for window in found for n, position in enumerate(window.positions) if position is not None
     ]  # fmt: skip
@@ -93,9 +97,9 @@ def test_no_position_is_lost_or_tried_twice(
 
 def test_windows_overlap_and_their_calls_are_those_of_the_textbook(tiny_gpt2: LanguageModel) -> None:
     text = "The population of 北京 is 658,893 people. " * 6
-    document, encoding = Document("long", text), tiny_gpt2.encode_text(text)
+    encoding = tiny_gpt2.encode_text(text)
     one = replace(QA, window_tokens=40, window_overlap=10, max_positions=1000, samples=1, max_call_tokens=2)
-    found = windows(tiny_gpt2, document, encoding, one, [(0, len(text))])
+    found = windows_of(tiny_gpt2, text, one)
     assert len(found) > 2
     assert all(later.start <= earlier.end - 10 for earlier, later in zip(found, found[1:], strict=False))
     ends = [*encoding.positions, len(text)]
@@ -241,15 +245,15 @@ def test_what_ends_a_tool_elsewhere_ends_the_annotation(calling_model: LanguageM
 @pytest.mark.parametrize("window_tokens", [None, 16])
 def test_places_before_numbers(tiny_gpt2: LanguageModel, window_tokens: int | None) -> None:
     """Only where a number begins within three tokens, in whichever window."""
-    document = Document("d", "She has 48 clips and sold 1,536 of them in the four weeks of May, for $2 each.")
-    encoding = tiny_gpt2.encode_text(document.text)
+    text = "She has 48 clips and sold 1,536 of them in the four weeks of May, for $2 each."
+    encoding = tiny_gpt2.encode_text(text)
     numbered = replace(
         QA, places="number", max_positions=1000, samples=1, max_call_tokens=1, window_tokens=window_tokens
     )
-    parts = windows(tiny_gpt2, document, encoding, numbered, [(0, len(document.text))])
+    parts = windows_of(tiny_gpt2, text, numbered)
     tried = {c.token_position for made in propose(tiny_gpt2, numbered, parts) for c in made.candidates}
-    starts = [document.text.index(number) for number in ("48", "1,536", "2 each")]
-    ends = [*encoding.positions, *[len(document.text)] * 3]
+    starts = [text.index(number) for number in ("48", "1,536", "2 each")]
+    ends = [*encoding.positions, *[len(text)] * 3]
     assert tried == {
         i for i, position in enumerate(encoding.positions)
         if any(position is not None and position <= start < ends[i + 3] for start in starts)
@@ -258,15 +262,8 @@ def test_places_before_numbers(tiny_gpt2: LanguageModel, window_tokens: int | No
 
 
 def test_places_after_an_equals_sign(tiny_gpt2: LanguageModel) -> None:
-    document = Document(
-        "d", "4 = 2 + 2. She has 48/2 = $24 left, which =is half, and 7 x 6= 42. 14 - 23 = -9."
-    )
+    text = "4 = 2 + 2. She has 48/2 = $24 left, which =is half, and 7 x 6= 42. 14 - 23 = -9."
     settings = replace(QA, places="equals", max_positions=1000, samples=1, max_call_tokens=1)
-    parts = windows(
-        tiny_gpt2, document, tiny_gpt2.encode_text(document.text), settings, [(0, len(document.text))]
-    )
+    parts = windows_of(tiny_gpt2, text, settings)
     tried = {c.position for made in propose(tiny_gpt2, settings, parts) for c in made.candidates}
-    behind = [
-        document.text.index(before) + len(before) for before in ("4 =", "48/2 =", "7 x 6=", "14 - 23 =")
-    ]
-    assert tried == set(behind)
+    assert tried == {text.index(before) + len(before) for before in ("4 =", "48/2 =", "7 x 6=", "14 - 23 =")}

@@ -63,7 +63,7 @@ def test_a_parquet_file_without_the_column_is_named(tmp_path: Path, caplog: pyte
         texts(FileCorpus(tmp_path, "parquet", strict=True))
 
 
-def test_a_broken_row_group_costs_itself_only(tmp_path: Path) -> None:
+def test_a_file_that_breaks_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     written = [f"text {n}" for n in range(3000)]
     options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
     path = parquet(tmp_path / "c.parquet", {"text": written}, row_group_size=1000, **options)
@@ -73,7 +73,7 @@ def test_a_broken_row_group_costs_itself_only(tmp_path: Path) -> None:
     path.write_bytes(data)
     found = FileCorpus(path, "parquet")
     kept = texts(found)
-    assert kept[:1000] == written[:1000] and kept[-1000:] == written[-1000:]
+    assert 900 < len(kept) < 1500 and kept == written[: len(kept)]
     assert len(kept) + found.skipped["broken off"] == 3000
     path.write_bytes(data[: len(data) // 2])
     assert not texts(found) and found.skipped == {"not a Parquet file": 1}

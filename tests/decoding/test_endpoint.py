@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from lm_eval.api.instance import Instance
 
 from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
-from tests.completions_server import Completions, Misbehaviour, served
+from tests.completions_server import Completions, Misbehaviour
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.endpoint import EndpointLM
 from toolformer.decoding.lm_eval_model import ToolformerLM
@@ -32,9 +31,9 @@ def rolling(text: str, doc_id: int = 0) -> Instance:
     return Instance("loglikelihood_rolling", {}, (text,), 0, ("heldout_perplexity", doc_id, 1))
 
 
-def endpoint(server: Completions, answers: Path | None = None, key: str = "", **more: Any) -> EndpointLM:
+def endpoint(server: Completions, answers: Path | None = None, **more: Any) -> EndpointLM:
     settings = Endpoint(**{"url": server.url, "model": "tiny", "tries": 1, "concurrency": 1, **more})
-    return EndpointLM(answers, progress=False, endpoint=settings, key=key)
+    return EndpointLM(answers, progress=False, endpoint=settings)
 
 
 def test_the_same_numbers_as_the_model_itself(
@@ -97,7 +96,7 @@ def test_an_answer_that_is_no_text_is_not_kept(server: Completions, tmp_path: Pa
         return {"choices": [{"index": 0, "text": value}]}
 
     for wrong in (text(5), {"choices": "none"}, {"error": {"message": "no"}}, ["x"]):
-        with pytest.raises(UserError, match="is no completion .*are kept"):
+        with pytest.raises(UserError, match="is no completion.*are kept"):
             run(wrong)
     for _ in range(2):
         samples = run(text(None))  # null is asked again
@@ -109,50 +108,13 @@ def test_an_answer_that_is_no_text_is_not_kept(server: Completions, tmp_path: Pa
     assert [sample["prediction"] for sample in run(text("y"))] == ["x ?"] * 2 and not server.payloads
 
 
-def test_the_key_is_sent_to_its_server_only_and_never_shown(
-    tiny_gpt2: LanguageModel,
-    caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    requests = [asked(f"Prompt {n}", n) for n in range(3)]
-    with served(tiny_gpt2, KEY) as server, caplog.at_level(logging.DEBUG):
-        right = endpoint(server, key=KEY, concurrency=2)
-        assert len(right.generate_until(requests)) == 3
-        with pytest.raises(
-            UserError, match="HTTP 401; set the variable that endpoint.key_variable"
-        ) as caught:
-            endpoint(server, key=KEY + "x", concurrency=2).generate_until(requests)
-    seen = [str(caught.value), repr(right), repr(caught.value.__cause__), caplog.text, *capfd.readouterr()]
-    assert all("a-very-secret-key" not in text for text in seen)
-    (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login me password {KEY}")
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with served(tiny_gpt2) as server:
-        endpoint(server).generate_until([asked("x")])
-        assert server.authorizations == [None]
-
-
-def test_a_redirect_is_not_followed_and_an_address_holds_no_password(
-    server: Completions, tiny_gpt2: LanguageModel
-) -> None:
-    with served(tiny_gpt2) as elsewhere:
-        for status in (301, 307):
-            server.script = [Misbehaviour(status, headers={"Location": elsewhere.url})]
-            with pytest.raises(UserError, match=f"HTTP {status}; it redirects elsewhere"):
-                endpoint(server, key=KEY, tries=2).generate_until([asked("x")])
-        assert not elsewhere.authorizations and len(server.authorizations) == 2
-    message = "http://localhost/v1/completions holds a user name or password"
-    for user in ("user:word@", "token@", "user:w@rd@"):
-        with pytest.raises(UserError, match=message) as caught:
-            EndpointLM(endpoint=Endpoint(f"http://{user}localhost/v1/completions", "tiny"))
-        assert "word" not in str(caught.value).replace("password", "")
-
-
 def test_faults_are_one_line(server: Completions, tiny_folder: Path) -> None:
     with pytest.raises(UserError, match="HTTP 404; check the address"):
         endpoint(server, url=server.url + "/x", concurrency=2).generate_until([asked("x")])
+    server.script = [Misbehaviour(401, KEY.encode())]
+    with pytest.raises(UserError, match="HTTP 401; set the variable") as caught:
+        endpoint(server).generate_until([asked("x")])
+    assert KEY not in str(caught.value)
     server.answer = {"choices": [{"index": 0, "text": "x", "logprobs": None}]}
     with pytest.raises(UserError, match="holds no log-probabilities of a prompt"):
         endpoint(server, tokenizer=str(tiny_folder)).loglikelihood_rolling([rolling("red is for")])

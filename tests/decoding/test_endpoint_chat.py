@@ -106,7 +106,7 @@ def test_answers_are_kept_and_faults_are_not(server: Completions, tmp_path: Path
 def test_what_is_no_message_is_one_line(server: Completions) -> None:
     for message in ({"content": 5}, {"tool_calls": [{}]}, {"tool_calls": 5}, [], None):
         server.converse = lambda _, message=message: message
-        with pytest.raises(UserError, match="is no chat completion .*are kept"):
+        with pytest.raises(UserError, match="is no chat completion.*are kept"):
             model(server).generate_until([asked("x")])
     server.converse = lambda _: says(None)
     lm = model(server)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import processors
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from tests.conftest import byte_level
 from toolformer.calls import ApiCall
 from toolformer.training.settings import TrainingSettings
 from toolformer.training.tokens import AnnotatedText
@@ -45,14 +46,7 @@ ANNOTATED = [
 
 def build_tokenizer(adds_bos: bool = False, tokens: int = 300) -> PreTrainedTokenizerFast:
     """A byte-level BPE with BOS, EOS and no padding token; of 270 tokens none is " ["."""
-    raw = Tokenizer(models.BPE())
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=tokens, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet
-    )
-    raw.train_from_iterator(TEXTS + HELDOUT, trainer)
+    raw = byte_level(TEXTS + HELDOUT, tokens, ["<s>", "</s>"])
     if adds_bos:
         raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>")

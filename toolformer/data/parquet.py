@@ -1,7 +1,4 @@
-"""Parquet: the columns that documents need, a few rows at a time.
-
-A row group that is broken is left out from where it breaks; the next one is read.
-"""
+"""Parquet: the columns that documents need, a few rows at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +13,9 @@ _BUFFER = 2**20
 
 
 def read_parquet(path: Path, fields: Fields, key: str) -> Rows:
-    """(`row N`, row) of every row, counted from 1; texts come as bytes, since a file may claim UTF-8 falsely.
+    """(`row N`, row) of every row, counted from 1; a file that breaks off is read as far as it goes.
+
+    Texts come as bytes, since a file may claim UTF-8 falsely.
 
     Raises:
         UserError: the file cannot be opened or read at all (not: what is in it is broken).
@@ -36,18 +35,15 @@ def read_parquet(path: Path, fields: Fields, key: str) -> Rows:
                 yield "the whole file", BadRow(f"no column `{fields.text_field}`", detail, lost)
                 return
             columns = [column for column in fields.named() if column in names]
-            before = 0
-            for group in range(file.num_row_groups):
-                rows, read = file.metadata.row_group(group).num_rows, 0
-                try:
-                    for batch in file.iter_batches(_ROWS, [group], columns, use_threads=False):
-                        for row in zip(*(_values(batch.column(column)) for column in columns), strict=True):
-                            read += 1
-                            yield f"row {before + read}", dict(zip(columns, row, strict=True))
-                except (pa.ArrowException, OSError) as error:
-                    lost = max(1, rows - read)
-                    yield f"after row {before + read}", broken_off(path, error, count=lost)
-                before += rows
+            number = 0
+            try:
+                for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
+                    for row in zip(*(_values(batch.column(column)) for column in columns), strict=True):
+                        number += 1
+                        yield f"row {number}", dict(zip(columns, row, strict=True))
+            except (pa.ArrowException, OSError) as error:
+                lost = max(1, file.metadata.num_rows - number)
+                yield f"after row {number}", broken_off(path, error, count=lost)
     except (pa.ArrowException, OSError) as error:
         yield "the whole file", broken_off(path, error, "not a Parquet file")
 

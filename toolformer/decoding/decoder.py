@@ -18,7 +18,7 @@ from toolformer.calls import END
 from toolformer.data import Document
 from toolformer.decoding.batch import Batch, Queue, Row
 from toolformer.decoding.call_state import Completion, Writer, execute
-from toolformer.decoding.settings import POLICIES, Decoding, check, deciding
+from toolformer.decoding.settings import POLICIES, Decoding, deciding
 from toolformer.errors import UserError
 from toolformer.lm.batching import Branches
 from toolformer.lm.language_model import LanguageModel
@@ -65,13 +65,6 @@ class Decoder(Decoding):
     """Keyed as in configuration."""
     mode: str = "tools"
     """With `plain` no tool runs and no token is forbidden (the baselines)."""
-
-    def __post_init__(self) -> None:
-        if self.mode not in ("tools", "plain"):
-            raise UserError(f"decoding.mode is {self.mode!r}; it must be tools or plain")
-        if self.policy not in POLICIES:
-            raise UserError(f"decoding.policy is {self.policy!r}; it must be one of {', '.join(POLICIES)}")
-        check(self)
 
     def deciding(self) -> dict[str, Any]:
         """The settings that decide a completion, by name."""

@@ -7,17 +7,13 @@ scored as tokens, for which it has to be named. Answers are written to disk one 
 from __future__ import annotations
 
 import bisect
-import json
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import httpx2
-import openai
 from lm_eval.api.instance import Instance
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
@@ -26,6 +22,7 @@ from toolformer.decoding.call_state import Completion
 from toolformer.decoding.recording import AnswerFile, RecordingLM, stopwatch
 from toolformer.decoding.settings import Endpoint
 from toolformer.errors import UserError
+from toolformer.lm.endpoint import NoAnswer, key_from, open_client, post
 from toolformer.lm.loading import load_tokenizer
 from toolformer.tools.base import encodable
 
@@ -36,16 +33,17 @@ NEW_TOKENS = 256
 SEED = 1234
 """Sent with every request, as lm-eval does."""
 NO_TEXT = "endpoint gave no text"
-_TOO_LONG = (
-    ", most often for a prompt that is too long; name endpoint.tokenizer and lower endpoint.max_length"
-)
 _ADVICE = {
-    **dict.fromkeys((301, 302, 303, 307, 308), "; it redirects elsewhere: name the address that answers"),
-    **dict.fromkeys((400, 413, 422), _TOO_LONG),
-    **dict.fromkeys((401, 403), "; set the variable that endpoint.key_variable names to a valid key"),
-    404: "; check the address (…/v1/completions, …/v1/chat/completions with endpoint.api=chat) and endpoint.model",
+    0: "start the server, or check the address",
+    **dict.fromkeys((301, 302, 303, 307, 308), "it redirects elsewhere: name the address that answers"),
+    **dict.fromkeys(
+        (400, 413, 422),
+        "most often for a prompt that is too long; name endpoint.tokenizer and lower endpoint.max_length",
+    ),
+    **dict.fromkeys((401, 403), "set the variable that endpoint.key_variable names to a valid key"),
+    404: "check the address (…/v1/completions, …/v1/chat/completions with endpoint.api=chat) and endpoint.model",
 }
-"""By HTTP status."""
+"""By HTTP status; 0 is for no answer, or not the one wanted."""
 
 
 class EndpointLM(RecordingLM):
@@ -54,11 +52,10 @@ class EndpointLM(RecordingLM):
     A completion is recorded by address, model and the prompt that is sent, a score by tokenizer and length as well.
 
     Args:
-        key: sent as a bearer token if it is not empty.
         identity: what else decides an answer.
 
     Raises:
-        UserError: the address holds a user name or password, or the tokenizer cannot be loaded.
+        UserError: the tokenizer cannot be loaded, or the key is none.
     """
 
     def __init__(
@@ -67,16 +64,10 @@ class EndpointLM(RecordingLM):
         progress: bool = True,
         *,
         endpoint: Endpoint,
-        key: str = "",
         identity: Mapping[str, Any] | None = None,
         **asked: Any,
     ) -> None:
         self.url = str(endpoint.url)
-        if re.search(r"://[^/?#]*@", self.url):
-            raise UserError(
-                f"endpoint.url: {shown_address(self.url)} holds a user name or password; leave them out, and put a key "
-                "into the environment variable that endpoint.key_variable names"
-            )
         own = {"endpoint": without_credentials(self.url), "model": str(endpoint.model)}
         super().__init__(answers, {**own, **(identity or {})}, progress, **asked)
         self.endpoint = endpoint
@@ -86,14 +77,7 @@ class EndpointLM(RecordingLM):
             self._tokenizer: Any = load_tokenizer(endpoint.tokenizer) if endpoint.tokenizer else None
         except UserError as error:
             raise UserError(f"endpoint.tokenizer: {str(error).removeprefix('model: ')}") from error
-        self._client = openai.OpenAI(
-            api_key=key or "none",  # the client insists on one
-            timeout=endpoint.timeout,
-            max_retries=endpoint.tries - 1,
-            # A redirect would take prompts and key elsewhere.
-            http_client=httpx2.Client(follow_redirects=False, timeout=endpoint.timeout),
-        )
-        self._options: Any = {} if key else {"headers": {"Authorization": openai.Omit()}}
+        self._client = open_client(key_from(endpoint.key_variable), endpoint.timeout, endpoint.tries)
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy continuations of (prompt, settings). UserError if the server fails; answers so far are kept."""
@@ -221,24 +205,12 @@ class EndpointLM(RecordingLM):
     def _post(self, payload: Mapping[str, Any], read: Callable[[Any], Any], lacks: str) -> Any:
         """What `read` takes from the answer to a request. UserError without an answer, or where it `lacks` something."""
         body = {"model": self.endpoint.model, "temperature": 0, "seed": SEED, **payload}
-        url, kept = shown_address(self.url), "answers so far are kept"
         try:
-            answer = self._client.post(self.url, body=body, cast_to=httpx2.Response, options=self._options)
-            return read(json.loads(answer.content))
-        except openai.APIStatusError as error:
-            status = error.status_code
-            advice = _ADVICE.get(status, "; give the command again later")
-            raise UserError(f"endpoint.url: {url} answers with HTTP {status}{advice}; {kept}") from None
-        except openai.APIConnectionError as error:
-            # Without the cause: its text may hold the key.
-            kind = type(error.__cause__ or error).__name__
+            return post(self._client, self.url, body, read, lacks)
+        except NoAnswer as error:
+            advice = _ADVICE.get(error.status, "give the command again later")
             raise UserError(
-                f"endpoint.url: {url} does not answer ({kind}); start the server, or check the address; {kept}"
-            ) from None
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            kind = type(error).__name__
-            raise UserError(
-                f"endpoint.url: what {url} answers {lacks} ({kind}); check the address; {kept}"
+                f"endpoint.url: {shown_address(self.url)} {error}; {advice}; answers so far are kept"
             ) from None
 
 

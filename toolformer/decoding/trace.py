@@ -76,7 +76,6 @@ class TracingDecoder(Decoder):
     """The policies to trace, each with the value up to which (of the threshold: down to which) it is traced."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.max_calls != 1:
             raise UserError(
                 f"decoding.max_calls is {self.max_calls}; a traced decode tells policies apart by where their only call "

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from toolformer.credentials import key_from
 from toolformer.errors import UserError
 from toolformer.stages.config import Config
 from toolformer.tools.base import Tool
@@ -39,16 +38,11 @@ def served(asked: Asked, answers: AnswerFile, tools: Mapping[str, Tool]) -> Reco
     from toolformer.decoding.offers import offer
 
     config = asked.config
-    try:
-        key = key_from(config.endpoint.key_variable)
-    except ValueError as error:
-        raise UserError(f"endpoint.key_variable: {error}") from None
     if config.endpoint.api == "completions":
-        return EndpointLM(answers, endpoint=config.endpoint, key=key)
+        return EndpointLM(answers, endpoint=config.endpoint)
     return ChatEndpointLM(
         answers,
         endpoint=config.endpoint,
-        key=key,
         identity=asked.identity,
         tools=tools,
         offers={name: offer(name, tool) for name, tool in tools.items()},

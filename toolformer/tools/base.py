@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from toolformer.credentials import said as shown
 from toolformer.data import Document
-from toolformer.errors import UserError
+from toolformer.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
 
@@ -104,9 +103,7 @@ def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document])
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise  # Ctrl-C; it never reaches other threads
         kind = type(error).__name__
-        log.warning(
-            "%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), kind, shown(error, 300)
-        )
+        log.warning("%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), kind, one_line(error))
         if len(inputs) == 1:
             return [Result(reason=f"tool failed ({kind})", fault=True)]
     return [run_safely(tool, [text], [document])[0] for text, document in zip(inputs, documents, strict=True)]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from toolformer.data import Document
 from toolformer.tools.base import Result, at_least_one
-from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.retrieval.passages import Passage, Retriever, own_article
 
 TokenEnds = Callable[[str], list[int]]
@@ -21,9 +20,7 @@ class WikiSearch:
 
     name = "WikiSearch"
 
-    def __init__(
-        self, retriever: Retriever | None = None, max_tokens: int = 35, tokenizer: str | None = None
-    ) -> None:
+    def __init__(self, retriever: Retriever, max_tokens: int = 35, tokenizer: str | None = None) -> None:
         """
         Args:
             max_tokens: how many tokens of the passage's text are shown behind its title.
@@ -31,7 +28,7 @@ class WikiSearch:
                 name or folder counts that model's own.
         """
         at_least_one("search", max_tokens=max_tokens)
-        self.retriever: Retriever = retriever or BM25()
+        self.retriever = retriever
         self.max_tokens = max_tokens
         self.tokenizer = tokenizer
 

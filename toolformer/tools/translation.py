@@ -7,7 +7,6 @@ English is not translated.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -77,7 +76,6 @@ class Translation:
         self.identifier = identifier
         self.elsewhere = works_elsewhere(translator)
         self.check = functools.partial(check, translator)
-        self._loading = threading.Lock()
 
     def depends_on(self, document: Document) -> str:
         """Nothing."""
@@ -104,9 +102,7 @@ class Translation:
         return [answers[text] for text in texts]
 
     def _language(self, text: str) -> str:
-        with self._loading:  # two threads would load it twice
-            if self.identifier is None:
-                self.identifier = LanguageIdentifier()
+        self.identifier = self.identifier or LanguageIdentifier()
         return self.identifier.identify(text)[0]
 
 

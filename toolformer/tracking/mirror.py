@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from toolformer.credentials import said
-from toolformer.errors import UserError
+from toolformer.errors import UserError, one_line
 from toolformer.storage import below, locked
 from toolformer.tracking.provenance import PROJECT
 from toolformer.tracking.run import LOGGED_MODEL, NOTE, PARENT, Run, now
@@ -72,7 +71,7 @@ class Mirror:
                     log.warning("run %s is not whole on the server: %s", run_id, fault)
                 refused = str(fault)
             except Exception as error:  # nobody above a thread would see it
-                self.server.silence(f"copying to {self.server.shown_uri} fails ({said(error)})")
+                self.server.silence(f"copying to {self.server.shown_uri} fails ({one_line(error)})")
             ended.wait(EVERY)
 
     def copy(self, run_id: str) -> str:

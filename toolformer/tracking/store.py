@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
-from toolformer.credentials import said, without_credentials
-from toolformer.errors import UserError
+from toolformer.credentials import without_credentials
+from toolformer.errors import UserError, one_line
 from toolformer.storage import below, build_once, locked, whole_file, writing
 from toolformer.tracking import database
 from toolformer.tracking.run import EXPERIMENT, NOTE, Run, moment
@@ -341,9 +341,9 @@ def _as_fault(error: Exception, uri: str) -> UserError | None:
         # An answer that is not MLflow's, say of a proxy, of which only one is about what was asked: its size.
         status = 413 if foreign[1] == "413" else 500
     if 400 <= status < 500 and status not in _ASK_AGAIN:
-        return Refused(f"the tracking store {uri} refuses it ({said(error, 300)})")
+        return Refused(f"the tracking store {uri} refuses it ({one_line(error)})")
     if re.search(r"[Cc]onnect|timed out|Max retries|NameResolution", str(error)):
         return StoreFault(f"the tracking server {uri} does not answer: start it or change tracking.uri")
     return StoreFault(
-        f"the tracking store {uri} fails ({said(error, 300)}): fix it or change tracking.uri; what is on disk is kept"
+        f"the tracking store {uri} fails ({one_line(error)}): fix it or change tracking.uri; what is on disk is kept"
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,20 +17,17 @@ from toolformer.tools.base import Result
 from toolformer.tools.question_answering import QuestionAnswering
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.translation import FewShotTranslator, Translation
-from toolformer.tools.user.endpoint import MOST_BYTES, EndpointGenerator
+from toolformer.tools.user.endpoint import EndpointGenerator
 
 KEY = "sk-a-very-secret-key-0123456789"
 PROMPTS = [f"The number in the next {n}" for n in range(6)]
-WHOLE = b'{"choices": [{"text": "x"}]}'
-NONSENSE = (
-    b"",
-    b'{"choices": [{"text": ',
-    b"[" * 100_000,
-    b"\xff\xfe",
-    b'{"choices": []}',
-    b'{"choices": [{"text": 5}]}',
-    b" " * MOST_BYTES + WHOLE,
-)
+NONSENSE = {
+    b"": "JSONDecodeError",
+    b"[" * 100_000: "RecursionError",
+    b"\xff\xfe": "JSONDecodeError",
+    b'{"choices": []}': "IndexError",
+    b'{"choices": [{"text": 5}]}': "AttributeError",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -81,10 +78,8 @@ def test_requests_are_under_way_side_by_side(server: Completions) -> None:
         (Misbehaviour(404), "endpoint answers HTTP 404", 1),
         (Misbehaviour(401), "endpoint answers HTTP 401", 1),
         (Misbehaviour(307, headers={"Location": "http://127.0.0.1:9/"}), "endpoint answers HTTP 307", 1),
-        (Misbehaviour(hang=True), "endpoint does not answer within 1.5 s", 1),
-        (Misbehaviour(drip=True, body=b" " * 10_000), "endpoint does not answer within 1.5 s", 1),
-        (Misbehaviour(body=gzip.compress(WHOLE, mtime=0), headers={"Content-Encoding": "gzip"}), "endpoint's answer is no completion", 1),
-        *((Misbehaviour(body=body), "endpoint's answer is no completion", 1) for body in NONSENSE),
+        (Misbehaviour(hang=True), "endpoint does not answer (ReadTimeout)", 1),
+        *((Misbehaviour(body=body), f"endpoint gives an answer that is no completion ({kind})", 1) for body, kind in NONSENSE.items()),
     ],
     ids=lambda part: str(part.body[:12]) if isinstance(part, Misbehaviour) else None,
 )  # fmt: skip
@@ -92,7 +87,7 @@ def test_one_that_fails_for_good_is_a_fault_beside_the_others(
     server: Completions, bad: Misbehaviour, reason: str, asked: int
 ) -> None:
     server.script = [bad] * asked
-    limits = {"timeout": 1.5, "tries": 1} if bad.hang or bad.drip else {"tries": 2}
+    limits = {"timeout": 1.5, "tries": 1} if bad.hang else {"tries": 2}
     texts = generator(server, concurrency=1, **limits)(PROMPTS[:2], 4)
     assert texts[0] == fault(reason)
     assert isinstance(texts[1], str) and texts[1]
@@ -110,10 +105,13 @@ def test_what_may_pass_is_tried_again(server: Completions) -> None:
 
 def test_the_key_is_sent_and_never_shown(
     tiny_gpt2: LanguageModel,
+    tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login me password {KEY}")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with served(tiny_gpt2, KEY) as server, caplog.at_level(logging.DEBUG):
         ask = generator(server, key_variable="MY_KEY")
         none = ask(["x"], 2)

@@ -269,12 +269,3 @@ def test_threads_that_a_tool_leaves_behind_do_not_keep_the_command_alive(tmp_pat
     command = [sys.executable, "-m", "toolformer.cli", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.returncode) == ("3\n", 0)
-
-
-@pytest.mark.chaos
-def test_a_crash_in_c_names_the_function(tmp_path: Path) -> None:
-    code = 'import ctypes\n\ndef crashes(number: int) -> int:\n    """Ends the process."""\n    ctypes.string_at(number)\n'
-    (tmp_path / "tools.py").write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", "toolformer.cli", "tool", "crashes", "0", "tool_sources=[tools.py]"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode < 0 and "Segmentation fault" in done.stderr and "in crashes" in done.stderr

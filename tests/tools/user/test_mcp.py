@@ -20,7 +20,6 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.runtime import Limits, ToolRuntime
-from toolformer.tools.user import mcp
 from toolformer.tools.user.mcp import McpServer, McpTool, schemas
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -132,9 +131,3 @@ def test_secrets_are_named_and_never_stand_in_configuration(
     assert answers(tools["secret"], "") == ["hunter2 None hunter2"]
     assert answers(tools["add"], "2") == ["3"]
     assert {"get_weather", "slow"} <= set(config.tool), "names are made to fit calls"
-
-
-def test_a_schema_that_is_none_is_understood_somehow() -> None:
-    assert mcp._parameters({"properties": 3, "required": {}}) == ()
-    (parameter,) = mcp._parameters({"properties": {"a": 5}, "required": [None, "a"]})
-    assert parameter.name == "a" and parameter.required

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from toolformer.calls import CallSyntaxError, clean_result, find, linearise, parse
+from toolformer.calls import clean_result, find, linearise
+from toolformer.tools.user.describe import example_call
 
 MOST_DESCRIBED = 4
 """Examples of a tool of the user's own at most, as many as the others have."""
@@ -33,9 +34,7 @@ def described(name: str, summary: str, calls: Sequence[str]) -> list[str]:
     """
     sentences = []
     for text in calls[:MOST_DESCRIBED]:
-        call = parse(text if text.startswith("[") else f"[{text}]")
-        if not call.result:
-            raise CallSyntaxError(f"{text!r} has no result")
+        call = example_call(text)
         subject = f"{summary}: {clean_result(call.input)}".rstrip()
         sentences.append(f"{subject}{linearise(replace(call, tool=name))} {call.result}.")
     return sentences

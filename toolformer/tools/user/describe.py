@@ -107,7 +107,12 @@ def draft(
     )
     demonstrations = []
     for example in examples:
-        call = _example(example, parameters, place)
+        try:
+            call = example_call(example)
+            bind(call.input, parameters)
+        except (CallSyntaxError, ArgumentError) as error:
+            wanted = "write a call with its result, square(3) -> 9"
+            raise UserError(f"{place} is {example.strip()[:80]!r} ({error}); {wanted}") from error
         bare = linearise(ApiCall(name, call.input, None, call.quoted)).strip()
         given = clean_result(call.input)
         subject = f"{description.summary}: {given} gives" if given else f"{description.summary}:"
@@ -115,19 +120,12 @@ def draft(
     return instruction, demonstrations
 
 
-def _example(example: str, parameters: Sequence[Parameter], place: str) -> ApiCall:
+def example_call(example: str) -> ApiCall:
+    """The call that an example is, `square(3) -> 9`; CallSyntaxError if it is none, or has no result."""
     text = example.strip()
-    place = f"{place} is {text[:80]!r}"
-    try:
-        call = parse(text if text.startswith("[") else f"[{text}]")
-    except CallSyntaxError as error:
-        raise UserError(f"{place} ({error}); write a call with its result, square(3) -> 9") from error
+    call = parse(text if text.startswith("[") else f"[{text}]")
     if not call.result:
-        raise UserError(f"{place}; write its result behind it, square(3) -> 9")
-    try:
-        bind(call.input, parameters)
-    except ArgumentError as error:
-        raise UserError(f"{place}: {error}") from error
+        raise CallSyntaxError(f"{text!r} has no result")
     return call
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import faulthandler
 import hashlib
 import importlib
 import importlib.util
@@ -32,9 +31,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from toolformer.calls import clean_result
-from toolformer.credentials import said as shown
 from toolformer.data import Document
-from toolformer.errors import UserError
+from toolformer.errors import UserError, one_line
 from toolformer.tools.base import Result, encodable
 from toolformer.tools.user.arguments import ArgumentError, Parameter, bind
 from toolformer.tools.user.describe import Description, from_docstring
@@ -93,9 +91,6 @@ class FunctionTool(UserTool):
         valves: Mapping[str, Any] | None = None,
         version: str | None = None,
     ) -> None:
-        with contextlib.suppress(OSError, RuntimeError):  # standard error is no file
-            if not faulthandler.is_enabled():
-                faulthandler.enable()  # a crash in C says where
         self.version = version or ""
         self._folder = os.getcwd()
         self._call = load(function, valves or {})
@@ -114,7 +109,7 @@ class FunctionTool(UserTool):
                 value = self._call(**arguments, **self._extra)
                 return show(asyncio.run(value) if inspect.iscoroutine(value) else value)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            log.warning("%s failed: %s: %s", self.name, type(error).__name__, shown(error, 300))
+            log.warning("%s failed: %s: %s", self.name, type(error).__name__, one_line(error))
             return Result(reason=f"tool failed ({type(error).__name__})", fault=True)
 
     async def _emit(self, event: Any) -> None:
@@ -285,4 +280,4 @@ def _described(error: BaseException) -> str:
         # Without what was given: it may be a secret.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return f"{type(error).__name__}: {shown(error)}"
+    return f"{type(error).__name__}: {one_line(error)}"

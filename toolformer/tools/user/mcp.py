@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Union
 
 from pydantic import TypeAdapter
 
-from toolformer.credentials import said, shown_address, without_credentials
-from toolformer.errors import UserError
+from toolformer.credentials import shown_address, without_credentials
+from toolformer.errors import UserError, one_line
 from toolformer.tools.base import Result
 from toolformer.tools.runtime import Seconds
 from toolformer.tools.user.arguments import Parameter
@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 
 SIDE_BY_SIDE = 8
 """Calls of one tool at once."""
-MOST_TOOLS = 1000
-"""Of one server; a longer list is read no further."""
 PAUSE_SECONDS = 30.0
 """For how long a server that did not start is not started again."""
 ENDED = "tool server ended"
@@ -268,21 +266,18 @@ async def _session(server: McpServer, stderr: Any) -> AsyncIterator[tuple[Client
 
 
 async def _list(client: Client) -> dict[str, Tool]:
-    tools: dict[str, Tool] = {}
-    cursor = None
-    while True:
-        page = await client.list_tools(cursor=cursor)
-        tools.update({tool.name: tool for tool in page.tools})
-        cursor = page.next_cursor
-        if cursor is None or not page.tools or len(tools) >= MOST_TOOLS:
-            return tools
+    page = await client.list_tools()
+    tools = {tool.name: tool for tool in page.tools}
+    while page.next_cursor is not None:
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools |= {tool.name: tool for tool in page.tools}
+    return tools
 
 
 def _shown(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    text = said(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 # -------------------------------------------------------------- answers and schemas
@@ -304,16 +299,13 @@ def _result(answer: CallToolResult) -> Result:
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return {}
-    return {str(key): value if isinstance(value, Mapping) else {} for key, value in properties.items()}
+    properties = schema.get("properties", {}).items()
+    return {key: value if isinstance(value, Mapping) else {} for key, value in properties}
 
 
 def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
     """The arguments of a JSON schema; what else it asks for, the server checks."""
-    required = schema.get("required")
-    needed = set(map(str, required)) if isinstance(required, list) else set()
+    needed = schema.get("required", ())
     # Required ones come first: a call without names begins with them.
     properties = sorted(_properties(schema).items(), key=lambda item: item[0] not in needed)
     return tuple(Parameter(name, TypeAdapter(_type(value)), name in needed) for name, value in properties)
