@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import T5ForConditionalGeneration
 
 from tests.t5 import t5_tokenizer, textbook, tiny_t5
 from tests.tools.recorders import ELSEWHERE
@@ -20,7 +21,7 @@ from toolformer.errors import UserError
 from toolformer.tools.atlas import (
     Atlas,
     FusionInDecoder,
-    load_model,
+    converted,
     load_reader,
     reader_weights,
 )
@@ -39,8 +40,10 @@ TEXTS = [
 
 
 @pytest.fixture(autouse=True)
-def nothing_loaded() -> None:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOOLFORMER_CACHE", str(tmp_path / "cache"))
     load_reader.cache_clear()
+    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -71,14 +74,20 @@ def logits(model: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["T5 1.1", "first T5"])
-def test_a_checkpoint_becomes_the_same_t5(tmp_path: Path, first: bool) -> None:
+def test_a_checkpoint_becomes_the_same_t5_once(tmp_path: Path, first: bool) -> None:
     model, path = tiny_t5(300, first=first), tmp_path / "model.pth.tar"
-    again = load_model(save(path, model.state_dict()), torch.float32).eval()
+    folder = converted(save(path, model.state_dict()))
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".json", ".safetensors"]
+    again = T5ForConditionalGeneration.from_pretrained(folder, use_safetensors=True).eval()
     assert torch.equal(logits(again), logits(model))
     assert torch.equal(again.lm_head.weight, again.shared.weight) == first
     ours, theirs = again.config.to_dict(), model.config.to_dict()
     for name in "d_model d_kv d_ff num_layers num_decoder_layers num_heads scale_decoder_outputs".split():
         assert ours[name] == theirs[name]
+    written = (folder / "model.safetensors").stat().st_mtime_ns
+    assert converted(path) == folder and (folder / "model.safetensors").stat().st_mtime_ns == written
+    os.utime(path, ns=(1, 1))
+    assert converted(path) != folder, "another file"
     # Wrapped: all of it, or the encoder with its blocks each in a wrapper that saves memory.
     weights = model.state_dict()
     blocks = {re.sub(r"^(encoder.*)\.layer\.", r"\1.module.layer.", name): w for name, w in weights.items()}
@@ -102,24 +111,25 @@ class Hostile:
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-def test_a_hostile_checkpoint_runs_nothing_and_what_is_none_is_one_line(tmp_path: Path) -> None:
+def test_a_hostile_checkpoint_runs_nothing_and_what_is_none_is_one_line(tmp_path: Path, cache: Path) -> None:
     path, target = tmp_path / "model.pth.tar", tmp_path / "owned"
     hostile = io.BytesIO()
     torch.save({"model": {}, "opt": Hostile(target)}, hostile)
     for content in (hostile.getvalue(), b"", b"PK\x03\x04", b"not one", pickle.dumps({"model": 3})):
         path.write_bytes(content)
         with pytest.raises(UserError, match="no checkpoint of Atlas") as caught:
-            load_model(path, torch.float32)
+            converted(path)
         assert "\n" not in str(caught.value) and str(path) in str(caught.value)
     assert not target.exists()
+    assert not list((cache / "atlas").glob("*")) and not list(cache.glob(".making-*")), "nothing half made"
     torch.save({"model": {"retriever.x": torch.zeros(1)}}, tmp_path / "a")
     with pytest.raises(UserError, match="holds no reader"):
-        load_model(tmp_path / "a", torch.float32)
+        converted(tmp_path / "a")
     weights = tiny_t5(300).state_dict()
     del weights["decoder.block.1.layer.0.SelfAttention.q.weight"]
     for name, incomplete in (("b", weights), ("c", {"shared.weight": torch.zeros(3, 2)})):
         with pytest.raises(UserError, match="no T5"):
-            load_model(save(tmp_path / name, incomplete), torch.float32)
+            converted(save(tmp_path / name, incomplete))
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["T5 1.1", "first T5"])

@@ -1,13 +1,14 @@
 """Question answering by Atlas (Izacard et al., 2022), the paper's tool: T5 with fusion in decoder over passages.
 
-Reads the published checkpoints (`model.pth.tar`) without running any code that the file may hold. Passages come from any
-`Retriever` and not from Atlas's own Contriever.
+Reads the published checkpoints (`model.pth.tar`): their reader is converted once, without running any code that the file
+may hold, into safetensors in the cache. Passages come from any `Retriever` and not from Atlas's own Contriever.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import hashlib
 import pathlib
 import re
 import zipfile
@@ -21,15 +22,18 @@ from transformers import T5Config, T5ForConditionalGeneration
 from transformers import logging as transformers_logging
 from transformers.modeling_outputs import BaseModelOutput
 
+from toolformer.data import assets
 from toolformer.errors import UserError, one_line
-from toolformer.lm.loading import choose_device, choose_dtype, load_tokenizer
+from toolformer.lm.loading import choose_device, choose_dtype, load_tokenizer, load_weights
 from toolformer.lm.seq2seq import greedy, padded_batches
+from toolformer.storage import build_once
 from toolformer.tools.question_answering import Reader
 from toolformer.tools.retrieval.passages import Passage, Retriever
 
 CHECKPOINT = "model.pth.tar"
 QUESTIONS = 4
 """Questions whose passages are in memory together: forty passages of 512 tokens are 84 MB of Atlas-large's states each."""
+_CONVERSION = "1"
 _KEY = "tool.qa.implementation.checkpoint_path"
 
 
@@ -86,7 +90,8 @@ def load_reader(checkpoint: Path, tokenizer: str, dtype: str, device: str) -> Fu
     """A loaded reader, which tools with the same arguments share; `UserError` if it is none."""
     loaded = load_tokenizer(tokenizer)
     place = choose_device(device)
-    model = load_model(checkpoint, choose_dtype(dtype, place))
+    folder = str(converted(checkpoint))
+    model = load_weights(T5ForConditionalGeneration, "T5", folder, choose_dtype(dtype, place))
     if len(loaded) > model.config.vocab_size:
         raise UserError(
             f"qa: the tokenizer {tokenizer} has {len(loaded)} tokens and {checkpoint} knows {model.config.vocab_size}; "
@@ -137,20 +142,28 @@ class FusionInDecoder:
         )
 
 
-def load_model(checkpoint: Path, dtype: torch.dtype) -> Any:
-    """The reader of a checkpoint as a T5 in main memory; `UserError` if it is none."""
+# -------------------------------------------------------------------- conversion
+
+
+def converted(checkpoint: Path) -> Path:
+    """The folder with the reader of a checkpoint as a T5 in safetensors, made at the first call."""
+    stat = checkpoint.stat()
+    state = f"{_CONVERSION} {checkpoint.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+    folder = assets.cache_dir() / "atlas" / hashlib.sha256(state.encode()).hexdigest()[:16]
+    build_once(folder, lambda path: _convert(checkpoint, path), assets.cache_dir())
+    return folder
+
+
+def _convert(checkpoint: Path, folder: Path) -> None:
     weights = reader_weights(checkpoint)
     transformers_logging.disable_progress_bar()
-    kind: Any = T5ForConditionalGeneration  # what it returns is not typed
     try:
-        model, keys = kind.from_pretrained(
-            None, config=t5_config(weights), state_dict=weights, dtype=dtype, output_loading_info=True
-        )
-        if wrong := [*keys["missing_keys"], *keys["unexpected_keys"]]:
-            raise ValueError(f"{len(wrong)} weights too few or too many, such as {min(wrong)}")
+        with torch.device("meta"):  # eleven billion random numbers would only be overwritten
+            model = T5ForConditionalGeneration(t5_config(weights))
+        model.load_state_dict(weights, assign=True)
     except (RuntimeError, KeyError, IndexError, ValueError) as error:
         raise UserError(f"qa: the reader in {checkpoint} is no T5 ({one_line(error, 200)})") from error
-    return model
+    model.save_pretrained(folder)
 
 
 def reader_weights(checkpoint: Path) -> dict[str, torch.Tensor]:

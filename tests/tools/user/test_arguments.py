@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from decimal import Decimal
 from typing import Any, Literal
 
 import pytest
@@ -63,10 +64,16 @@ def test_what_is_read(text: str, types: dict[str, Any], expected: dict[str, Any]
         ("city=Seoul", {"city": str, "day_": str}, "arguments cannot be read"),
         ('"Seoul", today', {"city": str, "day_": str}, "arguments cannot be read"),
         ("cold", {"kind": Literal["hot"]}, "argument kind: input should be 'hot'"),
+        ("[" * 10 + "]" * 10, {"value": list}, "arguments too deep"),
         ("9" * (MOST_CHARACTERS + 1), {"value": int}, "arguments too long"),
         ("__import__('os').system('ls')", {"value": int},
          "argument value: input should be a valid integer, unable to parse string as an integer"),
         ("٣", {"value": float}, "argument value: input should be a valid number, unable to parse string as a number"),
+        *((text, {"value": kind}, "argument value: number out of bounds") for kind, texts in (
+            (int, ["9" * 31]), (float, ["1e999"]), (list[int], ["[1, " + "9" * 31 + "]", '["' + "9" * 31 + '"]']),
+            (Decimal, ["9" * 31, '"1e999999"', "1e-300", '"-1e30"']),
+            (list[Decimal] | float, ["[1, " + "9" * 31 + "]", '"1e4000"', '"nan"', '"inf"']),
+        ) for text in texts),
     ],
 )  # fmt: skip
 def test_what_is_refused(text: str, types: dict[str, Any], reason: str) -> None:

@@ -1,22 +1,26 @@
 """A call's input as the arguments of a tool: literals only, converted to the types that the tool asks for.
 
 `"Seoul", days=[1, 2], metric=true` is parsed as Python's arguments, with JSON's words; nothing is evaluated. Anything else
-is one text, the first argument: `Search(Ghana flag)`.
+is one text, the first argument: `Search(Ghana flag)`. Length, depth and digits are bounded.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 MOST_CHARACTERS = 2000
+MOST_DIGITS = 30
+DEEPEST = 8
 
 _NAME = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)", re.ASCII)
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
@@ -109,14 +113,16 @@ def _read(text: str) -> list[tuple[str | None, _Given]]:
     if any(keyword.arg is None for keyword in call.keywords):
         raise _NoLiterals  # **names
     nodes = [(None, node) for node in call.args] + [(keyword.arg, keyword.value) for keyword in call.keywords]
-    values = [(name, node, _literal(node, source)) for name, node in nodes]
+    values = [(name, node, _literal(node, source, 0)) for name, node in nodes]
     return [
         (name, (value, value if isinstance(value, str) else ast.get_source_segment(source, node) or ""))
         for name, node, value in values
     ]
 
 
-def _literal(node: ast.expr, source: str) -> Any:
+def _literal(node: ast.expr, source: str, depth: int) -> Any:
+    if depth > DEEPEST:
+        raise ArgumentError("arguments too deep")
     match node:
         case ast.Constant(value=bool() | None | int() | float()):
             return node.value
@@ -130,22 +136,38 @@ def _literal(node: ast.expr, source: str) -> Any:
         case ast.UnaryOp(op=ast.UAdd() | ast.USub(), operand=ast.Constant(value=int() | float() as number)):
             return -number if isinstance(node.op, ast.USub) else number
         case ast.List(elts=nodes) | ast.Tuple(elts=nodes):
-            return [_literal(value, source) for value in nodes]
+            return [_literal(value, source, depth + 1) for value in nodes]
         case ast.Dict(keys=keys, values=values):
-            names = [_literal(key, source) if key else None for key in keys]
+            names = [_literal(key, source, depth + 1) if key else None for key in keys]
             if not all(isinstance(name, str) for name in names):
                 raise _NoLiterals
-            return dict(zip(names, (_literal(value, source) for value in values), strict=True))
+            return dict(zip(names, (_literal(value, source, depth + 1) for value in values), strict=True))
     raise _NoLiterals
 
 
 def _converted(parameter: Parameter, given: _Given) -> Any:
     value, text = given
     try:
-        return parameter.type.validate_python(value)
+        value = parameter.type.validate_python(value)
     except ValidationError as error:
         try:  # 007 is a text where a text is asked for
-            return parameter.type.validate_python(text)
+            value = parameter.type.validate_python(text)
         except ValidationError:
             message = error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
             raise ArgumentError(f"argument {parameter.name}: {message[:1].lower()}{message[1:]}") from error
+    if not _is_bounded(value):
+        raise ArgumentError(f"argument {parameter.name}: number out of bounds")
+    return value
+
+
+def _is_bounded(value: Any) -> bool:
+    """Whether all numbers in a value are finite and short; they may also come out of quotes."""
+    if isinstance(value, Mapping):
+        return all(_is_bounded(part) for item in value.items() for part in item)
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_bounded, value))
+    if isinstance(value, int):
+        return abs(value) < 10**MOST_DIGITS
+    if isinstance(value, Decimal):
+        return value.is_finite() and abs(value.adjusted()) < MOST_DIGITS
+    return not isinstance(value, float) or math.isfinite(value)
