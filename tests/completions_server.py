@@ -19,12 +19,13 @@ CHAT = "/v1/chat/completions"
 
 @dataclass(frozen=True)
 class Misbehaviour:
-    """An answer that is none: this status, these headers and this body; or none for ever."""
+    """An answer that is none: this status, these headers and this body; or none for ever, or a byte at a time."""
 
     status: int = 200
     body: bytes = b"{}"
     headers: Mapping[str, str] = field(default_factory=dict)
     hang: bool = False
+    drip: bool = False
 
 
 class Completions(ThreadingHTTPServer):
@@ -106,7 +107,13 @@ class _Handler(BaseHTTPRequestHandler):
             for name, value in {"Content-Length": str(len(bad.body)), **bad.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(bad.body)
+            if not bad.drip:
+                self.wfile.write(bad.body)
+                return
+            for byte in bad.body:
+                if self.server.over.wait(0.05):
+                    return
+                self.wfile.write(bytes([byte]))
 
     def _behave(self, payload: dict[str, Any]) -> None:
         with self.server.lock:

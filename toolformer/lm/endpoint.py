@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +16,8 @@ import openai
 
 from toolformer.errors import UserError
 
+MOST_BYTES = 1 << 24
+"""Bytes of an answer that are read."""
 _NO_KEY = "none"
 """In place of a key, which the client insists on; it is not sent."""
 
@@ -37,14 +42,31 @@ def key_from(variable: str) -> str:
 def open_client(key: str, timeout: float, tries: int) -> openai.OpenAI:
     """What requests are made with, each up to `tries` times; the key, if it is not empty, is a bearer token.
 
-    Redirects are not followed: they would take prompts and key elsewhere.
+    `timeout` is in seconds, to wait for the server, and again for its answer's last byte. Redirects are not followed: they
+    would take prompts and key elsewhere.
     """
-    return openai.OpenAI(
-        api_key=key or _NO_KEY,
+    http = httpx2.Client(
         timeout=timeout,
-        max_retries=tries - 1,
-        http_client=httpx2.Client(follow_redirects=False, timeout=timeout),
+        headers={"Accept-Encoding": "identity"},
+        follow_redirects=False,
+        event_hooks={"response": [functools.partial(_bound, seconds=timeout)]},
     )
+    return openai.OpenAI(api_key=key or _NO_KEY, timeout=timeout, max_retries=tries - 1, http_client=http)
+
+
+def _bound(response: httpx2.Response, seconds: float) -> None:
+    """Reads no more of an answer than `MOST_BYTES`, nor for longer than `seconds`: a server may go on for ever."""
+    body, deadline = b"", time.monotonic() + seconds
+    stream: Any = response.stream
+    with contextlib.closing(stream):
+        for chunk in stream:
+            if time.monotonic() > deadline:
+                raise httpx2.ReadTimeout("a byte now and then")
+            body += chunk
+            if len(body) > MOST_BYTES:
+                break
+    response.headers.pop("Content-Encoding", None)  # little may unpack to much
+    response.stream = httpx2.ByteStream(body[:MOST_BYTES])
 
 
 def post(

@@ -117,7 +117,9 @@ def _check_endpoint(endpoint: Endpoint) -> None:
     if missing := [key for key in ("url", "model") if not getattr(endpoint, key)]:
         raise UserError(f"endpoint.{missing[0]} is missing, which system=endpoint needs")
     if not credentials.is_address(endpoint.url):
-        raise UserError("endpoint.url must begin with http:// or https://, and hold no user name and no password")
+        raise UserError(
+            "endpoint.url must begin with http:// or https://, and hold no user name and no password"
+        )
     is_chat = str(endpoint.url).partition("?")[0].rstrip("/").endswith("/chat/completions")
     if is_chat and endpoint.api != "chat":
         raise UserError("endpoint.url ends with /chat/completions; add endpoint.api=chat")
