@@ -47,6 +47,15 @@ def test_what_was_not_measured_is_the_last_list(report: Report, tmp_path: Path) 
         build(Memory(), None, tmp_path / "file")
 
 
+def test_how_often_tools_are_called_says_at_which_k() -> None:
+    run = replace(NOTE, tags={**NOTE.tags, "decoding.k": "1"})
+    evidence = Evidence(
+        scores={("toolformer", "dateset"): Score(9.0, None, None, (run,), {"call_share": 0.5})}
+    )
+    (found,) = (table for table in tables.content(evidence).tables if table.key == "tool_use")
+    assert "(k = 1)" in found.caption
+
+
 def test_the_whole_of_the_paper_can_be_printed_and_english_rows_stand_in_table_6() -> None:
     score = Score(9.0, None, None, (NOTE,), {"n": 9})
     evidence = Evidence(scores={("model", "mlqa_es"): score, ("model", "mlqa_all_en_es"): score})

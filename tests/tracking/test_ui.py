@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from tests.tracking.conftest import answers, free_port, run, start, wait_for
+from toolformer.errors import UserError
 from toolformer.tracking import Tracker
 from toolformer.tracking.ui import serve
 
@@ -63,6 +65,15 @@ def test_the_interface_serves_the_runs_of_a_moved_root_to_this_machine_alone(
     assert not (tmp_path / "was_run").exists()
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+
+
+def test_a_port_that_is_taken_is_one_line(store: Tracker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            UserError, match=rf"--port {port} of 127.0.0.1 cannot be had \(Address already in use\)"
+        ):
+            serve(store.root, port=port)
 
 
 def test_a_server_has_pages_of_its_own(store: Tracker, capsys: pytest.CaptureFixture[str]) -> None:

@@ -179,4 +179,5 @@ def _loading(problem: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise UserError(f"model: {problem}: {one_line(error)}") from error
+        advice = "if a run has written it, delete its folder and give the run's command again"
+        raise UserError(f"model: {problem}: {one_line(error)}; {advice}") from error

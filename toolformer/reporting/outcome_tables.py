@@ -24,6 +24,7 @@ from toolformer.reporting.formatting import (
     title_of,
 )
 from toolformer.reporting.pairing import PAIRS, Compared, is_significant
+from toolformer.reporting.selection import DEFAULT_K
 from toolformer.reporting.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -233,8 +234,9 @@ def tool_use(evidence: Evidence) -> Table:
     columns = [Column("Benchmark", numeric=False)]
     columns += [Column(label, "with a call, %") for label in ("any tool", *tools)]
     columns.append(Column("paper", paper=True))
+    policies = sorted({score.run.tags.get("decoding.k", DEFAULT_K) for score in measured.values()})
     caption = (
-        "Toolformer with calls enabled (k = 10); 95 % Wilson intervals in brackets. The paper's 97.9 % is over its "
-        "three math benchmarks together."
+        f"Toolformer with calls enabled (k = {', '.join(policies)}); 95 % Wilson intervals in brackets. "
+        "The paper's 97.9 % is over its three math benchmarks together."
     )
     return Table("tool_use", "Tool use", "Share of examples with a call", columns, rows, caption)

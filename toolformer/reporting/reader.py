@@ -12,7 +12,7 @@ from typing import TypeVar
 import pyarrow.parquet as pq
 
 from benchmarks import PAPER
-from toolformer.errors import UserError
+from toolformer.errors import UserError, one_line
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import Annotation, Evidence, Points, Sampled, Score
 from toolformer.reporting.formatting import SYSTEMS, shown_count, title_of
@@ -258,4 +258,7 @@ def annotation_of(store: Tracker, run: Run) -> Annotation:
             candidate_stats.lost(candidates, baseline, limits, tried),
         )
     except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:  # pyarrow's are among them
-        raise UserError(str(error).splitlines()[0][:120]) from error
+        raise UserError(
+            f"a file of run {run.run_id[:8]} cannot be read ({one_line(error)}); delete {files['funnel.json'].parent} and give "
+            "the run's command again"
+        ) from error

@@ -106,7 +106,9 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
             active.metrics({f"{task}/{name}": value for name, value in figures(rows).items()})
             path = job.folder / LADDER / f"{task}.parquet"
             active.artifact(evaluation.written(path, rows), LADDER)
-            log.info("explain: %s: %s", task, Counter(row["class"] for row in rows))
+            counts = Counter(row["class"] for row in rows).most_common()
+            shown = ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in counts)
+            log.info("explain: %s: %s", task, shown)
         log_faults(usages(tools))
     return tracker.get(active.run_id)
 

@@ -344,6 +344,8 @@ def _as_fault(error: Exception, uri: str) -> UserError | None:
         return Refused(f"the tracking store {uri} refuses it ({one_line(error)})")
     if re.search(r"[Cc]onnect|timed out|Max retries|NameResolution", str(error)):
         return StoreFault(f"the tracking server {uri} does not answer: start it or change tracking.uri")
+    reason = one_line(error).partition(" [SQL")[0]
     return StoreFault(
-        f"the tracking store {uri} fails ({one_line(error)}): fix it or change tracking.uri; what is on disk is kept"
+        f"the tracking store {uri} fails ({reason}): mend it (is the disk full?) or name another paths.root or tracking.uri; "
+        "what is on disk is kept"
     )

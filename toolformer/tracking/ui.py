@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,12 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
     if tracker.server and tracker.server.is_served:
         print(f"MLflow UI: {tracker.shown_uri}", flush=True)
         return
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        raise UserError(
+            f"--port {port} of {host} cannot be had ({os.strerror(error.errno or 0)}); name another --port"
+        ) from error
     experiment = tracker.store.prepare()
     # Nothing is imported from the working directory: -P and PYTHONSAFEPATH keep Python from it, and an empty one Uvicorn.
     command = [sys.executable, "-P", "-m", "mlflow", "server", "--host", host, "--port", str(port)]

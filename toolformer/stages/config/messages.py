@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from toolformer.credentials import MASK, SECRETS
 
 _QUOTING = (
-    "; quote a value with a comma, parenthesis, brace, colon or equals sign once more inside the shell's quotes: "
+    "; quote a value with letters beyond a to z, a comma, parenthesis, brace, colon or equals sign once more inside the shell's quotes: "
     """"model='/a folder, (old)'\""""
 )
 _NOISE = ("object_type", "reference_type", "Set the environment", "Config search path", "provider=")
@@ -32,6 +32,9 @@ def one_line(error: BaseException) -> str:
     lines = [re.sub(r"^Error merging override (.*)", r"\1:", line) for line in lines]
     text = " ".join(line for line in lines if not line.startswith("full_key:"))
     text = re.sub(r"\w+ raised while composing config: ", "", text)
+    text = re.sub(
+        r"Invalid value assigned: \w+ is not a ListConfig.*?\.", "it must be a list, such as [a,b];", text
+    ).rstrip(";")
     return f"{key}: {text}" if key and key not in text else text
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -43,6 +46,7 @@ def validate(config: DictConfig, stage: str = "") -> Config:
         typed = _adapter().validate_python(values)
     except ValidationError as error:
         raise UserError(first(error)) from error
+    _check_keys(values, typed)
     # A tool may change the working directory; what is written stays in one place.
     typed.paths.root = os.path.abspath(Path(typed.paths.root).expanduser())
     prompt_sets.check_set(typed.prompts)
@@ -55,6 +59,17 @@ def validate(config: DictConfig, stage: str = "") -> Config:
         _check_data(typed)
     _check_together(typed)
     return typed
+
+
+def _check_keys(values: Mapping[Any, Any], typed: Any, path: str = "") -> None:
+    """A `+` before a key lets Hydra add any, also a misspelt one."""
+    for key, value in values.items():
+        of_key = typed[key] if isinstance(typed, dict) else getattr(typed, key, None)
+        known = [path + each.name for each in fields(typed)] if is_dataclass(typed) else [path + key]
+        if path + key not in known:
+            raise UserError(f"there is no key {path + key!r}{near(path + key, known)}")
+        if isinstance(value, dict) and (is_dataclass(of_key) or key == "tool"):
+            _check_keys(value, of_key, f"{path}{key}.")
 
 
 def _check_tools(config: Config) -> None:
@@ -108,6 +123,7 @@ def _check_together(config: Config) -> None:
     for key in ("gpus_per_worker", "address") if engine.kind == "local" else ():
         if getattr(engine, key):
             raise UserError(f"engine.{key} is for engine=ray; add engine=ray, or leave it out")
+    config.trainer.accumulation(processes=1)
     check_decoding(config.decoding)
     if config.system == "endpoint":
         _check_endpoint(config.endpoint)

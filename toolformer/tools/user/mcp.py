@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool
 
 log = logging.getLogger(__name__)
+logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it logs tracebacks; what fails is said in one line here
 
 SIDE_BY_SIDE = 8
 """Calls of one tool at once."""
