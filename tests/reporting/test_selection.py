@@ -14,7 +14,6 @@ from toolformer.reporting import console, outcome_tables, reader, tables
 from toolformer.reporting.data import Evidence
 from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.setting_tables import by_threshold
-from toolformer.reporting.table import Content
 
 
 def values(evidence: Evidence, task: str = "svamp") -> dict[str, float]:
@@ -175,7 +174,7 @@ def test_toolformer_by_threshold_where_all_else_is_equal(capsys: pytest.CaptureF
         training = trained(store, dataset=dataset, config={"trainer": {"max_steps": steps}})
         evaluated(store, "toolformer", accuracy("svamp", score), training)
     evidence = reader.read(store)
-    console.show(Content("", [by_threshold(evidence)]))
+    console.show(tables.content(evidence), ["by_threshold"])
     shown = capsys.readouterr().out
     assert shown.startswith("By τ_f Score by filtering threshold") and "Runs" not in shown
     table = by_threshold(evidence)

@@ -58,7 +58,7 @@ def test_smoke_goes_through_all_stages_and_does_only_what_is_missing(
     capsys.readouterr()
     assert main(["run", *words]) == 0
     shown = capsys.readouterr().out
-    assert "4 texts annotated" in shown and all(SYSTEMS[system] in shown for system in PAPER_SYSTEMS)
+    assert "Annotated 4 texts" in shown and all(SYSTEMS[system] in shown for system in PAPER_SYSTEMS)
     assert {run.run_id for stage in STAGES for run in tracker.runs(stage)} == before, "nothing was done twice"
 
 

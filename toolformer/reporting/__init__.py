@@ -1,10 +1,11 @@
 """The report: the paper's tables from the runs, as Markdown, LaTeX, one HTML page, and in the terminal.
 
-Reads what runs have logged and nothing else. `build` writes the files, `console.show` prints.
+Reads what runs have logged and nothing else. `build` writes the files, `terminal` prints.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,3 +63,10 @@ def build(
     if not data:
         samples.unlink(missing_ok=True)
     return Report(out / "report.md", out / "report.html", samples if data else None, content)
+
+
+def terminal(report: Report, only: Collection[str] = ()) -> None:
+    """Print the report to the terminal, or `only` the tables with these keys."""
+    from toolformer.reporting import console  # Rich is for the terminal alone
+
+    console.show(report.content, only)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rich import box
 from rich.cells import cell_len
@@ -20,18 +20,19 @@ _SENTENCES = 24
 _GAP = 3
 
 
-def show(content: Content) -> None:
-    """Prints the tables, below what is said of all of them."""
+def show(content: Content, only: Collection[str] = ()) -> None:
+    """Prints the tables; `only`: those with these keys, and nothing else."""
     # A file or a pipe has no width; Rich would take 80 columns.
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160, highlight=False)
-    for text in (content.title, content.headline, *content.remarks):
+    for text in () if only else (content.title, content.headline, *content.remarks):
         if text:
             console.print(clean(text), markup=False, end="\n\n")
     for table in content.tables:
-        console.print(clean(f"{table.number} {table.title}"), markup=False, style="bold")
-        for columns in _fitting(table, console.width) if table.rows else ():
-            console.print(_grid(table, columns))
-        console.print(clean(table.caption), markup=False, end="\n\n")
+        if not only or table.key in only:
+            console.print(clean(f"{table.number} {table.title}"), markup=False, style="bold")
+            for columns in _fitting(table, console.width) if table.rows else ():
+                console.print(_grid(table, columns))
+            console.print(clean(table.caption), markup=False, end="\n\n")
 
 
 def _fitting(table: Table, width: int) -> Iterator[list[int]]:
