@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -199,12 +200,15 @@ def _train(
 
 def _logged(how: str, run: Run) -> Run:
     """Logs what a training came to, and returns its run."""
-    names = ("train_steps", "texts", "initial_heldout_perplexity", "best_heldout_perplexity")
-    log.info(
-        "train: %s, run %s: %.0f steps on %.0f texts, held-out perplexity %.2f -> %.2f",
-        how, run.run_id[:8], *(run.metrics[name] for name in names),
-    )  # fmt: skip
+    log.info("train: %s, run %s: %s", how, run.run_id[:8], came_to(run.metrics))
     return run
+
+
+def came_to(metrics: Mapping[str, float]) -> str:
+    """What a training came to, from its run's metrics."""
+    before, after = metrics["initial_heldout_perplexity"], metrics["best_heldout_perplexity"]
+    done = f"{metrics['train_steps']:.0f} steps on {metrics['texts']:.0f} texts"
+    return f"{done}, held-out perplexity {before:.2f} -> {after:.2f}"
 
 
 def _check_tokenizer(dataset: Run, model: str) -> None:
