@@ -43,24 +43,27 @@ _BOUND = ds.field("loss_none") - ds.field("loss_result")
 """What the gain never exceeds."""
 
 Row = dict[str, Any]
-Columns = list[str] | dict[str, pc.Expression]
 Files = Mapping[str, Path]
 """The artifacts of a generate run by name."""
 
 
-def batches(path: Path, columns: Columns, where: pc.Expression | None = None) -> Iterator[pa.Table]:
-    """The rows of a file that `where` holds, a few thousand in memory at a time."""
-    options = ds.ParquetFragmentScanOptions(pre_buffer=False)
-    file = ds.dataset(path, format=ds.ParquetFileFormat(default_fragment_scan_options=options))
-    for batch in file.to_batches(columns=columns, filter=where, batch_size=ROWS, batch_readahead=1):
-        yield pa.Table.from_batches([batch])
+def batches(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """The rows of a file, a few thousand in memory at a time."""
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        for batch in file.iter_batches(ROWS, columns=list(columns)):
+            yield pa.Table.from_batches([batch])
 
 
-def by_document(path: Path, columns: Columns, where: pc.Expression | None = None) -> Iterator[pa.Table]:
-    """Likewise, all of a document in one table."""
+def by_document(
+    path: Path,
+    read: Sequence[str],
+    columns: Mapping[str, pc.Expression] | None = None,
+    where: pc.Expression | None = None,
+) -> Iterator[pa.Table]:
+    """Likewise, all of a document in one table: `columns` made of those that are read, of the rows `where` holds."""
     held: list[pa.Table] = []
-    for batch in batches(path, columns, where):
-        table = pa.concat_tables([*held, batch])
+    for batch in batches(path, read):
+        table = pa.concat_tables([*held, ds.dataset(batch).to_table(columns=columns, filter=where)])
         # The rows of a document stand side by side: more of the last one's may follow.
         last = pc.index(table["doc_id"], table["doc_id"][-1]).as_py() if len(table) else 0
         yield table.slice(0, last)
@@ -75,10 +78,11 @@ def sizes(path: Path) -> Iterator[tuple[str, int]]:
             yield entry["values"], entry["counts"]
 
 
-def of_documents(path: Path, columns: list[str], ids: Iterable[str]) -> list[Row]:
-    """The rows of these documents."""
-    chosen = ds.field("doc_id").isin(pa.array(ids, pa.string()))
-    return [row for table in batches(path, columns, chosen) for row in table.to_pylist()]
+def of_documents(path: Path, columns: Sequence[str], ids: Iterable[str]) -> list[Row]:
+    """The rows of these documents; one of the columns is `doc_id`."""
+    chosen = pa.array(ids, pa.string())
+    tables = (table.filter(pc.is_in(table["doc_id"], chosen)) for table in batches(path, columns))
+    return [row for table in tables for row in table.to_pylist()]
 
 
 def texts(files: Files, ids: Iterable[str]) -> dict[str, Row]:
@@ -109,7 +113,7 @@ def scored(path: Path, baseline: str) -> Iterator[pa.Table]:
     valid = (ds.field("status") == "scored") & gain.is_valid() & ~gain.is_nan()
     valid &= _BOUND.is_valid() & ~_BOUND.is_nan() & ~pc.coalesce(ds.field("loss_no_result"), 0.0).is_nan()
     columns = {name: ds.field(name) for name in _KEY} | {"gain": gain}
-    return by_document(path, columns, valid)
+    return by_document(path, [*_KEY, "status", "gain", *LOSSES], columns, valid)
 
 
 def counts(
@@ -238,7 +242,8 @@ def lost(
     columns = {"doc_id": ds.field("doc_id"), "tool": ds.field("tool"), "gain": gain_of(baseline)}
     columns |= {"malformed": ds.field("call_input").is_null() | (ds.field("status") == LOOK_AHEAD)}
     columns |= {"failed": ds.field("result").is_null()}
-    for table in by_document(path, columns):
+    read = ["doc_id", "tool", "call_input", "status", "result", "gain", *LOSSES]
+    for table in by_document(path, read, columns):
         gain = table["gain"].to_numpy().astype(float)
         limit = np.array([thresholds.get(tool, np.inf) for tool in table["tool"].to_pylist()])
         conditions = [table["malformed"].to_numpy(), table["failed"].to_numpy(), ~(gain > 0), gain < limit]
