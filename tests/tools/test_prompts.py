@@ -106,7 +106,7 @@ def test_configuration_chooses_the_set(config: Config, tmp_path: Path) -> None:
     assert vietnamese.prompt == find("paper-vi", "calculator")
     own = validate(compose("generate", [f"prompts={tmp_path}", "tool.calculator.prompt=sums"]))
     assert instantiate.tool_settings(own, "calculator").prompt.instruction == "Add calls:"
-    with pytest.raises(UserError, match=r"tool.qa.prompt: there is no .*qa.txt; add it"):
+    with pytest.raises(UserError, match=r"tool.qa.prompt: there is no .*qa.txt; give one"):
         instantiate.tool_settings(replace(config, prompts=str(tmp_path)), "qa")
     with pytest.raises(UserError, match="prompts: there is no set and no folder 'papr'; use paper, paper-vi"):
         validate(compose("generate", ["prompts=papr"]))
