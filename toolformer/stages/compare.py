@@ -100,7 +100,9 @@ def compare(
     if not benchmarks:
         what = f"samples of {', '.join(common)}" if common else "benchmark"
         differ = f" (they differ in {', '.join(list(settings)[:6])})" if settings else ""
-        raise UserError(f"compare: {first} and {second} have no {what} in common{differ}")
+        raise UserError(
+            f"compare: {first} and {second} have no {what} in common{differ}; evaluate both alike"
+        )
     compared = {benchmark.task for benchmark in benchmarks}
     only_one = tuple(task for task in samples_one if task not in compared)
     only_two = tuple(task for task in samples_two if task not in compared)

@@ -87,7 +87,9 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
         loaded = asked.load()
         tasks = [task for task in samples if usable(task, tools, loaded.switched_off[task])]
         if not tasks:
-            raise UserError(f"explain: run {run.run_id[:8]} has no benchmark whose right call is known")
+            raise UserError(
+                f"explain: run {run.run_id[:8]} has no benchmark whose right call is known and tool in use"
+            )
         log.info("explain: %s", ", ".join(tasks))
         _check_asked(loaded, {task: samples[task] for task in tasks}, run)
         facts = {"evaluation": run.run_id, "system": SYSTEMS[config.system], "benchmarks": ", ".join(tasks)}

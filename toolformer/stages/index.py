@@ -44,7 +44,7 @@ def index(config: Config) -> tuple[Path, int]:
     try:
         if folder.exists() and any(folder.iterdir()):
             raise UserError(
-                f"index.path: {folder} holds something else, or an index of other texts; remove it"
+                f"index.path: {folder} holds something else, or an index of other texts; name another folder"
             )
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
