@@ -20,7 +20,7 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.runtime import Limits, ToolRuntime
-from toolformer.tools.user.mcp import McpServer, McpTool, schemas
+from toolformer.tools.user.mcp import ENDED, Connection, McpServer, McpTool, schemas
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 PATIENCE = 300.0  # seconds until a test gives up on a server's start
@@ -108,6 +108,14 @@ def test_a_server_that_does_not_start_is_named_in_a_line(server: dict[str, Any],
     with pytest.raises(UserError) as error:
         schemas(McpServer(**{"command": sys.executable, "start_timeout": PATIENCE, **server}))
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_server_that_did_not_start_is_not_started_for_each_call(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    program = f"open({str(starts)!r}, 'a').write('once ')"
+    server = Connection(McpServer(command=sys.executable, args=["-c", program], start_timeout=PATIENCE))
+    assert [server.call("weather", {}).reason for _ in range(3)] == [ENDED] * 3
+    assert starts.read_text() == "once "
 
 
 @pytest.mark.chaos
