@@ -81,6 +81,16 @@ def test_documents_wait_until_their_shard_is_done(tmp_path: Path) -> None:
     assert not store.add("one", DOCUMENTS) and not list((tmp_path / "waiting").iterdir())
 
 
+def test_documents_that_wait_damaged_are_written_again(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    store.add("one", DOCUMENTS)
+    (waiting,) = (tmp_path / "waiting").iterdir()
+    waiting.write_bytes(b"PAR1")
+    with pytest.raises(UserError, match="give the same command again"):
+        store.documents("one")
+    assert store.add("one", DOCUMENTS) and store.documents("one") == DOCUMENTS
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_whatever_is_altered_is_found(tmp_path: Path, data: st.DataObject) -> None:
