@@ -152,7 +152,7 @@ def test_what_ray_cannot_have_is_one_line(
     place: Place, tmp_path: Path, refused: Refused, monkeypatch: Patch
 ) -> None:
     for words, message in {
-        ("engine.workers=999", "engine.cpus_per_worker=1"): "is 999, and this machine has",
+        ("engine.workers=999", "engine.cpus_per_worker=1"): "is 999, more than this machine's",
         ("engine.address=127.0.0.1:1",): "engine.address: nothing answers at 127.0.0.1:1",
     }.items():
         pytest.importorskip("ray")

@@ -259,6 +259,5 @@ def annotation_of(store: Tracker, run: Run) -> Annotation:
         )
     except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:  # pyarrow's are among them
         raise UserError(
-            f"a file of run {run.run_id[:8]} cannot be read ({one_line(error)}); delete {files['funnel.json'].parent} and give "
-            "the run's command again"
+            f"a file of run {run.run_id[:8]} cannot be read ({one_line(error)}); give the run's command again"
         ) from error

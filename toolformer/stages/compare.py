@@ -154,24 +154,24 @@ def as_json(comparison: Comparison) -> str:
 
 def content(comparison: Comparison) -> Content:
     """For the terminal: what was measured, and the settings that differ, if any do."""
-    heads = ("n", "A", "B", "B - A", "beside", "p", "p (Holm)", "detectable")
+    heads = ("n", "A", "B", "B - A", "detail", "p", "p (Holm)", "detectable")
     columns = [Column("benchmark", numeric=False), Column("measure", numeric=False), *map(Column, heads)]
     rows: list[list[Cell]] = []
     for compared in comparison.benchmarks:
         found = compared.scores or compared.perplexity
         assert found
-        form, least, measure, beside = ".2f", ".2f", "nats of the gold answer", ""
+        form, least, measure, detail = ".2f", ".2f", "nats of the gold answer", ""
         if compared.perplexity:
             least, measure = ".4f", f"perplexity per {compared.unit}"
-            beside = f"B / A {_estimate(compared.perplexity.ratio, '.4f')}"
+            detail = f"B / A {_estimate(compared.perplexity.ratio, '.4f')}"
         elif compared.scores and not compared.task.endswith(GOLD_NATS):
             form, least, measure = ".1f", ".1f", "percent correct"
             if compared.scores.only_first is not None:
                 alone = compared.scores.only_first, compared.scores.only_second
-                beside = "only A right {:,}, only B right {:,}".format(*alone)
+                detail = "only A right {:,}, only B right {:,}".format(*alone)
         tested = _p(compared.p_value), _p(compared.p_holm), _number(found.detectable, least)
         sides = f"{found.first:{form}}", f"{found.second:{form}}", _estimate(found.difference, f"+{form}")
-        rows.append([*map(Cell, (compared.task, measure, f"{found.n:,}", *sides, beside, *tested))])
+        rows.append([*map(Cell, (compared.task, measure, f"{found.n:,}", *sides, detail, *tested))])
     number = sum(compared.p_value is not None for compared in comparison.benchmarks)
     legend = (
         "95 % paired bootstrap intervals in brackets; p is exact McNemar's for right and wrong, else of a paired t test, "

@@ -122,7 +122,9 @@ def _texts(config: Config, dataset: Run, tracker: Tracker) -> tuple[list[str | A
 
     rows = read_dataset(tracker, dataset, "dataset_augmented.parquet")
     if not rows:
-        raise UserError(f"dataset: run {dataset.run_id[:8]} kept no call to train on; lower filter_threshold")
+        raise UserError(
+            f"dataset: run {dataset.run_id[:8]} kept no call to train on; lower filter_threshold, or annotate more texts"
+        )
     chosen = limit_per_tool(rows, limit=config.trainer.limit_per_tool, seed=config.seed)
     plain = {row["doc_id"]: row["text"] for row in read_dataset(tracker, dataset, "dataset_plain.parquet")}
     texts: list[str | AnnotatedText] = [plain[row["doc_id"]] for row in chosen]

@@ -39,7 +39,9 @@ def check(engine: EngineConfig) -> None:
     if engine.address is None:
         cpus, wanted = len(os.sched_getaffinity(0)), engine.workers * engine.cpus_per_worker
         if wanted > cpus:
-            raise UserError(f"engine.workers x cpus_per_worker is {wanted:g}, and this machine has {cpus}")
+            raise UserError(
+                f"engine.workers x cpus_per_worker is {wanted:g}, more than this machine's {cpus} CPUs"
+            )
         return
     host, _, port = engine.address.removeprefix("ray://").rpartition(":")
     if port.isdigit():  # `auto` is for Ray to find, which would try for minutes
@@ -157,7 +159,8 @@ class _Replica:
             os.chdir(self._here)  # so that relative paths mean the same here
         except OSError as error:
             raise UserError(
-                f"engine=ray: the node {os.uname().nodename} has no folder {self._here} ({error.strerror})"
+                f"engine=ray: the node {os.uname().nodename} has no folder {self._here} ({error.strerror}); start the "
+                "run in a folder that all nodes share"
             ) from error
         instantiate.apply_paths(config)
         if engine.address is None or engine.threads is not None:

@@ -300,13 +300,13 @@ def _result(answer: CallToolResult) -> Result:
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    properties = schema.get("properties", {}).items()
+    properties = (schema.get("properties") or {}).items()
     return {key: value if isinstance(value, Mapping) else {} for key, value in properties}
 
 
 def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
     """The arguments of a JSON schema; what else it asks for, the server checks."""
-    needed = schema.get("required", ())
+    needed = schema.get("required") or ()
     # Required ones come first: a call without names begins with them.
     properties = sorted(_properties(schema).items(), key=lambda item: item[0] not in needed)
     return tuple(Parameter(name, TypeAdapter(_type(value)), name in needed) for name, value in properties)
