@@ -94,9 +94,13 @@ def point(examples: Sequence[Example], policy: str, value: float) -> Point:
 
 def points(drawn: Mapping[str, Sequence[Example]], policy: str, value: float) -> dict[str, Point]:
     """A policy with a value, measured on the examples of each of several benchmarks; raises as `point`."""
-    found = {task: point(examples, policy, value) for task, examples in drawn.items()}
-    corrected = zip(found, holm([one.p_value for one in found.values()]), strict=True)
-    return {task: replace(found[task], p_holm=1.0 if p is None else p) for task, p in corrected}
+    return corrected({task: point(examples, policy, value) for task, examples in drawn.items()})
+
+
+def corrected(found: Mapping[str, Point]) -> dict[str, Point]:
+    """A point of each benchmark with its p corrected for their number (Holm)."""
+    p_holm = zip(found, holm([one.p_value for one in found.values()]), strict=True)
+    return {task: replace(found[task], p_holm=1.0 if p is None else p) for task, p in p_holm}
 
 
 def values(examples: Sequence[Example], policy: str, limit: float) -> list[float]:

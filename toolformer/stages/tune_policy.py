@@ -44,6 +44,8 @@ class Tuned:
     """By benchmark, draw and policy, each of its values."""
     chosen: Mapping[str, Point]
     """The chosen policy on the test draw of each benchmark."""
+    alone: Mapping[str, Point]
+    """The same of the policy that each benchmark's development draw chooses for itself alone."""
 
 
 def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -> Tuned:
@@ -58,7 +60,7 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
     import pandas
 
     from benchmarks import suite
-    from benchmarks.policy_curve import choose, points, values
+    from benchmarks.policy_curve import choose, corrected, point, points, values
     from toolformer.decoding.recording import AnswerFile
 
     if config.system != "toolformer" or config.engine.workers > 1 or config.engine.kind != "local":
@@ -97,6 +99,12 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
                     if draw == DRAWS[1]:
                         active.metrics(metrics, step)
         chosen = points(test, policy, value)
+        alone = corrected(
+            {
+                task: point(test[task], *choose({task: examples}, grid))
+                for task, examples in development.items()
+            }
+        )
         for task, found in chosen.items():
             active.metrics({f"{task}/{name}": figure for name, figure in _figures(found).items()})
         active.tags({"policy": policy, "policy.value": value})
@@ -117,7 +125,7 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
         ids = {task: sorted({example.id for example in examples}) for task, examples in development.items()}
         store_policy(model, policy, value, active.run_id, ids)
     log.info("tune-policy: %s, stored with %s, run %s", _shown(policy, value), model, active.run_id[:8])
-    return Tuned(active.run_id, policy, value, curves, chosen)
+    return Tuned(active.run_id, policy, value, curves, chosen, alone)
 
 
 def _traced(
@@ -182,11 +190,12 @@ def _shown(policy: str, value: float) -> str:
 
 
 def content(tuned: Tuned) -> Content:
-    """For the terminal: on each test draw no calls, top-k at its ends, and the chosen policy."""
+    """For the terminal: on each test draw no calls, top-k at its ends, the chosen policy, and the benchmark's own."""
     caption = (
-        f"Test draws; chosen on the development draws: {_shown(tuned.policy, tuned.value)}. Of the calls, precision is the "
-        "share that helps and harm the share that harms; recall is the share of the examples that a call helps which it "
-        "helps. Tokens: written an example; p: McNemar against no calls, corrected for the benchmarks beside it (Holm)"
+        f"Test draws; chosen on the development draws: {_shown(tuned.policy, tuned.value)}, and last the policy that the "
+        "benchmark's development draw chooses for itself alone, which is not stored. Of the calls, precision is the share "
+        "that helps and harm the share that harms; recall is the share of the examples that a call helps which it helps. "
+        "Tokens: written an example; p: McNemar against no calls, corrected for the benchmarks beside it (Holm)"
     )
     heads = "benchmark policy n correct calls precision recall harm tokens p Holm".split()
     columns = [Column(head, numeric=index > 1) for index, head in enumerate(heads)]
@@ -194,7 +203,9 @@ def content(tuned: Tuned) -> Content:
     for task, best in tuned.chosen.items():
         points = tuned.curves[task, DRAWS[1], "topk"]
         ends = {one.value: one for one in points if one.value in (0, 1, points[-1].value)}
-        for one, name in [*((one, f"k = {k:g}") for k, one in ends.items()), (best, "tuned")]:
+        own = tuned.alone[task]
+        named = [*((one, f"k = {k:g}") for k, one in ends.items()), (best, "tuned")]
+        for one, name in [*named, (own, f"{POLICIES[own.policy]} = {own.value:.3g}")]:
             figures = _figures(one)
             shares = [f"{100 * figures[name]:.1f}" if name in figures else "" for name in SHARES]
             tests = (f"{figures[name]:.3f}" for name in ("p_value", "p_holm"))
