@@ -140,10 +140,10 @@ def save_calling_model(folder: Path, result: str = "") -> None:
     save_taught_model(folder, [f"On day 3 we {call} met {call} on {call} day"] * 120)
 
 
-def save_taught_model(folder: Path, texts: Iterable[str]) -> None:
+def save_taught_model(folder: Path, texts: Iterable[str], tokenizer: Any = None, context: int = 1024) -> None:
     """A tiny GPT-2 that has learnt these texts, a step each."""
-    tokenizer = tiny_tokenizer()
-    model = tiny_model("gpt2", len(tokenizer), context=1024)
+    tokenizer = tokenizer or tiny_tokenizer()
+    model = tiny_model("gpt2", len(tokenizer), context)
     teach(model, tokenizer, texts)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from tests import textbook
+from tests.tools.recorders import Recorder
 from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
 from toolformer.annotation.execute import LOOK_AHEAD, execute
 from toolformer.annotation.merge import keep, merge, row
-from toolformer.annotation.propose import choose_positions, propose, read_sample
+from toolformer.annotation.propose import propose, read_sample
 from toolformer.annotation.score import WEIGHTS, score
 from toolformer.calls import ApiCall, strip
 from toolformer.data import Document
@@ -84,12 +85,6 @@ def test_the_cache_of_a_batch_stays_within_its_budget(
     assert max(held) > cached_per_batch(256)
 
 
-def test_positions_above_the_threshold_the_likeliest_first() -> None:
-    assert choose_positions([0.1, None, 0.05, 0.3, 0.2, 0.2], 0.05, 3) == [3, 4, 5]
-    assert choose_positions([0.05, 0.04], 0.05, 3) == []
-    assert choose_positions([0.2, 0.2, 0.2], 0.0, 2) == [0, 1]
-
-
 def test_a_sample_is_a_call_or_has_a_reason() -> None:
     for text, reason in (
         ('QA("Who?")] then', None), ("QA(Who?)]", None), ('QA("Who?"', "call not ended"), ("QA Who?]", "malformed call"),
@@ -146,17 +141,11 @@ def test_spans_limit_the_annotation(tiny_gpt2: LanguageModel) -> None:
             windows_of(tiny_gpt2, text, settings)
 
 
-class Recording:
-    """A tool that answers by upper-casing and remembers what it was asked."""
-
-    name = "QA"
+class Recording(Recorder):
+    """Answers in capitals."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-
-    def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
-        self.asked += [(text, document.doc_id) for text, document in zip(inputs, documents, strict=True)]
-        return [Result(text.upper()) if text else Result(reason="nothing asked") for text in inputs]
+        super().__init__(lambda text: Result(text.upper()) if text else Result(reason="nothing asked"), "QA")
 
 
 def test_every_distinct_call_is_executed_once_and_drops_have_reasons(tiny_gpt2: LanguageModel) -> None:
@@ -168,7 +157,7 @@ def test_every_distinct_call_is_executed_once_and_drops_have_reasons(tiny_gpt2: 
     ]
     candidates.append(candidate(first, 1, None, status="malformed call"))
     done = execute(candidates, {"qa": tool})
-    assert sorted(tool.asked) == [("", "d0"), ("", "d1"), ("who", "d0"), ("who", "d1")]
+    assert [sorted(batch) for batch in tool.batches] == [["", "", "who", "who"]]
     assert [c.status for c in done] == [SCORED, SCORED, "nothing asked"] * 2 + ["malformed call"]
     assert [c.call.result for c in done if c.status == SCORED and c.call] == ["WHO"] * 4
 

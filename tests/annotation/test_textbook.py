@@ -11,6 +11,7 @@ from tests import textbook
 from tests.annotation.conftest import CALLING
 from tests.annotation.test_annotation import DOCUMENTS, QA
 from tests.conftest import ARCHITECTURES, taught_model
+from tests.tools.recorders import Recorder
 from toolformer.annotation.candidates import SCORED, ToolSettings
 from toolformer.annotation.merge import keep
 from toolformer.annotation.pipeline import Annotator
@@ -22,13 +23,9 @@ from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Result, Tool
 
 
-class Echo:
+def echo(text: str) -> Result:
     """Knows nothing of Joe."""
-
-    name = "QA"
-
-    def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
-        return [Result(reason="no answer") if "Joe" in text else Result(text[::-1]) for text in inputs]
+    return Result(reason="no answer") if "Joe" in text else Result(text[::-1])
 
 
 def compare(
@@ -75,7 +72,7 @@ def calling_model(request: pytest.FixtureRequest) -> LanguageModel:
 @pytest.mark.parametrize("force_name", [True, False])
 def test_annotation_is_the_textbooks(calling_model: LanguageModel, force_name: bool) -> None:
     settings = replace(QA, force_name=force_name, max_call_tokens=30, samples=6, filter_threshold=-0.5)
-    scored, stayed = compare(calling_model, settings, Echo(), DOCUMENTS)
+    scored, stayed = compare(calling_model, settings, Recorder(echo, "QA"), DOCUMENTS)
     assert scored >= stayed > 0
 
 

@@ -18,7 +18,8 @@ from benchmarks import suite
 from benchmarks.figures import figures
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Log, Patch
-from tests.decoding.test_calls import force, talker
+from tests.decoding.test_calls import force
+from tests.tools.recorders import Recorder
 from toolformer.calls import ApiCall, linearise
 from toolformer.decoding import lm_eval_model
 from toolformer.decoding.decoder import Completion, Decoder
@@ -172,7 +173,7 @@ def test_a_tools_fault_is_asked_again_and_its_refusal_is_not(
         (refused, 1, refused),
         (Result("x"), 0, refused),
     ):
-        tool = talker(result)
+        tool = Recorder(lambda _, result=result: result, "QA")
         with AnswerFile(tmp_path / "answers.jsonl") as file:
             model = ToolformerLM(Decoder(tiny_gpt2, {"qa": tool}, k=1), file, progress=False)
             model.generate_until([instance("Joe")])

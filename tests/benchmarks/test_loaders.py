@@ -78,6 +78,13 @@ def write(folder: Path, name: str, rows: list[Row], text: str | None = None) -> 
     return path
 
 
+def write_math(folder: Path) -> None:
+    """The three benchmarks of math: six questions of SVAMP, two of ASDiv and two of MAWPS that are kept."""
+    write(folder, "svamp/svamp", [{**SVAMP, "id": str(n), "answer": float(n)} for n in range(6)])
+    write(folder, "asdiv/asdiv", ASDIV)
+    write(folder, "mawps/mawps_full", MAWPS)
+
+
 def write_task(folder: Path, name: str, rows: list[Row], text: str | None = None) -> Path:
     """The first file of a task."""
     file = next(file for file in DATA_FILES[name][0] if file.endswith(".jsonl.gz"))

@@ -24,7 +24,7 @@ from benchmarks import tasks as prompts_of_tasks
 from benchmarks.metrics import percent_interval
 from benchmarks.wordings import TEMPLATES, reworded
 from tests.benchmarks.conftest import task
-from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
+from tests.benchmarks.test_loaders import write, write_math
 from tests.conftest import Log
 from tests.pages.page import Page
 from toolformer.errors import UserError
@@ -58,9 +58,7 @@ class Parrot(LM):
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    write(tmp_path, "svamp/svamp", [{**SVAMP, "id": str(n), "answer": float(n)} for n in range(6)])
-    write(tmp_path, "asdiv/asdiv", ASDIV)
-    write(tmp_path, "mawps/mawps_full", MAWPS)
+    write_math(tmp_path)
     write(tmp_path, "wikitext2/test_raw", [{"text": WIKI}])
     return tmp_path
 

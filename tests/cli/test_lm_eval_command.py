@@ -18,19 +18,11 @@ from lm_eval.utils import simple_parse_args_string
 from tokenizers import processors
 
 from benchmarks import TASKS_DIR
-from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
+from tests.benchmarks.test_loaders import write, write_math
 from tests.benchmarks.test_parity import QUESTIONS, published
 from tests.conftest import Patch, Refused, tiny_model, tiny_tokenizer
 from toolformer.cli import main
 from toolformer.cli.lm_eval import ConfiguredLM
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    write(tmp_path, "svamp/svamp", [{**SVAMP, "id": str(n), "answer": float(n)} for n in range(6)])
-    write(tmp_path, "asdiv/asdiv", ASDIV)
-    write(tmp_path, "mawps/mawps_full", MAWPS)
-    return tmp_path
 
 
 @pytest.fixture(autouse=True)
@@ -62,14 +54,15 @@ def allowed(
     return options["allowed"], asked.date is not None
 
 
-def test_lm_evals_own_command_runs_a_group(data_dir: Path, tiny_folder: Path) -> None:
+def test_lm_evals_own_command_runs_a_group(tmp_path: Path, tiny_folder: Path) -> None:
+    write_math(tmp_path)
     words = [
         "lm_eval", "--model", "toolformer", "--model_args", f"pretrained={tiny_folder},k=3,tools=calculator",
-        "--tasks", "math,dateset", "--limit", "2", "--metadata", json.dumps({"data_dir": str(data_dir)}),
+        "--tasks", "math,dateset", "--limit", "2", "--metadata", json.dumps({"data_dir": str(tmp_path)}),
         "--output_path", "out",
     ]  # fmt: skip
     assert main(words) == 0
-    (written,) = data_dir.glob("out/**/results_*.json")
+    (written,) = tmp_path.glob("out/**/results_*.json")
     results = json.loads(written.read_text())["results"]
     assert {"svamp", "asdiv", "mawps", "dateset", "math"} <= set(results)
     assert all("score,none" in results[name] for name in ("svamp", "dateset"))

@@ -57,13 +57,6 @@ def test_a_call_that_fails_is_taken_back(
     assert " [" not in completion.text
 
 
-def talker(result: Result) -> Recorder:
-    """Answers everything alike."""
-    tool = Recorder(lambda text: result)
-    tool.name = "QA"
-    return tool
-
-
 def test_a_tool_that_is_switched_off_is_never_named_and_calls_of_a_batch_run_together(
     monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
 ) -> None:
@@ -84,7 +77,8 @@ def test_a_long_result_is_cut_and_never_inside_a_character(
 ) -> None:
     force(monkeypatch, tiny_gpt2, "Joe", ' [QA("Where?") ->')
     for most in range(4, 12):
-        decoder = Decoder(tiny_gpt2, {"qa": talker(Result("東京都" * 5))}, k=1, max_result_tokens=most)
+        tool = Recorder(lambda _: Result("東京都" * 5), "QA")
+        decoder = Decoder(tiny_gpt2, {"qa": tool}, k=1, max_result_tokens=most)
         call = decoder.complete(["Joe"], max_new_tokens=2)[0].call
         assert call is not None and call.result is not None
         assert "\ufffd" not in call.result and ("東京都" * 5).startswith(call.result)
@@ -107,8 +101,8 @@ def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Decoder, "_next", steered)
     limits = {"max_calls": calls, "max_call_tokens": len(call) - 1, "max_result_tokens": 5}
-    available = {"qa": talker(Result("red is for the blood of martyrs and more and more"))}
-    decoder = Decoder(model, available, k=1, min_new_tokens=4, **limits)  # type: ignore[arg-type]
+    tool = Recorder(lambda _: Result("red is for the blood of martyrs and more and more"), "QA")
+    decoder = Decoder(model, {"qa": tool}, k=1, min_new_tokens=4, **limits)  # type: ignore[arg-type]
     completion = decoder.complete(["red " * 300], max_new_tokens=4)[0]
     assert len(completion.calls) == calls
     assert all(len(model.encode_behind(f" {one.result}")) == 5 for one in completion.calls)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import teach, tiny_model, tiny_tokenizer
 from tests.pages.page import ROOT
 from tests.pages.test_commands import OURS
+from tests.processes import save_taught_model
 from toolformer.calls import find, linearise
 from toolformer.cli import main
 from toolformer.tracking import Tracker
@@ -31,13 +31,9 @@ def test_the_example_gives_the_call_that_the_readme_shows(
     with_call, plain = re.findall(r'# with.*?: "(.*)"', code)
     ((_, _, call),) = find(with_call)
     assert with_call == linearise(call) + plain
-    tokenizer = tiny_tokenizer()
-    model = tiny_model("gpt2", len(tokenizer))
     wrong = with_call.replace(f"-> {call.result}]", "-> 0]")
-    teach(model, tokenizer, [f"{prompt}{wrong}.\n"] * 400)
     folder = tmp_path / "runs" / "train" / "demo" / "model"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_taught_model(folder, [f"{prompt}{wrong}.\n"] * 400)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOOLFORMER_RUNS", "runs")
     tags = {"experiment": "demo", "data": "augmented", "model_path": str(folder)}

@@ -15,6 +15,12 @@ def place(tmp_path_factory: pytest.TempPathFactory, calling_model: Path) -> Plac
     return Place(tmp_path_factory.mktemp("place"), calling_model)
 
 
+@pytest.fixture
+def root(tmp_path: Path, smoke_runs: Path) -> Path:
+    """A copy of the runs of the smallest experiment, of the test's own."""
+    return Path(shutil.copytree(smoke_runs, tmp_path / "runs"))
+
+
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory, smoke_runs: Path) -> Path:
     """A copy of the runs of the smallest experiment, to add to."""

@@ -135,23 +135,13 @@ def test_held_out_texts_are_counted(tmp_path: Path, caplog: Log) -> None:
 def test_an_endpoint_as_a_system(
     tmp_path: Path, tiny_folder: Path, monkeypatch: Patch, refused: Refused
 ) -> None:
+    """Its numbers, and what an interruption costs, are in `tests/decoding/test_endpoint.py`."""
     monkeypatch.setenv("SERVER_KEY", KEY)
-    texts = tmp_path / "texts.jsonl"
-    texts.write_text('{"text": "The population is 658,893 people."}\n{"text": "red is for the blood"}\n')
-    shared = [
-        "evaluation.limit=6",
-        "benchmarks=[dateset,heldout_perplexity]",
-        "heldout=jsonl",
-        f"heldout.path={texts}",
-    ]
     with served(LanguageModel.from_pretrained(tiny_folder, "float32", "cpu"), KEY) as server:
         more = [
             "system=endpoint", f"endpoint.url={server.url}", "endpoint.model=large", "endpoint.key_variable=SERVER_KEY",
-            "endpoint.tries=1", "endpoint.concurrency=1", *shared,
+            "endpoint.tries=1", "evaluation.limit=6", "benchmarks=[dateset,heldout_perplexity]",
         ]  # fmt: skip
-        server.fail_after = 3
-        assert "HTTP 500" in refused("evaluate", *words(tmp_path, *more))
-        server.fail_after = None
         done = run_stage("evaluate", config(tmp_path, *more))
         assert len(server.payloads) == 6 and done.metrics["dateset/n"] == 6
         assert not any("perplexity" in name for name in done.metrics)
@@ -162,11 +152,10 @@ def test_an_endpoint_as_a_system(
         assert len(server.authorizations) == asked
         tokens = [f"endpoint.tokenizer={tiny_folder}", "endpoint.max_length=1024"]
         scored = run_stage("evaluate", config(tmp_path, *more, *tokens)).metrics
+        assert (
+            scored["heldout_perplexity/n"] == 3 and scored["dateset/score"] == done.metrics["dateset/score"]
+        )
         assert sum(not payload.get("echo") for payload in server.payloads) == 6  # none anew
-    own = config(tmp_path, "system=baseline", f"model={tiny_folder}", "lm.dtype=float32", *shared)
-    direct = run_stage("evaluate", own).metrics
-    for name in ("dateset/score", "dateset/n", "heldout_perplexity/n", "heldout_perplexity/perplexity"):
-        assert scored[name] == pytest.approx(direct[name], rel=1e-4)
     assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) > 5 and not any(b"a-very-secret-key" in path.read_bytes() for path in kept)

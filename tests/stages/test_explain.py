@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 
 from benchmarks.ladder.classes import CLASSES, RUNGS
 from tests.conftest import Capture, Refused
 from toolformer.cli import main
 from toolformer.reporting.candidate_stats import FATES
 from toolformer.tracking import Tracker
-
-
-@pytest.fixture
-def root(smoke_runs: Path, tmp_path: Path) -> Path:
-    """A copy of the smallest experiment's runs, moved."""
-    return Path(shutil.copytree(smoke_runs, tmp_path / "runs"))
 
 
 def test_an_evaluation_is_explained_once(root: Path, counted: list[str], capsys: Capture) -> None:

@@ -98,14 +98,13 @@ def test_the_same_job_twice_at_once_is_done_once(
     assert "contexts" not in capsys.readouterr().err, "bars of lm-eval"
 
 
-def test_a_second_seed_joins_the_row_of_the_first(tmp_path: Path, smoke_runs: Path) -> None:
-    pipeline = shutil.copytree(smoke_runs, tmp_path / "runs")  # of its own: others add runs of other settings
-    assert main(["run", *smoke_words(pipeline), "system=toolformer", "seed=0,1"]) == 0
-    tracker = Tracker(None, pipeline)
+def test_a_second_seed_joins_the_row_of_the_first(root: Path) -> None:
+    assert main(["run", *smoke_words(root), "system=toolformer", "seed=0,1"]) == 0
+    tracker = Tracker(None, root)
     assert len({run.tags["replicate"] for run in tracker.runs("train", data="augmented")}) == 1
     evaluated = tracker.runs("evaluate", system="toolformer")
     assert sorted(run.params["seed"] for run in evaluated) == ["0", "1"]
-    lines = (pipeline / "report" / "smoke" / "report.md").read_text(encoding="utf-8").splitlines()
+    lines = (root / "report" / "smoke" / "report.md").read_text(encoding="utf-8").splitlines()
     (row,) = (line for line in lines if line.startswith("| Toolformer |") and "seeds)" in line)
     mean = sum(run.metrics["dateset/score"] for run in evaluated) / 2
     assert f"{mean:.1f}" in row and "(2 seeds)" in row

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.completions_server import Completions
-from tests.tools.recorders import ELSEWHERE
-from tests.tools.user.test_endpoint import German
+from tests.tools.recorders import ELSEWHERE, German
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate

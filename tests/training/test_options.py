@@ -135,11 +135,8 @@ def test_adapters_are_merged_into_a_normal_model_and_the_seed_decides_them(name:
         ({"max_steps": None}, {}, "trainer.max_steps and trainer.epochs are both null"),
         ({"dtype": "int8"}, {}, "lm.dtype is 'int8'"),
         ({"device": "cuda:1"}, {}, "lm.device is cuda:1; training takes the first GPU that it sees"),
-        ({"lora_rank": 4, "deepspeed": "zero3"}, {}, "trainer.lora_rank and ZeRO-3 do not go together"),
         ({"deepspeed": "/no/such/file.json"}, {}, "trainer.deepspeed is /no/such/file.json; it must be one of"),
-        ({"batch_size": 6, "micro_batch_size": 4}, {}, "trainer.batch_size is 6, no multiple"),
         ({"sequence_length": 65}, {}, "is 65, more than the model's context; choose at most 64"),
-        ({}, {"texts": []}, "there is no text to train or evaluate on"),
         ({}, {"heldout": [""]}, "there is no text to train or evaluate on"),
     ],
 )  # fmt: skip

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tools.recorders import answers
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.cli import main
 from toolformer.data import Document
@@ -125,10 +126,6 @@ def dragons(tmp_path: Path) -> str:
 def functions(tmp_path: Path) -> str:
     (tmp_path / "functions.py").write_text(FUNCTIONS, encoding="utf-8")
     return str(tmp_path / "functions.py")
-
-
-def answers(tool: Tool, *inputs: str) -> list[str | None]:
-    return [result.text or result.reason for result in tool.run(inputs, [])]
 
 
 def test_a_class_of_open_webui(dragons: str, monkeypatch: pytest.MonkeyPatch) -> None:

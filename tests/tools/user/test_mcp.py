@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from toolformer.data import Document
+from tests.tools.recorders import ELSEWHERE, answers
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
@@ -50,11 +50,6 @@ def http() -> Iterator[str]:
         process.wait()
 
 
-def answers(tool: Tool, *inputs: str) -> list[str | None]:
-    documents = [Document("d", "a text")] * len(inputs)
-    return [result.text or result.reason for result in tool.run(inputs, documents)]
-
-
 @pytest.mark.parametrize("by", ["stdio", "http"])
 def test_over_standard_input_and_output_and_http(by: str, http: str) -> None:
     server = stdio() if by == "stdio" else {"url": http, "start_timeout": PATIENCE, "timeout": PATIENCE}
@@ -86,11 +81,11 @@ def test_a_server_that_is_killed_costs_the_call_that_killed_it() -> None:
 @pytest.mark.parametrize("limits", [Limits(), Limits(timeout=2.0)])
 def test_a_call_that_hangs_ends_in_time_and_costs_only_itself(limits: Limits) -> None:
     slow = McpTool("slow", **stdio(timeout=PATIENCE if limits.timeout else 2.0))
-    assert ToolRuntime(slow).run(["1"], [Document("d", "a text")]) == [Result("1 is fine")]
-    (late,) = ToolRuntime(slow, limits).run(["13"], [Document("d", "a text")])
+    assert ToolRuntime(slow).run(["1"], [ELSEWHERE]) == [Result("1 is fine")]
+    (late,) = ToolRuntime(slow, limits).run(["13"], [ELSEWHERE])
     assert late.fault and late.reason == ("no answer within 2 s a call" if limits.timeout else "timeout")
     add = McpTool("add", **stdio())
-    assert ToolRuntime(add, limits).run(["1"], [Document("d", "a text")]) == [Result("2")]
+    assert ToolRuntime(add, limits).run(["1"], [ELSEWHERE]) == [Result("2")]
 
 
 @pytest.mark.parametrize(
