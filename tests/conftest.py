@@ -1,7 +1,5 @@
 """Tiny made-up models of the architectures that matter, with a tokenizer trained on the spot. No downloads."""
 
-from __future__ import annotations
-
 import functools
 import os
 import random

@@ -1,7 +1,5 @@
 """Evaluations of tiny models: their configuration, and a train run that they may name."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

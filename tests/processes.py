@@ -1,7 +1,5 @@
 """The real annotation command as a process with a tiny model, to be killed, crowded and starved by tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -54,6 +52,43 @@ def who_did(log: Path) -> dict[int, list[str]]:
     return found
 
 
+class Process:
+    """A command at work, its standard error in a file."""
+
+    def __init__(self, words: list[str], errors: Path) -> None:
+        self._errors = errors
+        command = [sys.executable, "-m", "toolformer.cli", *words]
+        with errors.open("wb") as stream:
+            self._process = subprocess.Popen(command, cwd=CONF.parent, stderr=stream)
+        self.pid = self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def errors(self) -> str:
+        return self._errors.read_text(errors="replace")
+
+    def wait(self) -> int | None:
+        self.until(lambda: self.ended)
+        return self._process.poll()
+
+    def until(self, condition: Callable[[], object]) -> bool:
+        """Waits for a condition; returns whether it came before the process's end."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            if self.ended:
+                return bool(condition())
+            assert time.monotonic() < deadline, self.errors
+            time.sleep(0.005)
+        return True
+
+    def kill(self) -> None:
+        self._process.kill()
+        self.wait()
+
+
 class Place:
     """A corpus and a model, and the command that annotates the one with the other under a folder of runs."""
 
@@ -95,43 +130,6 @@ class Place:
 
     def runs(self, root: Path) -> list[Run]:
         return Tracker(None, root).runs("generate")
-
-
-class Process:
-    """A command at work, its standard error in a file."""
-
-    def __init__(self, words: list[str], errors: Path) -> None:
-        self._errors = errors
-        command = [sys.executable, "-m", "toolformer.cli", *words]
-        with errors.open("wb") as stream:
-            self._process = subprocess.Popen(command, cwd=CONF.parent, stderr=stream)
-        self.pid = self._process.pid
-
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
-
-    @property
-    def errors(self) -> str:
-        return self._errors.read_text(errors="replace")
-
-    def wait(self) -> int | None:
-        self.until(lambda: self.ended)
-        return self._process.poll()
-
-    def until(self, condition: Callable[[], object]) -> bool:
-        """Waits for a condition; returns whether it came before the process's end."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            if self.ended:
-                return bool(condition())
-            assert time.monotonic() < deadline, self.errors
-            time.sleep(0.005)
-        return True
-
-    def kill(self) -> None:
-        self._process.kill()
-        self.wait()
 
 
 def save_calling_model(folder: Path, result: str = "") -> None:

@@ -1,7 +1,5 @@
 """Propose, execute, score and merge against the method read literally, for each architecture."""
 
-from __future__ import annotations
-
 import datetime
 from dataclasses import replace
 from typing import Any

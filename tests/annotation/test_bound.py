@@ -1,7 +1,5 @@
 """Less scoring with the same result: the bound on the gain, and positions ranked by lift."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tokens drawn by key: which numbers decide, from which distribution, and what rounding can move."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from scipy import stats

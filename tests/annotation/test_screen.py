@@ -1,7 +1,5 @@
 """Cheap tests before the exact scoring: which calls they stop, and that they change nothing else."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace

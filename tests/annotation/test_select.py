@@ -1,7 +1,5 @@
 """Which texts are tried (appendix A.1), with the reason of each decision."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The on-disk form of shards: every altered byte is found, and a claim is one process's alone."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import io

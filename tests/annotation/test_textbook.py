@@ -1,7 +1,5 @@
 """The whole annotation, as the stage does it, against the method read literally with stock `generate`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A task's figures, against samples counted by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

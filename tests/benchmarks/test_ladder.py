@@ -1,7 +1,5 @@
 """The ladder of oracles: gold calls of the published formats, the classes, and a scripted model's planted failures."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

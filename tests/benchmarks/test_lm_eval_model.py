@@ -1,7 +1,5 @@
 """The decoder behind lm-eval's interface, with a tiny real model: what is asked, answered and taken up again."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

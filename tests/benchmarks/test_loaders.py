@@ -1,7 +1,5 @@
 """Benchmarks read from data folders that the tests write, from a stand-in for the hub, and from nowhere."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging

@@ -3,8 +3,6 @@
 The tasks are lm-eval's files word for word; only their rows are made up here, in the published layout.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

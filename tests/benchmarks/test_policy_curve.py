@@ -1,7 +1,5 @@
 """What policies come to on examples whose answers are known, and which of them is chosen."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.policy_curve import Example, choose, point, points, values

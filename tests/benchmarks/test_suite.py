@@ -1,7 +1,5 @@
 """Tasks run through lm-eval: prompts as the paper words them, scores, samples, intervals."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

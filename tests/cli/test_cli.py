@@ -1,7 +1,5 @@
 """The command line: every configuration composes, and bad input ends in one line and exit code 2."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import signal

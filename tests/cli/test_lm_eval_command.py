@@ -1,7 +1,5 @@
 """lm-eval's own command line with the model `toolformer` and this project's tasks: arguments, runs, refusals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Files of texts as the tests write and read them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Fetching and caching of assets: a made-up wheel in a local folder stands for the registry; real ones are marked."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import io

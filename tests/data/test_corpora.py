@@ -1,7 +1,5 @@
 """Folders, CCNet's files, the hub's layout, configuration; nothing held in memory."""
 
-from __future__ import annotations
-
 import datetime
 import gzip
 import tracemalloc

@@ -1,7 +1,5 @@
 """JSON lines, packed and plain; broken ones; and the demo corpus."""
 
-from __future__ import annotations
-
 import datetime
 import logging
 import re

@@ -1,7 +1,5 @@
 """The numbers of a text: what is one, what is none, and which compute."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

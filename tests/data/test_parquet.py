@@ -1,7 +1,5 @@
 """Parquet files: types, texts and dates that are none, broken row groups."""
 
-from __future__ import annotations
-
 import datetime
 import logging
 from pathlib import Path

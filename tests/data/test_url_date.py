@@ -1,7 +1,5 @@
 """The date in a URL."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable
 

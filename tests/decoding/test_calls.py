@@ -1,7 +1,5 @@
 """The rules around a call: when it is run, taken back, cut, and what a prompt leaves room for."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

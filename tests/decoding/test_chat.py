@@ -1,7 +1,5 @@
 """Chat models with tools: what they write is parsed strictly, executed by the same tools, and asked about again."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

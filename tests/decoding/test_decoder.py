@@ -1,7 +1,5 @@
 """Batched top-k API decoding against one prompt at a time, and the rules around a call."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """An endpoint on this machine gives what the same model gives directly; faults are one line; nothing is asked twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A served chat model that calls tools: what is sent, executed and sent again; faults, limits and the evaluation stage."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The untrained model that is shown calls: what it reads is the textbook's, read once, and cut a whole example at a time."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 from typing import Any

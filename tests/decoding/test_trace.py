@@ -1,7 +1,5 @@
 """A traced decode against separate runs under every policy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

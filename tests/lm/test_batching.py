@@ -3,8 +3,6 @@
 That caches which grow in place change nothing is held to the textbook by what uses them, in `annotation` and `decoding`.
 """
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st

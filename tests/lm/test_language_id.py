@@ -1,7 +1,5 @@
 """Language identification: what is done around fastText, and real sentences with the real model."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The language model's fast paths against plain calls of the Transformers model."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Encoder-decoder models behind a tool's text generator: the same text as one prompt alone, by stock `generate`."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/quickstart.md, docs/tools.md and docs/extending.md, command by command, by their own files, with tiny models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The README's example, its command and its Python code as they stand, with a tiny model in place of the demo's."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

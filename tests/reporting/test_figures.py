@@ -1,7 +1,5 @@
 """Figures, paired significance and cost, from real runs with samples."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Where an annotation's yield is lost, and the ladder's table and picture."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which samples of two evaluations pair, and which differences are more than chance."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The report's tables, and the whole report pinned."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the samples page holds: decisions, answers side by side, and of large runs an even sample with its texts."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which of many runs a report shows, and what it says of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

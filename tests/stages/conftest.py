@@ -1,7 +1,5 @@
 """What tests of the stages share: a finished pipeline that may be added to, and a place to annotate in."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

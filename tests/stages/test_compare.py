@@ -1,7 +1,5 @@
 """Comparing two evaluation runs: what comes out, and what is said of the rest."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

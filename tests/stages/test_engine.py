@@ -3,8 +3,6 @@
 Real processes of the real command, with a tiny model. The tool writes down which process called it for which document.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import random

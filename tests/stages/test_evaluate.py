@@ -1,7 +1,5 @@
 """The evaluation stage with a tiny model: killed and taken up again, endpoints, samples by id, checks before the model."""
 
-from __future__ import annotations
-
 import datetime
 import logging
 from pathlib import Path

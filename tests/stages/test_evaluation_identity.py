@@ -1,7 +1,5 @@
 """When an evaluation is done, and which answers it shares with others."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

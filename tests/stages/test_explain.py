@@ -1,7 +1,5 @@
 """`toolformer explain` of an evaluation and of an annotation, and what a report makes of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The smallest experiment with a tiny model: all four stages, interrupted and gone on with; several commands at once."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

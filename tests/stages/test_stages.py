@@ -1,7 +1,5 @@
 """All four stages with a tiny model: what they leave, thresholds without a model, sweeps, bad rows."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tools of the user's own, by configuration: several at once, named, checked, part of what decides a run."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tools' runtime in the stages: the same bytes with and without the cache, and figures in MLflow."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

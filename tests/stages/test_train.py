@@ -1,7 +1,5 @@
 """The train stage: what its runs tell, and which of them answer a command given again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """`toolformer tune-policy` with a tiny model: draws, curves, and the stored policy asked for by name."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tools that remember what they were asked, and how tools are asked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from toolformer.data import Document

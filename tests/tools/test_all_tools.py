@@ -1,7 +1,5 @@
 """What every tool promises: as many results as inputs, never an exception, and the name that configuration gives it."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Sequence
 from pathlib import Path

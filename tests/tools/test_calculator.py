@@ -1,7 +1,5 @@
 """The calculator against exact fractions, and everything that has no result."""
 
-from __future__ import annotations
-
 import math
 import re
 from fractions import Fraction

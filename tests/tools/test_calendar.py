@@ -1,7 +1,5 @@
 """The calendar's sentence, and whose date it is."""
 
-from __future__ import annotations
-
 import datetime
 
 from toolformer.data import Document

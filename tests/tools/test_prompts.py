@@ -1,7 +1,5 @@
 """The prompts of the paper and of the Vietnamese appendix, to the letter; folders in their layout, and what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Question answering: what the reader is shown, and what counts as an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

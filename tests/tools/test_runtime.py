@@ -1,7 +1,5 @@
 """What every tool runs in: the cache changes no result, faults stay results, limits hold."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import signal

@@ -1,7 +1,5 @@
 """Tools as configuration makes them: endpoints, limits, caches, and what of a tool its cached results depend on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

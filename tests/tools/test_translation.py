@@ -1,7 +1,5 @@
 """Translation: which texts are translated, how the model is asked, and what counts as a translation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A store, and what starts processes on it."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A runs folder or a server of somebody else: nothing it holds becomes a path elsewhere, or a terminal's command."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

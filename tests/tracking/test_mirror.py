@@ -1,7 +1,5 @@
 """A server's copy of local runs: whole, made once, and never in the way of a run."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

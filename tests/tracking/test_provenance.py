@@ -1,7 +1,5 @@
 """What a run says of itself: no secret, no markup, and a command that can be given again."""
 
-from __future__ import annotations
-
 import datetime
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Runs in a real MLflow store on SQLite: what they log, how they end, go on and are looked up."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import time

@@ -1,7 +1,5 @@
 """MLflow's interface on the runs."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import signal

@@ -1,7 +1,5 @@
 """What training can be told beyond the paper's recipe, what it reports, and what it refuses in one line."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

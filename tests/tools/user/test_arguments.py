@@ -1,7 +1,5 @@
 """Arguments are read from a call's input as literals, and converted by types; whatever a model writes, nothing runs."""
 
-from __future__ import annotations
-
 import datetime
 from decimal import Decimal
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """A served model as a tool's reader or translator: against a real server that fails, hangs, limits and talks nonsense."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Python functions and Open WebUI classes as tools, and what is wrong with them in one line."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import subprocess

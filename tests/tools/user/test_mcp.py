@@ -1,7 +1,5 @@
 """Tools of real MCP servers, that the tests start: over standard input and output and HTTP, also ones that die or hang."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess
