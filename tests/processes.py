@@ -1,8 +1,11 @@
-"""The real annotation command as a process with a tiny model, to be killed, crowded and starved by tests."""
+"""What tests of the stages share: evaluations of tiny models, and the real annotation command as a process, to be killed, crowded
+and starved.
+"""
 
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +16,7 @@ from typing import Any
 
 from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
-from toolformer.stages.config import CONF
+from toolformer.stages.config import CONF, Config, compose, validate
 from toolformer.tools.base import Result
 from toolformer.tracking import Run, Tracker
 
@@ -145,3 +148,28 @@ def save_taught_model(folder: Path, texts: Iterable[str], tokenizer: Any = None,
     teach(model, tokenizer, texts)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def words(root: Path, *more: str) -> list[str]:
+    return [
+        f"paths.root={root}", "name=tiny", "heldout=demo", "heldout.limit=3", "evaluation.bootstrap=20",
+        "benchmarks=[dateset]", *more,
+    ]  # fmt: skip
+
+
+def config(root: Path, *more: str) -> Config:
+    return validate(compose("evaluate", words(root, *more)))
+
+
+def trained(root: Path, folder: Path) -> str:
+    """A train run that left the model of a folder where a training leaves it, which is where it is looked for; its id."""
+    place = (
+        folder
+        if folder.is_relative_to(root / "train")
+        else root / "train" / f"of-{folder.parent.name}" / folder.name
+    )
+    if not place.exists() and folder.exists():
+        shutil.copytree(folder, place)
+    tags = {"experiment": "tiny", "data": "augmented", "model_path": str(place)}
+    with Tracker(None, root).run(stage="train", name="t", fingerprint="f", config={}, tags=tags) as run:
+        return run.run_id

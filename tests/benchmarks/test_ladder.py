@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from benchmarks import suite
 from benchmarks.ladder.classes import CLASSES
@@ -15,6 +14,7 @@ from benchmarks.ladder.gold import golds
 from benchmarks.ladder.rungs import Ladder
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Patch
+from tests.decoding.test_calls import steer
 from tests.tools.recorders import Recorder
 from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
@@ -97,7 +97,6 @@ def questions(n: int, doc: Mapping[str, Any], right: str) -> Plan:
 
 def scripted(monkeypatch: Patch, model: LanguageModel, plans: Mapping[str, Plan]) -> None:
     """Makes a model write what the plans say, whatever rung it is asked on."""
-    real = Decoder._next
 
     def wanted(row: Row, text: str, forced: bool) -> str:
         prompt = next(prompt for prompt in plans if text.startswith(prompt))
@@ -112,15 +111,11 @@ def scripted(monkeypatch: Patch, model: LanguageModel, plans: Mapping[str, Plan]
             return f"{plan.before} ["[len(said) :]
         return plan.free[len(said) :]
 
-    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
-        logits = logits.clone()
-        for n, row in enumerate(rows):
-            text = model.decode(row.context + row.written)
-            rest = wanted(row, text, forced=type(self) is not Decoder)
-            logits[n, model.encode(rest)[0] if rest else 0] = 1e4
-        return real(self, logits, rows, tries)
+    def following(decoder: Decoder, row: Row) -> int:
+        rest = wanted(row, model.decode(row.context + row.written), forced=type(decoder) is not Decoder)
+        return model.encode(rest)[0] if rest else 0
 
-    monkeypatch.setattr(Decoder, "_next", steered)
+    steer(monkeypatch, following)
 
 
 def climb(decoder: Decoder, loaded: suite.Loaded, answers: AnswerFile) -> dict[str, list[dict[str, Any]]]:

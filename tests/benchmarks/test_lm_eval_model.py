@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ from lm_eval.api.instance import Instance
 from benchmarks import suite
 from benchmarks.figures import figures
 from tests.benchmarks.test_loaders import SVAMP, write
-from tests.conftest import Log, Patch
+from tests.conftest import Log, Patch, wait_for
 from tests.decoding.test_calls import force
 from tests.tools.recorders import Recorder
 from toolformer.calls import ApiCall, linearise
@@ -253,8 +252,7 @@ def test_one_process_at_a_time_writes_answers(tmp_path: Path, caplog: Log) -> No
         assert other.stdout is not None and other.stdout.readline() == b"open\n"
         with ThreadPoolExecutor() as pool, caplog.at_level(logging.INFO):
             opening = pool.submit(AnswerFile, path)
-            while "another process evaluates this system" not in caplog.text:
-                time.sleep(0.01)
+            wait_for(lambda: "another process evaluates this system" in caplog.text)
             other.kill()  # no chance to let go of the lock
     finally:
         other.kill()

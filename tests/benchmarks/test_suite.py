@@ -264,22 +264,6 @@ def test_a_users_task_that_cannot_be_used_is_one_line(tasks: Path, old: str, new
         suite.load(["moons_quiz"], tasks_dir=tasks)
 
 
-def test_what_makes_another_evaluation(tasks: Path, tmp_path: Path) -> None:
-    project = suite.scoring(["dateset"], tasks)
-    assert not any(name.startswith("own/") for name in project) and "temporal/dateset.yaml" in project
-    (tasks / "data").mkdir()
-    (tasks / "data" / "rows.jsonl").write_text("1")
-    before = suite.scoring(["moons_quiz"], tasks)
-    own = {name for name in before if name.startswith("own/")}
-    assert own == {"own/moons.yaml", "own/quiz.py", "own/data/rows.jsonl"}
-    for name in ("nohup.out", ".moons.yaml.swp", "run.log"):
-        (tasks / name).write_text("no matter")
-    moved = tasks.rename(tmp_path / "moved")
-    assert suite.scoring(["moons_quiz"], moved) == before
-    (moved / "data" / "rows.jsonl").write_text("2")
-    assert suite.scoring(["moons_quiz"], moved) != before
-
-
 @pytest.mark.real
 @pytest.mark.skipif(not os.environ.get("TOOLFORMER_DATA_DIR"), reason="TOOLFORMER_DATA_DIR is not set")
 @pytest.mark.parametrize(

@@ -13,12 +13,11 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import TaskIndex
 from lm_eval.utils import simple_parse_args_string
-from tokenizers import processors
 
 from benchmarks import TASKS_DIR
 from tests.benchmarks.test_loaders import write, write_math
-from tests.benchmarks.test_parity import QUESTIONS, published
-from tests.conftest import Patch, Refused, tiny_model, tiny_tokenizer
+from tests.benchmarks.test_parity import QUESTIONS, beginning, published
+from tests.conftest import Patch, Refused, tiny_model
 from toolformer.cli import main
 from toolformer.cli.lm_eval import ConfiguredLM
 
@@ -108,11 +107,7 @@ def test_refusals_are_one_line(
 
 def test_a_chat_template_gives_the_numbers_of_lm_evals_own_class(tmp_path: Path) -> None:
     """Of a tokenizer that begins texts itself, as a template does: there is one beginning."""
-    tokenizer = tiny_tokenizer()
-    begin = str(tokenizer.bos_token)
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{begin} $A", special_tokens=[(begin, tokenizer.bos_token_id)]
-    )
+    tokenizer = beginning()
     tokenizer.chat_template = (
         "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}{{ eos_token }}\n{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -134,7 +129,7 @@ def test_a_chat_template_gives_the_numbers_of_lm_evals_own_class(tmp_path: Path)
             for task in ("arc_easy", "dateset") for sample in found["samples"][task]
         ]  # fmt: skip
     for (question, mine), (same, other) in zip(asked[ours], asked[theirs], strict=True):
-        assert question == same and question[0][0].startswith(f"{begin}user: ")
+        assert question == same and question[0][0].startswith(f"{tokenizer.bos_token}user: ")
         if isinstance(mine[0], str):
             assert mine == other
         else:

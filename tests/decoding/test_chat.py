@@ -11,8 +11,7 @@ import pytest
 
 from tests.conftest import Refused, tiny_model, tiny_tokenizer
 from tests.decoding.test_decoder import Shout
-from tests.evaluations import config, words
-from tests.processes import save_taught_model
+from tests.processes import config, save_taught_model, words
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Document
 from toolformer.decoding.chat import ChatDecoder, rendered

@@ -9,8 +9,7 @@ import pytest
 from tests import textbook
 from tests.conftest import Refused, taught_model
 from tests.decoding.test_decoder import CALLING, DOCUMENTS, PIECES, tools
-from tests.evaluations import config, words
-from tests.processes import save_calling_model
+from tests.processes import config, save_calling_model, words
 from toolformer.calls import find, strip
 from toolformer.data import Document
 from toolformer.decoding import examples

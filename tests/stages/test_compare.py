@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.paired import compare_scores
 from tests.conftest import Capture, Patch, Refused
-from tests.evaluations import words
+from tests.processes import words
 from toolformer.cli import main
 from toolformer.tracking import Tracker
 

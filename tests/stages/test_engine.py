@@ -18,7 +18,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import smoke_words
+from tests.conftest import smoke_words, wait_for
 from tests.processes import PATIENCE, SHARDS, Place, Process, who_did
 from toolformer.cli import main
 from toolformer.tracking import Tracker
@@ -143,10 +143,7 @@ def test_workers_end_with_a_killed_parent(place: Place, tmp_path: Path) -> None:
     process.until(lambda: len(who_did(place.log)) == 2)
     workers = list(who_did(place.log))
     process.kill()
-    deadline = time.monotonic() + PATIENCE
-    while any(Path(f"/proc/{pid}").exists() for pid in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), PATIENCE)
 
 
 ENGINES = ["local", pytest.param("ray", marks=needs_ray)]

@@ -10,8 +10,7 @@ from benchmarks.paired import mcnemar
 from benchmarks.policy_curve import Point
 from benchmarks.suite import load
 from tests.conftest import Capture, Refused
-from tests.evaluations import config, trained, words
-from tests.processes import save_calling_model
+from tests.processes import config, save_calling_model, trained, words
 from toolformer import Toolformer
 from toolformer.cli import main
 from toolformer.decoding.settings import store_policy

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Refused
-from tests.tracking.conftest import answers, free_port, run, wait_for
+from tests.conftest import Refused, free_port, wait_for
+from tests.tracking.conftest import answers, run
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.tracking import Tracker, mirror, registry

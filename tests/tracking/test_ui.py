@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracking.conftest import answers, free_port, run, start, wait_for
+from tests.conftest import free_port, wait_for
+from tests.tracking.conftest import answers, run, start
 from toolformer.errors import UserError
 from toolformer.tracking import Tracker
 from toolformer.tracking.ui import serve

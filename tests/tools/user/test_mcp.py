@@ -1,10 +1,8 @@
 """Tools of real MCP servers, that the tests start: over standard input and output and HTTP, also ones that die or hang."""
 
-import contextlib
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.conftest import free_port, wait_for
 from tests.tools.recorders import ELSEWHERE, answers
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
@@ -31,17 +30,16 @@ def stdio(*words: str, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def http() -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
+
+    def is_up() -> bool:
+        assert process.poll() is None
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
     try:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(is_up, PATIENCE)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.kill()
