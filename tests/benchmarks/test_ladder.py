@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks import suite
-from benchmarks.ladder.classes import CLASSES
+from benchmarks.ladder.classes import CLASSES, Rungs, classify
 from benchmarks.ladder.gold import golds
 from benchmarks.ladder.rungs import Ladder
 from tests.benchmarks.test_loaders import SVAMP, write
@@ -24,6 +26,41 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar
+
+FACTS = st.builds(
+    Rungs,
+    **dict.fromkeys(("own", "free", "called", "taken_back", "forced", "gold_result"), st.booleans()),
+    **dict.fromkeys(("gold_input", "gold_passage"), st.sampled_from((None, False, True))),
+    **dict.fromkeys(("other_tool", "right_input", "used", "answered"), st.booleans()),
+)
+
+
+@given(FACTS)
+def test_every_example_has_exactly_one_class(rungs: Rungs) -> None:
+    """The table of `classify`, each class by itself and without an order."""
+    wrong = not rungs.own and not rungs.free
+    helps = rungs.gold_result or bool(rungs.gold_passage)
+    reached = rungs.forced or bool(rungs.gold_input) or helps
+    silent = rungs.forced and not rungs.called
+    better_call = rungs.forced or bool(rungs.gold_input) or (rungs.gold_input is None and rungs.gold_result)
+    by_call = wrong and better_call and not silent
+    unused = by_call and not rungs.other_tool and not rungs.used
+    by_result = wrong and helps and not better_call
+    conditions = {
+        "right_without_need": rungs.own and rungs.free,
+        "helped": rungs.own and not rungs.free,
+        "harmed": not rungs.own and rungs.free,
+        "out_of_reach": wrong and not reached,
+        "did_not_call": wrong and silent and not rungs.taken_back,
+        "wrong_tool": by_call and rungs.other_tool,
+        "wrong_input": (wrong and silent and rungs.taken_back) or (unused and not rungs.right_input),
+        "result_unused": (by_call and not rungs.other_tool and rungs.used)
+        or (by_result and (rungs.used or rungs.answered)),
+        "tool_failed": (unused and rungs.right_input)
+        or (by_result and not rungs.used and not rungs.answered),
+    }
+    assert conditions.keys() == CLASSES.keys()
+    assert [name for name, holds in conditions.items() if holds] == [classify(rungs)]
 
 
 def test_the_right_calls_of_the_published_formats(tmp_path: Path) -> None:

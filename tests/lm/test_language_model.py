@@ -1,7 +1,6 @@
 """Running a model: fast paths, batches and encoder-decoders give what plain calls of Transformers give; language identification.
 
-Likelihoods of whole texts are held to lm-eval's own in `tests/benchmarks/test_parity.py`; caches that grow in place change
-nothing, to which those who use them are held, in `annotation` and `decoding`.
+Likelihoods of whole texts are held to lm-eval's own in `tests/benchmarks/test_parity.py`.
 """
 
 import contextlib
@@ -24,13 +23,51 @@ from tests.t5 import t5_folder, t5_tokenizer, textbook
 from tests.textbook import logits, stock
 from toolformer.errors import UserError
 from toolformer.lm import fast_linear, text_generator
-from toolformer.lm.batching import by_length, rows_per_batch
+from toolformer.lm.batching import Branches, by_length, rows_per_batch
 from toolformer.lm.language_id import UNDETERMINED, LanguageIdentifier
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import choose_dtype, load_tokenizer, native_bfloat16
 from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder
 from toolformer.lm.text_generator import ModelGenerator
 from toolformer.tools.base import TextGenerator
+
+CONTEXTS = [[5, 9, 2, 14], [7, 3], [11, 4, 6, 8, 1, 2]]
+
+
+def check(logits: torch.Tensor, language_model: LanguageModel, *sequences: list[int]) -> None:
+    """Each row of logits is that of a fresh reading of its tokens."""
+    for row, ids in zip(logits, sequences, strict=True):
+        with torch.inference_mode():
+            expected = language_model.model(torch.tensor([ids])).logits[0, -1]
+        torch.testing.assert_close(row, expected, atol=1e-4, rtol=0)
+
+
+def test_rows_go_on_side_by_side_with_what_each_was_fed(language_model: LanguageModel) -> None:
+    """Of several batches; with as many tokens as each has; without what was taken back or fed to an idle row."""
+    _, first = language_model.prefill(CONTEXTS[:2])
+    _, second = language_model.prefill(CONTEXTS[2:])
+    first.step(torch.tensor([[3], [4]]))
+    joined = Branches.join([(second, [0]), (first, [1])])
+    logits = joined.step(torch.tensor([[12], [13]]))[:, 0]
+    check(logits, language_model, [*CONTEXTS[2], 12], [*CONTEXTS[1], 4, 13])
+    _, branches = language_model.prefill(CONTEXTS)
+    more = [[1, 2, 3], [4], [6, 7]]
+    sequences = [context + tail for context, tail in zip(CONTEXTS, more, strict=True)]
+    check(branches.extend(more), language_model, *sequences)
+    for token in (1, 2, 3):
+        branches.step(torch.tensor([[token]] * 3), idle=[2])
+    branches.forget(0, 2)
+    logits = branches.step(torch.tensor([[10], [10], [10]]))[:, 0]
+    first, second, third = sequences
+    check(logits, language_model, [*first, 1, 10], [*second, 1, 2, 3, 10], [*third, 10])
+
+
+def test_a_prefix_is_shared_and_not_changed_by_those_who_go_on_from_it(language_model: LanguageModel) -> None:
+    prefix = language_model.prefix([5, 9, 2, 14, 3, 7])
+    for _ in range(2):
+        logits, branches = language_model.prefill([[8], [1, 6]], prefix)
+        branches.step(torch.tensor([[2], [2]]))
+        check(logits, language_model, [*prefix.ids, 8], [*prefix.ids, 1, 6])
 
 
 def test_log_likelihood_of_a_continuation(language_model: LanguageModel) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.reporting.conftest import EXECUTED, Memory, accuracy, evaluated, trained, write_annotation
-from tests.reporting.test_pairing import scored, write
+from tests.reporting.test_figures import scored, write
 from toolformer.errors import UserError
 from toolformer.reporting import console, outcome_tables, reader, tables
 from toolformer.reporting.data import Evidence
