@@ -1,7 +1,5 @@
 """A completions endpoint on this machine that answers with a tiny real model, and can be told to misbehave."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping

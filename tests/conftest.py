@@ -1,12 +1,12 @@
 """Tiny made-up models of the architectures that matter, with a tokenizer trained on the spot. No downloads."""
 
-from __future__ import annotations
-
 import functools
 import os
 import random
 import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -194,6 +194,20 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Decoder, "complete", complete)
     return asked
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Until it holds; a test that waits for longer has failed."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 Refused = Callable[..., str]

@@ -1,10 +1,11 @@
-"""The real annotation command as a process with a tiny model, to be killed, crowded and starved by tests."""
-
-from __future__ import annotations
+"""What tests of the stages share: evaluations of tiny models, and the real annotation command as a process, to be killed, crowded
+and starved.
+"""
 
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any
 
 from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
-from toolformer.stages.config import CONF
+from toolformer.stages.config import CONF, Config, compose, validate
 from toolformer.tools.base import Result
 from toolformer.tracking import Run, Tracker
 
@@ -52,6 +53,43 @@ def who_did(log: Path) -> dict[int, list[str]]:
         pid, doc_id = line.split()
         found[int(pid)].append(doc_id)
     return found
+
+
+class Process:
+    """A command at work, its standard error in a file."""
+
+    def __init__(self, words: list[str], errors: Path) -> None:
+        self._errors = errors
+        command = [sys.executable, "-m", "toolformer.cli", *words]
+        with errors.open("wb") as stream:
+            self._process = subprocess.Popen(command, cwd=CONF.parent, stderr=stream)
+        self.pid = self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def errors(self) -> str:
+        return self._errors.read_text(errors="replace")
+
+    def wait(self) -> int | None:
+        self.until(lambda: self.ended)
+        return self._process.poll()
+
+    def until(self, condition: Callable[[], object]) -> bool:
+        """Waits for a condition; returns whether it came before the process's end."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            if self.ended:
+                return bool(condition())
+            assert time.monotonic() < deadline, self.errors
+            time.sleep(0.005)
+        return True
+
+    def kill(self) -> None:
+        self._process.kill()
+        self.wait()
 
 
 class Place:
@@ -97,53 +135,41 @@ class Place:
         return Tracker(None, root).runs("generate")
 
 
-class Process:
-    """A command at work, its standard error in a file."""
-
-    def __init__(self, words: list[str], errors: Path) -> None:
-        self._errors = errors
-        command = [sys.executable, "-m", "toolformer.cli", *words]
-        with errors.open("wb") as stream:
-            self._process = subprocess.Popen(command, cwd=CONF.parent, stderr=stream)
-        self.pid = self._process.pid
-
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
-
-    @property
-    def errors(self) -> str:
-        return self._errors.read_text(errors="replace")
-
-    def wait(self) -> int | None:
-        self.until(lambda: self.ended)
-        return self._process.poll()
-
-    def until(self, condition: Callable[[], object]) -> bool:
-        """Waits for a condition; returns whether it came before the process's end."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            if self.ended:
-                return bool(condition())
-            assert time.monotonic() < deadline, self.errors
-            time.sleep(0.005)
-        return True
-
-    def kill(self) -> None:
-        self._process.kill()
-        self.wait()
-
-
 def save_calling_model(folder: Path, result: str = "") -> None:
     """A tiny model that has learnt to write the calendar's call, wherever it stands: it has no positions."""
     call = f"[Calendar() -> {result}]" if result else "[Calendar()]"
     save_taught_model(folder, [f"On day 3 we {call} met {call} on {call} day"] * 120)
 
 
-def save_taught_model(folder: Path, texts: Iterable[str]) -> None:
+def save_taught_model(folder: Path, texts: Iterable[str], tokenizer: Any = None, context: int = 1024) -> None:
     """A tiny GPT-2 that has learnt these texts, a step each."""
-    tokenizer = tiny_tokenizer()
-    model = tiny_model("gpt2", len(tokenizer), context=1024)
+    tokenizer = tokenizer or tiny_tokenizer()
+    model = tiny_model("gpt2", len(tokenizer), context)
     teach(model, tokenizer, texts)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def words(root: Path, *more: str) -> list[str]:
+    return [
+        f"paths.root={root}", "name=tiny", "heldout=demo", "heldout.limit=3", "evaluation.bootstrap=20",
+        "benchmarks=[dateset]", *more,
+    ]  # fmt: skip
+
+
+def config(root: Path, *more: str) -> Config:
+    return validate(compose("evaluate", words(root, *more)))
+
+
+def trained(root: Path, folder: Path) -> str:
+    """A train run that left the model of a folder where a training leaves it, which is where it is looked for; its id."""
+    place = (
+        folder
+        if folder.is_relative_to(root / "train")
+        else root / "train" / f"of-{folder.parent.name}" / folder.name
+    )
+    if not place.exists() and folder.exists():
+        shutil.copytree(folder, place)
+    tags = {"experiment": "tiny", "data": "augmented", "model_path": str(place)}
+    with Tracker(None, root).run(stage="train", name="t", fingerprint="f", config={}, tags=tags) as run:
+        return run.run_id

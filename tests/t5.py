@@ -1,7 +1,5 @@
 """Tiny made-up T5s of both kinds, with a tokenizer that ends every text as T5's does. No downloads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The call notation: print and parse are inverses, and a text with calls can always be read back."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

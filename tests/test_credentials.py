@@ -1,7 +1,5 @@
 """No key is shown, and no text of others moves the cursor."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

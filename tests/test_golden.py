@@ -4,8 +4,6 @@
 exactly, floats within what another processor's rounding moves.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rules of the house: import directions, the README's file tree, the lock of versions, what is imported."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

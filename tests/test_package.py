@@ -1,7 +1,5 @@
 """The built wheel works without the repository: from an empty folder, with nothing but its own files."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Progress without a terminal is a line now and then, and on one a bar."""
 
-from __future__ import annotations
-
 import sys
 
 from tests.conftest import Capture, Log, Patch

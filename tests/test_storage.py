@@ -1,7 +1,5 @@
 """Whole files, folders built once whoever asks, fails or is killed, and names that lead nowhere else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

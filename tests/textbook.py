@@ -3,8 +3,6 @@
 Slow on purpose. Every fast path of the product is held to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A tiny model that writes calls of QA."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conftest import taught_model

@@ -1,26 +1,34 @@
-"""Propose, execute, score and merge against the method read literally, for each architecture."""
-
-from __future__ import annotations
+"""Propose, draw, execute, score and merge, and the whole annotation, against the method read literally, for each architecture."""
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from tests import textbook
+from tests.annotation.conftest import CALLING
+from tests.conftest import ARCHITECTURES, taught_model
+from tests.tools.recorders import Recorder
 from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
 from toolformer.annotation.execute import LOOK_AHEAD, execute
+from toolformer.annotation.gumbel_sampling import draw, draw_keys, exponentials
 from toolformer.annotation.merge import keep, merge, row
-from toolformer.annotation.propose import choose_positions, propose, read_sample
+from toolformer.annotation.pipeline import Annotator
+from toolformer.annotation.propose import propose, read_sample
 from toolformer.annotation.score import WEIGHTS, score
-from toolformer.calls import ApiCall, strip
-from toolformer.data import Document
+from toolformer.calls import ApiCall, call_end, linearise, strip
+from toolformer.data import Document, demo_corpus
 from toolformer.errors import UserError
 from toolformer.lm.batching import Branches, cached_per_batch
 from toolformer.lm.language_model import LanguageModel
-from toolformer.tools.base import Result
+from toolformer.stages import instantiate
+from toolformer.stages.config import compose, validate
+from toolformer.tools.base import Result, Tool
 from toolformer.tools.prompt_sets import Prompt
 
 PROMPT = Prompt(
@@ -84,12 +92,6 @@ def test_the_cache_of_a_batch_stays_within_its_budget(
     assert max(held) > cached_per_batch(256)
 
 
-def test_positions_above_the_threshold_the_likeliest_first() -> None:
-    assert choose_positions([0.1, None, 0.05, 0.3, 0.2, 0.2], 0.05, 3) == [3, 4, 5]
-    assert choose_positions([0.05, 0.04], 0.05, 3) == []
-    assert choose_positions([0.2, 0.2, 0.2], 0.0, 2) == [0, 1]
-
-
 def test_a_sample_is_a_call_or_has_a_reason() -> None:
     for text, reason in (
         ('QA("Who?")] then', None), ("QA(Who?)]", None), ('QA("Who?"', "call not ended"), ("QA Who?]", "malformed call"),
@@ -146,17 +148,11 @@ def test_spans_limit_the_annotation(tiny_gpt2: LanguageModel) -> None:
             windows_of(tiny_gpt2, text, settings)
 
 
-class Recording:
-    """A tool that answers by upper-casing and remembers what it was asked."""
-
-    name = "QA"
+class Recording(Recorder):
+    """Answers in capitals."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-
-    def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
-        self.asked += [(text, document.doc_id) for text, document in zip(inputs, documents, strict=True)]
-        return [Result(text.upper()) if text else Result(reason="nothing asked") for text in inputs]
+        super().__init__(lambda text: Result(text.upper()) if text else Result(reason="nothing asked"), "QA")
 
 
 def test_every_distinct_call_is_executed_once_and_drops_have_reasons(tiny_gpt2: LanguageModel) -> None:
@@ -168,7 +164,7 @@ def test_every_distinct_call_is_executed_once_and_drops_have_reasons(tiny_gpt2: 
     ]
     candidates.append(candidate(first, 1, None, status="malformed call"))
     done = execute(candidates, {"qa": tool})
-    assert sorted(tool.asked) == [("", "d0"), ("", "d1"), ("who", "d0"), ("who", "d1")]
+    assert [sorted(batch) for batch in tool.batches] == [["", "", "who", "who"]]
     assert [c.status for c in done] == [SCORED, SCORED, "nothing asked"] * 2 + ["malformed call"]
     assert [c.call.result for c in done if c.status == SCORED and c.call] == ["WHO"] * 4
 
@@ -209,3 +205,124 @@ def test_thresholds_are_applied_afterwards_and_texts_stay_unchanged(tiny_gpt2: L
     ]
     text = str(merge(window.document, keep(both, {"qa": 1.0, "search": 1.0})["d0"])["text"])
     assert "[QA(a) -> b] [WikiSearch(a) -> b]" in text, "two tools at one position"
+
+
+def echo(text: str) -> Result:
+    """Knows nothing of Joe."""
+    return Result(reason="no answer") if "Joe" in text else Result(text[::-1])
+
+
+def compare(
+    language_model: LanguageModel, settings: ToolSettings, tool: Tool, documents: Sequence[Document]
+) -> tuple[int, int]:
+    """Holds a shard to the textbook; returns how many calls were scored and kept."""
+    annotator = Annotator(language_model, [settings], {settings.key: tool}, seed=5)
+    rows = annotator.annotate(documents).rows
+    in_text = keep(rows, {settings.key: settings.filter_threshold})
+    scored = stayed = 0
+    for document in documents:
+        expected = textbook.annotate(language_model, settings, tool, document, seed=5)
+        found = [row for row in rows if row["doc_id"] == document.doc_id]
+        assert [(row["token_position"], row["sample"]) for row in found] == [
+            (one.token_position, one.sample) for one in expected
+        ]
+        for made, one in zip(found, expected, strict=True):
+            assert made["start_probability"] == pytest.approx(one.start_probability, abs=1e-4)
+            assert (made["status"] == SCORED) == (one.call is not None), (made, one)
+            if one.call is None or one.losses is None:
+                assert made["call"] in (one.text, f"[{one.text}") or call_end(one.text) is not None
+                continue
+            scored += 1
+            assert made["call"] == linearise(replace(one.call, result=None)).strip()
+            assert made["result"] == one.call.result
+            losses = (made["loss_result"], made["loss_no_result"], made["loss_none"])
+            assert losses == pytest.approx(one.losses, abs=1e-4)
+            assert made["gain"] == pytest.approx(one.gain, abs=1e-4)
+        best = textbook.kept(expected, settings.filter_threshold)
+        stayed += len(best)
+        positions = language_model.encode_text(document.text).positions
+        assert [(call.position, call.call) for call in in_text.get(document.doc_id, [])] == [
+            (positions[i], one.call) for i, one in sorted(best.items())
+        ]
+    return scored, stayed
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def calling_model(request: pytest.FixtureRequest) -> LanguageModel:
+    """A tiny model of each architecture that writes calls."""
+    return taught_model(request.param, *CALLING)
+
+
+@pytest.mark.parametrize("force_name", [True, False])
+def test_annotation_is_the_textbooks(calling_model: LanguageModel, force_name: bool) -> None:
+    settings = replace(QA, force_name=force_name, max_call_tokens=30, samples=6, filter_threshold=-0.5)
+    scored, stayed = compare(calling_model, settings, Recorder(echo, "QA"), DOCUMENTS)
+    assert scored >= stayed > 0
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("key", "first", "last"), [("calculator", 7, 8), ("search", 13, 15)])
+def test_annotation_of_real_texts_by_the_embedded_model_is_the_textbooks(
+    key: str, first: int, last: int
+) -> None:
+    """Real tools on a document or two each."""
+    config = validate(compose("generate", [f"tools=[{key}]"]))
+    language_model = LanguageModel.from_pretrained(config.model, "float32", "cpu")
+    few = {"max_positions": 2, "samples": 2, "selector": "any", "filter_threshold": -1.0}
+    settings = replace(instantiate.tool_settings(config, key), **few)
+    documents = list(demo_corpus("train"))[first:last]
+    scored, stayed = compare(language_model, settings, instantiate.tools(config)[key], documents)
+    assert scored > 0 and stayed > 0
+
+
+def keys(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(draw_keys(seed, "d", "qa", 3, 1, count))
+
+
+def test_keys_depend_on_everything_that_is_sampled_and_on_nothing_else() -> None:
+    one = draw_keys(0, "d", "qa", 3, 1, 1000)
+    assert (one == draw_keys(0, "d", "qa", 3, 1, 1000)).all()
+    assert (one[:10] == draw_keys(0, "d", "qa", 3, 1, 10)).all()
+    others = [
+        (1, "d", "qa", 3, 1), (0, "e", "qa", 3, 1), (0, "d", "mt", 3, 1), (0, "d", "qa", 4, 1), (0, "d", "qa", 3, 2),
+    ]  # fmt: skip
+    assert all((one != draw_keys(*key, 1000)).all() for key in others)
+    assert draw_keys(0, "\ud800", "qa", 3, 1, 1).shape == (1,)  # a broken text has a name, too
+
+
+def test_numbers_are_exponential_and_independent() -> None:
+    numbers = exponentials(keys(400), 500)
+    assert stats.kstest(numbers.flatten().numpy(), "expon").pvalue > 1e-3
+    # Each entry over many keys, and neighbours of either kind.
+    assert min(stats.kstest(numbers[:, i].numpy(), "expon").pvalue for i in range(50)) > 1e-4
+    for a, b in ((numbers[:, 1:], numbers[:, :-1]), (numbers[1:], numbers[:-1])):
+        assert abs(np.corrcoef(a.flatten().numpy(), b.flatten().numpy())[0, 1]) < 0.01
+    consecutive = exponentials(torch.arange(400), 50)
+    assert stats.kstest(consecutive.flatten().numpy(), "expon").pvalue > 1e-3
+
+
+def test_tokens_have_the_distribution_of_the_softmax() -> None:
+    logits = torch.tensor([2.0, 0.0, -1.0, 1.0, -30.0, 0.5])
+    drawn = draw(logits[None], keys(20_000), torch.zeros(20_000, dtype=torch.long))
+    counts = torch.bincount(drawn, minlength=6)
+    assert counts[4] == 0
+    likely = [0, 1, 2, 3, 5]
+    expected = logits.double().softmax(-1)[likely] * 20_000
+    expected *= counts[likely].sum() / expected.sum()
+    assert stats.chisquare(counts[likely].numpy(), expected.numpy()).pvalue > 1e-3
+
+
+def test_rows_are_shared_and_devices_and_batches_do_not_matter() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3, 1000)
+    rows = torch.tensor([2, 0, 0, 1] * 20)
+    together = draw(logits, keys(80), rows)
+    alone = [int(draw(logits, key[None], row[None])) for row, key in zip(rows, keys(80), strict=True)]
+    assert together.tolist() == alone
+    assert alone == [textbook.drawn(logits[row], int(key)) for row, key in zip(rows, keys(80), strict=True)]
+    # Rounding moves hardly a draw: inverting the distribution function, some hundred of these would change.
+    logits = 3 * torch.randn(50, 20_000)
+    noisy = logits + 1e-5 * torch.randn_like(logits)
+    rows = torch.arange(50).repeat(20)
+    changed = draw(logits, keys(1000), rows) != draw(noisy, keys(1000), rows)
+    assert changed.sum() <= 2

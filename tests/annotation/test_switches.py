@@ -1,7 +1,5 @@
 """Switches of the annotation: the baseline, window sizes, call lengths, the dtype of the losses; and the funnel."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Tasks as lm-eval makes them from their files, and a hub that holds what a test puts there."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The answers of Dateset and arithmetic recomputed from the question's text alone, by other means than the generator's."""
 
-from __future__ import annotations
-
 import calendar
 import datetime
 import hashlib

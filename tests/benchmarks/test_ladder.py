@@ -1,7 +1,5 @@
 """The ladder of oracles: gold calls of the published formats, the classes, and a scripted model's planted failures."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +16,7 @@ from benchmarks.ladder.gold import golds
 from benchmarks.ladder.rungs import Ladder
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Patch
+from tests.decoding.test_calls import steer
 from tests.tools.recorders import Recorder
 from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
@@ -136,7 +134,6 @@ def questions(n: int, doc: Mapping[str, Any], right: str) -> Plan:
 
 def scripted(monkeypatch: Patch, model: LanguageModel, plans: Mapping[str, Plan]) -> None:
     """Makes a model write what the plans say, whatever rung it is asked on."""
-    real = Decoder._next
 
     def wanted(row: Row, text: str, forced: bool) -> str:
         prompt = next(prompt for prompt in plans if text.startswith(prompt))
@@ -151,15 +148,11 @@ def scripted(monkeypatch: Patch, model: LanguageModel, plans: Mapping[str, Plan]
             return f"{plan.before} ["[len(said) :]
         return plan.free[len(said) :]
 
-    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
-        logits = logits.clone()
-        for n, row in enumerate(rows):
-            text = model.decode(row.context + row.written)
-            rest = wanted(row, text, forced=type(self) is not Decoder)
-            logits[n, model.encode(rest)[0] if rest else 0] = 1e4
-        return real(self, logits, rows, tries)
+    def following(decoder: Decoder, row: Row) -> int:
+        rest = wanted(row, model.decode(row.context + row.written), forced=type(decoder) is not Decoder)
+        return model.encode(rest)[0] if rest else 0
 
-    monkeypatch.setattr(Decoder, "_next", steered)
+    steer(monkeypatch, following)
 
 
 def climb(decoder: Decoder, loaded: suite.Loaded, answers: AnswerFile) -> dict[str, list[dict[str, Any]]]:
@@ -186,8 +179,8 @@ def test_the_right_input_to_another_tool_that_could_answer_is_a_right_call(
         [{"id": f"p{n}", "question": f"who is {n}", "answers": ["King"]} for n in (0, 1)],
     )
     loaded = replace(suite.load(["nq"], {"data_dir": str(tmp_path)}), switched_off={"nq": frozenset()})
-    search, qa = Recorder(lambda _: Result("It was King")), Recorder(lambda _: Result("nobody"))
-    search.name, qa.name = "WikiSearch", "QA"
+    search = Recorder(lambda _: Result("It was King"), "WikiSearch")
+    qa = Recorder(lambda _: Result("nobody"), "QA")
 
     def plan(said: str) -> Plan:
         call = f'QA("{said}")'
@@ -217,8 +210,7 @@ def test_a_hundred_planted_failures_are_classed_right(
     write(tmp_path, "nq_open/oracle_passages", passages)
     loaded = suite.load(["arithmetic", "nq"], {"data_dir": str(tmp_path), "subset": 60, "seed": 0})
     known = {f"who is {name}?": f"Peerage > King {name} is" for name in names[::2]}
-    search = Recorder(lambda text: Result(known.get(text, "Peerage > Nothing")))
-    search.name = "WikiSearch"
+    search = Recorder(lambda text: Result(known.get(text, "Peerage > Nothing")), "WikiSearch")
     tools: dict[str, Tool] = {"calculator": Calculator(), "calendar": Calendar(), "search": search}
     plans: dict[str, Plan] = {}
     expected: dict[str, list[str]] = {}

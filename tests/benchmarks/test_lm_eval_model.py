@@ -1,11 +1,8 @@
 """The decoder behind lm-eval's interface, with a tiny real model: what is asked, answered and taken up again."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,8 +14,9 @@ from lm_eval.api.instance import Instance
 from benchmarks import suite
 from benchmarks.figures import figures
 from tests.benchmarks.test_loaders import SVAMP, write
-from tests.conftest import Log, Patch
-from tests.decoding.test_calls import force, talker
+from tests.conftest import Log, Patch, wait_for
+from tests.decoding.test_calls import force
+from tests.tools.recorders import Recorder
 from toolformer.calls import ApiCall, linearise
 from toolformer.decoding import lm_eval_model
 from toolformer.decoding.decoder import Completion, Decoder
@@ -172,7 +170,7 @@ def test_a_tools_fault_is_asked_again_and_its_refusal_is_not(
         (refused, 1, refused),
         (Result("x"), 0, refused),
     ):
-        tool = talker(result)
+        tool = Recorder(lambda _, result=result: result, "QA")
         with AnswerFile(tmp_path / "answers.jsonl") as file:
             model = ToolformerLM(Decoder(tiny_gpt2, {"qa": tool}, k=1), file, progress=False)
             model.generate_until([instance("Joe")])
@@ -254,8 +252,7 @@ def test_one_process_at_a_time_writes_answers(tmp_path: Path, caplog: Log) -> No
         assert other.stdout is not None and other.stdout.readline() == b"open\n"
         with ThreadPoolExecutor() as pool, caplog.at_level(logging.INFO):
             opening = pool.submit(AnswerFile, path)
-            while "another process evaluates this system" not in caplog.text:
-                time.sleep(0.01)
+            wait_for(lambda: "another process evaluates this system" in caplog.text)
             other.kill()  # no chance to let go of the lock
     finally:
         other.kill()

@@ -1,7 +1,5 @@
 """Scores and intervals on completions as models really write them."""
 
-from __future__ import annotations
-
 import doctest
 import math
 import sys

@@ -1,7 +1,5 @@
 """MLQA in its published layout, and XQuAD joined by id: English contexts, questions in another language."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

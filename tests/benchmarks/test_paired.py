@@ -1,7 +1,5 @@
 """Paired statistics and statistics over seeds: by hand, held to simulation, and what must hold for any two systems."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import product

@@ -3,8 +3,6 @@
 The tasks are lm-eval's files word for word; only their rows are made up here, in the published layout.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -91,14 +89,20 @@ def test_published_tasks_with_tiny_models(language_model: LanguageModel, tasks: 
     check(language_model, tasks)
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_published_tasks_with_a_tokenizer_that_begins_texts_itself(tasks: Any, times: int) -> None:
-    """As Llama's, Gemma's and Mistral's do: lm-eval counts their BOS as a text's first token. GLM's puts two."""
+def beginning(times: int = 1) -> Any:
+    """A tokenizer that begins texts itself, as Llama's, Gemma's and Mistral's do. GLM's puts two tokens."""
     tokenizer = tiny_tokenizer()
     begin = str(tokenizer.bos_token)
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{begin} " * times + "$A", special_tokens=[(begin, tokenizer.bos_token_id)]
     )
+    return tokenizer
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_published_tasks_with_a_tokenizer_that_begins_texts_itself(tasks: Any, times: int) -> None:
+    """lm-eval counts its BOS as a text's first token."""
+    tokenizer = beginning(times)
     language_model = LanguageModel(tiny_model("llama", len(tokenizer)), tokenizer)
     assert language_model.own_prefix == [tokenizer.bos_token_id] * times
     check(language_model, tasks)

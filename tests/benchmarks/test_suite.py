@@ -1,7 +1,5 @@
 """Tasks run through lm-eval: prompts as the paper words them, scores, samples, intervals."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -24,7 +22,7 @@ from benchmarks import tasks as prompts_of_tasks
 from benchmarks.metrics import percent_interval
 from benchmarks.wordings import TEMPLATES, reworded
 from tests.benchmarks.conftest import task
-from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
+from tests.benchmarks.test_loaders import write, write_math
 from tests.conftest import Log
 from tests.pages.page import Page
 from toolformer.errors import UserError
@@ -58,9 +56,7 @@ class Parrot(LM):
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    write(tmp_path, "svamp/svamp", [{**SVAMP, "id": str(n), "answer": float(n)} for n in range(6)])
-    write(tmp_path, "asdiv/asdiv", ASDIV)
-    write(tmp_path, "mawps/mawps_full", MAWPS)
+    write_math(tmp_path)
     write(tmp_path, "wikitext2/test_raw", [{"text": WIKI}])
     return tmp_path
 
@@ -266,22 +262,6 @@ def test_a_users_task_that_cannot_be_used_is_one_line(tasks: Path, old: str, new
         file.write_text(file.read_text().replace(old, new))
     with pytest.raises(UserError, match=message):
         suite.load(["moons_quiz"], tasks_dir=tasks)
-
-
-def test_what_makes_another_evaluation(tasks: Path, tmp_path: Path) -> None:
-    project = suite.scoring(["dateset"], tasks)
-    assert not any(name.startswith("own/") for name in project) and "temporal/dateset.yaml" in project
-    (tasks / "data").mkdir()
-    (tasks / "data" / "rows.jsonl").write_text("1")
-    before = suite.scoring(["moons_quiz"], tasks)
-    own = {name for name in before if name.startswith("own/")}
-    assert own == {"own/moons.yaml", "own/quiz.py", "own/data/rows.jsonl"}
-    for name in ("nohup.out", ".moons.yaml.swp", "run.log"):
-        (tasks / name).write_text("no matter")
-    moved = tasks.rename(tmp_path / "moved")
-    assert suite.scoring(["moons_quiz"], moved) == before
-    (moved / "data" / "rows.jsonl").write_text("2")
-    assert suite.scoring(["moons_quiz"], moved) != before
 
 
 @pytest.mark.real

@@ -1,7 +1,5 @@
 """The command line: every configuration composes, and bad input ends in one line and exit code 2."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import signal
@@ -78,6 +76,8 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["generate", "corpus.limt=3"], "there is no key 'corpus.limt' (did you mean corpus.limit?)"),
         (["generate", "+corpus.limt=3"], "there is no key 'corpus.limt' (did you mean corpus.limit?)"),
         (["generate", "+tool.calculater.samples=3"], "there is no tool 'calculater' (did you mean calculator?)"),
+        (["generate", "tool.dragn.samples=3"], "for one of your own put +tool@tool.dragn=user before"),
+        (["generate", "tool_sources=[nope.py]"], "tool_sources[0]: nope.py cannot be imported (FileNotFoundError"),
         (["train", "trainer.batch_size=3", "trainer.micro_batch_size=2"], "trainer.batch_size is 3, no multiple of"),
         (["generate", "corpus.limit=99999999999999999999"], "corpus.limit is 99999999999999999999; Input should be less"),
         (["generate", "tool.calculator.filter_threshold=nan"], "tool.calculator.filter_threshold is nan"),
@@ -92,6 +92,8 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["train", "-m", "experiment=paper", "setting=default", "model=smollm2"], "is made of 10 others"),
         (["evaluate"], "run `toolformer train` first"),
         (["evaluate", "system=gpt"], "system is 'gpt'"),
+        (["evaluate", "decoding.policy=bias"], "decoding.bias is missing"),
+        (["evaluate", "decoding.threshold=0.5"], "decoding.threshold is 0.5, but decoding.policy is topk"),
         (["evaluate", "paths.data_dir=/no/such/dir"], "there is no folder /no/such/dir"),
         (["complete", "x", "system=model"], "system=model has no training that latest could name"),
         (["complete", "x", "system=endpoint", "endpoint.url=http://127.0.0.1:1/v1", "endpoint.model=m"],
@@ -128,15 +130,6 @@ def test_a_file_of_ones_own_that_is_no_yaml_is_named(
         (place / "experiment" / "mine.yaml").write_text(f"# @package _global_\n{text}")
         line = refused(*command, f"hydra.searchpath=[{place}]", "experiment=mine")
         assert re.search(r"experiment/mine.yaml\S*, line \d, column \d", line)
-
-
-def test_a_tool_by_hand(capsys: Capture) -> None:
-    for given, code, out, err in (
-        ("-5 + 2", 0, "-3\n", ""),
-        ("two", 1, "\n", "toolformer: calculator gave no result: invalid expression\n"),
-    ):
-        assert main(["tool", "calculator", given]) == code
-        assert tuple(capsys.readouterr()) == (out, err)
 
 
 def test_configuration_and_commands_are_explained(capsys: Capture) -> None:

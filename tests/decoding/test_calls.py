@@ -1,6 +1,6 @@
 """The rules around a call: when it is run, taken back, cut, and what a prompt leaves room for."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,24 +15,32 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 
 
+def steer(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Decoder, Row], int | None]) -> None:
+    """Makes models want this token next to what a row has, where there is one."""
+    real = Decoder._next
+
+    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
+        logits = logits.clone()
+        for n, row in enumerate(rows):
+            token = wanted(self, row)
+            if token is not None:
+                logits[n, token] = 1e4
+        return real(self, logits, rows, tries)
+
+    monkeypatch.setattr(Decoder, "_next", steered)
+
+
 def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt: str, wanted: str) -> None:
     """Makes the model want to continue `prompt` with exactly `wanted`, whatever was fed in which batch."""
     base = language_model.encode(prompt)
     target = language_model.tokenizer(prompt + wanted, add_special_tokens=False).input_ids
     assert target[: len(base)] == base
-    real = Decoder._next
 
-    def steered(self: Decoder, logits: torch.Tensor, rows: list, tries: list) -> list[int]:
-        logits = logits.clone()
-        for n, row in enumerate(rows):
-            so_far = row.context + row.written
-            following = (
-                target[len(so_far)] if so_far == target[: len(so_far)] and len(so_far) < len(target) else 0
-            )
-            logits[n, following] = 1e4
-        return real(self, logits, rows, tries)
+    def following(_: Decoder, row: Row) -> int:
+        so_far = row.context + row.written
+        return target[len(so_far)] if so_far == target[: len(so_far)] and len(so_far) < len(target) else 0
 
-    monkeypatch.setattr(Decoder, "_next", steered)
+    steer(monkeypatch, following)
 
 
 @pytest.mark.parametrize(
@@ -57,13 +65,6 @@ def test_a_call_that_fails_is_taken_back(
     assert " [" not in completion.text
 
 
-def talker(result: Result) -> Recorder:
-    """Answers everything alike."""
-    tool = Recorder(lambda text: result)
-    tool.name = "QA"
-    return tool
-
-
 def test_a_tool_that_is_switched_off_is_never_named_and_calls_of_a_batch_run_together(
     monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
 ) -> None:
@@ -84,7 +85,8 @@ def test_a_long_result_is_cut_and_never_inside_a_character(
 ) -> None:
     force(monkeypatch, tiny_gpt2, "Joe", ' [QA("Where?") ->')
     for most in range(4, 12):
-        decoder = Decoder(tiny_gpt2, {"qa": talker(Result("東京都" * 5))}, k=1, max_result_tokens=most)
+        tool = Recorder(lambda _: Result("東京都" * 5), "QA")
+        decoder = Decoder(tiny_gpt2, {"qa": tool}, k=1, max_result_tokens=most)
         call = decoder.complete(["Joe"], max_new_tokens=2)[0].call
         assert call is not None and call.result is not None
         assert "\ufffd" not in call.result and ("東京都" * 5).startswith(call.result)
@@ -96,19 +98,15 @@ def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.Monk
     tokenizer = tiny_tokenizer()
     model = LanguageModel(tiny_model("gpt2", len(tokenizer), context=128), tokenizer)
     call = model.encode(' [QA("Where?") ->')
-    real = Decoder._next
 
-    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
-        logits = logits.clone()
-        for n, row in enumerate(rows):
-            if row.may_call and row.written == call[: len(row.written)]:
-                logits[n, call[len(row.written)]] = 1e4
-        return real(self, logits, rows, tries)
+    def following(_: Decoder, row: Row) -> int | None:
+        is_calling = row.may_call and row.written == call[: len(row.written)]
+        return call[len(row.written)] if is_calling else None
 
-    monkeypatch.setattr(Decoder, "_next", steered)
+    steer(monkeypatch, following)
     limits = {"max_calls": calls, "max_call_tokens": len(call) - 1, "max_result_tokens": 5}
-    available = {"qa": talker(Result("red is for the blood of martyrs and more and more"))}
-    decoder = Decoder(model, available, k=1, min_new_tokens=4, **limits)  # type: ignore[arg-type]
+    tool = Recorder(lambda _: Result("red is for the blood of martyrs and more and more"), "QA")
+    decoder = Decoder(model, {"qa": tool}, k=1, min_new_tokens=4, **limits)  # type: ignore[arg-type]
     completion = decoder.complete(["red " * 300], max_new_tokens=4)[0]
     assert len(completion.calls) == calls
     assert all(len(model.encode_behind(f" {one.result}")) == 5 for one in completion.calls)

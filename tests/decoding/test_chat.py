@@ -1,7 +1,5 @@
 """Chat models with tools: what they write is parsed strictly, executed by the same tools, and asked about again."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -11,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Refused, teach, tiny_model, tiny_tokenizer
+from tests.conftest import Refused, tiny_model, tiny_tokenizer
 from tests.decoding.test_decoder import Shout
-from tests.evaluations import config, words
+from tests.processes import config, save_taught_model, words
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Document
 from toolformer.decoding.chat import ChatDecoder, rendered
@@ -210,12 +208,10 @@ def chatting_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.chat_template = TEMPLATE
     call = '{"name": "Calendar"}'
     tokenizer.add_tokens([call])  # a token of its own: as much as a tiny model learns
-    model = tiny_model("gpt2", len(tokenizer), context=4096)
     chance = random.Random(0)
     said = (tokenizer.decode(chance.choices(range(1, 400), k=20)) for _ in range(100))
-    teach(model, tokenizer, (f"{text}<|endoftext|>\nassistant:\n{call}<|endoftext|>" for text in said))
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    texts = (f"{text}<|endoftext|>\nassistant:\n{call}<|endoftext|>" for text in said)
+    save_taught_model(folder, texts, tokenizer, context=4096)
     return folder
 
 

@@ -1,9 +1,9 @@
-"""Batched top-k API decoding against one prompt at a time, and the rules around a call."""
-
-from __future__ import annotations
+"""Batched top-k API decoding against one prompt at a time, and a traced decode against separate runs under every policy."""
 
 import datetime
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from toolformer.data import Document
 from toolformer.decoding.batch import Row
 from toolformer.decoding.call_state import Writer
 from toolformer.decoding.decoder import Completion, Decoder
-from toolformer.decoding.settings import Decoding, check
+from toolformer.decoding.trace import Trace, TracingDecoder
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
@@ -132,19 +132,6 @@ def test_bias_and_threshold_are_the_textbooks(
     assert greedy == unmoved
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"policy": "bias"}, "decoding.bias is missing"),
-        ({"threshold": 0.5}, "decoding.threshold is 0.5, but decoding.policy is topk"),
-        ({"policy": "bias", "bias": 1.0, "threshold": 0.5}, "but decoding.policy is bias"),
-    ],
-)
-def test_a_policy_and_its_value_belong_together(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        check(Decoding(**settings))
-
-
 def test_without_a_constraint_a_name_that_is_no_tools_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     model = taught_model("gpt2", "The", "is", "people", "[ZZ(ab) -> AB 1]")
     free, expected = both(
@@ -192,13 +179,6 @@ def test_a_tie_at_the_top_does_not_let_a_forbidden_start_token_through(tiny_gpt2
     assert Decoder(tiny_gpt2, {}, k=0)._next(logits, [row], []) == [start - 5]
 
 
-def test_plain_mode_is_stock_greedy_generation(language_model: LanguageModel) -> None:
-    found = Decoder(language_model, tools(), mode="plain").complete(PROMPTS, max_new_tokens=8)
-    for completion, prompt in zip(found, PROMPTS, strict=True):
-        assert completion.text == language_model.decode(textbook.stock(language_model, prompt, 8))
-        assert completion.call is None
-
-
 def test_every_end_of_text_of_the_model_ends_it() -> None:
     tokenizer = tiny_tokenizer()
     model = tiny_model("llama", len(tokenizer))
@@ -215,3 +195,45 @@ def test_every_end_of_text_of_the_model_ends_it() -> None:
         assert completion.text == text == several.decode(expected[:-1])
     for completion in Decoder(several, mode="plain", min_new_tokens=5).complete(prompts, max_new_tokens=8):
         assert completion.tokens >= 5
+
+
+REACH = {"topk": 20, "bias": 8.0, "threshold": 0.001}
+VALUES: dict[str, Sequence[float]] = {
+    "topk": (0, 1, 3, 10, 20),
+    "bias": (-2.0, 0.0, 1.5, 8.0),
+    "threshold": (0.7, 0.2, 0.02, 0.001),
+}
+WRITING = {"max_new_tokens": 12, "stop": ["e The"]}
+
+
+@pytest.fixture(scope="module", params=[PIECES, (*PIECES[:3], "[ZZ(ab) -> AB 1]")], ids=["QA", "ZZ"])
+def model(request: pytest.FixtureRequest) -> LanguageModel:
+    """A model that calls a tool, and one that calls a tool that there is not."""
+    return taught_model("gpt2", *request.param)
+
+
+@pytest.mark.parametrize("more", [{}, {"min_new_tokens": 6}, {"max_call_tokens": 3}])
+def test_a_trace_holds_what_every_policy_writes(model: LanguageModel, more: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"max_call_tokens": 20, "constrain_tool_name": False, "batch_size": 3} | more
+    traced = TracingDecoder(model, tools(), reach=REACH, **settings)
+    batches: list[int] = []
+    found = traced.trace(CALLING, DOCUMENTS, on_batch=lambda batch, _: batches.extend(batch), **WRITING)
+    assert sorted(batches) == list(range(len(CALLING)))
+    found = [Trace.read(json.loads(json.dumps(asdict(trace)))) for trace in found]
+    for policy, values in VALUES.items():
+        key = "k" if policy == "topk" else policy
+        for value in values:
+            decoder = Decoder(model, tools(), **settings, **{"policy": policy, key: value})
+            expected = decoder.complete(CALLING, DOCUMENTS, **WRITING)
+            assert [trace.under(policy, value) for trace in found] == expected, (policy, value)
+
+
+def test_what_a_trace_does_not_reach_is_refused(model: LanguageModel) -> None:
+    (nothing,) = TracingDecoder(model, tools(), reach={"topk": 0}).trace(CALLING[:1], max_new_tokens=12)
+    assert nothing.called == {} and nothing.under("topk", 0) == nothing.without
+    with pytest.raises(ValueError, match="out of the trace's reach"):
+        nothing.under("topk", 20)
+    (trace,) = TracingDecoder(model, tools()).trace(CALLING[:1], max_new_tokens=4, allowed=[])
+    assert trace.called == trace.measures == {} and trace.under("topk", 10) == trace.without
+    with pytest.raises(UserError, match="decoding.max_calls is 2"):
+        TracingDecoder(model, tools(), max_calls=2)

@@ -1,7 +1,5 @@
 """The untrained model that is shown calls: what it reads is the textbook's, read once, and cut a whole example at a time."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,7 @@ import pytest
 from tests import textbook
 from tests.conftest import Refused, taught_model
 from tests.decoding.test_decoder import CALLING, DOCUMENTS, PIECES, tools
-from tests.evaluations import config, words
-from tests.processes import save_calling_model
+from tests.processes import config, save_calling_model, words
 from toolformer.calls import find, strip
 from toolformer.data import Document
 from toolformer.decoding import examples

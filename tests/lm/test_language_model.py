@@ -1,39 +1,73 @@
-"""The language model's fast paths against plain calls of the Transformers model."""
+"""Running a model: fast paths, batches and encoder-decoders give what plain calls of Transformers give; language identification.
 
-from __future__ import annotations
+Likelihoods of whole texts are held to lm-eval's own in `tests/benchmarks/test_parity.py`.
+"""
 
 import contextlib
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import T5ForConditionalGeneration
 
+from tests.conftest import tiny_model
+from tests.t5 import t5_folder, t5_tokenizer, textbook
 from tests.textbook import logits, stock
 from toolformer.errors import UserError
+from toolformer.lm import fast_linear, text_generator
+from toolformer.lm.batching import Branches, by_length, rows_per_batch
+from toolformer.lm.language_id import UNDETERMINED, LanguageIdentifier
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import choose_dtype, load_tokenizer, native_bfloat16
+from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder
+from toolformer.lm.text_generator import ModelGenerator
+from toolformer.tools.base import TextGenerator
 
-TEXTS = [
-    "The population is 658,893 people.",
-    "x",
-    "Where was Joe Biden born? red is for the blood of martyrs 北京",
-]
+CONTEXTS = [[5, 9, 2, 14], [7, 3], [11, 4, 6, 8, 1, 2]]
 
 
-def test_rolling_log_likelihood_is_a_direct_sum(language_model: LanguageModel) -> None:
-    for text, (total, count) in zip(TEXTS, language_model.rolling_log_likelihoods(TEXTS), strict=True):
-        ids = language_model.document_start() + language_model.encode(text)
-        log_probs = logits(language_model, ids).log_softmax(-1)
-        expected = sum(float(log_probs[n, token]) for n, token in enumerate(ids[1:]))
-        assert total == pytest.approx(expected, abs=1e-3)
-        assert count == len(ids) - 1
-    long = "The population is 658,893 people. " * 70
-    ((total, count),) = language_model.rolling_log_likelihoods([long])  # in windows, each token once
-    assert count == len(language_model.own_prefix + language_model.encode(long)) > 512 and total < 0
+def check(logits: torch.Tensor, language_model: LanguageModel, *sequences: list[int]) -> None:
+    """Each row of logits is that of a fresh reading of its tokens."""
+    for row, ids in zip(logits, sequences, strict=True):
+        with torch.inference_mode():
+            expected = language_model.model(torch.tensor([ids])).logits[0, -1]
+        torch.testing.assert_close(row, expected, atol=1e-4, rtol=0)
+
+
+def test_rows_go_on_side_by_side_with_what_each_was_fed(language_model: LanguageModel) -> None:
+    """Of several batches; with as many tokens as each has; without what was taken back or fed to an idle row."""
+    _, first = language_model.prefill(CONTEXTS[:2])
+    _, second = language_model.prefill(CONTEXTS[2:])
+    first.step(torch.tensor([[3], [4]]))
+    joined = Branches.join([(second, [0]), (first, [1])])
+    logits = joined.step(torch.tensor([[12], [13]]))[:, 0]
+    check(logits, language_model, [*CONTEXTS[2], 12], [*CONTEXTS[1], 4, 13])
+    _, branches = language_model.prefill(CONTEXTS)
+    more = [[1, 2, 3], [4], [6, 7]]
+    sequences = [context + tail for context, tail in zip(CONTEXTS, more, strict=True)]
+    check(branches.extend(more), language_model, *sequences)
+    for token in (1, 2, 3):
+        branches.step(torch.tensor([[token]] * 3), idle=[2])
+    branches.forget(0, 2)
+    logits = branches.step(torch.tensor([[10], [10], [10]]))[:, 0]
+    first, second, third = sequences
+    check(logits, language_model, [*first, 1, 10], [*second, 1, 2, 3, 10], [*third, 10])
+
+
+def test_a_prefix_is_shared_and_not_changed_by_those_who_go_on_from_it(language_model: LanguageModel) -> None:
+    prefix = language_model.prefix([5, 9, 2, 14, 3, 7])
+    for _ in range(2):
+        logits, branches = language_model.prefill([[8], [1, 6]], prefix)
+        branches.step(torch.tensor([[2], [2]]))
+        check(logits, language_model, [*prefix.ids, 8], [*prefix.ids, 1, 6])
 
 
 def test_log_likelihood_of_a_continuation(language_model: LanguageModel) -> None:
@@ -128,3 +162,133 @@ def test_what_is_no_model_or_device_is_one_line(tiny_folder: Path, tmp_path: Pat
     # bfloat16 only where it is native
     assert choose_dtype("auto", "cpu") == (torch.bfloat16 if native_bfloat16("cpu") else torch.float32)
     assert choose_dtype("bfloat16", "cpu") == torch.bfloat16
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 1500)), min_size=1, max_size=60),
+    st.sampled_from([256, 2048, 16384]),
+)
+def test_batches_hold_every_sequence_once_within_the_budgets(
+    sizes: list[tuple[int, int]], tokens: int
+) -> None:
+    lengths, rows = [length for length, _ in sizes], [count for _, count in sizes]
+    batches = list(by_length(lengths, rows, tokens))
+    assert sorted(n for batch in batches for n in batch) == list(range(len(sizes)))
+    for batch in batches:
+        if len(batch) > 1:
+            assert len(batch) * max(lengths[n] for n in batch) <= tokens
+            assert sum(rows[n] for n in batch) <= rows_per_batch(tokens)
+
+
+def test_few_rows_times_a_layers_weights_are_the_layers() -> None:
+    """By another order of the operands; gradients flow, and other number formats are left alone."""
+    few = fast_linear.FEW
+    for shape in ((7,), (1, 7), (5, 1, 7), (4, 3, 7), (few, 7), (3, few, 7)):
+        for bias in (True, False):
+            layer, rows = nn.Linear(7, 11, bias=bias), torch.randn(shape)
+            with torch.inference_mode():
+                expected = layer(rows)
+                fast_linear.quicken(layer)
+                found = layer(rows)
+            torch.testing.assert_close(found, expected)
+            assert found.shape == expected.shape and found.is_contiguous()
+    layer(torch.randn(3, 7)).sum().backward()
+    assert layer.weight.grad is not None
+    half = nn.Linear(7, 11).to(torch.bfloat16)
+    fast_linear.quicken(half)
+    assert type(half) is nn.Linear
+    model, ids = tiny_model("llama", 50), torch.arange(20).view(4, 5)
+    with torch.inference_mode():
+        stock = model(input_ids=ids).logits
+        fast_linear.quicken(model)
+        quick = model(input_ids=ids).logits
+    assert any(isinstance(module, fast_linear.FewRows) for module in model.modules())
+    torch.testing.assert_close(quick, stock, rtol=1e-5, atol=1e-6)
+
+
+PROMPTS = ["Who discovered radium?", "a", "The population is 658,893 people. " * 6, "the compass shows north"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return t5_folder(tmp_path_factory.mktemp("models") / "tiny-t5")
+
+
+def test_it_writes_what_the_textbook_writes_in_any_batch(folder: Path) -> None:
+    generate = ModelGenerator(str(folder), "float32", "cpu")
+    assert isinstance(generate, TextGenerator)
+    model = T5ForConditionalGeneration.from_pretrained(folder).eval()
+    expected = [textbook(model, t5_tokenizer(), [prompt], 8) for prompt in PROMPTS]
+    assert generate(PROMPTS, 8) == expected
+    assert [generate([prompt], 8)[0] for prompt in PROMPTS] == expected
+    assert len(set(expected)) == len(PROMPTS), "a model that heeds its prompt"
+    assert generate([], 8) == []
+    stop = expected[0][2:4]
+    assert generate(PROMPTS[:1], 8, ("never", stop)) == [expected[0][: expected[0].find(stop)]]
+
+    model = Seq2SeqModel(str(folder), "float32", "cpu")  # a long prompt loses its beginning
+    tail = "x" + " north" * 600
+    kept = model.tokenizer(tail, truncation=True, max_length=model.longest).input_ids
+    assert len(kept) == model.longest == 512
+    assert kept[-1] == 1 and kept[0] != model.tokenizer("x").input_ids[0]
+    assert model.generate(["y" + tail[1:]], 4) == model.generate([tail], 4)
+
+
+def test_the_kind_of_a_model_is_told_by_its_configuration(
+    folder: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    """Only safetensors are loaded."""
+    assert is_encoder_decoder(str(folder))
+    assert not is_encoder_decoder(str(tiny_folder)) and not is_encoder_decoder("smollm2")
+    text_generator.load.cache_clear()
+    assert len(ModelGenerator(str(tiny_folder), "float32", "cpu")(["a", "b"], 3)) == 2
+    assert text_generator.load.cache_info().currsize == 1
+    with pytest.raises(UserError, match="no config.json"):
+        is_encoder_decoder(str(tmp_path))
+    shutil.copytree(folder, tmp_path / "pickled")
+    torch.save(load_file(folder / "model.safetensors"), tmp_path / "pickled" / "pytorch_model.bin")
+    (tmp_path / "pickled" / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="cannot be loaded"):
+        ModelGenerator(str(tmp_path / "pickled"))(["a"], 2)
+
+
+SENTENCES = {
+    "en": "The committee will meet again next Thursday to discuss the budget.",
+    "fr": "Le chat dort tranquillement sur la table de la cuisine.",
+    "de": "Der Zug nach Hamburg hat heute leider zwanzig Minuten Verspätung.",
+    "es": "Mañana por la tarde iremos al mercado a comprar verduras frescas.",
+    "vi": "Hà Nội là thủ đô của nước Cộng hòa xã hội chủ nghĩa Việt Nam.",
+    "hi": "भारत की राजधानी नई दिल्ली है और यह एक बड़ा शहर है।",
+    "zh": "北京大学是中国最著名的大学之一。",
+    "ar": "القاهرة هي عاصمة جمهورية مصر العربية وأكبر مدنها.",
+}
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "lid.bin"
+    path.write_text("not a model")
+    with pytest.raises(UserError, match=r"lid\.bin"):
+        LanguageIdentifier(path)
+    with pytest.raises(UserError, match="absent"):
+        LanguageIdentifier(tmp_path / "absent.ftz")
+
+
+@pytest.mark.real
+def test_real_sentences_whatever_disturbs_fasttext() -> None:
+    identifier = LanguageIdentifier()
+    for language, text in SENTENCES.items():
+        code, probability = identifier.identify(text)
+        assert code == language and 0.7 < probability <= 1.0
+    text = SENTENCES["fr"]
+    for blank in ("\n", "\r\n\t "):
+        assert identifier.identify(text.replace(" ", blank)) == identifier.identify(text)
+    for head in ("\ud800 ", "\0", "Le\0", "</s> ", "Le </s> </s> "):  # some end a line for fastText
+        code, probability = identifier.identify(head + text)
+        assert (code, probability > 0.7) == ("fr", True)
+    for without_letters in ("", "  \n", "123 456", "$ 4.50 -> ?"):
+        assert identifier.identify(without_letters) == (UNDETERMINED, 0.0)
+    texts = [*SENTENCES.values(), "", "12 5", "\ud800 mundo", "caf\u00e9\nnoir"] * 40
+    expected = [identifier.identify(text) for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(identifier.identify, texts * 16)) == expected * 16

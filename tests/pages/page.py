@@ -1,7 +1,5 @@
 """A page of the documentation as its tests read it: files with a title, and commands in blocks of bash."""
 
-from __future__ import annotations
-
 import random
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Every command and key of the documentation: programs are there, configurations compose, of a sweep the first and the last."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

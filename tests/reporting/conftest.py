@@ -1,7 +1,5 @@
 """Small runs of every stage, in memory."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from collections.abc import Mapping, Sequence

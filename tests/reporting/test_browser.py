@@ -4,8 +4,6 @@ Screenshots are kept in build/screenshots, or the folder that TOOLFORMER_SCREENS
 are skipped; with TOOLFORMER_BROWSER=required they fail.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

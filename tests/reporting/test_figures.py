@@ -1,18 +1,32 @@
-"""Figures, paired significance and cost, from real runs with samples."""
-
-from __future__ import annotations
+"""Figures, cost, and paired significance: which samples of two evaluations pair, and which differences are more than chance."""
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib.figure
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
 from tests.reporting.conftest import NOTE
+from toolformer.errors import UserError
 from toolformer.reporting import escape, figures, outcome_tables, plots, tables
 from toolformer.reporting.data import Evidence, Score
-from toolformer.reporting.pairing import PAIRS
+from toolformer.reporting.pairing import (
+    PAIRS,
+    Compared,
+    Unpaired,
+    compare_groups,
+    compare_measures,
+    compare_systems,
+    corrected,
+    is_significant,
+    pair,
+    read_samples,
+)
 from toolformer.reporting.table import Figure
 
 SCORE = Score(15.0, 14.0, 16.0, (NOTE,), {"n": 100})
@@ -86,3 +100,86 @@ def test_any_name_of_a_benchmark_or_tool_can_be_drawn(evidence: Evidence) -> Non
     for one in drawn:
         drawn_text = "".join(ElementTree.fromstring(plots.files(one)[f"{one.key}.svg"]).itertext())
         assert escape.clean(name) in drawn_text
+
+
+def scored(number: int, score: float, prompt: str = "", **more: Any) -> dict[str, Any]:
+    row = {"id": str(number), "prompt": prompt or f"p{number}", "target": [str(number)], "score": score}
+    return {**row, **more}
+
+
+def text(number: int, log_likelihood: float, tokens: int | None = 4, sha: str = "") -> dict[str, Any]:
+    row = {"id": str(number), "text_sha256": sha or f"s{number}", "log_likelihood": log_likelihood}
+    return {**row, "tokens": tokens, "words": 4}
+
+
+def compared(task: str, first: list[dict[str, Any]], second: list[dict[str, Any]]) -> Compared | None:
+    return compare_groups(task, [(0, first)], [(0, second)], 0, 200)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def test_samples_pair_by_what_was_asked(tmp_path: Path) -> None:
+    first = [scored(1, 0), scored(2, 100), scored(3, 0), scored(4, 0), scored(4, 100)]
+    second = [scored(4, 0, note="n"), scored(3, 100, "other"), scored(2, 0), scored(5, 0), scored(6, 0)]
+    pairs, unpaired = pair(first, second)
+    assert [(one["id"], two["id"]) for one, two in pairs] == [("2", "2"), ("4", "4")]
+    assert unpaired == Unpaired(only_first=2, only_second=2, changed=1) and unpaired.total == 5
+    assert pair(second, first)[1] == Unpaired(2, 2, 1)
+    another_target = {**scored(2, 0), "target": ["7"]}
+    assert pair([scored(2, 0)], [another_target]) == ([], Unpaired(changed=1))
+    # The same words on another day are another question.
+    monday, tuesday = (scored(1, 0, current_date=day) for day in ("2023-01-30", "2023-01-31"))
+    assert pair([monday], [monday]) == ([(monday, monday)], Unpaired())
+    assert pair([monday], [tuesday]) == ([], Unpaired(changed=1))
+    files = {
+        (system, "dateset"): [(0, write(tmp_path / f"{system}.parquet", [row]))]
+        for system, row in (("toolformer", monday), ("model", tuesday))
+    }
+    assert compare_systems(files) == {}
+
+
+def test_nats_of_the_gold_answer_are_compared_beside_the_score() -> None:
+    first = [scored(n, 0.0, gold_nats=3.0 + n % 3) for n in range(20)]
+    second = [scored(n, 0.0, gold_nats=2.5 + n % 2) for n in range(20)]
+    score, nats = compare_measures("svamp", [(0, first)], [(0, second)], 0, 50)
+    assert score.task == "svamp" and score.p_value == 1.0
+    assert nats.task == "svamp/gold_nats" and nats.scores and nats.scores.only_first is None
+    assert nats.scores.difference.value == pytest.approx(-0.95) and is_significant(nats)
+    assert [p.p_holm for p in corrected([score, nats])] == [1.0, pytest.approx(2 * (nats.p_value or 0))]
+    (alone,) = compare_measures("svamp", [(0, first)], [(0, [scored(n, 0.0) for n in range(20)])], 0, 50)
+    assert alone.task == "svamp", "one side has none"
+
+
+def test_groups_whose_seeds_do_not_match_are_compared_over_what_both_were_asked() -> None:
+    first = [(0, [scored(n, 100.0 * (n % 3 == 0)) for n in range(30)])]
+    second = [(0, [scored(n, 100.0 * (n % 2 == 0)) for n in range(5, 35)]) for _ in range(3)]
+    found = compare_groups("svamp", first, second, 0, 50)
+    assert found and found.scores and found.scores.n == 25 and found.seeds == (1, 3)
+    assert found.unpaired == Unpaired(5, 5) and found.scores.only_first is None
+
+
+def test_perplexity_is_per_token_or_per_word() -> None:
+    first = [text(1, -8.0), text(2, -8.0)]
+    same = compared("t", first, [text(1, -6.0), text(2, -6.0)])
+    assert same and same.unit == "token" and same.perplexity
+    assert same.perplexity.first == pytest.approx(2.718281828**2)
+    other = compared("wikitext_perplexity", first, [text(1, -6.0, 5), text(2, -6.0, None)])
+    assert other and other.unit == "word"
+    score = Score(15.0, 14.0, 16.0, (NOTE,), {})
+    scores = {(system, other.task): score for system in ("model", "toolformer_disabled")}
+    evidence = Evidence(scores=scores, paired={(other.task, "toolformer_disabled", "model"): other})
+    (row,) = outcome_tables.paired(evidence).rows
+    assert row[6].detail.endswith("n = 2 a word")
+    assert compared("t", first, [text(1, -6.0, sha="x")]) is None
+
+
+def test_files_of_earlier_evaluations_are_read_and_others_refused(tmp_path: Path) -> None:
+    (row,) = read_samples(write(tmp_path / "a.parquet", [scored(1, 0.0)]), ["seconds"])
+    assert row["seconds"] is None and row["current_date"] is None and row["score"] == 0.0
+    (tmp_path / "text").write_text("no parquet")
+    for path in (tmp_path / "none", tmp_path / "text", write(tmp_path / "b.parquet", [{"score": 1.0}])):
+        with pytest.raises(UserError, match="holds no samples"):
+            read_samples(path)

@@ -1,7 +1,5 @@
 """The renderings of a report: Markdown, LaTeX, HTML and the terminal's. Hostile text stands in every field."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

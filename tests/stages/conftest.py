@@ -1,7 +1,5 @@
 """What tests of the stages share: a finished pipeline that may be added to, and a place to annotate in."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -13,6 +11,12 @@ from tests.processes import Place
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, calling_model: Path) -> Place:
     return Place(tmp_path_factory.mktemp("place"), calling_model)
+
+
+@pytest.fixture
+def root(tmp_path: Path, smoke_runs: Path) -> Path:
+    """A copy of the runs of the smallest experiment, of the test's own."""
+    return Path(shutil.copytree(smoke_runs, tmp_path / "runs"))
 
 
 @pytest.fixture(scope="module")

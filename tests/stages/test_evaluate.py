@@ -1,6 +1,4 @@
-"""The evaluation stage with a tiny model: killed and taken up again, endpoints, samples by id, checks before the model."""
-
-from __future__ import annotations
+"""The evaluation stage with a tiny model: endpoints, samples by id, checks before the model."""
 
 import datetime
 import logging
@@ -15,13 +13,10 @@ from benchmarks.loaders.perplexity import heldout
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
 from tests.conftest import Log, Patch, Refused
-from tests.evaluations import config, trained, words
-from tests.processes import Process
-from toolformer.cli import main
+from tests.processes import config, trained, words
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel
-from toolformer.reporting import reader, tables
 from toolformer.stages.evaluate import metadata
 from toolformer.stages.launch import run_stage
 from toolformer.tracking import Tracker
@@ -32,29 +27,6 @@ KEY = "sk-a-very-secret-key-0123456789"
 
 def sums(count: int) -> list[dict[str, Any]]:
     return [{**SVAMP, "id": f"s{n}", "question": f"How much is {n}?"} for n in range(count)]
-
-
-@pytest.mark.chaos
-def test_a_killed_evaluation_does_only_what_is_missing(
-    tmp_path: Path, tiny_folder: Path, counted: list[str]
-) -> None:
-    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=60", "decoding.batch_size=1"]
-
-    def written() -> int:
-        return sum(path.read_bytes().count(b"\n") for path in tmp_path.glob("evaluate/*/answers.jsonl"))
-
-    process = Process(["evaluate", *words(tmp_path, *more)], tmp_path / "errors")
-    process.until(lambda: written() >= 3)
-    process.kill()
-    kept = written()
-    assert 3 <= kept < 60
-    done = run_stage("evaluate", config(tmp_path, *more[:-1], "decoding.batch_size=8"))
-    assert len(counted) == 60 - kept
-    assert done.metrics["dateset/n"] == 60 and done.metrics["dateset/seconds"] > 0
-    counted.clear()
-    smaller = run_stage("evaluate", config(tmp_path, *more, "evaluation.bootstrap=30"))
-    assert smaller.run_id != done.run_id and smaller.metrics["dateset/score"] == done.metrics["dateset/score"]
-    assert not counted  # another run of the same answers
 
 
 def test_all_answers_of_a_folder_are_of_its_first_day(
@@ -102,23 +74,6 @@ def test_samples_by_id(tmp_path: Path, tiny_folder: Path, refused: Refused) -> N
     assert "svamp has no document 's9'" in refused("evaluate", *wrong)
 
 
-def test_a_sweep_over_wordings_asks_each_and_the_report_shows_the_spread(
-    tmp_path: Path, tiny_folder: Path, counted: list[str]
-) -> None:
-    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=3", "wording=paper,a,d"]
-    assert main(["evaluate", "-m", *words(tmp_path, *more)]) == 0
-    assert len(counted) == 9
-    starts = [
-        sum(prompt.startswith(start) for prompt in counted) for start in ("Answer the", "Please", "Quiz")
-    ]
-    assert starts == [3, 3, 3]
-    assert main(["evaluate", "-m", *words(tmp_path, *more)]) == 0
-    assert len(counted) == 9, "each is done"
-    shown = tables.content(reader.read(Tracker(None, tmp_path))).tables
-    (table,) = (table for table in shown if table.key == "wordings")
-    assert [cell.text for cell in table.rows[0][:3]] == ["M", "Dateset", "3"]
-
-
 def test_held_out_texts_are_counted(tmp_path: Path, caplog: Log) -> None:
     texts = tmp_path / "en_head_0000.json"
     rows = ('{"raw_content": "One."}', '{"raw_content": "One."}', '{"raw_content": " "}', '{"text": "Two."}')
@@ -135,23 +90,13 @@ def test_held_out_texts_are_counted(tmp_path: Path, caplog: Log) -> None:
 def test_an_endpoint_as_a_system(
     tmp_path: Path, tiny_folder: Path, monkeypatch: Patch, refused: Refused
 ) -> None:
+    """Its numbers, and what an interruption costs, are in `tests/decoding/test_endpoint.py`."""
     monkeypatch.setenv("SERVER_KEY", KEY)
-    texts = tmp_path / "texts.jsonl"
-    texts.write_text('{"text": "The population is 658,893 people."}\n{"text": "red is for the blood"}\n')
-    shared = [
-        "evaluation.limit=6",
-        "benchmarks=[dateset,heldout_perplexity]",
-        "heldout=jsonl",
-        f"heldout.path={texts}",
-    ]
     with served(LanguageModel.from_pretrained(tiny_folder, "float32", "cpu"), KEY) as server:
         more = [
             "system=endpoint", f"endpoint.url={server.url}", "endpoint.model=large", "endpoint.key_variable=SERVER_KEY",
-            "endpoint.tries=1", "endpoint.concurrency=1", *shared,
+            "endpoint.tries=1", "evaluation.limit=6", "benchmarks=[dateset,heldout_perplexity]",
         ]  # fmt: skip
-        server.fail_after = 3
-        assert "HTTP 500" in refused("evaluate", *words(tmp_path, *more))
-        server.fail_after = None
         done = run_stage("evaluate", config(tmp_path, *more))
         assert len(server.payloads) == 6 and done.metrics["dateset/n"] == 6
         assert not any("perplexity" in name for name in done.metrics)
@@ -162,11 +107,10 @@ def test_an_endpoint_as_a_system(
         assert len(server.authorizations) == asked
         tokens = [f"endpoint.tokenizer={tiny_folder}", "endpoint.max_length=1024"]
         scored = run_stage("evaluate", config(tmp_path, *more, *tokens)).metrics
+        assert (
+            scored["heldout_perplexity/n"] == 3 and scored["dateset/score"] == done.metrics["dateset/score"]
+        )
         assert sum(not payload.get("echo") for payload in server.payloads) == 6  # none anew
-    own = config(tmp_path, "system=baseline", f"model={tiny_folder}", "lm.dtype=float32", *shared)
-    direct = run_stage("evaluate", own).metrics
-    for name in ("dateset/score", "dateset/n", "heldout_perplexity/n", "heldout_perplexity/perplexity"):
-        assert scored[name] == pytest.approx(direct[name], rel=1e-4)
     assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) > 5 and not any(b"a-very-secret-key" in path.read_bytes() for path in kept)

@@ -1,7 +1,5 @@
 """When an evaluation is done, and which answers it shares with others."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -13,8 +11,8 @@ import pytest
 from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Log, Patch
-from tests.evaluations import config, trained
 from tests.pages.page import Page
+from tests.processes import config, trained
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
@@ -140,8 +138,14 @@ def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
     more = [f"model={tiny_folder}", "system=model", "benchmarks=[moons_quiz]", f"paths.tasks_dir={tasks}"]
     first = run_stage("evaluate", config(tmp_path / "runs", *more))
     assert len(counted) == 2 == first.metrics["moons_quiz/n"]
-    (tasks / ".notes").write_text("x")  # decides nothing
+    for name in (".notes", "nohup.out", "run.log"):  # which decide nothing
+        (tasks / name).write_text("x")
     assert finished(config(tmp_path / "runs", *more)) == first.run_id
+    (tasks / "rows.jsonl").write_text("1")
+    assert finished(config(tmp_path / "runs", *more)) is None
+    (tasks / "rows.jsonl").unlink()
+    moved = Path(shutil.copytree(tasks, tmp_path / "moved"))
+    assert suite.scoring(["moons_quiz"], moved) == suite.scoring(["moons_quiz"], tasks)
     with (tasks / "moons.yaml").open("a") as file:
         file.write("# edited\n")
     second = run_stage("evaluate", config(tmp_path / "runs", *more))

@@ -1,7 +1,5 @@
 """Experiments: every file composes and names what there is; plans; bad input."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

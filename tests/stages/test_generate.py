@@ -1,7 +1,5 @@
 """The annotation in one process: what it reads and how often, and what becomes of damaged files."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

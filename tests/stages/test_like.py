@@ -1,7 +1,5 @@
 """`like=RUN` composes to what the run logged, with the other words over it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

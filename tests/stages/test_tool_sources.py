@@ -1,21 +1,26 @@
-"""Tools of the user's own, by configuration: several at once, named, checked, part of what decides a run."""
+"""Tools in the stages: the user's own by configuration, part of what decides a run; the cache changes no byte; figures in MLflow."""
 
-from __future__ import annotations
-
+import json
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from omegaconf import DictConfig
 
-from tests.conftest import Patch, Refused
+from tests.conftest import Capture, Patch
+from tests.processes import SHARDS, Place, config, save_calling_model, trained, who_did, words
+from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.identity import tool_identity
+from toolformer.stages.launch import run_stage
+from toolformer.tools.base import Result
+from toolformer.tracking import Tracker
 
 TOOLS = '''
 class Tools:
@@ -41,7 +46,7 @@ class Tools:
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: Patch) -> Path:
+def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tools.py").write_text(TOOLS, encoding="utf-8")
@@ -80,9 +85,11 @@ def test_a_file_gives_all_of_its_tools() -> None:
         "Input: x\nOutput:"
     )  # fmt: skip
     assert set(configured(["tools.py:Tools.shout"]).tool) & {"shout", "météo"} == {"shout"}
+    with pytest.raises(UserError, match="tool.dragon_fire.example is missing: give a call with its"):
+        instantiate.tool_settings(config, "dragon_fire")
 
 
-def test_its_keys_are_set_as_those_of_any_other_and_begin_with_the_settings(place: Path) -> None:
+def test_its_keys_are_set_as_those_of_any_other_and_begin_with_the_settings(folder: Path) -> None:
     own = ("tool_sources=[tools.py]", "+tool@tool.dragon_fire=user")
     config = composed(
         *own, "tools=[dragon_fire]", "tool.dragon_fire.name=Dragon", "tool.dragon_fire.filter_threshold=0.25",
@@ -95,7 +102,7 @@ def test_its_keys_are_set_as_those_of_any_other_and_begin_with_the_settings(plac
     assert settings.prompt.examples[0][1].endswith("together: 3 gives [Dragon(3)] dragon fire 9.")
     for key in ("shout", "dragon_fire"):
         assert (config.tool[key].places, config.tool[key].selector) == ("number", "calculator")
-    (place / "shout.txt").write_text("Shout:\n\nInput: A\nOutput: [shout(a)] A\n\nInput: {text}\nOutput:")
+    (folder / "shout.txt").write_text("Shout:\n\nInput: A\nOutput: [shout(a)] A\n\nInput: {text}\nOutput:")
     words = ("tools=[shout]", "corpus=demo", "heldout=demo", "toolset=default", "prompts=.")
     for setting, expected in (("default", (0.0, 4, 2, 0.3)), ("paper", (0.05, 5, 5, 1.0))):
         config = composed(f"setting={setting}", *words, *own, "tools=[shout]")
@@ -105,25 +112,13 @@ def test_its_keys_are_set_as_those_of_any_other_and_begin_with_the_settings(plac
         assert instantiate.tool_settings(config, "shout").prompt.instruction == "Shout:", "not a drafted one"
 
 
-def test_what_decides_an_answer_is_in_the_identity(place: Path) -> None:
+def test_what_decides_an_answer_is_in_the_identity(folder: Path) -> None:
     tool = configured(["tools.py"], "shout").tool["shout"]
     before = tool_identity(tool)
-    (place / "tools.py").write_text(TOOLS.replace("upper", "title"), encoding="utf-8")
+    (folder / "tools.py").write_text(TOOLS.replace("upper", "title"), encoding="utf-8")
     assert tool_identity(tool) != before
-    (place / "tools.py").write_text(TOOLS, encoding="utf-8")
+    (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
     assert tool_identity(tool) == before, "the content counts, not the time"
-
-
-def test_bad_input_is_one_line_before_a_model_loads(refused: Refused) -> None:
-    for words, reason in (
-        ("tool_sources=[nope.py]", "tool_sources[0]: nope.py cannot be imported (FileNotFoundError"),
-        (
-            "tool_sources=[tools.py] tools=[dragon_fire]",
-            "tool.dragon_fire.example is missing: give a call with its",
-        ),
-        ("tool.dragn.samples=3", "for one of your own put +tool@tool.dragn=user before"),
-    ):
-        assert reason in refused("generate", *words.split(), "model=/no/such/model")
 
 
 @pytest.mark.parametrize(
@@ -147,3 +142,87 @@ def test_a_wrong_source_is_refused_in_a_line(sources: Any, tool: str, reason: st
     with pytest.raises(UserError) as error:
         configured(sources, *filter(None, [tool]))
     assert reason in str(error.value) and "\n" not in str(error.value)
+
+
+DOCUMENTS = 2 * SHARDS
+
+
+class AwayCalendar:
+    """A tool whose server is away."""
+
+    name = "Calendar"
+
+    def __init__(self, **_: object) -> None:
+        """Takes what the real one takes."""
+
+    def run(self, inputs: list[str], documents: list[Any]) -> list[Result]:
+        return [Result(reason="server is away", fault=True) for _ in inputs]
+
+
+def generate(place: Place, root: Path, *more: str, name: str = "default") -> dict[str, float]:
+    """The metrics of a run of the annotation."""
+    assert main(place.words(root, *more, f"name={name}", pause=0)) == 0
+    (run,) = [run for run in place.runs(root) if run.tags["experiment"] == name]
+    return dict(run.metrics)
+
+
+def test_the_same_bytes_with_and_without_the_cache(place: Place, tmp_path: Path) -> None:
+    """And a later run, of other samples, finds the results of the earlier one."""
+    plain = generate(place, tmp_path / "plain")
+    assert plain["tools/calendar/calls"] == plain["tools/calendar/executed"] == DOCUMENTS
+    assert plain["tools/calendar/faults"] == plain["tools/calendar/hit_rate"] == 0
+    assert plain["tools/calendar/calls_per_second"] > 0
+    assert not (tmp_path / "plain" / "tools").exists()
+    place.log.unlink()
+    cached = tmp_path / "cached"
+    assert generate(place, cached, "tool.calendar.cache=true")["tools/calendar/hit_rate"] == 0
+    assert place.candidates(cached) == place.candidates(tmp_path / "plain")
+    asked = who_did(place.log)
+    again = generate(place, cached, "tool.calendar.cache=true", "seed=1", name="again")
+    assert again["tools/calendar/calls"] == DOCUMENTS and again["tools/calendar/executed"] == 0
+    assert again["tools/calendar/hit_rate"] == 1
+    assert who_did(place.log) == asked, "the tool itself was asked again"
+
+
+def test_a_tool_that_is_away_ends_no_run(place: Place, tmp_path: Path, capsys: Capture) -> None:
+    target = "tool.calendar.implementation._target_=tests.stages.test_tool_sources.AwayCalendar"
+    metrics = generate(place, tmp_path, target, "tool.calendar.cache=true")
+    assert metrics["tools/calendar/faults"] == metrics["tools/calendar/calls"] == DOCUMENTS
+    assert metrics["calls_kept"] == 0
+    (funnel,) = tmp_path.glob("generate/*/*/funnel.json")
+    assert json.loads(funnel.read_text())["calendar"]["drop_reasons"]["server is away"] > 0
+    line = f"calendar: {DOCUMENTS} of {DOCUMENTS} calls met a fault: {DOCUMENTS} server is away"
+    assert line in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_evaluation_counts_its_calls_and_leaves_traces(tmp_path: Path, capsys: Capture) -> None:
+    """A model that writes the calendar's call whatever it is asked; dated examples, the real calendar, its cache."""
+    save_calling_model(tmp_path / "by-hand" / "model", result="Today")
+    trained(tmp_path, tmp_path / "by-hand" / "model")
+    more = ["evaluation.limit=12", "tools=[calendar]", "tool.calendar.cache=true", "decoding.k=400"]
+    evaluated = run_stage("evaluate", config(tmp_path, *more))
+    runs = Tracker(None, tmp_path)
+    run = runs.get(evaluated.run_id)
+    assert run.metrics["tools/calendar/calls"] == 12 * run.metrics["dateset/call_share"] > 0
+    assert run.metrics["tools/calendar/faults"] == 0
+    assert 0 < run.metrics["tools/calendar/executed"] <= run.metrics["tools/calendar/calls"]
+    rows = pq.read_table(runs.artifact_path(run, "samples/dateset.parquet")).to_pylist()
+    asked = {row["prompt"]: row["call_result"] for row in rows if row["call_result"]}
+
+    def traces(**chosen: str) -> list[Any]:
+        with runs.store.faults() as client:
+            place = client.get_experiment_by_name("toolformer").experiment_id
+            return list(client.search_traces(locations=[place], **chosen))
+
+    traced = [trace.data.spans for trace in traces(run_id=evaluated.run_id)]
+    assert 1 <= len(traced) <= 8
+    assert all(asked[root.inputs] == call.outputs for root, call in traced)
+    known = {trace.info.trace_id for trace in traces()}
+    prompt = next(iter(asked))
+    assert main(["complete", prompt, *words(tmp_path, *more)]) == 0
+    assert "[Calendar() -> Today is" in capsys.readouterr().out
+    (trace,) = (trace for trace in traces() if trace.info.trace_id not in known)
+    root, call = trace.data.spans
+    assert (root.span_type, root.inputs) == ("CHAIN", prompt)
+    assert (call.span_type, call.name, call.inputs) == ("TOOL", "Calendar", "")
+    assert root.start_time_ns < call.end_time_ns == root.end_time_ns

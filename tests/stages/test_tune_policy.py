@@ -1,7 +1,5 @@
 """`toolformer tune-policy` with a tiny model: draws, curves, and the stored policy asked for by name."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace
@@ -13,8 +11,7 @@ from benchmarks.paired import mcnemar
 from benchmarks.policy_curve import Point
 from benchmarks.suite import load
 from tests.conftest import Capture, Refused
-from tests.evaluations import config, trained, words
-from tests.processes import save_calling_model
+from tests.processes import config, save_calling_model, trained, words
 from toolformer import Toolformer
 from toolformer.cli import main
 from toolformer.decoding.settings import store_policy

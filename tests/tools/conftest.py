@@ -1,7 +1,5 @@
 """A small encyclopedia of our own and a cache of its own; no downloads."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

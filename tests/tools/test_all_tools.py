@@ -1,14 +1,12 @@
 """What every tool promises: as many results as inputs, never an exception, and the name that configuration gives it."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.tools.recorders import ELSEWHERE, Recorder
+from tests.tools.recorders import ELSEWHERE, German, Recorder
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.data import Document
 from toolformer.tools.base import Result, Tool, run_safely
@@ -33,20 +31,12 @@ def echo(prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) 
     return [text.encode("utf-8").decode("utf-8")[-60:].split("\n")[-1] + " done" for text in prompts]
 
 
-class Foreign:
-    """Takes every text for German."""
-
-    def identify(self, text: str) -> tuple[str, float]:
-        text.encode("utf-8")
-        return "de", 1.0
-
-
 MAKERS: dict[str, Callable[[BM25], Tool]] = {
     "calculator": lambda retriever: Calculator(),
     "calendar": lambda retriever: Calendar(use_clock=True),
     "search": WikiSearch,
     "qa": lambda retriever: QuestionAnswering(retriever, echo),
-    "translation": lambda retriever: Translation(FewShotTranslator(echo), Foreign()),  # type: ignore[arg-type]
+    "translation": lambda retriever: Translation(FewShotTranslator(echo), German()),  # type: ignore[arg-type]
 }
 
 

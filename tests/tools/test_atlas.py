@@ -1,7 +1,5 @@
 """Atlas: its published checkpoints, converted and read safely, and fusion in decoder against the textbook."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

@@ -1,7 +1,6 @@
-"""The calculator against exact fractions, and everything that has no result."""
+"""The calculator against exact fractions and everything that has no result; the calendar, and whose date it is."""
 
-from __future__ import annotations
-
+import datetime
 import math
 import re
 from fractions import Fraction
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from toolformer.data import Document
 from toolformer.tools.calculator import MOST_CHARACTERS, Calculator, calculate
+from toolformer.tools.calendar import Calendar, sentence
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,23 @@ def test_random_expressions_agree_with_fractions(expression: str) -> None:
         assert str(error) == "division by zero" and expected is None
     else:
         assert expected is not None and value == two_decimals(expected)
+
+
+def test_each_document_has_the_papers_sentence_of_its_own_date() -> None:
+    days = {
+        (2023, 1, 30): "Today is Monday, January 30, 2023.", (2020, 2, 29): "Today is Saturday, February 29, 2020.",
+        (2000, 12, 31): "Today is Sunday, December 31, 2000.",
+    }  # fmt: skip
+    documents = [Document("d", "", date=datetime.date(*day)) for day in days]
+    calendar = Calendar(use_clock=True)
+    assert [one.text for one in calendar.run(["", " ", "\n"], documents)] == list(days.values())
+    reasons = [one.reason for one in calendar.run(["today", "\x00", "x" * 100_000], documents)]
+    assert reasons == ["takes no input"] * 3
+
+
+def test_without_a_date_there_is_no_result_but_by_the_clock() -> None:
+    undated = [Document("d", "written on 2020-01-01")]
+    assert Calendar().run([""], undated)[0].reason == "no date"
+    before = datetime.date.today()
+    text = Calendar(use_clock=True).run([""], undated)[0].text
+    assert text in (sentence(before), sentence(datetime.date.today()))

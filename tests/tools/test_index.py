@@ -1,7 +1,5 @@
 """Indexes of any corpus: cutting into passages, `toolformer index`, and searching what it made."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lucene beside bm25s: the same passages, the same rules, and both indexes of the embedded encyclopedia compared."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import random

@@ -1,7 +1,5 @@
 """NLLB: the table of languages, and the translator on a tiny model of its architecture."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor

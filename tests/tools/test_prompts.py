@@ -1,7 +1,5 @@
 """The prompts of the paper and of the Vietnamese appendix, to the letter; folders in their layout, and what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from dataclasses import replace
@@ -17,13 +15,6 @@ from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.config.schema import DemonstrationConfig
 from toolformer.tools.prompt_sets import OURS, PLACE, SETS, Prompt, check, find, read
 
-NAMES = {
-    "calculator": "Calculator",
-    "calendar": "Calendar",
-    "search": "WikiSearch",
-    "qa": "QA",
-    "translation": "MT",
-}
 # Of fill("x"); each prompt was compared word for word with an appendix when its hash was taken: A.2 of the paper, and
 # the Vietnamese one.
 SHA256 = {
@@ -53,11 +44,11 @@ def config() -> Config:
 GOOD = "Add calls:\n\nInput: 1 + 2 is 3.\nOutput: 1 + 2 is [Calculator(1 + 2)] 3.\n\nInput: {text}\nOutput:\n"
 
 
-@pytest.mark.parametrize("key", NAMES)
 @pytest.mark.parametrize("prompts", SETS)
-def test_every_prompt_of_a_set_shows_calls_of_its_tool(prompts: str, key: str) -> None:
-    prompt = find(prompts, key)
-    assert prompt is not None and check(prompt, NAMES[key]) is None
+def test_every_prompt_of_a_set_shows_calls_of_its_tool(prompts: str, config: Config) -> None:
+    for key in ("calculator", "calendar", "search", "qa", "translation"):
+        prompt = find(prompts, key)
+        assert prompt is not None and check(prompt, config.tool[key].name) is None
 
 
 lines = st.text(alphabet="ab c.,()ü北[]:\"'", min_size=1, max_size=20).map(str.strip).filter(bool)

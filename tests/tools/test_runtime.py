@@ -1,7 +1,5 @@
 """What every tool runs in: the cache changes no result, faults stay results, limits hold."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import signal
@@ -30,9 +28,6 @@ from toolformer.tools.search import WikiSearch
 @pytest.fixture
 def cache(tmp_path: Path) -> ResultCache:
     return ResultCache(tmp_path / "tools" / "x.sqlite")
-
-
-# ------------------------------------------------------------------------ the cache
 
 
 def test_a_cached_answer_depends_on_what_a_tool_says_of_the_document(
@@ -86,9 +81,6 @@ def test_a_file_that_is_no_database_costs_time_only(
     assert sum("file is not a database" in record.getMessage() for record in caplog.records) == 1
 
 
-# --------------------------------------------------------------------------- faults
-
-
 @pytest.mark.parametrize("limits", [Limits(), Limits(timeout=60, workers=2)])
 def test_an_exception_is_a_result_and_a_user_error_is_raised(limits: Limits, cache: ResultCache) -> None:
     kinds = (RuntimeError, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
@@ -136,9 +128,6 @@ def test_a_fault_is_tried_again_alone_and_takes_no_other_with_it(
     results = ToolRuntime(recorder, Limits(tries=2)).run(["a", "raises", "b"], [ELSEWHERE] * 3)
     assert [result.text for result in results] == ["a", None, "b"]
     assert recorder.batches == [["a", "raises", "b"], ["a"], ["raises"], ["b"], ["raises"]]
-
-
-# ------------------------------------------------------------------ time and threads
 
 
 @pytest.fixture

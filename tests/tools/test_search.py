@@ -1,7 +1,5 @@
 """Search over a small encyclopedia: what is found, what is cut, and that no document finds itself."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

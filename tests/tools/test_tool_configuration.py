@@ -1,15 +1,12 @@
 """Tools as configuration makes them: endpoints, limits, caches, and what of a tool its cached results depend on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
 from tests.completions_server import Completions
-from tests.tools.recorders import ELSEWHERE
-from tests.tools.user.test_endpoint import German
+from tests.tools.recorders import ELSEWHERE, German
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate

@@ -1,12 +1,8 @@
 """A store, and what starts processes on it."""
 
-from __future__ import annotations
-
-import socket
 import subprocess
 import sys
 import textwrap
-import time
 import urllib.request
 from contextlib import suppress
 from typing import Any
@@ -29,22 +25,9 @@ def start(program: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(condition: Any, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-
-
 def run(tracker: Tracker, stage: str, fingerprint: str = "f", **more: Any) -> Any:
     more.setdefault("config", {})
     return tracker.run(stage=stage, name=f"a {stage}", fingerprint=fingerprint, **more)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def answers(port: int) -> bool:

@@ -1,7 +1,5 @@
 """The database of a root: made whole or not at all, shared by processes, moved with its root."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from dataclasses import replace

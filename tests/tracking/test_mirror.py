@@ -1,24 +1,27 @@
-"""A server's copy of local runs: whole, made once, and never in the way of a run."""
+"""A server's copy of local runs, whole, made once and never in the way of a run; and MLflow's interface on the runs."""
 
-from __future__ import annotations
-
+import http.client
+import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Refused
-from tests.tracking.conftest import answers, free_port, run, wait_for
+from tests.conftest import Refused, free_port, wait_for
+from tests.tracking.conftest import answers, run, start
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.tracking import Tracker, mirror, registry
 from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe
 from toolformer.tracking.run import now
+from toolformer.tracking.ui import serve
 
 
 @pytest.fixture
@@ -183,3 +186,78 @@ def test_a_server_that_hangs_or_dies_under_a_run_gets_the_rest_later(
         assert far.artifact_path(copy, "samples/result.txt").read_text() == "result"
     finally:
         server.send(signal.SIGKILL)
+
+
+UI = """
+    import os, sys
+    from pathlib import Path
+    from toolformer.tracking.ui import serve
+    os.chdir(sys.argv[3])
+    sys.path.remove("")  # as a console script has it
+    serve(Path(sys.argv[1]), port=int(sys.argv[2]))
+"""
+
+
+@pytest.mark.chaos
+def test_the_interface_serves_the_runs_of_a_moved_root_to_this_machine_alone(
+    store: Tracker, tmp_path: Path
+) -> None:
+    port = free_port()
+    with run(store, "shown", config={"a": 1}) as active:
+        pass
+    for module in ("mlflow", "uvicorn", "sqlite3"):  # a folder with code of somebody else's
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')")
+    process = start(UI, str(store.root), str(port), str(tmp_path))
+
+    def get(path: str, host: str = f"127.0.0.1:{port}") -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", path, headers={"Host": host})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    try:
+        wait_for(lambda: answers(port), 300)
+        shown = f"/api/2.0/mlflow/runs/get?run_id={active.run_id}"
+        status, body = get(shown)
+        assert status == 200 and json.loads(body)["run"]["info"]["status"] == "FINISHED"
+        assert get(f"/get-artifact?path=config.yaml&run_id={active.run_id}") == (200, b"a: 1\n")
+        assert get(shown, f"localhost:{port}")[0] == 200
+        for host in ("10.evil.example", f"10.evil.example:{port}", f"evil.example:{port}"):
+            assert get(shown, host)[0] == 403
+        (server,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert b"mlflow.db" not in Path(f"/proc/{server}/cmdline").read_bytes()
+    finally:
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert (
+        output.startswith(f"MLflow UI: http://127.0.0.1:{port}/#/experiments/1/runs?")
+        and "Traceback" not in error
+    )
+    assert not (tmp_path / "was_run").exists()
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+
+
+def test_a_port_that_is_taken_is_one_line(store: Tracker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            UserError, match=rf"--port {port} of 127.0.0.1 cannot be had \(Address already in use\)"
+        ):
+            serve(store.root, port=port)
+
+
+def test_a_server_has_pages_of_its_own(store: Tracker, capsys: pytest.CaptureFixture[str]) -> None:
+    serve(store.root, "databricks://mine")
+    assert capsys.readouterr().out == "MLflow UI: databricks://mine\n"
+
+
+@pytest.mark.chaos
+def test_that_there_is_no_login_is_said_where_others_can_come(store: Tracker) -> None:
+    program = "import sys; from pathlib import Path; from toolformer.tracking.ui import serve; serve(Path(sys.argv[1]), host='0.0.0.0', port=int(sys.argv[2]))"
+    process = start(program, str(store.root), str(free_port()))
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert "there is no login" in process.communicate(timeout=30)[1]

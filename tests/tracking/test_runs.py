@@ -1,7 +1,5 @@
 """Runs in a real MLflow store on SQLite: what they log, how they end, go on and are looked up."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import time
@@ -97,33 +95,6 @@ def test_a_continued_runs_curves_have_each_step_once(store: Tracker) -> None:
     assert store.history(logged, "loss") == [(step, 4.0 - step) for step in range(6)]
 
 
-HOLDER = """
-    import sys, time
-    from pathlib import Path
-    from toolformer.tracking import Tracker
-    with Tracker(None, Path(sys.argv[1])).run(stage="held", name="a", fingerprint="f", config={}, tags={"device": "cpu"}) as run:
-        print(run.run_id, flush=True)
-        time.sleep(100)
-"""
-
-
-@pytest.mark.chaos
-def test_a_run_at_work_elsewhere_is_left_alone_and_one_killed_hard_is_continued(store: Tracker) -> None:
-    process = start(HOLDER, str(store.root))
-    assert process.stdout is not None
-    held = process.stdout.readline().strip()
-    try:
-        with run(store, "held") as own:
-            assert own.run_id != held
-        assert store.get(held).status == "RUNNING"
-    finally:
-        process.kill()
-        process.communicate()
-    with run(store, "held") as again:
-        assert again.run_id == held
-    assert store.get(held).status == "FINISHED"
-
-
 COMMAND = """
     import sys, time
     from pathlib import Path
@@ -132,7 +103,7 @@ COMMAND = """
     from toolformer.tracking import Tracker
 
     def stage(arguments):
-        with Tracker(None, Path(sys.argv[1])).run(stage="terminated", name="a", fingerprint="f", config={},
+        with Tracker(None, Path(sys.argv[1])).run(stage=sys.argv[2], name="a", fingerprint="f", config={},
                                                   tags={"lineage.dataset_run_id": "abc", "device": "cpu"}) as run:
             print(run.run_id, flush=True)
             time.sleep(100)
@@ -144,20 +115,28 @@ COMMAND = """
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(
-    ("sign", "said", "code"), [(signal.SIGTERM, "terminated", 143), (signal.SIGINT, "interrupted", 130)]
+    ("sign", "said", "code"),
+    [(signal.SIGTERM, "terminated", 143), (signal.SIGINT, "interrupted", 130), (signal.SIGKILL, "", -9)],
 )
-def test_a_signal_ends_a_run_in_one_line(store: Tracker, sign: signal.Signals, said: str, code: int) -> None:
-    process = start(COMMAND, str(store.root))
+def test_a_run_at_work_is_left_alone_ends_in_one_line_by_a_signal_and_is_continued(
+    store: Tracker, sign: signal.Signals, said: str, code: int
+) -> None:
+    process = start(COMMAND, str(store.root), sign.name)
     assert process.stdout is not None
-    run_id = process.stdout.readline().strip()
+    held = process.stdout.readline().strip()
+    with run(store, sign.name) as own:
+        assert own.run_id != held
+    assert store.get(held).status == "RUNNING"
     process.send_signal(sign)
     _, error = process.communicate(timeout=60)
-    line = f"toolformer: {said}; the same command goes on where it stopped\n"
+    line = f"toolformer: {said}; the same command goes on where it stopped\n" if said else ""
     assert (process.returncode, error) == (code, line)
-    ended = store.get(run_id)
-    assert ended.status == "KILLED" and ended.tags["lineage.dataset_run_id"] == "abc"
-    with run(store, "terminated") as again:
-        assert again.run_id == run_id
+    ended = store.get(held)
+    assert ended.status == ("KILLED" if said else "RUNNING")
+    assert ended.tags["lineage.dataset_run_id"] == "abc"
+    with run(store, sign.name) as again:
+        assert again.run_id == held
+    assert store.get(held).status == "FINISHED"
 
 
 def test_looking_up(store: Tracker) -> None:

@@ -1,7 +1,5 @@
 """Tiny random models and a tokenizer trained on the spot: no downloads, seconds for the whole room."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

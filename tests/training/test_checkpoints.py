@@ -1,7 +1,5 @@
 """Checkpoints and models on disk: whole or absent, damaged ones named and passed over, one command at a time."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

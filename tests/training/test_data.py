@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -10,9 +8,7 @@ from hypothesis import strategies as st
 from tests.training.conftest import TEXTS
 from toolformer.errors import UserError
 from toolformer.training.data import (
-    IGNORED,
     Layout,
-    PackedTexts,
     document_order,
     limit_per_tool,
     single,
@@ -64,19 +60,6 @@ def test_order_is_fixed_by_seed_and_shuffled_anew_in_every_pass() -> None:
     assert sorted(widths(whole([5, 5, 3, 3, 2, 2], 10))) == [10, 10], "sequences are filled"
     for layout in (stream, single):
         assert len(layout([7, 9], document_order(2, seed=0, passes=None), 5, limit=11)) == 11
-
-
-def test_positions_restart_at_every_piece(tokenizer: Any) -> None:
-    documents = tokenize(TEXTS, tokenizer)
-    packed = PackedTexts(documents, stream(documents.lengths, range(len(documents)), 48))
-    rows = [packed[index] for index in range(len(packed))]
-    for index, row in enumerate(rows):
-        pieces = packed.pieces[packed.bounds[index] : packed.bounds[index + 1]]
-        expected = [position for _, start, end in pieces for position in range(end - start)]
-        assert row["position_ids"].tolist() == expected
-    assert packed.tokens == sum(len(row["input_ids"]) for row in rows)
-    assert packed.targets == sum(int((row["labels"] != IGNORED).sum()) for row in rows)
-    assert packed.targets == documents.ids.size - len(documents)
 
 
 def row(doc_id: str, *tools: str) -> dict[str, Any]:

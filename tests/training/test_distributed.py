@@ -1,7 +1,5 @@
 """Several processes under torchrun or DeepSpeed's launcher: ZeRO on two CPU processes against one process."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

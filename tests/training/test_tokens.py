@@ -1,7 +1,5 @@
 """The tokens that are trained are those that decoding reads and writes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

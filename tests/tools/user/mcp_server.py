@@ -1,7 +1,5 @@
 """A real MCP server for tests, over standard input and output or HTTP: `python mcp_server.py [stdio | PORT] [TROUBLE]`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

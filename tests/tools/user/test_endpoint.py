@@ -1,7 +1,5 @@
 """A served model as a tool's reader or translator: against a real server that fails, hangs, limits and talks nonsense."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.completions_server import CHAT, Completions, Misbehaviour, served
-from tests.tools.recorders import ELSEWHERE
+from tests.tools.recorders import ELSEWHERE, German
 from toolformer.errors import UserError
 from toolformer.lm.endpoint import MOST_BYTES
 from toolformer.lm.language_model import LanguageModel
@@ -147,11 +145,6 @@ def test_impossible_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         EndpointGenerator(**{"url": "http://127.0.0.1:9/v1/completions", "model": "m", **arguments})
     assert "word" not in str(caught.value).replace("password", "")
-
-
-class German:
-    def identify(self, text: str) -> tuple[str, float]:
-        return "de", 1.0
 
 
 def test_a_dead_endpoint_gives_results_with_a_reason(server: Completions, retriever: BM25) -> None:

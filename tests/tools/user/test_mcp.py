@@ -1,12 +1,8 @@
 """Tools of real MCP servers, that the tests start: over standard input and output and HTTP, also ones that die or hang."""
 
-from __future__ import annotations
-
-import contextlib
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from toolformer.data import Document
+from tests.conftest import free_port, wait_for
+from tests.tools.recorders import ELSEWHERE, answers
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
@@ -33,26 +30,20 @@ def stdio(*words: str, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def http() -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
+
+    def is_up() -> bool:
+        assert process.poll() is None
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
     try:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(is_up, PATIENCE)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.kill()
         process.wait()
-
-
-def answers(tool: Tool, *inputs: str) -> list[str | None]:
-    documents = [Document("d", "a text")] * len(inputs)
-    return [result.text or result.reason for result in tool.run(inputs, documents)]
 
 
 @pytest.mark.parametrize("by", ["stdio", "http"])
@@ -86,11 +77,11 @@ def test_a_server_that_is_killed_costs_the_call_that_killed_it() -> None:
 @pytest.mark.parametrize("limits", [Limits(), Limits(timeout=2.0)])
 def test_a_call_that_hangs_ends_in_time_and_costs_only_itself(limits: Limits) -> None:
     slow = McpTool("slow", **stdio(timeout=PATIENCE if limits.timeout else 2.0))
-    assert ToolRuntime(slow).run(["1"], [Document("d", "a text")]) == [Result("1 is fine")]
-    (late,) = ToolRuntime(slow, limits).run(["13"], [Document("d", "a text")])
+    assert ToolRuntime(slow).run(["1"], [ELSEWHERE]) == [Result("1 is fine")]
+    (late,) = ToolRuntime(slow, limits).run(["13"], [ELSEWHERE])
     assert late.fault and late.reason == ("no answer within 2 s a call" if limits.timeout else "timeout")
     add = McpTool("add", **stdio())
-    assert ToolRuntime(add, limits).run(["1"], [Document("d", "a text")]) == [Result("2")]
+    assert ToolRuntime(add, limits).run(["1"], [ELSEWHERE]) == [Result("2")]
 
 
 @pytest.mark.parametrize(

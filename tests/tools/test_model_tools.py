@@ -1,6 +1,4 @@
-"""Translation: which texts are translated, how the model is asked, and what counts as a translation."""
-
-from __future__ import annotations
+"""Question answering and translation: what the model is shown, and what counts as an answer."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +7,66 @@ from types import SimpleNamespace
 import pytest
 
 from tests.tools.recorders import ELSEWHERE
+from toolformer.data import Document
+from toolformer.tools.question_answering import QuestionAnswering, short_answer
+from toolformer.tools.retrieval.bm25 import BM25
+from toolformer.tools.retrieval.passages import Passage
 from toolformer.tools.translation import LONGEST_INPUT, FewShotTranslator, Translation
+
+
+def test_it_reads_the_passages_found_and_equal_questions_once(retriever: BM25) -> None:
+    """The best passage stands next to the question; a document's own article is not read."""
+    batches: list[list[str]] = []
+
+    def title_of_the_best(prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
+        for text in prompts:
+            text.encode("utf-8")  # as strict as a tokenizer
+        batches.append(list(prompts))
+        return [f" {one.rsplit('Question:', 1)[0].rsplit(' > ', 1)[0].split()[-1]}." for one in prompts]
+
+    tool = QuestionAnswering(retriever, title_of_the_best)
+    refused = {
+        "": "empty question", " ?! ": "empty question", "w" * 301: "question too long", "Zzyzx?": "no passage found",
+    }  # fmt: skip
+    results = tool.run(list(refused), [ELSEWHERE] * 4)
+    assert [one.reason for one in results] == list(refused.values()) and batches == []
+    questions = [
+        "Who takes wax from hives?",
+        "What shows\nnorth?",
+        "What  shows north?",
+        "What is a lighthouse?",
+    ]
+    documents = [*[ELSEWHERE] * 3, Document("d", "", source_id="Lighthouse")]
+    answers = [one.text for one in tool.run(questions, documents)]
+    assert answers == ["Beekeeping", "Compass", "Compass", "Harbour"]
+    (batch,) = batches
+    assert len(batch) == 3 and any("Question: What shows north?" in text for text in batch)
+    passages = [Passage("a", "Best", "one two three four"), Passage("b", "Second", "five six seven")]
+    text = QuestionAnswering(retriever, title_of_the_best, passage_words=2).prompt("Why?", passages)
+    assert text.endswith("\n\nText: Second > five six Best > one two\nQuestion: Why?\nAnswer:")
+
+
+def test_the_answer_is_one_line_without_its_full_stop() -> None:
+    written = [" Accra.", "Accra\nQuestion: x", "\n\n Accra . ", "the U.S.", "3.5", "nobody knows."]
+    answers = ["Accra", "Accra", "Accra", "the U.S.", "3.5", "nobody knows"]
+    assert [short_answer(text).text for text in written] == answers
+    for text in ("", " \n", ".", "unknown", "Unknown.", "I don't know.", "I don’t know", "None", "N/A"):
+        assert short_answer(text).reason == "no answer"
+
+
+@pytest.mark.real
+def test_the_embedded_reader_knows_what_stands_in_its_passages() -> None:
+    from toolformer.lm.text_generator import ModelGenerator
+
+    asked = {
+        "Who painted the Mona Lisa?": "Leonardo",
+        "In which country is Mount Kilimanjaro?": "Tanzania",
+        "What is the currency of Japan?": "yen",
+    }
+    results = QuestionAnswering(BM25(), ModelGenerator("smollm2")).run(list(asked), [ELSEWHERE] * len(asked))
+    right = [word in str(one.text) for one, word in zip(results, asked.values(), strict=True)]
+    assert sum(right) >= 2, [one.text for one in results]
+
 
 ENGLISH = {"guten Morgen": "good morning", "Oslo": "Oslo", "mudo": ""}
 LANGUAGES = {"guten Morgen": "de", "Oslo": "no", "mudo": "pt", "nuqneH": "tlh", "x? y": "de"}
