@@ -1,7 +1,5 @@
 """Benchmarks as lm-eval tasks. This module only names them; it imports neither lm-eval nor a model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

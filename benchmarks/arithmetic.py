@@ -4,8 +4,6 @@
 two digits, and `1dc` is a composite of three one-digit numbers. Differences may be negative.
 """
 
-from __future__ import annotations
-
 import operator
 import random
 from typing import Any

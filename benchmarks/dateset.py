@@ -29,8 +29,6 @@ What the paper leaves open, and how it is settled here:
 Rows are interleaved: every beginning of the list holds the families in proportion to their sizes.
 """
 
-from __future__ import annotations
-
 import datetime
 import random
 from collections.abc import Callable, Sequence

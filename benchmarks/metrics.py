@@ -4,8 +4,6 @@ Scores are percent (0 to 100), log-likelihoods are nats. Intervals are 95 % perc
 the same scores give the same interval.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

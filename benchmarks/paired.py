@@ -5,8 +5,6 @@ difference is the second minus the first. Intervals are 95 % percentile bootstra
 of groups seeds too. Right or wrong is tested by McNemar's exact test, anything else, and groups, by a paired t test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

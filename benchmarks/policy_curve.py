@@ -1,7 +1,5 @@
 """What every policy of when a call starts comes to on a benchmark, read off traced decodes, and which is best."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a comparison can say, of two-sided tests at 5 %: p corrected for their number, and the least difference shown by n."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

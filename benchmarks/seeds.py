@@ -3,8 +3,6 @@
 Questions are what varies besides seeds; several seeds may have been asked the same ones, or each its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

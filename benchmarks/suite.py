@@ -1,7 +1,5 @@
 """Runs benchmarks through lm-eval and puts intervals and samples beside its numbers."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -3,8 +3,6 @@
 A document is a row as benchmarks/loaders/ makes it; `results` is lm-eval's list with one answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Benchmarks of the user's own (docs/extending.md): found, and checked before a model is loaded."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 By kind of prompt: the function of `tasks` that asks in the paper's words, or `arithmetic`, which has words of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Why an answer is right or wrong: one class of every example, by what its rungs came to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 CLASSES = {

@@ -4,8 +4,6 @@ The rows are read a second time and joined by id, so that what the loaders give,
 stays as it is.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

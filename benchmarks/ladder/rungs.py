@@ -4,8 +4,6 @@ All rungs of an example continue its call-free completion from one place, the be
 resumed as an evaluation's are, in the same file.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Kept are statements whose mask is last but for closing punctuation. Google-RE an
 templates, as LAMA itself evaluates them; a fact counts once, however many sentences of evidence it has.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any

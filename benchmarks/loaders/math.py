@@ -3,8 +3,6 @@
 A problem whose published answer is not one number (a ratio, a time, a name, several numbers) is dropped.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

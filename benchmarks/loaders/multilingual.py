@@ -4,8 +4,6 @@ Context and answers are English, the question is in another language; in the all
 The same id is the same question in every language.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

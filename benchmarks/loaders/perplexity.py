@@ -1,7 +1,5 @@
 """WikiText and held-out texts (paper, section 4.3): `id, text`, a document a row."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

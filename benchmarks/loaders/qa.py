@@ -1,7 +1,5 @@
 """WebQuestions, Natural Questions and TriviaQA (paper, section 4.2.3): `id, question, answers`, every alias an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

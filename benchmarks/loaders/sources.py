@@ -4,8 +4,6 @@ A row comes with its place (file and line, or data set, split and number), so th
 named.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

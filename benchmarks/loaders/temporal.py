@@ -1,7 +1,5 @@
 """TempLAMA and Dateset (paper, section 4.2.5): documents with the `current_date` that the calendar answers with."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

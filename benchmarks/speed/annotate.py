@@ -14,8 +14,6 @@ scored, over the time of scoring, as a share of the matrix-multiply rate measure
 `filled_vs_first` (documents a second, the best against the first).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ the end; seconds of the same command again, and once more with another time of c
 memory of each in GiB.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -9,8 +9,6 @@ results and of calls that were taken back not. Prints a table, and its ratios as
 `share_of_plain_generate` and `speedup_vs_one_at_a_time` (tokens a second).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

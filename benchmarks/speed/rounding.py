@@ -10,8 +10,6 @@ float32 the largest and the median difference of the start probabilities of posi
 (`start_probability_*`) and, in nats, of the gains of calls that both scored (`gain_*`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pandas

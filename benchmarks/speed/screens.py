@@ -7,8 +7,6 @@ with the screen, the share of the former that the latter keeps, kept calls a CPU
 and the largest difference in nats between the gains of calls that both kept.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """What the scripts of this folder share: their words `key=value`, memory, and how figures are printed."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

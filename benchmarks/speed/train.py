@@ -10,8 +10,6 @@ and its ratios as one JSON object on the last line: `speedup_vs_padded` (text to
 `train_share_of_matmul_peak` (model FLOPs of the text tokens, backward counted twice the forward pass, over the time).
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
