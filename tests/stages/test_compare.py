@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from mlflow import MlflowClient
 
 from benchmarks.ladder.classes import CLASSES, RUNGS
 from benchmarks.paired import compare_scores
@@ -86,6 +87,10 @@ def test_a_sweep_over_seeds_is_summed_up_and_compared(
     assert "have no benchmark in common (they differ in " in line
     line = refused("compare", parent.run_id, names[1], f"paths.root={tmp_path}")
     assert f"differ in more than their seed (system); name one system of it, as {parent.run_id}:model" in line
+    for tag in ("scoring", "comparison"):
+        MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").set_tag(runs[0].run_id, tag, "of older code")
+    line = refused("compare", listed, names[1], f"paths.root={tmp_path}")
+    assert "seed (the code that scored them); give the commands of the older ones again" in line
 
 
 def test_an_evaluation_is_explained_once(root: Path, counted: list[str], capsys: Capture) -> None:

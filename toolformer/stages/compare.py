@@ -61,9 +61,13 @@ def find(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
     if len(kinds) > 1:
         systems = sorted({run.tags.get("system", "") for run in ordered})
         hint = f"; name one system of it, as {reference}:{systems[-1]}" if len(systems) > 1 else ""
-        differ = ", ".join(list(_settings(*([run] for run in list(kinds.values())[:2])))[:6])
+        one, two = list(kinds.values())[:2]
+        differ = [key for key in _settings([one], [two]) if key not in ("checkpoint", "seed")][:6]
+        if not differ and one.tags.get("scoring") != two.tags.get("scoring"):
+            differ, hint = ["the code that scored them"], "; give the commands of the older ones again"
         raise UserError(
-            f"compare: the runs of {reference} differ in more than their seed ({differ or 'what they were trained on'}){hint}"
+            f"compare: the runs of {reference} differ in more than their seed "
+            f"({', '.join(differ) or 'what they were trained on'}){hint}"
         )
     return ordered
 
