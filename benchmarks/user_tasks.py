@@ -40,7 +40,7 @@ def own_tasks(tasks_dir: str | Path | None) -> dict[str, Path]:
         )
     for name, file in found.items():
         if name in TASKS or name in GROUPS:
-            raise UserError(f"paths.tasks_dir: {file} is called {name}, as a task that is there; rename it")
+            raise UserError(f"paths.tasks_dir: {file}: a task named {name} already exists; rename this one")
     return found
 
 

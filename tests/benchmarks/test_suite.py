@@ -238,7 +238,7 @@ def test_a_users_tasks_stand_beside_the_projects(tasks: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("task: moons_quiz", "task: svamp", "is called svamp, as a task that is there; rename it"),
+        ("task: moons_quiz", "task: svamp", ": a task named svamp already exists; rename this one"),
         ("task: moons_quiz\n", "group: none\n", "holds no task file"),
         ("generate_until", "loglikelihood_rolling", "output_type is loglikelihood_rolling; it must be generate_until"),
         ("quiz.rows", "nonesuch.rows", "moons.yaml cannot be loaded: ImportError"),

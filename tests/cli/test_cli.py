@@ -132,6 +132,15 @@ def test_a_file_of_ones_own_that_is_no_yaml_is_named(
         assert re.search(r"experiment/mine.yaml\S*, line \d, column \d", line)
 
 
+def test_a_tool_by_hand(capsys: Capture) -> None:
+    for given, code, out, err in (
+        ("-5 + 2", 0, "-3\n", ""),
+        ("two", 1, "\n", "toolformer: calculator gave no result: invalid expression\n"),
+    ):
+        assert main(["tool", "calculator", given]) == code
+        assert tuple(capsys.readouterr()) == (out, err)
+
+
 def test_configuration_and_commands_are_explained(capsys: Capture) -> None:
     def shown(*words: str) -> str:
         try:
@@ -153,6 +162,10 @@ def test_configuration_and_commands_are_explained(capsys: Capture) -> None:
     assert "\n  decoding.k=3 " in shown("evaluate", "--help", "decoding.k=3")
     assert "read by: train; with setting=paper: 2000" in shown("help", "trainer.max_steps")
     assert "in nats" in shown("help", "tool.calculator.filter_threshold")
+    assert "read by: generate, evaluate;" in shown("help", "engine.workers")
+    assert "engine.workers=1 " in shown("evaluate", "--help") and "heldout.limit" in shown(
+        "evaluate", "--help"
+    )
     assert "corpus.limit=32" in shown("help", "corpus") and "usage:" in shown("help", "train")
 
 
@@ -191,7 +204,7 @@ def test_an_interruption_that_a_library_swallows_is_one(monkeypatch: Patch, caps
         assert main(["runs"]) == 130
     finally:
         signal.signal(signal.SIGINT, before)
-    assert capsys.readouterr().err == "toolformer: interrupted; the same command goes on where it stopped\n"
+    assert capsys.readouterr().err == "toolformer: interrupted; run the same command again to resume\n"
 
 
 COMMANDS_IN_TURN = """

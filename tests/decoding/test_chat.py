@@ -233,7 +233,7 @@ def test_chat_is_a_system_beside_the_others(tmp_path: Path, chatting_model: Path
     ("template", "more", "said"),
     [
         (None, [], "has no chat template; name an instruct model"),
-        (WITHOUT_TOOLS, [], "has no tools; with chat.tools=system they stand in a message of the system"),
+        (WITHOUT_TOOLS, [], "has no tools; with chat.tools=system they go into the system message"),
         ("{{ raise_exception('only users') }}", [], "fails: only users"),
         (TEMPLATE, ["chat.tools=all"], "chat.tools is 'all'"),
     ],

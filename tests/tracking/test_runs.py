@@ -129,7 +129,7 @@ def test_a_run_at_work_is_left_alone_ends_in_one_line_by_a_signal_and_is_continu
     assert store.get(held).status == "RUNNING"
     process.send_signal(sign)
     _, error = process.communicate(timeout=60)
-    line = f"toolformer: {said}; the same command goes on where it stopped\n" if said else ""
+    line = f"toolformer: {said}; run the same command again to resume\n" if said else ""
     assert (process.returncode, error) == (code, line)
     ended = store.get(held)
     assert ended.status == ("KILLED" if said else "RUNNING")

@@ -100,7 +100,7 @@ def _command(argv: Sequence[str] | None) -> int:
         code = 2
         if _stopped or isinstance(error, KeyboardInterrupt):  # a library may have made it an error of its own
             what, code = _SIGNALS[_stopped[-1] if _stopped else signal.SIGINT]
-            message = f"{what}; the same command goes on where it stopped"
+            message = f"{what}; run the same command again to resume"
         elif isinstance(error, UserError):
             message = printable(" ".join(str(error).split()))
         elif isinstance(error, OSError) and error.errno in _NO_ROOM:

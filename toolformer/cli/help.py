@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     if len(chosen) == 1:
         (key,) = chosen
         default, paper_value = (value or "must be given" for value in key.values)
-        print(f"  read by: {key.section}; with setting=paper: {paper_value}")
+        print(f"  read by: {', '.join(key.readers)}; with setting=paper: {paper_value}")
     return 0
 
 
@@ -54,10 +54,8 @@ def of_stage(stage: str, config: DictConfig) -> str:
     parts = ["the keys that one changes first, with their defaults:", *_lines(first), ""]
     parts += ["groups of keys (group=option):"]
     parts += [f"  {name}: {', '.join(options)}" for name, options in _options().items()]
-    for section in (stage, *(("generate",) if stage == "evaluate" else ()), EVERY):
-        rest = [key for key in every.values() if key.section == section]
-        if section != stage and section in SECTIONS:  # of an annotation's keys an evaluation reads the tools'
-            rest = [key for key in rest if key.name.startswith(("tool", "prompts"))]
+    for section in (stage, *(other for other in SECTIONS if other != stage), EVERY):
+        rest = [key for key in every.values() if key.section == section and {stage, EVERY} & {*key.readers}]
         if rest:
             title = f"other keys of {section}:" if section in SECTIONS else "keys of every stage:"
             parts += ["", title, *_lines(rest)]

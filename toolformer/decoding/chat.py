@@ -49,7 +49,7 @@ def check_template(tokenizer: Any, name: str, tools: str, offers: Sequence[Offer
     plain = rendered(tokenizer, name, asked, None)
     if offers and tools == "template" and rendered(tokenizer, name, asked, schemas) == plain:
         raise UserError(
-            f"model: the chat template of {name} has no tools; with chat.tools=system they stand in a message of the system"
+            f"model: the chat template of {name} has no tools; with chat.tools=system they go into the system message"
         )
     if offers and tools == "system":
         rendered(tokenizer, name, [{"role": "system", "content": "Hello"}, *asked], None)

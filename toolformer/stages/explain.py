@@ -1,6 +1,6 @@
 """Why an evaluation's answers are right or wrong (the ladder of oracles), and where an annotation's yield is lost.
 
-The ladder decodes what is missing of an evaluation's rungs with its own configuration, model and file of answers; an
+The ladder decodes the rungs that an evaluation lacks with its own configuration, model and file of answers; an
 explanation that is done is not made again.
 """
 

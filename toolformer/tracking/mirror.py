@@ -68,7 +68,7 @@ class Mirror:
                 self.server.silence(fault)
             except UserError as fault:
                 if str(fault) != refused:
-                    log.warning("run %s is not whole on the server: %s", run_id, fault)
+                    log.warning("run %s was not fully copied to the server: %s", run_id, fault)
                 refused = str(fault)
             except Exception as error:  # nobody above a thread would see it
                 self.server.silence(f"copying to {self.server.shown_uri} fails ({one_line(error)})")

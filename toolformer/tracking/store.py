@@ -346,6 +346,6 @@ def _as_fault(error: Exception, uri: str) -> UserError | None:
         return StoreFault(f"the tracking server {uri} does not answer: start it or change tracking.uri")
     reason = one_line(error).partition(" [SQL")[0]
     return StoreFault(
-        f"the tracking store {uri} fails ({reason}): mend it (is the disk full?) or name another paths.root or tracking.uri; "
+        f"the tracking store {uri} fails ({reason}): fix it (is the disk full?) or name another paths.root or tracking.uri; "
         "what is on disk is kept"
     )

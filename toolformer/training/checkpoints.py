@@ -128,7 +128,7 @@ def held(folder: Path, owner: dict[str, Any]) -> Iterator[None]:
             write_json(folder / OWNER, owner)
         elif other := [f"{key}={before[key]}" for key in owner if before.get(key, owner[key]) != owner[key]]:
             raise UserError(
-                f"training: {folder} was begun with {' and '.join(other)}; continue as it was begun, or remove the "
+                f"training: {folder} was started with {' and '.join(other)}; continue as it was started, or remove the "
                 "folder to begin anew"
             )
         yield

@@ -27,7 +27,9 @@ SECTIONS = {
     "run": ("run",),
     "index": ("index",),
 }  # fmt: skip
-"""Where the keys of each stage and command stand; `evaluate` reads those of tools too. All others are every stage's."""
+"""Where the keys of each stage and command stand. All others are every stage's."""
+EVALUATE_TOO = ("tools", "tool", "tool_default", "tool_sources", "prompts", "engine", "heldout")
+"""Groups that stand with another stage, and that `evaluate` reads too."""
 CHANGED_FIRST = {
     "generate": ("model", "corpus.source", "corpus.path", "corpus.limit", "tools", "tool.NAME.filter_threshold", "tool.NAME.samples", "engine.workers", "name"),
     "train": ("dataset", "data", "model", "trainer.max_steps", "trainer.learning_rate", "trainer.batch_size", "name"),
@@ -46,10 +48,18 @@ class Key:
     values: tuple[str, ...]
 
     @property
+    def group(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
     def section(self) -> str:
-        """The stage or command that reads it."""
-        group = self.name.partition(".")[0]
-        return next((section for section, names in SECTIONS.items() if group in names), EVERY)
+        """The stage or command with which it stands."""
+        return next((section for section, names in SECTIONS.items() if self.group in names), EVERY)
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """The stages or the command that read it."""
+        return (self.section, "evaluate") if self.group in EVALUATE_TOO else (self.section,)
 
 
 def meanings(schema: type) -> dict[str, str]:

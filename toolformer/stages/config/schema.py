@@ -132,7 +132,7 @@ class GenerateConfig:
 
 @dataclass
 class EngineConfig:
-    """Who annotates the shards; decides no result but for rounding."""
+    """Who annotates the shards and answers the questions; decides no result but for rounding."""
 
     kind: Annotated[str, OneOf("local", "ray")] = MISSING
     """local (this machine) or ray (on this machine or a cluster)."""
