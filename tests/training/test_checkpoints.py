@@ -130,11 +130,9 @@ def test_a_folder_is_held_by_one_command_and_continued_as_it_was_begun(
     monkeypatch.delenv("RANK")
     refused("was started with processes=1 and dtype=float32; continue", processes=2, dtype="bfloat16")
     interrupted(gpt2_folder, tmp_path / "run", at=2)
-    with pytest.raises(UserError, match="was started with dtype=float32; continue as it was started, or remove"):
+    with pytest.raises(UserError, match="with dtype=float32; continue as it was started, or remove"):
         run(gpt2_folder, tmp_path / "run", replace(SETTINGS, dtype="bfloat16"))
-    with pytest.raises(
-        UserError, match="was started with texts=[0-9a-f]+; continue as it was started, or remove"
-    ):
+    with pytest.raises(UserError, match="with texts=[0-9a-f]+; continue as it was started, or remove"):
         run(gpt2_folder, tmp_path / "run", texts=["another text"] * 20)
 
 
