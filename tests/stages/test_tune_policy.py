@@ -46,6 +46,7 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     assert not questions[0] & questions[1], "one question on two days"
     stored = json.loads((folder / "call_policy.json").read_text())
     assert stored["run"] == run.run_id and stored["policy"] == run.tags["policy"]
+    assert f" = {stored['value']:.3g} " in shown, "what one benchmark chooses for itself is the choice of all"
     assert run.tags["lineage.train_run_id"] == train.run_id
 
     # What the traced decode says is what separate evaluations of the test draw measure.
