@@ -3,12 +3,13 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from benchmarks.paired import mcnemar
 from benchmarks.power import LEVEL, holm
-from toolformer.decoding.trace import Trace
+from toolformer.decoding.trace import NO_OTHERS, Trace
 
 POINTS = 40
 """Values of a policy that are looked at, at most."""
@@ -33,6 +34,8 @@ class Point:
 
     policy: str
     value: float
+    by_tool: Mapping[str, float]
+    """The values of tools that have their own."""
     n: int
     score: float
     """Mean, in percent."""
@@ -67,18 +70,22 @@ class Point:
         return mcnemar(self.harmed, self.helped)
 
 
-def point(examples: Sequence[Example], policy: str, value: float) -> Point:
-    """A policy with a value, measured on examples.
+def point(
+    examples: Sequence[Example], policy: str, value: float, by_tool: Mapping[str, float] = NO_OTHERS
+) -> Point:
+    """A policy with its value and those of tools with their own, measured on examples.
 
     Raises:
         ValueError: no examples, or the value is out of the traces' reach.
     """
-    chosen = [example.trace.under(policy, value) for example in examples]
-    scores = np.array([example.scores[example.trace.number(policy, value)] for example in examples])
+    numbers = [example.trace.number(policy, value, by_tool) for example in examples]
+    chosen = [one.trace.completions[number] for one, number in zip(examples, numbers, strict=True)]
+    scores = np.array([one.scores[number] for one, number in zip(examples, numbers, strict=True)])
     without = np.array([example.scores[0] for example in examples])
     return Point(
         policy,
         value,
+        by_tool,
         len(examples),
         float(scores.mean()),
         float(without.mean()),
@@ -90,9 +97,9 @@ def point(examples: Sequence[Example], policy: str, value: float) -> Point:
     )
 
 
-def points(drawn: Mapping[str, Sequence[Example]], policy: str, value: float) -> dict[str, Point]:
-    """A policy with a value, measured on the examples of each of several benchmarks; raises as `point`."""
-    return corrected({task: point(examples, policy, value) for task, examples in drawn.items()})
+def points(drawn: Mapping[str, Sequence[Example]], *policy: Any) -> dict[str, Point]:
+    """`point` on each of several benchmarks, `policy` as there: by itself, its value, those of tools."""
+    return corrected({task: point(examples, *policy) for task, examples in drawn.items()})
 
 
 def corrected(found: Mapping[str, Point]) -> dict[str, Point]:
@@ -116,22 +123,38 @@ def values(examples: Sequence[Example], policy: str, limit: float) -> list[float
     return [*(within[n] for n in kept), limit]
 
 
-def choose(drawn: Mapping[str, Sequence[Example]], grid: Mapping[str, Sequence[float]]) -> tuple[str, float]:
+Chosen = tuple[str, float, dict[str, float]]
+"""A policy, its value, and those of tools that have their own."""
+
+
+def choose(
+    drawn: Mapping[str, Sequence[Example]], grid: Mapping[str, Sequence[float]], tools: Sequence[str] = ()
+) -> Chosen:
     """The policy and value with the best mean score over benchmarks that harms none; of equal ones that with fewest calls.
 
     A benchmark is harmed where its score is significantly below that without calls (McNemar, Holm over benchmarks).
-    Top-k with k = 0 never harms, so there is always one.
+    Top-k with k = 0 never harms, so there is always one. From there each of `tools` gets a value of its own, one after the
+    other, for as long as that makes it better.
     """
-    best, chosen = (-np.inf, 0.0), ("topk", 0.0)
-    for policy, several in grid.items():
-        for value in several:
-            found = points(drawn, policy, value).values()
-            if any(one.score < one.disabled and one.p_holm < LEVEL for one in found):
-                continue
-            merit = (
-                float(np.mean([one.score for one in found])),
-                -float(np.mean([one.calls / one.n for one in found])),
-            )
-            if merit > best:
-                best, chosen = merit, (policy, value)
-    return chosen
+
+    def merit(policy: Chosen) -> tuple[float, float]:
+        found = points(drawn, *policy).values()
+        if any(one.score < one.disabled and one.p_holm < LEVEL for one in found):
+            return -np.inf, 0.0
+        return float(np.mean([one.score for one in found])), -float(
+            np.mean([one.calls / one.n for one in found])
+        )
+
+    # `max` keeps the first of equal ones.
+    chosen = max(((policy, value, {}) for policy, several in grid.items() for value in several), key=merit)
+    if tools and chosen[:2] == ("topk", 0.0):  # k = 0 is no tool's call; here one may yet have its own
+        chosen = "topk", 1.0, dict.fromkeys(tools, 0.0)
+    before = None
+    while tools and chosen != before:
+        before = chosen
+        for tool in tools:
+            policy, value, own = chosen
+            others = [(policy, value, own | {tool: each}) for each in grid[policy]]
+            chosen = max([chosen, *others], key=merit)
+    policy, value, own = chosen
+    return policy, value, {tool: each for tool, each in own.items() if each != value}

@@ -3,7 +3,7 @@
 Slow on purpose. Every fast path of the product is held to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -194,6 +194,7 @@ def decode(
     min_new_tokens: int = 0,
     stop: Sequence[str] = (),
     constrain_tool_name: bool = True,
+    by_tool: Mapping[str, float] | None = None,
 ) -> tuple[Completion, list[int]]:
     """Decoding of one prompt with at most `max_calls` calls, one token and one full pass at a time.
 
@@ -207,13 +208,24 @@ def decode(
             row[list(language_model.end_ids)] = float("-inf")
         return row
 
-    def wants_call(row: torch.Tensor) -> bool:
-        start = language_model.start_id
+    def wants_call(row: torch.Tensor, tool: str) -> bool:
+        start, own = language_model.start_id, by_tool or {}
         if policy == "threshold":
-            return float(row.exp()[start] / row.exp().sum()) >= threshold
-        raised = float(row[start]) + bias
+            return float(row.exp()[start] / row.exp().sum()) >= own.get(tool, threshold)
+        raised = float(row[start]) + (own.get(tool, bias) if policy == "bias" else 0)
         ahead = sum(token != start and other > raised for token, other in enumerate(row.tolist()))
-        return ahead < (k if policy == "topk" else 1)
+        return ahead < (own.get(tool, k) if policy == "topk" else 1)
+
+    def tool_of_call(ids: list[int]) -> str:
+        """The key of the tool that a call behind these tokens names."""
+        left = {key: language_model.encode("a [" + tool.name)[1:] for key, tool in tools.items()}
+        for step in range(1, 9):
+            if len(left) > 1:
+                row = logits(language_model, ids)[-1]
+                best = max({name[step] for name in left.values()}, key=lambda token: float(row[token]))
+                ids = ids + [best]
+                left = {key: name for key, name in left.items() if name[step] == best}
+        return next(iter(left))
 
     ids = language_model.own_prefix + language_model.encode(prompt)
     written: list[int] = []
@@ -224,7 +236,9 @@ def decode(
     while counted + len(written) < new_tokens:
         row = following(counted + len(written), ids + written)
         likeliest = int(row.argmax())
-        wants = wants_call(row)
+        wants = any(wants_call(row, tool) for tool in tools)
+        if wants and by_tool:
+            wants = wants_call(row, tool_of_call(ids + written + [language_model.start_id]))
         if wants and len(calls) < max_calls and failed is None:
             body: list[int] = []
             failed = "call not ended"

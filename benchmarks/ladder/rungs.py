@@ -31,7 +31,7 @@ Sample = dict[str, Any]
 class ForcedDecoder(Decoder):
     """Starts a call before the first token, and no other."""
 
-    def _next(self, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
+    def _next(self, logits: torch.Tensor, rows: list[Row], tries: Mapping[str, list[int]]) -> list[int]:
         start = self.language_model.start_id
         # Once the call is executed or taken back, a row may not call again.
         return [

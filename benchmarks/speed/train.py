@@ -43,7 +43,7 @@ def packed(model: str, texts: Sequence[str], length: int, micro_batch: int) -> d
     logged: dict[str, float] = {}
     settings = TrainingSettings(
         max_steps=None, epochs=1, batch_size=4 * micro_batch, micro_batch_size=micro_batch, sequence_length=length,
-        eval_every=10_000, save_every=0, log_every=10_000, warmup_ratio=0.0,
+        eval_every=10_000, save_every=0, log_every=10_000, warmup_ratio=0.0, dtype="auto", device="auto", seed=0,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         result = train(

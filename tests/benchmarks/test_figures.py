@@ -72,10 +72,11 @@ def test_perplexities_have_no_calls() -> None:
 CALLED = Completion("x", "x", calls=(ApiCall("QA", "a", "b"),))
 
 
-def example(rank: int, without: float, called: float, number: int = 0) -> Example:
+def example(rank: int, without: float, called: float, number: int = 0, tool: str = "qa") -> Example:
     """One whose call starts at the second of two places, from this rank on."""
     measures = {"topk": [99.0, rank], "bias": [20.0, rank / 2], "threshold": [0.0, 1 / rank]}
-    return Example(str(number), Trace("y", "y", measures=measures, called={1: CALLED}), (without, called))
+    trace = Trace("y", "y", measures=measures, called={1: CALLED}, named={1: tool})
+    return Example(str(number), trace, (without, called))
 
 
 HELPED, HARMED, INDIFFERENT = example(2, 0, 100), example(3, 100, 0), example(4, 100, 100)
@@ -103,16 +104,31 @@ def test_the_values_that_tell_answers_apart() -> None:
 
 def test_the_best_policy_that_harms_no_benchmark_is_chosen() -> None:
     grid = {"topk": [0, 1, 2, 3, 4], "bias": [0.5, 1.2, 5.0]}
-    assert choose({"a": [HELPED, HARMED, INDIFFERENT]}, grid) == ("topk", 2)
-    assert choose({"a": [HARMED, INDIFFERENT]}, grid) == ("topk", 0)
+    assert choose({"a": [HELPED, HARMED, INDIFFERENT]}, grid) == ("topk", 2, {})
+    assert choose({"a": [HARMED, INDIFFERENT]}, grid) == ("topk", 0, {})
     # On average k = 3 is best, and it ruins one of the two.
     gaining = [HELPED] * 20 + [example(3, 0, 100)] * 20
     ruined = [HARMED] * 10 + [INDIFFERENT] * 20
-    assert choose({"a": gaining, "b": ruined}, grid) == ("topk", 2)
-    assert choose({"a": gaining}, grid) == ("topk", 3)
+    assert choose({"a": gaining, "b": ruined}, grid) == ("topk", 2, {})
+    assert choose({"a": gaining}, grid) == ("topk", 3, {})
     # By Holm the larger of two p is not doubled: 6 of 6 harmed are significant, p = 0.03, and 5 of 5 are not.
     for harmed, k in ((5, 3), (6, 2)):
-        assert choose({"a": gaining, "b": [HARMED] * harmed + [INDIFFERENT] * 20}, grid) == ("topk", k)
+        assert choose({"a": gaining, "b": [HARMED] * harmed + [INDIFFERENT] * 20}, grid) == ("topk", k, {})
+
+
+def test_each_tool_gets_the_value_that_is_best_for_it() -> None:
+    # No common k is good: the calendar helps from rank 4 on, and the calculator harms from rank 2 on.
+    late = [example(4, 0, 100, tool="calendar")] * 20
+    early = [example(2, 100, 0, tool="calculator")] * 20 + [example(1, 0, 100, tool="calculator")] * 5
+    drawn, grid = {"dates": late, "sums": early}, {"topk": [0, 1, 2, 3, 4]}
+    assert choose(drawn, grid) == ("topk", 1, {})
+    chosen = choose(drawn, grid, ["calculator", "calendar"])
+    assert chosen == ("topk", 1, {"calendar": 4})
+    assert [one.score for one in points(drawn, *chosen).values()] == [100, 100]
+    # Where no calls are the best of the common values, one tool may still be worth calling.
+    drawn = {"dates": late, "sums": [example(1, 100, 0, tool="calculator")] * 20}
+    assert choose(drawn, grid) == ("topk", 0, {})
+    assert choose(drawn, grid, ["calculator", "calendar"]) == ("topk", 1, {"calculator": 0, "calendar": 4})
 
 
 def test_p_is_corrected_for_the_number_of_benchmarks() -> None:

@@ -132,6 +132,53 @@ def test_bias_and_threshold_are_the_textbooks(
     assert greedy == unmoved
 
 
+OWN = {
+    "topk": (20, [{"qa": 1}, {"calendar": 2}, {"qa": 0, "calendar": 1}]),
+    "bias": (6.0, [{"qa": 0.5}, {"calendar": -1.0, "qa": 2.0}]),
+    "threshold": (0.01, [{"qa": 0.3}, {"calendar": 0.9}]),
+}
+
+
+@pytest.fixture(scope="module")
+def two_tools_model() -> LanguageModel:
+    """A tiny model that calls two tools."""
+    return taught_model("llama", *PIECES[:4], "[Calendar(abcd) -> AB 2]", "people [Calendar(ab) -> AB 1]")
+
+
+@pytest.mark.parametrize("policy", OWN)
+@pytest.mark.parametrize("more", [{"max_calls": 3}, {"min_new_tokens": 6}])
+def test_a_tools_own_value_is_the_textbooks_and_the_traces(
+    monkeypatch: pytest.MonkeyPatch, two_tools_model: LanguageModel, policy: str, more: dict[str, int]
+) -> None:
+    usual, values = OWN[policy]
+    tracing = TracingDecoder(two_tools_model, tools(), reach=REACH, of_each_tool=True, max_call_tokens=20)
+    traces = tracing.trace(CALLING, DOCUMENTS, max_new_tokens=12)
+    traces = [Trace.read(json.loads(json.dumps(asdict(trace)))) for trace in traces]
+    seen = set()
+    for own in [{}, *values]:
+        settings: Any = {"policy": policy, "k" if policy == "topk" else policy: usual, "by_tool": own}
+        settings |= {"max_call_tokens": 20}
+        found, expected = both(monkeypatch, two_tools_model, CALLING, 12, **settings, **more)
+        assert found == expected
+        plain = Decoder(two_tools_model, tools(), **settings).complete(CALLING, DOCUMENTS, max_new_tokens=12)
+        assert [trace.under(policy, usual, own) for trace in traces] == plain
+        seen.add(tuple(call.tool for completion in plain for call in completion.calls))
+    assert len(seen) > 1
+
+
+def test_a_tool_that_is_never_to_be_called_is_known_without_a_constraint_too(
+    calling_model: LanguageModel,
+) -> None:
+    free: Any = {"k": 20, "constrain_tool_name": False, "max_call_tokens": 20}
+    called = Decoder(calling_model, tools(), **free).complete(CALLING, DOCUMENTS, max_new_tokens=12)
+    passed = Decoder(calling_model, tools(), by_tool={"qa": 0}, **free).complete(
+        CALLING, DOCUMENTS, max_new_tokens=12
+    )
+    assert any(one.calls for one in called) and not any(one.calls for one in passed)
+    with pytest.raises(UserError, match="constrain_tool_name=true"):
+        TracingDecoder(calling_model, tools(), of_each_tool=True, constrain_tool_name=False)
+
+
 def test_without_a_constraint_a_name_that_is_no_tools_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     model = taught_model("gpt2", "The", "is", "people", "[ZZ(ab) -> AB 1]")
     free, expected = both(
@@ -174,9 +221,9 @@ def test_a_tie_at_the_top_does_not_let_a_forbidden_start_token_through(tiny_gpt2
     logits = torch.zeros(1, tiny_gpt2.model.config.vocab_size)
     logits[0, [start, other]] = 7.0
     row = Row(0, DOCUMENTS[0], [1], [1], may_call=False)
-    assert Decoder(tiny_gpt2, {}, k=0)._next(logits, [row], []) == [other]
+    assert Decoder(tiny_gpt2, {}, k=0)._next(logits, [row], {}) == [other]
     logits[0, start - 5] = 7.0
-    assert Decoder(tiny_gpt2, {}, k=0)._next(logits, [row], []) == [start - 5]
+    assert Decoder(tiny_gpt2, {}, k=0)._next(logits, [row], {}) == [start - 5]
 
 
 def test_every_end_of_text_of_the_model_ends_it() -> None:

@@ -75,17 +75,29 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     root = [f"paths.root={tmp_path}", "name=tiny", *by_name]
     for toolformer in (Toolformer.from_config("latest", root), Toolformer.from_pretrained(folder, root)):
         assert (toolformer.decoder.policy, toolformer.decoder.bias) == ("bias", 2.5)
+    by_tool = [
+        "--k",
+        "2",
+        "--by-tool",
+        *words(tmp_path, *MORE, "tools=[calculator,calendar]", "evaluation.limit=8"),
+    ]
+    assert main(["tune-policy", *by_tool]) == 0
+    store_policy(folder, "topk", 1, run.run_id, {}, {"calendar": 3})
+    toolformer = Toolformer.from_config("latest", root)
+    assert (toolformer.decoder.k, toolformer.decoder.by_tool) == (1, {"calendar": 3})
     (folder / "call_policy.json").write_text("{}")
     assert "call_policy.json cannot be read" in refused("complete", "On day 3 we", *root)
 
 
 def test_the_table_has_the_corrected_p_beside_the_raw_one() -> None:
-    best = Point("topk", 1.0, 40, 50.0, 25.0, 20, helped=12, harmed=2, needed=12, tokens=8.0, p_holm=0.0777)
-    own = replace(best, policy="threshold", value=0.25, helped=13)
+    best = Point(
+        "topk", 1.0, {}, 40, 50.0, 25.0, 20, helped=12, harmed=2, needed=12, tokens=8.0, p_holm=0.0777
+    )
+    own = replace(best, policy="threshold", value=0.25, by_tool={"qa": 0.5}, helped=13)
     curves = {("dateset", "test", "topk"): [best]}
-    (table,) = content(Tuned("run", "topk", 1.0, curves, {"dateset": best}, {"dateset": own})).tables
+    (table,) = content(Tuned("run", "topk", 1.0, {}, curves, {"dateset": best}, {"dateset": own})).tables
     shown = [[cell.text for cell in row] for row in table.rows[-2:]]
-    assert [row[1] for row in shown] == ["tuned", "threshold = 0.25"]
+    assert [row[1] for row in shown] == ["tuned", "threshold = 0.25, qa 0.5"]
     assert [row[-2:] for row in shown] == [[f"{mcnemar(2, won):.3f}", "0.078"] for won in (12, 13)]
 
 

@@ -34,7 +34,7 @@ HELDOUT = [
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = TrainingSettings(
     learning_rate=3e-3, max_steps=8, batch_size=4, micro_batch_size=2, sequence_length=32, eval_every=4, save_every=3,
-    log_every=1, device="cpu", dtype="float32",
+    log_every=1, device="cpu", dtype="float32", seed=0,
 )  # fmt: skip
 ANNOTATED = [
     AnnotatedText("Of 1400, 400 passed.", ((12, ApiCall("Calculator", "400 / 1400", "0.29")),)),

@@ -13,7 +13,6 @@ import torch
 from tests.training.conftest import SETTINGS, Logs, interrupted, run
 from toolformer.errors import UserError
 from toolformer.training import checkpoints
-from toolformer.training.settings import TrainingSettings
 
 
 def cut_by_a_byte(checkpoint: Path) -> str:
@@ -99,7 +98,7 @@ def test_what_decides_a_run(tmp_path: Path) -> None:
     """A DeepSpeed file counts by what it says, not by its name."""
 
     def deciding(**changes: Any) -> dict[str, Any]:
-        return TrainingSettings(**changes).deciding()
+        return replace(SETTINGS, **changes).deciding()
 
     def of_file(name: str, text: str) -> dict[str, Any]:
         (tmp_path / name).write_text(text)
@@ -146,7 +145,7 @@ def test_a_deepspeed_file_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     ):  # fmt: skip
         path.write_text(text)
         with pytest.raises(UserError, match=message) as caught:
-            TrainingSettings(lora_rank=4, deepspeed=str(path))
+            replace(SETTINGS, lora_rank=4, deepspeed=str(path))
         assert "\n" not in str(caught.value)
     path.write_text('{"zero_optimization": {"stage": 2}}')
-    assert TrainingSettings(lora_rank=4, deepspeed=str(path)).lora_rank == 4
+    assert replace(SETTINGS, lora_rank=4, deepspeed=str(path)).lora_rank == 4

@@ -186,6 +186,7 @@ def tune_policy(arguments: list[str]) -> int:
     parser.add_argument("--k", type=int, default=10, help="the largest k that is looked at")
     parser.add_argument("--bias", type=float, default=5.0, help="the largest bias that is looked at")
     parser.add_argument("--threshold", type=float, default=0.01, help="the least threshold that is looked at")
+    parser.add_argument("--by-tool", action="store_true", help="with a value of its own for each tool")
     options = parser.parsed(arguments, "benchmarks=[dateset,arithmetic] evaluation.limit=200")
     if options.k < 1 or not 0 <= options.threshold < 1 or not math.isfinite(options.bias):
         raise UserError("tune-policy: --k must be at least 1, --threshold from 0 to 1, --bias a number")
@@ -195,7 +196,7 @@ def tune_policy(arguments: list[str]) -> int:
     from toolformer.tracking.provenance import command_of
 
     reach = {"topk": options.k, "bias": options.bias, "threshold": options.threshold}
-    tuned = tuning.tune_policy(config, reach, command_of("tune-policy", arguments))
+    tuned = tuning.tune_policy(config, reach, command_of("tune-policy", arguments), options.by_tool)
     show(tuning.content(tuned))
     return 0
 

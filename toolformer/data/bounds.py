@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from toolformer.errors import near
 
@@ -52,6 +52,8 @@ CountOrNone = Annotated[int, Field(ge=0, le=LARGEST)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Numbers = Annotated[Any, AfterValidator(TypeAdapter(dict[str, Finite] | None).validate_python)]
+"""Numbers by name; none is as good as empty. For Hydra anything: it gives a typed mapping no new keys."""
 Place = Annotated[str, AfterValidator(_place)]
 """A file or folder."""
 Day = Annotated[str, AfterValidator(_day)]

@@ -40,6 +40,10 @@ class Row:
     """Index in `written` of an open call's start token."""
     at_start: torch.Tensor | None = None
     """Logits [vocabulary] where the open call was started: what the row goes back to if the call fails."""
+    measured: float = 0.0
+    """What the policy goes by, where the row last was outside of calls."""
+    passed: int | None = None
+    """Tokens that the row had where it last passed over a call, whose tool is not to be called there."""
     forget: int = 0
     """Tokens that the model has read and that have been taken back."""
     pending: ApiCall | None = None

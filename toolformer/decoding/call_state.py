@@ -114,7 +114,7 @@ class Writer:
             self._take_back(row, NOT_ENDED)
 
     @staticmethod
-    def _take_back(row: Row, reason: str) -> None:
+    def _take_back(row: Row, reason: str | None) -> None:
         """Drops an open call: the row goes on from before it, without calling again."""
         assert row.call_start is not None
         row.failed = reason
@@ -123,6 +123,11 @@ class Writer:
         row.written = row.written[: row.call_start]
         row.unread = []
         row.call_start, row.pending, row.may_call = None, None, False
+
+    def pass_over(self, row: Row) -> None:
+        """Drops an open call that is not to start at its place; behind it the row may call."""
+        self._take_back(row, None)
+        row.may_call, row.passed = True, row.tokens
 
     def resume(self, row: Row, result: Result) -> None:
         """Puts the result behind the arrow, or takes the call back when there is none."""

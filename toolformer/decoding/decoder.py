@@ -116,8 +116,8 @@ class Decoder(Decoding):
         stop: Sequence[str],
         allowed: Collection[str] | None,
         strict: bool = False,
-    ) -> tuple[list[Row], Writer, list[list[int]]]:
-        """The prompts as rows, the longest first; what writes them; the tool names a call may begin with, as tokens."""
+    ) -> tuple[list[Row], Writer, dict[str, list[int]]]:
+        """The prompts as rows, the longest first; what writes them; the tool names a call may begin with, with their tokens."""
         if documents is None:
             documents = [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
         model = self.language_model
@@ -133,7 +133,7 @@ class Decoder(Decoding):
         limits = (self.max_calls, self.max_call_tokens, self.max_result_tokens, max_new_tokens)
         writer = Writer(model, tools, *limits, stop)
         names = sorted(tools) if self.constrain_tool_name else []
-        tries = [model.encode_after_start(name) for name in names]
+        tries = {name: model.encode_after_start(name) for name in names}
         return rows, writer, tries
 
     def room(self, max_new_tokens: int) -> int:
@@ -169,7 +169,7 @@ class Decoder(Decoding):
         return cut
 
     @torch.inference_mode()
-    def _run(self, queue: Queue, writer: Writer, tries: list[list[int]]) -> Iterator[list[Row]]:
+    def _run(self, queue: Queue, writer: Writer, tries: Mapping[str, list[int]]) -> Iterator[list[Row]]:
         """Continues all rows of the queue; yields them as they end. `tries` as of `_begin`."""
         batch: Batch | None = None
         while batch or queue:
@@ -230,7 +230,7 @@ class Decoder(Decoding):
         )
         return Batch(rows, joined, torch.cat(logits), fresh)
 
-    def _write_next(self, batch: Batch, writer: Writer, tries: list[list[int]]) -> None:
+    def _write_next(self, batch: Batch, writer: Writer, tries: Mapping[str, list[int]]) -> None:
         """Chooses and writes the next token of every fresh row."""
         while batch.fresh:
             rows = [batch.rows[n] for n in batch.fresh]
@@ -239,6 +239,8 @@ class Decoder(Decoding):
                 if token == self.language_model.start_id and row.may_call and row.call_start is None:
                     row.at_start = batch.logits[n].clone()
                 writer.write(row, token)
+                if row.call_start is not None and self._passes_over(row, _named(row, tries)):
+                    writer.pass_over(row)
             # Where a call has been taken back, the next token is chosen once more.
             batch.fresh = [n for n in batch.fresh if self._go_back(batch, n)]
 
@@ -253,7 +255,7 @@ class Decoder(Decoding):
         row.at_start, row.forget = None, 0
         return True
 
-    def _next(self, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
+    def _next(self, logits: torch.Tensor, rows: list[Row], tries: Mapping[str, list[int]]) -> list[int]:
         """The next token of each row: the likeliest, or the start token where the policy starts a call."""
         start = self.language_model.start_id
         ends = sorted(self.language_model.end_ids)
@@ -269,7 +271,7 @@ class Decoder(Decoding):
         chosen: list[int] = []
         for n, row in enumerate(rows):
             if row.call_start is not None:
-                names = [ids for ids in tries if ids[: row.since_start] == row.written[row.call_start + 1 :]]
+                names = [tries[name] for name in _begun(row, tries)]
                 following = sorted({ids[row.since_start] for ids in names if len(ids) > row.since_start})
                 ended = any(len(ids) == row.since_start for ids in names)
                 if following and not ended:
@@ -277,7 +279,7 @@ class Decoder(Decoding):
                     chosen.append(following[int(best)])
                 else:
                     chosen.append(likeliest[n])
-            elif row.may_call and starts[n]:
+            elif row.may_call and starts[n] and row.passed != row.tokens:
                 chosen.append(start)
             elif likeliest[n] == start:
                 # Probability zero for <API>: the runner-up, also of a tie.
@@ -289,7 +291,36 @@ class Decoder(Decoding):
         return chosen
 
     def _starts(self, logits: torch.Tensor, rows: Sequence[Row]) -> list[bool]:
-        """Of each row whether the policy starts a call before the next token; logits [rows, vocabulary]."""
+        """Of each row whether the policy starts a call of some tool before the next token; logits [rows, vocabulary]."""
         measured = MEASURES[self.policy](logits, self.language_model.start_id).tolist()
-        limit = getattr(self, POLICIES[self.policy])
-        return [fires(self.policy, value, limit) for value in measured]
+        limits = self._limits.values()
+        for row, value in zip(rows, measured, strict=True):
+            if row.call_start is None:
+                row.measured = value
+        return [any(fires(self.policy, value, limit) for limit in limits) for value in measured]
+
+    @property
+    def _limits(self) -> dict[str, float]:
+        """The policy's number for each tool, by its name in calls."""
+        usual, own = getattr(self, POLICIES[self.policy]), self.by_tool or {}
+        return {tool.name: own.get(key, usual) for key, tool in self.tools.items()}
+
+    def _passes_over(self, row: Row, name: str | None) -> bool:
+        """Whether the policy starts no call of the tool that an open call names, where it has been started."""
+        limit = self._limits.get(name) if self.by_tool and name else None
+        return limit is not None and not fires(self.policy, row.measured, limit)
+
+
+def _begun(row: Row, tries: Mapping[str, list[int]]) -> list[str]:
+    """The names that a row's open call may be writing."""
+    assert row.call_start is not None
+    body = row.written[row.call_start + 1 :]
+    return [name for name, ids in tries.items() if ids[: len(body)] == body]
+
+
+def _named(row: Row, tries: Mapping[str, list[int]]) -> str | None:
+    """The tool that a row's open call is bound to name, or has named."""
+    if row.pending:
+        return row.pending.tool
+    begun = _begun(row, tries)
+    return begun[0] if len(begun) == 1 else None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share
-from toolformer.errors import UserError
+from toolformer.data.bounds import Count, CountOrNone, Finite, Numbers, OneOf, Share
+from toolformer.errors import UserError, near
 from toolformer.storage import write_whole
 
 SYSTEMS = {
@@ -55,6 +55,9 @@ class Decoding:
     """policy=bias: a call starts when the logit of <API> plus this is the largest of all; 0 is plain greedy."""
     threshold: Share | None = None
     """policy=threshold: a call starts when the probability of <API> is at least this."""
+    by_tool: Numbers = None
+    """The policy's number for tools that have one of their own, by key: with k: 1, {calendar: 10} starts calls of the
+    calendar at k = 10, and all others at k = 1."""
     max_calls: CountOrNone = 1
     """Calls per input at most."""
     max_call_tokens: Count = 40
@@ -69,11 +72,11 @@ class Decoding:
     """Prompts decoded together."""
 
 
-def check(settings: Decoding) -> None:
-    """Refuses a policy without its value, and a value without its policy.
+def check(settings: Decoding, tools: Collection[str]) -> None:
+    """Refuses a policy without its value, a value without its policy, and one for what is none of the tools, by key.
 
     Raises:
-        UserError: one of both, by key.
+        UserError: one of these, by key.
     """
     for policy, key in POLICIES.items():
         value = getattr(settings, key)
@@ -86,16 +89,25 @@ def check(settings: Decoding) -> None:
                 f"decoding.{key} is {value}, but decoding.policy is {settings.policy}, which does not read it; add "
                 f"decoding.policy={policy}, or leave it out"
             )
+    for tool, value in (settings.by_tool or {}).items():
+        if tool not in tools:
+            raise UserError(f"decoding.by_tool: there is no tool {tool}{near(tool, tools)}")
+        if settings.policy == TUNED:
+            raise UserError("decoding.by_tool: the policy tuned has its own; leave one of the two out")
+        if settings.policy == "topk" and (value < 0 or value % 1):
+            raise UserError(f"decoding.by_tool.{tool} is {value:g}; a k must be a whole number, 0 or more")
 
 
-def under(settings: Decoding, policy: str, value: float) -> Decoding:
-    """The settings with this policy and its value, and no other's."""
+def under(
+    settings: Decoding, policy: str, value: float, by_tool: Mapping[str, float] | None = None
+) -> Decoding:
+    """The settings with this policy, its value and those of tools with their own, and no other's."""
     values: dict[str, Any] = {
         "bias": None,
         "threshold": None,
         POLICIES[policy]: int(value) if policy == "topk" else value,
     }
-    return replace(settings, policy=policy, **values)
+    return replace(settings, policy=policy, by_tool=dict(by_tool) if by_tool else None, **values)
 
 
 def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,18 +116,27 @@ def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
     unread = {"batch_size", *POLICIES.values()} - {POLICIES.get(policy, "")}
     if policy == "topk":
         unread.add("policy")
+    if not (settings["k"] and settings["by_tool"]):
+        unread.add("by_tool")
     return {name: value for name, value in settings.items() if name not in unread}
 
 
 def shown(settings: Mapping[str, Any]) -> str:
-    """What `deciding` says of when a call starts: k alone of top-k, else the policy with its value."""
+    """What `deciding` says of when a call starts: k alone of top-k, else the policy with its value; then tools' own values."""
     policy = settings.get("policy", "topk")
     value = settings.get(POLICIES.get(policy, ""))
-    return str(value) if policy == "topk" else f"{policy} {value:g}" if value is not None else policy
+    common = str(value) if policy == "topk" else f"{policy} {value:g}" if value is not None else policy
+    own = settings.get("by_tool") or {}
+    return ", ".join([common, *(f"{tool} {number:g}" for tool, number in own.items())])
 
 
 def store_policy(
-    folder: Path, policy: str, value: float, run: str, development: Mapping[str, Sequence[str]]
+    folder: Path,
+    policy: str,
+    value: float,
+    run: str,
+    development: Mapping[str, Sequence[str]],
+    by_tool: Mapping[str, float] | None = None,
 ) -> None:
     """Stores a policy with a model, in place of one that it has.
 
@@ -124,6 +145,7 @@ def store_policy(
         development: by benchmark, the ids of the examples that it was chosen on.
     """
     record = {"policy": policy, "value": value, "run": run, "development": development}
+    record |= {"by_tool": by_tool} if by_tool else {}
     write_whole(folder / STORED, f"{json.dumps(record)}\n".encode())
 
 
@@ -145,13 +167,14 @@ def tuned(settings: Decoding, model: str | Path) -> Decoding:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         policy, value = record["policy"], float(record["value"])
-        return under(settings, policy, value)
+        by_tool = {str(tool): float(own) for tool, own in record.get("by_tool", {}).items()}
+        return under(settings, policy, value, by_tool)
     except OSError as error:
         raise UserError(
             f"decoding.policy=tuned: {model} has no {STORED}; `toolformer tune-policy` chooses a policy for a trained "
             "model, or name one: topk, bias or threshold"
         ) from error
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(
             f"decoding.policy=tuned: {path} cannot be read ({error}); give `toolformer tune-policy` again"
         ) from error

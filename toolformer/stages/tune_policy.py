@@ -40,6 +40,8 @@ class Tuned:
     run_id: str
     policy: str
     value: float
+    by_tool: Mapping[str, float]
+    """The values of tools that have their own."""
     curves: Mapping[tuple[str, str, str], Sequence[Point]]
     """By benchmark, draw and policy, each of its values."""
     chosen: Mapping[str, Point]
@@ -48,8 +50,10 @@ class Tuned:
     """The same of the policy that each benchmark's development draw chooses for itself alone."""
 
 
-def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -> Tuned:
-    """Chooses a policy within `reach` (`trace.REACH`) and stores it with the model.
+def tune_policy(
+    config: Config, reach: Mapping[str, float], command: str = "", by_tool: bool = False
+) -> Tuned:
+    """Chooses a policy within `reach` (`trace.REACH`), `by_tool` with a value for each tool, and stores it with the model.
 
     `evaluation.limit` is the examples of a benchmark in each draw. Benchmarks of perplexity, which call nothing, are left
     out.
@@ -76,17 +80,18 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
     job = prepare(config, tracker)
     assert job.trained
     run = tracker.run(
-        stage="tune", name=f"policy of {job.trained.name}", fingerprint=fingerprint("tune", job.fingerprint, reach),
+        stage="tune", name=f"policy of {job.trained.name}", fingerprint=fingerprint("tune", job.fingerprint, reach, by_tool),
         config=asdict(config), tags={"experiment": config.name, "lineage.train_run_id": job.trained.run_id},
         description=describe(command, {"benchmarks": ", ".join(tasks)}, [job.trained]),
     )  # fmt: skip
     model = model_folder(tracker, job.trained)
     with AnswerFile(job.folder / ANSWERS) as answers, run as active:
-        drawn = _draws(_traced(config, job, model, reach, answers), config.seed)
+        drawn = _draws(_traced(config, job, model, reach, by_tool, answers), config.seed)
         development, test = ({task: drawn[task, draw] for task in tasks} for draw in DRAWS)
         pooled = [example for examples in development.values() for example in examples]
         grid = {policy: values(pooled, policy, limit) for policy, limit in reach.items()}
-        policy, value = choose(development, grid)
+        tools = sorted(config.tools) if by_tool else []
+        policy, value, own = choose(development, grid, tools)
         curves: dict[tuple[str, str, str], list[Point]] = {}
         for draw, of_draw in zip(DRAWS, (development, test), strict=True):
             for each, several in grid.items():
@@ -98,16 +103,14 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
                         metrics |= {f"{task}/curve/{each}/{name}": found.figures[name] for name in shown}
                     if draw == DRAWS[1]:
                         active.metrics(metrics, step)
-        chosen = points(test, policy, value)
-        alone = corrected(
-            {
-                task: point(test[task], *choose({task: examples}, grid))
-                for task, examples in development.items()
-            }
-        )
+        chosen = points(test, policy, value, own)
+        choices = {task: choose({task: examples}, grid, tools) for task, examples in development.items()}
+        alone = corrected({task: point(test[task], *choice) for task, choice in choices.items()})
         for task, found in chosen.items():
             active.metrics({f"{task}/{name}": figure for name, figure in _figures(found).items()})
         active.tags({"policy": policy, "policy.value": value})
+        if by_tool:
+            active.tags({"policy.by_tool": json.dumps(own)})
         with TemporaryDirectory() as folder:
             path = Path(folder) / "curves.csv"
             rows = [
@@ -123,13 +126,13 @@ def tune_policy(config: Config, reach: Mapping[str, float], command: str = "") -
                 path.write_text(json.dumps(ids, indent=1), encoding="utf-8")
                 active.artifact(path)
         ids = {task: sorted({example.id for example in examples}) for task, examples in development.items()}
-        store_policy(model, policy, value, active.run_id, ids)
-    log.info("tune-policy: %s, stored with %s, run %s", _shown(policy, value), model, active.run_id[:8])
-    return Tuned(active.run_id, policy, value, curves, chosen, alone)
+        store_policy(model, policy, value, active.run_id, ids, own)
+    log.info("tune-policy: %s, stored with %s, run %s", _words(policy, value, own), model, active.run_id[:8])
+    return Tuned(active.run_id, policy, value, own, curves, chosen, alone)
 
 
 def _traced(
-    config: Config, job: Job, model: Path, reach: Mapping[str, float], answers: Any
+    config: Config, job: Job, model: Path, reach: Mapping[str, float], by_tool: bool, answers: Any
 ) -> Iterator[tuple[str, str, Example]]:
     """Every example of the benchmarks, traced, behind its benchmark and its prompt."""
     from benchmarks import suite
@@ -141,7 +144,8 @@ def _traced(
     loaded = asked.load()
     tools = instantiate.tools(config, inference=True)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
-    decoder = TracingDecoder(language_model, tools, reach=reach, **asdict(config.decoding))
+    settings = asdict(config.decoding) | {"reach": reach, "of_each_tool": by_tool}
+    decoder = TracingDecoder(language_model, tools, **settings)
     lm = asked.lm(decoder, answers)
     lm.switched_off = loaded.switched_off
     suite.requests(loaded)
@@ -185,14 +189,17 @@ def _figures(point: Point) -> dict[str, float]:
     return point.figures | {"p_value": point.p_value, "p_holm": point.p_holm}
 
 
-def _shown(policy: str, value: float) -> str:
-    return f"decoding.policy={policy} decoding.{POLICIES[policy]}={value:g}"
+def _words(policy: str, value: float, by_tool: Mapping[str, float]) -> str:
+    own = ",".join(f"{tool}:{each:g}" for tool, each in by_tool.items())
+    return f"decoding.policy={policy} decoding.{POLICIES[policy]}={value:g}" + (
+        f" decoding.by_tool={{{own}}}" if own else ""
+    )
 
 
 def content(tuned: Tuned) -> Content:
     """For the terminal: on each test draw no calls, top-k at its ends, the chosen policy, and the benchmark's own."""
     caption = (
-        f"Test draws; chosen on the development draws: {_shown(tuned.policy, tuned.value)}, and last the policy that the "
+        f"Test draws; chosen on the development draws: {_words(tuned.policy, tuned.value, tuned.by_tool)}, and last the policy that the "
         "benchmark's development draw chooses for itself alone, which is not stored. Of the calls, precision is the share "
         "that helps and harm the share that harms; recall is the share of the examples that a call helps which it helps. "
         "Tokens: written an example; p: McNemar against no calls, corrected for the benchmarks beside it (Holm)"
@@ -205,7 +212,8 @@ def content(tuned: Tuned) -> Content:
         ends = {one.value: one for one in points if one.value in (0, 1, points[-1].value)}
         own = tuned.alone[task]
         named = [*((one, f"k = {k:g}") for k, one in ends.items()), (best, "tuned")]
-        for one, name in [*named, (own, f"{POLICIES[own.policy]} = {own.value:.3g}")]:
+        further = "".join(f", {tool} {each:.3g}" for tool, each in own.by_tool.items())
+        for one, name in [*named, (own, f"{POLICIES[own.policy]} = {own.value:.3g}{further}")]:
             figures = _figures(one)
             shares = [f"{100 * figures[name]:.1f}" if name in figures else "" for name in SHARES]
             tests = (f"{figures[name]:.3f}" for name in ("p_value", "p_holm"))

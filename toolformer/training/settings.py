@@ -104,15 +104,15 @@ class Recipe:
         return (1 + math.cos(math.pi * min(done, 1.0))) / 2 if self.schedule == "cosine" else 1.0
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TrainingSettings(Recipe):
     """A recipe, and what a run shares with the other stages. UserError for what cannot be trained with."""
 
-    dtype: str = "auto"
+    dtype: str
     """Of the matrix products; weights and optimizer stay float32. auto: bfloat16 where it is native."""
-    device: str = "auto"
+    device: str
     """auto, cpu or cuda; which GPU, CUDA_VISIBLE_DEVICES or the launcher says."""
-    seed: int = 0
+    seed: int
     """Of the texts' order, of adapters and of dropout."""
 
     def __post_init__(self) -> None:

@@ -124,7 +124,7 @@ def _check_together(config: Config) -> None:
         if getattr(engine, key):
             raise UserError(f"engine.{key} is for engine=ray; add engine=ray, or leave it out")
     config.trainer.accumulation(processes=1)
-    check_decoding(config.decoding)
+    check_decoding(config.decoding, config.tool)
     if config.system == "endpoint":
         _check_endpoint(config.endpoint)
 
