@@ -133,28 +133,32 @@ def choose(
     """The policy and value with the best mean score over benchmarks that harms none; of equal ones that with fewest calls.
 
     A benchmark is harmed where its score is significantly below that without calls (McNemar, Holm over benchmarks).
-    Top-k with k = 0 never harms, so there is always one. From there each of `tools` gets a value of its own, one after the
-    other, for as long as that makes it better.
+    Top-k with k = 0 never harms, so there is always one. From the best value of each policy each of `tools` gets one of its
+    own, one after the other, for as long as that makes it better.
     """
 
-    def merit(policy: Chosen) -> tuple[float, float]:
-        found = points(drawn, *policy).values()
-        if any(one.score < one.disabled and one.p_holm < LEVEL for one in found):
+    def merit(choice: Chosen) -> tuple[float, float]:
+        found = {task: point(examples, *choice) for task, examples in drawn.items()}
+        below = [task for task, one in found.items() if one.score < one.disabled and one.p_value < LEVEL]
+        if below and any(corrected(found)[task].p_holm < LEVEL for task in below):
             return -np.inf, 0.0
-        return float(np.mean([one.score for one in found])), -float(
-            np.mean([one.calls / one.n for one in found])
+        ends = found.values()
+        return float(np.mean([one.score for one in ends])), -float(
+            np.mean([one.calls / one.n for one in ends])
         )
 
     # `max` keeps the first of equal ones.
-    chosen = max(((policy, value, {}) for policy, several in grid.items() for value in several), key=merit)
-    if tools and chosen[:2] == ("topk", 0.0):  # k = 0 is no tool's call; here one may yet have its own
-        chosen = "topk", 1.0, dict.fromkeys(tools, 0.0)
-    before = None
-    while tools and chosen != before:
-        before = chosen
-        for tool in tools:
-            policy, value, own = chosen
-            others = [(policy, value, own | {tool: each}) for each in grid[policy]]
-            chosen = max([chosen, *others], key=merit)
-    policy, value, own = chosen
+    best: list[Chosen] = []
+    for policy, several in grid.items():
+        chosen: Chosen = max(((policy, value, {}) for value in several), key=merit)
+        if tools and chosen[:2] == ("topk", 0.0):  # k = 0 is no tool's call; here one may yet have its own
+            chosen = "topk", 1.0, dict.fromkeys(tools, 0.0)
+        before = None
+        while tools and chosen != before:
+            before = chosen
+            for tool in tools:
+                _, value, own = chosen
+                chosen = max([chosen, *((policy, value, own | {tool: each}) for each in several)], key=merit)
+        best.append(chosen)
+    policy, value, own = max(best, key=merit)
     return policy, value, {tool: each for tool, each in own.items() if each != value}
