@@ -75,13 +75,11 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     root = [f"paths.root={tmp_path}", "name=tiny", *by_name]
     for toolformer in (Toolformer.from_config("latest", root), Toolformer.from_pretrained(folder, root)):
         assert (toolformer.decoder.policy, toolformer.decoder.bias) == ("bias", 2.5)
-    by_tool = [
-        "--k",
-        "2",
-        "--by-tool",
-        *words(tmp_path, *MORE, "tools=[calculator,calendar]", "evaluation.limit=8"),
-    ]
-    assert main(["tune-policy", *by_tool]) == 0
+    more = ["tools=[calculator,calendar]", "evaluation.limit=8"]
+    assert main(["tune-policy", "--by-tool", "--policy", "bias", *words(tmp_path, *MORE, *more)]) == 0
+    (alone,) = (one for one in runs.runs("tune") if one.run_id != run.run_id)
+    with runs.artifact_path(alone, "curves.csv").open() as file:
+        assert {row["policy"] for row in csv.DictReader(file) if row["value"] != "0.0"} == {"bias"}
     store_policy(folder, "topk", 1, run.run_id, {}, {"calendar": 3})
     toolformer = Toolformer.from_config("latest", root)
     assert (toolformer.decoder.k, toolformer.decoder.by_tool) == (1, {"calendar": 3})

@@ -186,6 +186,7 @@ def tune_policy(arguments: list[str]) -> int:
     parser.add_argument("--k", type=int, default=10, help="the largest k that is looked at")
     parser.add_argument("--bias", type=float, default=5.0, help="the largest bias that is looked at")
     parser.add_argument("--threshold", type=float, default=0.01, help="the least threshold that is looked at")
+    parser.add_argument("--policy", choices=("topk", "bias", "threshold"), help="look at this one alone")
     parser.add_argument("--by-tool", action="store_true", help="with a value of its own for each tool")
     options = parser.parsed(arguments, "benchmarks=[dateset,arithmetic] evaluation.limit=200")
     if options.k < 1 or not 0 <= options.threshold < 1 or not math.isfinite(options.bias):
@@ -196,6 +197,8 @@ def tune_policy(arguments: list[str]) -> int:
     from toolformer.tracking.provenance import command_of
 
     reach = {"topk": options.k, "bias": options.bias, "threshold": options.threshold}
+    if options.policy:
+        reach = {options.policy: reach[options.policy]}
     tuned = tuning.tune_policy(config, reach, command_of("tune-policy", arguments), options.by_tool)
     show(tuning.content(tuned))
     return 0

@@ -89,7 +89,7 @@ def tune_policy(
         drawn = _draws(_traced(config, job, model, reach, by_tool, answers), config.seed)
         development, test = ({task: drawn[task, draw] for task in tasks} for draw in DRAWS)
         pooled = [example for examples in development.values() for example in examples]
-        grid = {policy: values(pooled, policy, limit) for policy, limit in reach.items()}
+        grid = {"topk": [0.0]} | {policy: values(pooled, policy, limit) for policy, limit in reach.items()}
         tools = sorted(config.tools) if by_tool else []
         policy, value, own = choose(development, grid, tools)
         curves: dict[tuple[str, str, str], list[Point]] = {}
