@@ -1,7 +1,5 @@
 """The table of keys, made from the schema: docs/keys.md (`python scripts/keys.py > docs/keys.md`)."""
 
-from __future__ import annotations
-
 from toolformer.stages.config.composition import compose
 from toolformer.stages.config.keys import EVERY, SECTIONS, keys
 

@@ -4,8 +4,6 @@
 harness behind the four stages generate, train, evaluate and report.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

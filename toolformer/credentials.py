@@ -1,7 +1,5 @@
 """Addresses, keys and foreign text: a key comes from an environment variable, and no text that is shown holds one."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,7 +1,5 @@
 """The one exception type for bad input, errors of others in one line, and hints at the right name."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection
 

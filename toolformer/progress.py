@@ -1,7 +1,5 @@
 """Log lines on standard error, and progress bars: on a terminal by rich and tqdm, plain and a line a minute elsewhere."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys

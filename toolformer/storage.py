@@ -4,8 +4,6 @@ Everything that must survive a kill, a full disk or a second process goes throug
 renames finished files into place, syncs them or takes a lock.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import logging

@@ -1,7 +1,7 @@
 """Paired statistics and statistics over seeds: by hand, held to simulation, and what must hold for any two systems."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom, ttest_rel
 
-from benchmarks.paired import ScoreComparison, compare_perplexities, compare_scores, compare_seeds
+from benchmarks.paired import PerplexityComparison, ScoreComparison, compare
 from benchmarks.power import detectable_percent, holm
 from benchmarks.seeds import Group, contrast, groups, over_seeds
 
@@ -19,6 +19,15 @@ RESAMPLES = 200
 
 right = st.sampled_from([0.0, 100.0])
 pairs = st.lists(st.tuples(right, right), min_size=1, max_size=40)
+
+
+def compare_scores(
+    first: Sequence[float], second: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
+) -> ScoreComparison:
+    """Of two runs."""
+    found = compare(*(answers(np.array([side])) for side in (first, second)), seed=seed, resamples=resamples)
+    assert isinstance(found, ScoreComparison)
+    return found
 
 
 def test_a_small_bootstrap_by_hand() -> None:
@@ -51,7 +60,11 @@ def test_a_perplexity_ratio_by_hand() -> None:
     words = [3, 5, 9]
     first = [-float(n) for n in words]
     second = [-n * (1 + math.log(2)) for n in words]
-    found = compare_perplexities(first, words, second, words)
+    sides = (
+        [{f"{n}": text for n, text in enumerate(zip(nats, words, strict=True))}] for nats in (first, second)
+    )
+    found = compare(*sides, is_perplexity=True)
+    assert isinstance(found, PerplexityComparison)
     assert (found.first, found.second) == pytest.approx((math.e, 2 * math.e))
     assert (found.ratio.low, found.ratio.value, found.ratio.high) == pytest.approx((2, 2, 2))
     assert found.difference.value == pytest.approx(math.e)
@@ -140,7 +153,7 @@ def test_perplexity_over_seeds_is_the_mean_of_the_seeds() -> None:
     found = over_seeds(runs, True)
     assert found.value == pytest.approx((np.e + np.e**2) / 2)
     assert (found.low, found.high) == pytest.approx((np.e, np.e**2)), "one of two seeds is drawn"
-    change = compare_seeds(
+    change = compare(
         runs, [{key: (2 * value, 4.0) for key, (value, _) in run.items()} for run in runs], True, True
     )
     assert change.first == pytest.approx(found.value) and change.p_value is not None and change.p_value > 0.05
@@ -151,12 +164,12 @@ def test_groups_of_seeds_are_compared() -> None:
     easy = 0.5 * rng.random(200)
     first = answers(100.0 * (rng.random((5, 200)) < easy))
     second = answers(100.0 * (rng.random((5, 200)) < easy + 0.2))
-    found = compare_seeds(first, second, matched=True, is_perplexity=False)
+    found = compare(first, second, matched=True, is_perplexity=False)
     assert isinstance(found, ScoreComparison) and found.n == 200
     assert found.difference.low < 20 < found.difference.high and found.p_value < 0.01
     assert found.only_first < found.only_second and found.detectable < 20
-    other = compare_seeds(first[:1], second, matched=False, is_perplexity=False)
+    other = compare(first[:1], second, matched=False, is_perplexity=False)
     assert isinstance(other, ScoreComparison) and other.only_first is None
     assert other.p_value < 0.01
-    assert compare_seeds(first, second, True, False) == found, "the same seeds give the same table"
+    assert compare(first, second, True, False) == found, "the same seeds give the same table"
     assert holm([]) == [] and holm([None]) == [None] and holm([0.02, 0.01, None]) == [0.02, 0.02, None]

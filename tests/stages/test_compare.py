@@ -1,6 +1,7 @@
 """Finished runs compared and explained: what comes out, and what is said of the rest."""
 
 import json
+from operator import gt, lt
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -8,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from benchmarks.ladder.classes import CLASSES, RUNGS
-from benchmarks.paired import compare_scores
+from benchmarks.paired import mcnemar
 from tests.conftest import Capture, Patch, Refused
 from tests.processes import words
 from toolformer.cli import main
@@ -26,9 +27,10 @@ def test_the_command_prints_tables_and_json(smoke_runs: Path, capsys: Capture, m
     by_task = {row["task"]: row for row in found["benchmarks"]}
     assert sorted(by_task) == ["dateset", "heldout_perplexity"]
     tables = (pq.read_table(tracker.artifact_path(run, "samples/dateset.parquet")) for run in (one, two))
-    expected = compare_scores(*(table["score"].to_pylist() for table in tables), 0, 100)
-    scores = by_task["dateset"]["scores"]
-    assert (scores["p_value"], scores["difference"]["low"]) == (expected.p_value, expected.difference.low)
+    scores, (first, second) = by_task["dateset"]["scores"], (table["score"].to_pylist() for table in tables)
+    assert scores["p_value"] == mcnemar(*(sum(map(won, first, second)) for won in (gt, lt)))
+    assert scores["difference"]["value"] == pytest.approx((sum(second) - sum(first)) / len(first))
+    assert scores["difference"]["low"] <= scores["difference"]["value"] <= scores["difference"]["high"]
     monkeypatch.setenv("TOOLFORMER_DATA_DIR", "gone")  # which need not be there any more
     assert main(["compare", "latest:model", "latest:toolformer", "name=smoke", root]) == 0
     shown = capsys.readouterr().out

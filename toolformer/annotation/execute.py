@@ -1,7 +1,5 @@
 """Step 2: every distinct call is executed once; calls without a result are dropped with the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 

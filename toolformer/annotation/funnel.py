@@ -3,8 +3,6 @@
 Counts only; the steps are counted where they happen.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Mapping

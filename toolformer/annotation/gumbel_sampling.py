@@ -6,8 +6,6 @@ logit is rounded otherwise: of two ways to compute the same logits in float32, o
 token, against two in a million here (measured with SmolLM2-135M). So the calls stay the same in batches of another shape.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

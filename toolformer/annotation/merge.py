@@ -4,8 +4,6 @@ Thresholds and the baseline are applied here, to losses that are already known: 
 `candidates.parquet`, so that it can be repeated from the file.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

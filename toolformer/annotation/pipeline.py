@@ -3,8 +3,6 @@
 Merging comes later, from the rows: thresholds need no model.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ which grow from it as branches (see `batching.Branches`). The random draws are k
 batch size, order and resumption do not change them.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from bisect import bisect_left

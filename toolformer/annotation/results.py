@@ -3,8 +3,6 @@
 Thresholds need no model, so that this can be done again with others. Knows nothing of models or configuration.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

@@ -9,8 +9,6 @@ does not depend on i: one pass over [z, x] serves every position that the same c
 the text L_i(ε) of all positions.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping, Sequence

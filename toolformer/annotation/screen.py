@@ -5,8 +5,6 @@ makes these likelier, and can be told from a look at the text. One that gains no
 call seldom gains with the whole text, whose pass is longer (`score.first_pass`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A decision is the spans of the text to annotate, or a reason; reasons are counte
 heuristics are words, and single characters in scripts without blanks: they do not depend on a model.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import re

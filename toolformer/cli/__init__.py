@@ -4,8 +4,6 @@ The four stages are Hydra applications; their configuration is checked before an
 in one line and exit code 2.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """The bounded types of settings: pydantic checks them where a configuration is validated."""
 
-from __future__ import annotations
-
 import datetime
 import re
 from typing import Annotated, Any

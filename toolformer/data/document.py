@@ -1,7 +1,5 @@
 """A document, and how a row of a corpus becomes one. Knows no file format."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 from collections.abc import Mapping

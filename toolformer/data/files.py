@@ -3,8 +3,6 @@
 The files of a folder are read one after the other in the order of their names.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

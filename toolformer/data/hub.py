@@ -1,7 +1,5 @@
 """Data sets of the Hugging Face hub, streamed: nothing is stored, and no code of a data set is run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """JSON Lines, plain or packed with gzip or Zstandard (by the file's first bytes, not its name), a line at a time."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

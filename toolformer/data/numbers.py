@@ -4,8 +4,6 @@ The calculator's heuristics (paper, appendix A.1) look for texts worth the price
 what a number is: in doubt a string of figures is none. docs/method.md has the rules.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

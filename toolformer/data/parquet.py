@@ -1,7 +1,5 @@
 """Parquet: the columns that documents need, a few rows at a time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Corpora of rows; what is left out is counted by reason, the first of each kind logged by file and line."""
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter

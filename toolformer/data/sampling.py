@@ -1,7 +1,5 @@
 """A uniform sample of documents by a hash of their ids: the same ones in whatever order they come."""
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """The date that stands in a URL (paper, appendix A.1, calendar)."""
 
-from __future__ import annotations
-
 import datetime
 import re
 from urllib.parse import unquote

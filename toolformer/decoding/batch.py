@@ -1,7 +1,5 @@
 """Inputs while they are being continued: a row each, rows side by side in a batch, and those that wait for a place."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

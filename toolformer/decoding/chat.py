@@ -4,8 +4,6 @@ A prompt is a message of the user. The model's message is its answer or a call, 
 it is asked again. A call that fails is taken back: the model is asked once more without tools.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -5,8 +5,6 @@ Then the calls are run together, tool by tool, their results are read into the r
 the ended rows' places. Nothing that the model wrote is tokenised again, nothing that it has read is read again.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields

@@ -4,8 +4,6 @@ Prompts are sent as text, cut on their left where the server's tokenizer is name
 scored as tokens, for which it has to be named. Answers are written to disk one by one. The key is never shown.
 """
 
-from __future__ import annotations
-
 import bisect
 import logging
 from collections.abc import Callable, Mapping, Sequence

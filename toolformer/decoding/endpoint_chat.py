@@ -1,7 +1,5 @@
 """An endpoint that speaks chat completions, as a model that calls tools: it asks, the same tools answer, it is asked again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace

@@ -4,8 +4,6 @@ Knows tasks only by name (which tools they may not use) and by two fields of the
 `current_date` and `source_id`. Scoring is the tasks' affair.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict

@@ -3,8 +3,6 @@
 What a model wrote is read by a JSON parser alone; whatever is no call of an offered tool gives a reason.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

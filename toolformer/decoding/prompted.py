@@ -1,7 +1,5 @@
 """The baseline that asks instead of training: the untrained model is shown calls in its context, and decodes as Toolformer."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What answers, and how: the systems that are compared, and the settings of decoding."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Requests to a server with OpenAI's API, repeated as the `openai` client does it. No error shows the key."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

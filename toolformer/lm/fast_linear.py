@@ -4,8 +4,6 @@ A decoding step multiplies some dozen rows with every weight. In float32 the lib
 out W anew; with the operands swapped it lays out the few rows, and a step takes a sixth less time.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

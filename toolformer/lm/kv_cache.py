@@ -1,7 +1,5 @@
 """Key-value caches that grow without copying what they hold, and that can be taken apart and joined row by row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Language identification with fastText's lid.176 model: a text in, a language code and a probability out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from toolformer.data import assets

@@ -1,7 +1,5 @@
 """Where a model is, its device and number format, and how it is loaded: safetensors only, none of its own code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An encoder-decoder model (T5, BART, ...) that a tool writes with: prompts in, greedy text out."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Reads what runs have logged and nothing else. `build` writes the files, `terminal` prints.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path

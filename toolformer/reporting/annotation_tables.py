@@ -1,7 +1,5 @@
 """What the annotation found: Table 2, the funnel and its reasons, and where the yield is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from toolformer.annotation.funnel import STEPS

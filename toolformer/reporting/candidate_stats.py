@@ -3,8 +3,6 @@
 The files are read in batches: what is in memory does not grow with the number of candidates.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

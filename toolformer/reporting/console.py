@@ -1,7 +1,5 @@
 """A report's tables in the terminal. A table that is too wide is shown in parts, so that no number is cut."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """What `reader` reads from the runs and the tables and figures show, as plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

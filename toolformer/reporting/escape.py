@@ -1,7 +1,5 @@
 """Text from data, models and runs, escaped so that Markdown and LaTeX show it as it is."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

@@ -3,8 +3,6 @@
 Each builder takes the evidence and returns a `Figure`, or None where there is nothing to draw.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import fmean

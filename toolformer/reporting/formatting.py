@@ -1,7 +1,5 @@
 """What goes into a cell: figures with their intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Why answers are right or wrong: a table and a picture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

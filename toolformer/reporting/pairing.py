@@ -1,7 +1,5 @@
 """Samples of two evaluations of one benchmark, paired by what was asked, and compared (`benchmarks/paired.py`)."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,13 +12,7 @@ import pyarrow.parquet as pq
 from benchmarks import seeds
 from benchmarks.figures import GOLD_NATS
 from benchmarks.metrics import RESAMPLES, Interval
-from benchmarks.paired import (
-    PerplexityComparison,
-    ScoreComparison,
-    compare_perplexities,
-    compare_scores,
-    compare_seeds,
-)
+from benchmarks.paired import PerplexityComparison, ScoreComparison, compare
 from benchmarks.power import LEVEL, holm
 from benchmarks.seeds import Answers
 from toolformer.errors import UserError
@@ -158,18 +150,8 @@ def compare_groups(task: str, first: Seeds, second: Seeds, seed: int, resamples:
     rows = [row for side in sides for rows in side for row in rows]
     unit = "" if "score" in rows[0] else unit_of(rows)
 
-    def column(side: int, name: str) -> list[Any]:
-        return [row[name] for row in sides[side][0]]
-
-    found: ScoreComparison | PerplexityComparison
-    if len(first) > 1 or len(second) > 1:
-        answers = [[answers_of(rows, unit) for rows in side] for side in sides]
-        found = compare_seeds(answers[0], answers[1], matched, bool(unit), seed, resamples)
-    elif unit:
-        one, two = ((column(side, "log_likelihood"), column(side, unit)) for side in (0, 1))
-        found = compare_perplexities(*one, *two, seed, resamples)
-    else:
-        found = compare_scores(column(0, "score"), column(1, "score"), seed, resamples)
+    answers = [[answers_of(rows, unit) for rows in side] for side in sides]
+    found = compare(answers[0], answers[1], matched, bool(unit), seed, resamples)
     seeds = len(sides[0]), len(sides[1])
     if isinstance(found, ScoreComparison):
         return Compared(task, unpaired, scores=found, seeds=seeds)

@@ -5,8 +5,6 @@ Source: Schick et al., "Toolformer: Language Models Can Teach Themselves to Use 
 M is GPT-J with 6.7B parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from benchmarks import GROUPS

@@ -1,7 +1,5 @@
 """Figures drawn by Matplotlib as SVG and PDF files; the same figure gives the same bytes."""
 
-from __future__ import annotations
-
 import io
 import math
 from typing import Any

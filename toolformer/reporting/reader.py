@@ -1,7 +1,5 @@
 """What a report shows, read from the runs into plain data. Which runs count is decided in `selection`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

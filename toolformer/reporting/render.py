@@ -4,8 +4,6 @@ Every text that a template prints is escaped for its format, unless it is `Marku
 only their own script, which the content security policy names by its hash.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

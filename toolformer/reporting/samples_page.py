@@ -4,8 +4,6 @@ Plain lists and dictionaries for JSON, read from a run's Parquet files. A page h
 lots, which are the documents whose texts a generate run stores, and evenly drawn questions. It says so.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ table shows the evaluations that are comparable (equal tag `comparison`: questio
 each cell the newest of them for each seed. All but the table of wordings show the paper's wording alone.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Scores by a setting. Table 9: by k, over all examples, those with a call (AC) and those without (NC); by τ_f; by wording."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """A report before any markup: tables and figures, as `tables` and `figures` make and the templates print them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The report's tables as plain cells, our figures beside the paper's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

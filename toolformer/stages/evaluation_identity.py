@@ -1,7 +1,5 @@
 """What tells one evaluation, and one set of answers, from another."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

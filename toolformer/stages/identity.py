@@ -1,7 +1,5 @@
 """What tells one model or tool from another: their configuration, and the files that it names."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 from collections.abc import Iterator, Mapping

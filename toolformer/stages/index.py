@@ -1,7 +1,5 @@
 """`toolformer index`: a corpus becomes a folder that search reads, by either backend."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Stage 4: the paper's tables from the runs, and the paper's figures beside them."""
 
-from __future__ import annotations
-
 import logging
 import shlex
 import sys

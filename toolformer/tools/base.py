@@ -1,7 +1,5 @@
 """What a tool is: the protocol, its results, and a call of one that breaks its promises."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -3,8 +3,6 @@
 A cache costs time at worst: a file that cannot be used is reported once, and its results count as absent.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import sqlite3

@@ -4,8 +4,6 @@ The date is the document's: while annotating that of its URL, in a benchmark tha
 here, so that no locale changes them.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Translation by NLLB-200 (NLLB Team, 2022; the paper's tool, section 3): a `Translator` for the translation tool."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import threading

@@ -5,8 +5,6 @@ FLORES-200 does. Sources: the labels of lid.176, the language codes of Transform
 fastText's code is a macrolanguage, the member that its Wikipedia is written in was taken; data only.
 """
 
-from __future__ import annotations
-
 ENGLISH = "eng_Latn"
 
 NLLB_LANGUAGES = {

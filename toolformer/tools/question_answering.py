@@ -3,8 +3,6 @@
 The reader gets a few worked examples, the passages and the question, and its first line is the answer.
 """
 
-from __future__ import annotations
-
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Wikipedia search: the best passage for a term as a short snippet `Title > text` (paper, section 3)."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ A thread cannot be stopped: one that is late is left behind, and the process doe
 of the standard library do wait, so that a tool that hangs would keep the process alive.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -4,8 +4,6 @@ The embedded translator is a multilingual language model with worked examples; t
 English is not translated.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Protocol

@@ -3,8 +3,6 @@
 Importing this imports no MLflow.
 """
 
-from __future__ import annotations
-
 from toolformer.tracking.run import EXPERIMENT, Run
 from toolformer.tracking.run_logger import ActiveRun
 from toolformer.tracking.store import StoreFault

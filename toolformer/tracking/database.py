@@ -1,7 +1,5 @@
 """Runs read from the local store's SQLite database by plain SQL: importing MLflow takes seconds, a look-up should not."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 No stage reads any of it. Of a server, only data sets are copied there.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

@@ -4,8 +4,6 @@ A copy may end anywhere and be made again: a run is created once, known by its t
 its tag `mirrored`, the time of the last whole copy.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

@@ -3,8 +3,6 @@
 The models themselves stay in their folders.
 """
 
-from __future__ import annotations
-
 import re
 
 from toolformer.errors import UserError

@@ -1,7 +1,5 @@
 """A run as it is read: plain data."""
 
-from __future__ import annotations
-
 import datetime
 import re
 import time

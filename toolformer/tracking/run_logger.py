@@ -1,7 +1,5 @@
 """The run of a stage at work: what it logs is masked and written to the local store at once."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping, Sequence

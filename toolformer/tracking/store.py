@@ -4,8 +4,6 @@ The local store is `<root>/mlflow.db`, with artifacts in `<root>/artifacts/<run 
 absolute path, so that a root can be moved or copied.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import math

@@ -1,7 +1,5 @@
 """Runs that hold what others came to: a sweep's parent with its table and best child, an experiment's pages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean

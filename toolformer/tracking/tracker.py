@@ -4,8 +4,6 @@ Every run is written to the local store at once; the server that `tracking.uri` 
 asked for the runs of other machines. One that does not answer delays no result and hides no local run.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress

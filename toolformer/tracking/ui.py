@@ -1,7 +1,5 @@
 """MLflow's user interface over the local store, on loopback unless told otherwise."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -5,8 +5,6 @@ every token of a sequence with every other; here a sequence is cut where its pos
 attends alone. On GPUs the fused kernels are left as they are.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -4,8 +4,6 @@ A checkpoint counts once its manifest is written, which holds the SHA-256 of its
 record is; a finished model once it has its name.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

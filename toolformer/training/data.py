@@ -4,8 +4,6 @@ Each token of a text but the first is a target, calls and results included. Docu
 see each other: their position ids restart.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Several processes under a launcher (`torchrun`, `deepspeed`), which sets RANK and WORLD_SIZE; and DeepSpeed."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

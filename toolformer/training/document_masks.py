@@ -4,8 +4,6 @@ Three ways, the first that the model is seen to honour: position ids that restar
 (Transformers makes a block-diagonal mask of them), an explicit block-diagonal mask, one document a sequence.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

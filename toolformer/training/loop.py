@@ -1,7 +1,5 @@
 """The loop itself: the Hugging Face Trainer with whole checkpoints, the best model kept apart, perplexity by token."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import time

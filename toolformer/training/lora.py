@@ -1,7 +1,5 @@
 """LoRA: small adapters are trained, and merged into the weights of the model that is kept. Knows peft."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """What a training run shows while it runs: a progress bar in tokens, and metrics handed to a callback."""
 
-from __future__ import annotations
-
 import math
 import resource
 import sys

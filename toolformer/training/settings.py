@@ -1,7 +1,5 @@
 """What decides a training run (paper, section 4.1 and appendix B)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path

@@ -4,8 +4,6 @@ A text of C* is tokenised as it was before its calls were put in, and each call'
 arrow as the model is to write them after its start token, behind the arrow as decoding inserts a result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

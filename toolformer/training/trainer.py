@@ -1,7 +1,5 @@
 """Finetuning a causal LM on texts with the Hugging Face Trainer (paper, section 4.1 and appendix B)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

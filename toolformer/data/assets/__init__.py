@@ -4,8 +4,6 @@
 moves the cache. Knows no Hydra, and torch only in a process of its own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Runs as a process of its own (`python -m toolformer.data.assets.convert FILE.ggu
 of the conversion, three times the float32 weights, goes back to the system.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 A change of any pin makes a finished copy in the cache stale, and it is built again at the next use.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 This project's own, four for each tool, in `<key>.txt`, a sentence a line; for a tool of the user's made of its own examples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@
 all before any model is loaded.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """A stage's configuration, composed by Hydra from conf/ and the overrides of the command line."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import re

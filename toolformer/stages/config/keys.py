@@ -1,7 +1,5 @@
 """The keys of the configuration as they are read: each with its meaning, from the schema's docstrings, and its defaults."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

@@ -1,7 +1,5 @@
 """`like=RUN`: a run's own logged configuration, with the other words of the command line over it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

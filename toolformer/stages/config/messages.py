@@ -1,7 +1,5 @@
 """One line for whatever is wrong with a configuration: the key, the reason, what to do."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sweeps as Hydra writes them: `decoding.k=0,1,3,10` on the command line, hydra.sweeper.params in an experiment."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping, Sequence

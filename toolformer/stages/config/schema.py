@@ -4,8 +4,6 @@ One configuration serves every stage, so that an experiment is one file; each st
 its result. OmegaConf reads the types, pydantic the bounds (`validate`). docs/keys.md is made from the docstrings.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass, field
 from typing import Annotated, Any

@@ -4,8 +4,6 @@ A source is a Python file or module (functions, or an Open WebUI `Tools` class),
 tools in use are loaded; what their authors say of them becomes a few-shot prompt where nobody gave one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields

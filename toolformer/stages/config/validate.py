@@ -1,7 +1,5 @@
 """From a composed configuration to typed objects; impossible values are refused by key, before any model is loaded."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

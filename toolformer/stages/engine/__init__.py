@@ -4,8 +4,6 @@ Every engine calls the same function on a shard (`work.Worker`), so that the byt
 processes may be at the same shards: each takes what nobody has claimed.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping

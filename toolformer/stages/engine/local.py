@@ -1,7 +1,5 @@
 """engine=local: shards in this process, or with `engine.workers` above one in as many processes of this machine."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

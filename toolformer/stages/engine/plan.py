@@ -4,8 +4,6 @@ A finished plan is kept beside the work, named by the files that it was made of:
 done is known without reading them again.
 """
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import json

@@ -1,7 +1,5 @@
 """engine=ray: replicas of the model as Ray actors, on this machine or on a cluster, which share the folder of shards."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import os

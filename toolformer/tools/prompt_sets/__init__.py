@@ -13,8 +13,6 @@ A folder has a file for each tool, `<key>.txt`, with the layout of the paper's a
 `{text}` is the place for the text to annotate. The words before the colons may be others, the same in all pairs.
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """BM25 by bm25s: pure pip, no Java; stop words and stemming as in Lucene's English analyzer, nearly."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import threading

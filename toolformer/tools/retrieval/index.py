@@ -1,7 +1,5 @@
 """What the folders of all search indexes have in common: a manifest, written last; a folder is whole or is not there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict

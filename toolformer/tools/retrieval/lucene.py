@@ -1,7 +1,5 @@
 """BM25 by Lucene, as in the paper: an index on disk of any size, a prebuilt one (KILT's Wikipedia) or one of one's own."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -4,8 +4,6 @@ A document that is an article, or nearly the same text as one, is never shown th
 continuation.
 """
 
-from __future__ import annotations
-
 import hashlib
 import html
 import json

@@ -4,8 +4,6 @@
 is one text, the first argument: `Search(Ghana flag)`. Length, depth and digits are bounded.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import math

@@ -1,7 +1,5 @@
 """What a tool's author says about it, and the few-shot prompt that is drafted from it."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import inspect

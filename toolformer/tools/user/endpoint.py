@@ -1,7 +1,5 @@
 """A language model behind an OpenAI-compatible endpoint, for a tool to write with (a `TextGenerator`)."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ They run in this process: whatever one raises costs only its call, but one that 
 belongs behind an MCP server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib
