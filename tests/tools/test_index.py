@@ -39,6 +39,15 @@ def command(corpus: Path, folder: Path, *more: str) -> list[str]:
 def test_a_corpus_is_indexed_and_searched(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    many = tmp_path / "many.jsonl"
+    many.write_text("".join(json.dumps({"text": f"Text number {n}."}) + "\n" for n in range(100)))
+    assert (
+        main(command(many, tmp_path / "all")) == 0 == main(command(many, tmp_path / "few", "corpus.limit=3"))
+    )
+    counted = [line.split(": ")[1] for line in capsys.readouterr().out.splitlines()]
+    assert counted == ["100 passages, bm25", "3 passages, bm25"], (
+        "more than a run of the default setting reads"
+    )
     folder = tmp_path / "made" / "index"
     assert main(command(corpus, folder, "index.passage_words=12")) == 0
     assert capsys.readouterr().out == f"{folder}: 4 passages, bm25\n"

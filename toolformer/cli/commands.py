@@ -126,7 +126,7 @@ def index(arguments: list[str]) -> int:
     options = Parser("index", "make a corpus searchable").parsed(
         arguments, "corpus=jsonl corpus.path=FILE index.path=DIR"
     )
-    config = configured("generate", options.overrides)
+    config = configured("generate", ["corpus.limit=null", *options.overrides])  # all of it, unless asked
     from toolformer.stages import instantiate
     from toolformer.stages.index import index as build
 
