@@ -25,7 +25,7 @@ from toolformer.annotation import funnel as funnel_module
 from toolformer.annotation.funnel import REASONS, STEPS, log_funnel
 from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, gain, keep, row
 from toolformer.annotation.pipeline import NO_POSITION, Annotator
-from toolformer.annotation.propose import propose
+from toolformer.annotation.propose import propose, read_sample
 from toolformer.annotation.score import score
 from toolformer.calls import ApiCall
 from toolformer.data import Document
@@ -265,3 +265,26 @@ def test_places_after_an_equals_sign(tiny_gpt2: LanguageModel) -> None:
     parts = windows_of(tiny_gpt2, text, settings)
     tried = {c.position for made in propose(tiny_gpt2, settings, parts) for c in made.candidates}
     assert tried == {text.index(before) + len(before) for before in ("4 =", "48/2 =", "7 x 6=", "14 - 23 =")}
+
+
+def test_places_before_names_and_numbers(tiny_gpt2: LanguageModel) -> None:
+    text = "He met Ada Lovelace in London-Soho, 1,536 times, and Éva at a 2.5 km run; x2 is none."
+    settings = replace(QA, places="name", max_positions=1000, samples=1, max_call_tokens=1)
+    (proposal,) = propose(tiny_gpt2, settings, windows_of(tiny_gpt2, text, settings))
+    named = ("He", " Ada", " London", " 1,536", " Éva", " 2.5")
+    assert {c.position for c in proposal.candidates} == {text.index(name) for name in named}
+
+
+def test_a_call_that_lacks_its_parenthesis_alone_is_closed_when_asked() -> None:
+    closing = replace(QA, close=True)
+    for text, input in {
+        'QA("Who?"] x': "Who?",
+        "QA(Who?] x": "Who?",
+        'QA("a [b]"]': "a [b]",
+        "QA(2)]": "2",
+    }.items():
+        _, call, reason = read_sample(text, closing)
+        assert call and (call.input, reason) == (input, None)
+    for text in ('QA("Who? ', "QA Who?]", 'QA("Who?" x]'):
+        assert read_sample(text, closing)[1:] == read_sample(text, QA)[1:] and read_sample(text, QA)[2]
+    assert read_sample('QA("Who?"]', QA)[1:] == (None, "malformed call"), "the paper's way"

@@ -31,9 +31,9 @@ class Sampling:
     """τ_s: a position is tried where the call token's probability exceeds it."""
     max_positions: Count = 5
     """k: positions tried per text."""
-    places: Annotated[str, OneOf("any", "number", "equals")] = "any"
-    """Which positions may be tried: any, as in the paper; number, those where a number begins within three tokens; or
-    equals, the one behind each equals sign that a number follows."""
+    places: Annotated[str, OneOf("any", "number", "equals", "name")] = "any"
+    """Which positions may be tried: any, as in the paper; number, those where a number begins within three tokens; equals,
+    the one behind each equals sign that a number follows; or name, the one before each number or capitalised words."""
     samples: Count = 5
     """m: calls sampled per position."""
     filter_threshold: Finite | None = None
@@ -51,6 +51,8 @@ class Proposing:
     the call token's probability without the prompt, which costs one more pass over the text."""
     force_name: bool = False
     """Write the tool's name after the call token, for models too small to write it; not the paper's."""
+    close: bool = False
+    """Add the parenthesis to a sampled call that lacks nothing else, as small models write [QA("Who?"]; not the paper's."""
     max_call_tokens: Count = 40
     """A sampled call that has not ended by then is discarded; a tool's own max_call_tokens overrides it."""
     window_tokens: Annotated[int, Field(ge=16)] | None = None

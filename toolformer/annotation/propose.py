@@ -8,14 +8,15 @@ batch size, order and resumption do not change them.
 import itertools
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
 
 from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window
 from toolformer.annotation.gumbel_sampling import draw, draw_keys
-from toolformer.calls import START, ApiCall, CallSyntaxError, call_end, parse
+from toolformer.calls import END, START, ApiCall, CallSyntaxError, call_end, parse
 from toolformer.data.numbers import SIGN, UNSIGNED
 from toolformer.lm.batching import Branches, batches, cached_per_batch, rows_per_batch
 from toolformer.lm.language_model import LanguageModel, Prefix
@@ -23,6 +24,8 @@ from toolformer.lm.language_model import LanguageModel, Prefix
 NUMBER_AHEAD = 3
 """Tokens within which a number is right ahead: a blank and a currency may be tokens of their own."""
 _EQUALS = re.compile(rf"=\s*(?:[$€£]\s*)?(?={SIGN}[$€£]?{UNSIGNED})")
+_CAPITALISED = r"[A-ZÀ-ÖØ-Þ]\w*"
+_NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*|(?<![\w.,]){UNSIGNED}")
 
 
 @dataclass(frozen=True)
@@ -109,14 +112,26 @@ def before_numbers(window: Window) -> list[int | None]:
 
 
 def after_equals(window: Window) -> list[int | None]:
-    """The window's positions, None but for the first one behind each equals sign that a number follows.
+    """The window's positions, None but for the first one behind each equals sign that a number follows."""
+    found = _EQUALS.finditer(window.document.text)
+    return _first_of_each(window, ((match.start() + 1, match.end()) for match in found))
 
-    One a sign: a call before the blank and another before the number would stand side by side.
+
+def before_names(window: Window) -> list[int | None]:
+    """The window's positions, None but for the first one before each number and each run of capitalised words."""
+    found = _NAME.finditer(window.document.text)
+    return _first_of_each(window, ((max(0, match.start() - 1), match.start()) for match in found))
+
+
+def _first_of_each(window: Window, spans: Iterable[tuple[int, int]]) -> list[int | None]:
+    """The window's positions, None but for the first one in each span, ends included.
+
+    One a span: a call before the blank and another before the word would stand side by side.
     """
     places: set[int] = set()
-    for match in _EQUALS.finditer(window.document.text):
-        between = (p for p in window.positions if p is not None and match.start() < p <= match.end())
-        places.update(itertools.islice(between, 1))
+    for start, end in spans:
+        within = (p for p in window.positions if p is not None and start <= p <= end)
+        places.update(itertools.islice(within, 1))
     return [position if position in places else None for position in window.positions]
 
 
@@ -124,6 +139,7 @@ _PLACES: dict[str, Callable[[Window], Sequence[int | None]]] = {
     "any": lambda window: window.positions,
     "number": before_numbers,
     "equals": after_equals,
+    "name": before_names,
 }
 
 
@@ -149,9 +165,12 @@ def read_sample(text: str, settings: ToolSettings) -> tuple[str, ApiCall | None,
     if end is None:
         return text, None, "call not ended"
     text = text[:end]
-    try:
-        call = parse(START.strip() + text)
-    except CallSyntaxError:
+    call = None
+    # Where the parenthesis alone is missing: [QA("Who?"] or [Calculator(2 + 3].
+    for written in (text, *([f"{text.removesuffix(END).rstrip()}){END}"] if settings.close else [])):
+        with suppress(CallSyntaxError):
+            call = call or parse(START.strip() + written)
+    if call is None:
         return text, None, "malformed call"
     if call.tool != settings.name:
         return text, call, "other tool"
