@@ -163,11 +163,9 @@ def config(root: Path, *more: str) -> Config:
 
 def trained(root: Path, folder: Path) -> str:
     """A train run that left the model of a folder where a training leaves it, which is where it is looked for; its id."""
-    place = (
-        folder
-        if folder.is_relative_to(root / "train")
-        else root / "train" / f"of-{folder.parent.name}" / folder.name
-    )
+    place = folder
+    if not folder.is_relative_to(root / "train"):
+        place = root / "train" / f"of-{folder.parent.name}" / folder.name
     if not place.exists() and folder.exists():
         shutil.copytree(folder, place)
     tags = {"experiment": "tiny", "data": "augmented", "model_path": str(place)}

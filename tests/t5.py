@@ -1,6 +1,5 @@
 """Tiny made-up T5s of both kinds, with a tokenizer that ends every text as T5's does. No downloads."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,14 +38,6 @@ def tiny_t5(vocabulary: int, first: bool = False, seed: int = 0) -> Any:
     if not first:
         model.lm_head.weight = torch.nn.Parameter(torch.randn(vocabulary, 32))
     return model.eval()
-
-
-def t5_folder(folder: Path, seed: int = 0) -> Path:
-    """A tiny T5 saved as a model folder."""
-    tokenizer = t5_tokenizer()
-    tiny_t5(len(tokenizer), seed=seed).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def textbook(model: Any, tokenizer: Any, texts: list[str], tokens: int) -> str:

@@ -33,12 +33,8 @@ def test_an_address_is_shown_without_what_may_be_a_key() -> None:
 
 
 def test_an_address_to_ask_has_a_host_and_no_password() -> None:
-    for url in (
-        None,
-        "127.0.0.1:8000",
-        "http://",
-        *(f"http://{user}h/v1" for user in ("u:p@", "t@", "u:p@d@")),
-    ):
+    with_credentials = [f"http://{user}h/v1" for user in ("u:p@", "t@", "u:p@d@")]
+    for url in (None, "127.0.0.1:8000", "http://", *with_credentials):
         assert not is_address(url)
     assert is_address("https://h/v1/completions?at=@")
 

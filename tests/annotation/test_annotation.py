@@ -12,7 +12,7 @@ from scipy import stats
 
 from tests import textbook
 from tests.annotation.conftest import CALLING
-from tests.conftest import ARCHITECTURES, taught_model
+from tests.conftest import ARCHITECTURES, Patch, taught_model
 from tests.tools.recorders import Recorder
 from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
 from toolformer.annotation.execute import LOOK_AHEAD, execute
@@ -66,9 +66,7 @@ def windows_of(
     return windows(language_model, Document("d", text), encoding, settings, spans or [(0, len(text))])
 
 
-def test_the_cache_of_a_batch_stays_within_its_budget(
-    tiny_gpt2: LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_of_a_batch_stays_within_its_budget(tiny_gpt2: LanguageModel, monkeypatch: Patch) -> None:
     """A random model hardly ever ends a call: many samples of many texts grow to their limit."""
     texts = [Document(f"d{n}", f"On day {n} " + "we met again " * 3) for n in range(8)]
     settings = replace(QA, max_positions=10, samples=6, max_call_tokens=30)

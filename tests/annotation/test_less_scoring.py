@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import textbook
-from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_windows
+from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_window, whole_windows
 from tests.conftest import taught_model
-from toolformer.annotation.candidates import ToolSettings, Window, lowest_thresholds
+from toolformer.annotation.candidates import ToolSettings, lowest_thresholds
 from toolformer.annotation.merge import executed_call, keep, merge
 from toolformer.annotation.pipeline import Annotation, Annotator
 from toolformer.annotation.propose import choose_positions, propose
@@ -111,13 +111,10 @@ CALLING = ("gpt2", "we met [QA(day)]", "on [QA(who met)]", "the day")
 TEXT = "Half of 1,536 is 768 ounces, of which 50 are poured in Zürich, and 4 - 9 = -5 of the rest."
 
 
-def status(
-    language_model: LanguageModel, rules: Screen, before: str, call_input: str, result: str, text: str = TEXT
-) -> str:
+def status(language_model: LanguageModel, rules: Screen, before: str, call_input: str, result: str) -> str:
     """What becomes of a call that stands right before `before`."""
-    encoding = language_model.encode_text(text)
-    window = Window(Document("d", text), encoding, 0, len(encoding.ids))
-    i = encoding.positions.index(text.index(before))
+    window = whole_window(language_model, Document("d", TEXT))
+    i = window.encoding.positions.index(TEXT.index(before))
     (screened,) = screen([candidate(window, i, ApiCall("QA", call_input, result))], rules)
     return screened.status
 

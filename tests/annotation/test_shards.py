@@ -62,23 +62,18 @@ def test_whoever_goes_on_has_the_settings_of_the_first(tmp_path: Path) -> None:
         assert ShardStore(tmp_path).begun_with({"threads": "5"}) == {"threads": "2"}
 
 
-def test_documents_wait_until_their_shard_is_done(tmp_path: Path) -> None:
+def test_documents_wait_until_their_shard_is_done_and_damaged_ones_are_written_again(tmp_path: Path) -> None:
     store = ShardStore(tmp_path)
     assert store.add("one", DOCUMENTS) and store.add("one", [])
     assert store.documents("one") == DOCUMENTS
-    with store.claim("one"):
-        store.write("one", [], FUNNEL, DOCUMENTS)
-    assert not store.add("one", DOCUMENTS) and not list((tmp_path / "waiting").iterdir())
-
-
-def test_documents_that_wait_damaged_are_written_again(tmp_path: Path) -> None:
-    store = ShardStore(tmp_path)
-    store.add("one", DOCUMENTS)
     (waiting,) = (tmp_path / "waiting").iterdir()
     waiting.write_bytes(b"PAR1")
     with pytest.raises(UserError, match="give the same command again"):
         store.documents("one")
     assert store.add("one", DOCUMENTS) and store.documents("one") == DOCUMENTS
+    with store.claim("one"):
+        store.write("one", [], FUNNEL, DOCUMENTS)
+    assert not store.add("one", DOCUMENTS) and not list((tmp_path / "waiting").iterdir())
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

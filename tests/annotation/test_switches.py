@@ -13,14 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import textbook
-from tests.annotation.test_annotation import (
-    DOCUMENTS,
-    QA,
-    Recording,
-    candidate,
-    whole_windows,
-    windows_of,
-)
+from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_windows, windows_of
 from toolformer.annotation import funnel as funnel_module
 from toolformer.annotation.funnel import REASONS, STEPS, log_funnel
 from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, gain, keep, row
@@ -124,9 +117,6 @@ def test_a_tools_own_call_length_goes_before_the_common_one() -> None:
     qa, search = tool_settings(config, "qa"), tool_settings(config, "search")
     assert (qa.max_call_tokens, search.max_call_tokens) == (7, 30)
     assert qa.force_name and (search.window_tokens, search.window_overlap) == (64, 8)
-    paper = compose("generate", ["setting=paper", "corpus.path=DIR", "heldout.path=DIR"])
-    default = tool_settings(validate(paper), "qa")
-    assert (default.max_call_tokens, default.force_name, default.window_tokens) == (40, False, None)
 
 
 def test_the_dtype_of_the_losses(tiny_gpt2: LanguageModel) -> None:

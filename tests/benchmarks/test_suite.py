@@ -169,9 +169,7 @@ def test_names_and_ids_that_are_none(data_dir: Path) -> None:
         suite.load(["svamp"], {"data_dir": str(data_dir)}, by_task)
     with pytest.raises(UserError, match="svamp has no document 'x'; its 6 ids are like 0, 1, 2"):
         suite.load(["svamp"], {"data_dir": str(data_dir)}, ["x"])
-    with pytest.raises(
-        UserError, match="samples: none of svamp has a document 'x'|svamp has no document 'x'"
-    ):
+    with pytest.raises(UserError, match="samples: none of svamp has a document 'x'"):
         suite.load(["svamp"], {"data_dir": str(data_dir)}, ["0", "x"])
 
 

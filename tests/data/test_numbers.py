@@ -1,7 +1,6 @@
 """The numbers of a text: what is one, what is none, and which compute; and the date in an address."""
 
 import datetime
-from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -126,20 +125,11 @@ def test_the_date_in_a_url(url: str | None, date: tuple[int, int, int] | None) -
     assert date_from_url(url, TODAY) == (datetime.date(*date) if date else None)
 
 
-FORMS: list[Callable[[datetime.date], str]] = [
-    lambda date: f"/{date:%Y/%m/%d}/",
-    lambda date: f"/{date:%Y-%m-%d}-title",
-    lambda date: f"?date={date:%Y%m%d}",
-    lambda date: f"/{date:%Y%m%d}/",
-    lambda date: f"/{date:%Y/%b/%d}/".lower(),
-    lambda date: f"/{date.year}/{date.month}/{date.day}/",
-]
+FORMS = ["/%Y/%m/%d/", "/%Y-%m-%d-title", "?date=%Y%m%d", "/%Y%m%d/", "/%Y/%b/%d/", "/%Y/%-m/%-d/"]
 
 
 @given(date=st.dates(datetime.date(1900, 1, 1), datetime.date(2099, 12, 31)), form=st.sampled_from(FORMS))
-def test_every_day_but_those_to_come_is_read_in_every_form(
-    date: datetime.date, form: Callable[[datetime.date], str]
-) -> None:
-    url = f"https://example.org{form(date)}"
+def test_every_day_but_those_to_come_is_read_in_every_form(date: datetime.date, form: str) -> None:
+    url = f"https://example.org{date.strftime(form).lower()}"
     assert date_from_url(url, date) == date
     assert date_from_url(url, TODAY) == (date if date <= TODAY else None)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Refused, tiny_model, tiny_tokenizer
-from tests.decoding.test_decoder import Shout
+from tests.decoding.test_decoder import Shout, tools
 from tests.processes import config, save_taught_model, words
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Document
@@ -31,13 +31,8 @@ TEMPLATE = (
     "{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}{{ eos_token }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:\n{% endif %}"
 )
-WITHOUT_TOOLS = TEMPLATE.partition("{% endif %}")[2]
 CALL = '<tool_call>\n{"name": "QA", "arguments": {"question": "Whom?!"}}\n</tool_call>'
 ODD = CALL.replace("Whom?!", "Who?!")
-
-
-def tools() -> dict[str, Shout]:
-    return {"qa": Shout("QA"), "calendar": Shout("Calendar")}
 
 
 def offers(available: dict[str, Any]) -> dict[str, Any]:
@@ -233,7 +228,7 @@ def test_chat_is_a_system_beside_the_others(tmp_path: Path, chatting_model: Path
     ("template", "more", "said"),
     [
         (None, [], "has no chat template; name an instruct model"),
-        (WITHOUT_TOOLS, [], "has no tools; with chat.tools=system they go into the system message"),
+        (TEMPLATE.partition("{% endif %}")[2], [], "has no tools; with chat.tools=system they go into the system message"),
         ("{{ raise_exception('only users') }}", [], "fails: only users"),
         (TEMPLATE, ["chat.tools=all"], "chat.tools is 'all'"),
     ],

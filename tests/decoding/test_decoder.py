@@ -139,28 +139,23 @@ OWN = {
 }
 
 
-@pytest.fixture(scope="module")
-def two_tools_model() -> LanguageModel:
-    """A tiny model that calls two tools."""
-    return taught_model("llama", *PIECES[:4], "[Calendar(abcd) -> AB 2]", "people [Calendar(ab) -> AB 1]")
-
-
 @pytest.mark.parametrize("policy", OWN)
 @pytest.mark.parametrize("more", [{"max_calls": 3}, {"min_new_tokens": 6}])
 def test_a_tools_own_value_is_the_textbooks_and_the_traces(
-    monkeypatch: pytest.MonkeyPatch, two_tools_model: LanguageModel, policy: str, more: dict[str, int]
+    monkeypatch: pytest.MonkeyPatch, policy: str, more: dict[str, int]
 ) -> None:
+    model = taught_model("llama", *PIECES[:4], "[Calendar(abcd) -> AB 2]", "people [Calendar(ab) -> AB 1]")
     usual, values = OWN[policy]
-    tracing = TracingDecoder(two_tools_model, tools(), reach=REACH, of_each_tool=True, max_call_tokens=20)
+    tracing = TracingDecoder(model, tools(), reach=REACH, of_each_tool=True, max_call_tokens=20)
     traces = tracing.trace(CALLING, DOCUMENTS, max_new_tokens=12)
     traces = [Trace.read(json.loads(json.dumps(asdict(trace)))) for trace in traces]
     seen = set()
     for own in [{}, *values]:
         settings: Any = {"policy": policy, "k" if policy == "topk" else policy: usual, "by_tool": own}
         settings |= {"max_call_tokens": 20}
-        found, expected = both(monkeypatch, two_tools_model, CALLING, 12, **settings, **more)
+        found, expected = both(monkeypatch, model, CALLING, 12, **settings, **more)
         assert found == expected
-        plain = Decoder(two_tools_model, tools(), **settings).complete(CALLING, DOCUMENTS, max_new_tokens=12)
+        plain = Decoder(model, tools(), **settings).complete(CALLING, DOCUMENTS, max_new_tokens=12)
         assert [trace.under(policy, usual, own) for trace in traces] == plain
         seen.add(tuple(call.tool for completion in plain for call in completion.calls))
     assert len(seen) > 1
@@ -181,12 +176,11 @@ def test_a_tool_that_is_never_to_be_called_is_known_without_a_constraint_too(
 
 def test_without_a_constraint_a_name_that_is_no_tools_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     model = taught_model("gpt2", "The", "is", "people", "[ZZ(ab) -> AB 1]")
-    free, expected = both(
-        monkeypatch, model, CALLING, 12, k=20, max_call_tokens=20, constrain_tool_name=False
-    )
+    settings = {"k": 20, "max_call_tokens": 20}
+    free, expected = both(monkeypatch, model, CALLING, 12, **settings, constrain_tool_name=False)
     assert free == expected
     assert {completion.failed for completion, _ in free} == {"tool not allowed"}
-    forced, _ = both(monkeypatch, model, CALLING, 12, k=20, max_call_tokens=20)
+    forced, _ = both(monkeypatch, model, CALLING, 12, **settings)
     assert forced != free
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests import textbook
-from tests.conftest import Refused, taught_model
+from tests.conftest import Log, Patch, Refused, taught_model
 from tests.decoding.test_decoder import CALLING, DOCUMENTS, PIECES, tools
 from tests.processes import config, save_calling_model, words
 from toolformer.calls import find, strip
@@ -29,11 +29,6 @@ IN_TURN = ["The [QA(ab) -> AB 1] people", "is [Calendar() -> x] is", "is [QA(abc
 LIMITS = {"k": 20, "max_call_tokens": 20}
 
 
-@pytest.fixture(scope="module")
-def model() -> LanguageModel:
-    return taught_model("gpt2", *PIECES)
-
-
 @pytest.mark.parametrize("key", ["calculator", "calendar", "qa", "search", "translation"])
 def test_every_tool_is_shown_by_four_sentences_with_a_call(key: str) -> None:
     own = examples.described("sq", "The square of a number", ["[square(3) -> 9]", "square(5) -> 25"])
@@ -51,10 +46,8 @@ def test_every_tool_is_shown_by_four_sentences_with_a_call(key: str) -> None:
             assert Calendar().run([""], [Document("d", "", date=day)])[0].text == call.result
 
 
-def test_prompts_behind_examples_decode_like_one_at_a_time(
-    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fed: list[int] = []
+def test_prompts_behind_examples_decode_like_one_at_a_time(monkeypatch: Patch) -> None:
+    model, fed = taught_model("gpt2", *PIECES), list[int]()
     forward = LanguageModel.forward
 
     def counted(self: LanguageModel, ids: Any, *arguments: Any, **named: Any) -> Any:
@@ -75,8 +68,9 @@ def test_prompts_behind_examples_decode_like_one_at_a_time(
 
 
 def test_examples_that_do_not_fit_are_left_out_before_a_prompt_is_cut(
-    model: LanguageModel, counted: list[str], caplog: pytest.LogCaptureFixture
+    counted: list[str], caplog: Log
 ) -> None:
+    model = taught_model("gpt2", *PIECES)
     decoder = PromptedDecoder(model, tools(), examples=SHOWN, **LIMITS)  # type: ignore[arg-type]
     room, red = decoder.room(4), len(model.encode(" red"))
     of_two = len(model.encode(PARTED.join([*IN_TURN[1:], "red"])))
@@ -95,12 +89,7 @@ def test_examples_that_do_not_fit_are_left_out_before_a_prompt_is_cut(
 
 def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused) -> None:
     save_calling_model(tmp_path / "model", "Today")
-    more = [
-        f"model={tmp_path / 'model'}",
-        "system=prompted",
-        "tools=[calculator,calendar]",
-        "evaluation.limit=6",
-    ]
+    more = [f"model={tmp_path}/model", "system=prompted", "tools=[calculator,calendar]", "evaluation.limit=6"]
     done = run_stage("evaluate", config(tmp_path, *more))
     store = Tracker(None, tmp_path)
     run = store.get(done.run_id)
@@ -114,7 +103,6 @@ def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused
     # A tool without examples: a line, and no run.
     unknown = words(tmp_path, *more, "+tool@tool.sums=calculator", "tools=[sums]", "tool.sums.name=Sums")
     assert "tool.sums.example is missing: give a call with its result" in refused("evaluate", *unknown)
-    assert "tool.sums.example: 'Sums(1)' has no result" in refused(
-        "evaluate", *unknown, "tool.sums.example='Sums(1)'"
-    )
+    line = refused("evaluate", *unknown, "tool.sums.example='Sums(1)'")
+    assert "tool.sums.example: 'Sums(1)' has no result" in line
     assert len(store.runs("evaluate")) == 2

@@ -14,12 +14,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save
 from torch import nn
 from transformers import T5ForConditionalGeneration
 
 from tests.conftest import tiny_model
-from tests.t5 import t5_folder, t5_tokenizer, textbook
+from tests.t5 import t5_tokenizer, textbook, tiny_t5
 from tests.textbook import logits, stock
 from toolformer.errors import UserError
 from toolformer.lm import fast_linear, text_generator
@@ -102,34 +102,28 @@ def test_positions_are_between_characters_and_before_blanks(tiny_gpt2: LanguageM
     assert text[encoding.positions[tiny_gpt2.encode("The").__len__()] or 0] == " "
 
 
-def truncate(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-1])
-
-
-def break_the_header(file: Path) -> None:
-    file.write_bytes(b"\xff" * 100)
-
-
-def change_a_shape(file: Path) -> None:
-    weights = load_file(file)
+def change_a_shape(data: bytes) -> bytes:
+    weights = load(data)
     name = next(name for name in weights if name.endswith("wte.weight"))
-    save_file(weights | {name: weights[name][:, :-1].contiguous()}, file, {"format": "pt"})
+    return save(weights | {name: weights[name][:, :-1].contiguous()}, {"format": "pt"})
 
 
 @pytest.mark.parametrize(
-    ("damage", "file"),
+    ("file", "damage"),
     [
-        *((damage, "model.safetensors") for damage in (truncate, break_the_header, change_a_shape)),
-        (truncate, "tokenizer.json"),
+        ("model.safetensors", lambda data: data[:-1]),
+        ("model.safetensors", lambda data: b"\xff" * 100),
+        ("model.safetensors", change_a_shape),
+        ("tokenizer.json", lambda data: data[:-1]),
     ],
 )
 def test_damaged_files_are_one_line(
-    damage: Callable[[Path], None], file: str, tiny_folder: Path, tmp_path: Path
+    file: str, damage: Callable[[bytes], bytes], tiny_folder: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(tiny_folder, folder)
     assert LanguageModel.from_pretrained(folder).context_length == 1024
-    damage(folder / file)
+    (folder / file).write_bytes(damage((folder / file).read_bytes()))
     with pytest.raises(UserError, match=f"^model: .*{folder} cannot be loaded") as caught:
         LanguageModel.from_pretrained(folder)
     assert "\n" not in str(caught.value)
@@ -212,7 +206,11 @@ PROMPTS = ["Who discovered radium?", "a", "The population is 658,893 people. " *
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return t5_folder(tmp_path_factory.mktemp("models") / "tiny-t5")
+    """A tiny T5 saved as a model folder."""
+    path, tokenizer = tmp_path_factory.mktemp("models") / "tiny-t5", t5_tokenizer()
+    tiny_t5(len(tokenizer)).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
 
 
 def test_it_writes_what_the_textbook_writes_in_any_batch(folder: Path) -> None:

@@ -68,24 +68,19 @@ def test_every_command_of_the_page_of_tools_runs(place: Path, capsys: Capture) -
         if stage == "generate":
             (folder,) = {path.parent for path in Path("runs/generate").glob("*/shards*")} - folders
             folders.add(folder)
-            check_annotation(folder)
+            (path,) = folder.glob("*/candidates.parquet")
+            rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+            scored = [(row["call_input"], row["result"]) for row in rows if row["status"] == "scored"]
+            inputs, results = zip(*scored, strict=True)
+            assert {"14", "9"} & set(inputs)
+            assert list(results) == [one.text for one in FunctionTool("roman.py:roman").run(inputs, [])]
+            (data,) = folder.glob("*/dataset_augmented.parquet")
+            texts = [row["text"] for row in pq.read_table(data).to_pylist()]
+            assert all(map(find, texts)), "C* holds the calls with their results"
         if stage == "complete":
             ((_, _, call),) = find(shown)
             assert call.tool == "roman" and call.input in ("14", "9") and call.result in ("XIV", "IX"), shown
     assert len(folders) == 3, "each of the page's annotations has a folder of its own"
-
-
-def check_annotation(folder: Path) -> None:
-    """Each of the page's annotations has a folder of its own, and calls that the page's function answered."""
-    (path,) = folder.glob("*/candidates.parquet")
-    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    scored = [(row["call_input"], row["result"]) for row in rows if row["status"] == "scored"]
-    inputs, results = zip(*scored, strict=True)
-    assert {"14", "9"} & set(inputs)
-    assert list(results) == [one.text for one in FunctionTool("roman.py:roman").run(inputs, [])]
-    (data,) = folder.glob("*/dataset_augmented.parquet")
-    for row in pq.read_table(data).to_pylist():
-        assert find(row["text"]), "C* holds the calls with their results"
 
 
 def test_every_command_of_the_page_of_extensions_runs(place: Path, capsys: Capture) -> None:

@@ -43,15 +43,8 @@ def test_what_was_not_measured_is_the_last_list(report: Report, tmp_path: Path) 
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"):
         build(Memory(), None, tmp_path / "file")
-
-
-def test_how_often_tools_are_called_says_at_which_k() -> None:
-    run = replace(NOTE, tags={**NOTE.tags, "decoding.k": "1"})
-    evidence = Evidence(
-        scores={("toolformer", "dateset"): Score(9.0, None, None, (run,), {"call_share": 0.5})}
-    )
-    (found,) = (table for table in tables.content(evidence).tables if table.key == "tool_use")
-    assert "(k = 1)" in found.caption
+    with pytest.raises(UserError, match="no finished run is of the experiment absent: .*name=absent"):
+        build(Memory(), "absent", tmp_path)
 
 
 def test_the_whole_of_the_paper_can_be_printed_and_english_rows_stand_in_table_6() -> None:

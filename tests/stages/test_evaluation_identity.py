@@ -86,11 +86,8 @@ def test_only_what_decides_an_answer_tells_evaluations_apart(
 
     same = named(first)
     for word in (
-        "decoding.batch_size=8",
-        "tool.search.filter_threshold=0.3",
-        "tool.search.tries=2",
-        "lm.device=cpu",
-    ):
+        "decoding.batch_size=8", "tool.search.filter_threshold=0.3", "tool.search.tries=2", "lm.device=cpu",
+    ):  # fmt: skip
         assert named(first, word) == same, word
     for word in (
         "decoding.k=3", "decoding.constrain_tool_name=false", "lm.dtype=bfloat16",
@@ -151,9 +148,8 @@ def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
     second = run_stage("evaluate", config(tmp_path / "runs", *more))
     assert second.run_id != first.run_id and len(counted) == 2, "no prompt is asked again"
     task = (tasks / "moons.yaml").read_text()
-    (tasks / "moons.yaml").write_text(
-        task.replace("!function benchmarks.tasks.question_prompt", "'{{question}}'")
-    )
+    task = task.replace("!function benchmarks.tasks.question_prompt", "'{{question}}'")
+    (tasks / "moons.yaml").write_text(task)
     with pytest.raises(UserError, match="moons_quiz has a prompt of its own, in one wording"):
         run_stage("evaluate", config(tmp_path / "runs", *more, "wording=a"))
 

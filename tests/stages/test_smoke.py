@@ -47,9 +47,7 @@ def test_smoke_goes_through_all_stages_and_does_only_what_is_missing(
     with monkeypatch.context() as patch:
         patch.setattr("benchmarks.suite.run", interrupted)
         assert main(["run", *words]) == 130
-    assert text_generator.load.cache_info().currsize == 0, (
-        "the annotation's model is not held beside a trained one"
-    )
+    assert text_generator.load.cache_info().currsize == 0, "a model is held beside the trained one"
     assert planned(words, capsys) == [(stage, stage in ("generate", "train")) for stage in stages]
     assert main(["run", *words]) == 0
     assert planned(words, capsys) == [(stage, stage != "report") for stage in stages]
@@ -305,7 +303,6 @@ def test_bad_rows_are_skipped_or_refused(tmp_path: Path, refused: Refused) -> No
     path = tmp_path / "bad.jsonl"
     path.write_text('{"text": "Of 2 and 3 we get 5 in all."}\n{broken\n\n{"text": ""}\n')
     arguments = ["generate", *smoke_words(tmp_path), "corpus=jsonl", f"corpus.path={path}"]
-    assert f"{path}, line 2: malformed JSON" in refused(*arguments, "corpus.strict=true")
     assert main(arguments) == 0
     (run,) = Tracker(None, tmp_path).runs("generate")
     assert run.metrics["rows_skipped"] == 2

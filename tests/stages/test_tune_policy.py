@@ -97,10 +97,3 @@ def test_the_table_has_the_corrected_p_beside_the_raw_one() -> None:
     shown = [[cell.text for cell in row] for row in table.rows[-2:]]
     assert [row[1] for row in shown] == ["tuned", "threshold = 0.25, qa 0.5"]
     assert [row[-2:] for row in shown] == [[f"{mcnemar(2, won):.3f}", "0.078"] for won in (12, 13)]
-
-
-def test_what_cannot_be_tuned_is_refused(tmp_path: Path, refused: Refused) -> None:
-    asked = words(tmp_path)
-    assert "asks for no answers" in refused("tune-policy", *asked, "benchmarks=[perplexity]")
-    assert "it takes system=toolformer" in refused("tune-policy", *asked, "system=model")
-    assert "--k must be at least 1" in refused("tune-policy", "--k", "0", *asked)

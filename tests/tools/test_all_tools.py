@@ -46,10 +46,8 @@ def test_hostile_calls_get_results_that_fit_into_a_text_and_the_cache_changes_no
 ) -> None:
     """Nor does the runtime: the bare tool's results, first and again, from documents of several kinds."""
     inputs = [text for text in HOSTILE for _ in range(3)]
-    dated, own = (
-        Document("dated", "x", date=datetime.date(2020, 2, 29)),
-        Document("own", "", source_id="Lighthouse"),
-    )
+    dated = Document("dated", "x", date=datetime.date(2020, 2, 29))
+    own = Document("own", "", source_id="Lighthouse")
     documents = [document for text in HOSTILE for document in (dated, own, Document("d", text))]
     tool = MAKERS[key](retriever)
     bare = tool.run(inputs, documents)

@@ -16,13 +16,7 @@ from transformers import T5ForConditionalGeneration
 from tests.t5 import t5_tokenizer, textbook, tiny_t5
 from tests.tools.recorders import ELSEWHERE
 from toolformer.errors import UserError
-from toolformer.tools.atlas import (
-    Atlas,
-    FusionInDecoder,
-    converted,
-    load_reader,
-    reader_weights,
-)
+from toolformer.tools.atlas import Atlas, FusionInDecoder, converted, load_reader, reader_weights
 from toolformer.tools.base import Tool
 from toolformer.tools.question_answering import short_answer
 from toolformer.tools.retrieval.bm25 import BM25

@@ -41,23 +41,18 @@ def test_a_corpus_is_indexed_and_searched(
 ) -> None:
     many = tmp_path / "many.jsonl"
     many.write_text("".join(json.dumps({"text": f"Text number {n}."}) + "\n" for n in range(100)))
-    assert (
-        main(command(many, tmp_path / "all")) == 0 == main(command(many, tmp_path / "few", "corpus.limit=3"))
-    )
+    for words in (command(many, tmp_path / "all"), command(many, tmp_path / "few", "corpus.limit=3")):
+        assert main(words) == 0
     counted = [line.split(": ")[1] for line in capsys.readouterr().out.splitlines()]
-    assert counted == ["100 passages, bm25", "3 passages, bm25"], (
-        "more than a run of the default setting reads"
-    )
+    assert counted == ["100 passages, bm25", "3 passages, bm25"], "whatever other stages' limit is"
     folder = tmp_path / "made" / "index"
     assert main(command(corpus, folder, "index.passage_words=12")) == 0
     assert capsys.readouterr().out == f"{folder}: 4 passages, bm25\n"
     retriever = BM25(index_path=str(folder))
-    (found,) = retriever.retrieve(["bees honey"], 3, [ELSEWHERE])
-    assert [(one.passage_id, one.title, one.text) for one in found] == [
-        ("8", "Bees", "Bees Bees make honey & wax.")
-    ]
-    (found,) = retriever.retrieve(["warns ships"], 1, [ELSEWHERE])
-    assert (found[0].passage_id, found[0].article, found[0].title) == ("7#1", "7", "Lighthouse")
+    ((found,),) = retriever.retrieve(["bees honey"], 3, [ELSEWHERE])
+    assert (found.passage_id, found.title, found.text) == ("8", "Bees", "Bees Bees make honey & wax.")
+    ((found,),) = retriever.retrieve(["warns ships"], 1, [ELSEWHERE])
+    assert (found.passage_id, found.article, found.title) == ("7#1", "7", "Lighthouse")
     own = Document("x", "", source_id="7")
     assert retriever.retrieve(["warns ships lamp"], 3, [own]) == [[]], "no piece of one's own article"
     search = [f"tool.search.implementation.retriever.index_path={folder}", f"paths.root={tmp_path}/runs"]
@@ -83,16 +78,11 @@ def test_an_index_is_made_once_and_other_texts_or_none_are_refused(
     with pytest.raises(UserError, match="cannot be read") as caught:
         BM25(index_path=str(folder)).retrieve(["honey"], 1, [ELSEWHERE])
     assert "\n" not in str(caught.value)
-
-
-def test_a_folder_that_is_no_index_of_the_backend_is_refused(tmp_path: Path) -> None:
-    for manifest, words in (
-        ("", "no index for bm25"),
-        ('{"backend": "lucene"}', "an index for lucene, not for bm25"),
-    ):
-        (tmp_path / "index.json").write_text(manifest)
+    others = {"": "no index for bm25", '{"backend": "lucene"}': "an index for lucene, not for bm25"}
+    for manifest, words in others.items():
+        (folder / "index.json").write_text(manifest)
         with pytest.raises(UserError, match=words):
-            BM25(index_path=str(tmp_path))
+            BM25(index_path=str(folder))
 
 
 @given(st.text(max_size=300), st.integers(1, 9))

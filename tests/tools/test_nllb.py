@@ -48,21 +48,19 @@ def tiny_tokenizer() -> Any:
     return NllbTokenizer(vocab=learnt["vocab"], merges=[tuple(pair) for pair in learnt["merges"]])
 
 
-def tiny_model(vocabulary: int) -> Any:
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learnt the dictionary, encoder `<language> text </s>`, decoder `</s> eng_Latn English </s>`."""
+    folder, tokenizer = tmp_path_factory.mktemp("models") / "taught", tiny_tokenizer()
     torch.manual_seed(0)
     config = M2M100Config(
-        vocab_size=vocabulary, max_position_embeddings=128, d_model=32, encoder_layers=1, decoder_layers=1,
+        vocab_size=len(tokenizer) + 2,  # NLLB's vocabulary is larger than its tokenizer's
+        max_position_embeddings=128, d_model=32, encoder_layers=1, decoder_layers=1,
         encoder_ffn_dim=64, decoder_ffn_dim=64, encoder_attention_heads=4, decoder_attention_heads=4,
         dropout=0.0, attention_dropout=0.0, encoder_layerdrop=0.0, decoder_layerdrop=0.0,
         bos_token_id=0, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2,
     )  # fmt: skip
-    return M2M100ForConditionalGeneration(config).eval()
-
-
-def taught_folder(folder: Path) -> Path:
-    """A model that has learnt the dictionary, encoder `<language> text </s>`, decoder `</s> eng_Latn English </s>`."""
-    tokenizer = tiny_tokenizer()
-    model = tiny_model(len(tokenizer) + 2)  # NLLB's vocabulary is larger than its tokenizer's
+    model = M2M100ForConditionalGeneration(config).eval()
     target = tokenizer.convert_tokens_to_ids(ENGLISH)
     sources = [nllb.encode(tokenizer, text, code) for code, text in DICTIONARY]
     written = [
@@ -87,11 +85,6 @@ LABELS = {code: label for label, code in NLLB_LANGUAGES.items()}
 TEXTS = [text for _, text in DICTIONARY]
 LANGUAGES = [LABELS[code] for code, _ in DICTIONARY]
 FLOAT32: Any = {"dtype": "float32"}
-
-
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return taught_folder(tmp_path_factory.mktemp("models") / "taught")
 
 
 def test_every_code_of_the_table_is_one_of_nllbs() -> None:

@@ -113,14 +113,11 @@ def test_a_demonstration_in_configuration_goes_before_the_set(
     settings = instantiate.tool_settings(validate(compose("generate", words)), "calculator")
     assert settings.prompt == Prompt("Add sums:", (("It is 3.", "It is [Calculator(1 + 2)] 3."),))
     shown = [DemonstrationConfig("It is 3.", "It is [Calculator(1 + 2)] 3.")]
+    wrong = [DemonstrationConfig("It is 3.", "It is [Sum(1 + 2)] 3.")]
     for instruction, demonstrations, reason in (
         ("Add sums:", [], "tool.calculator.example is missing"),
         (None, shown, "tool.calculator.demonstrations: it has no instruction"),
-        (
-            "Add sums:",
-            [DemonstrationConfig("It is 3.", "It is [Sum(1 + 2)] 3.")],
-            "which is no call of Calculator",
-        ),
+        ("Add sums:", wrong, "which is no call of Calculator"),
     ):
         monkeypatch.setattr(config.tool["calculator"], "instruction", instruction)
         monkeypatch.setattr(config.tool["calculator"], "demonstrations", demonstrations)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Refused, free_port, wait_for
+from tests.conftest import Capture, Log, Patch, Refused, free_port, wait_for
 from tests.tracking.conftest import answers, run, start
 from toolformer.cli import main
 from toolformer.errors import UserError
@@ -75,7 +75,7 @@ def test_a_run_is_whole_on_the_server(served: Tracker, tmp_path: Path) -> None:
 
 
 def test_runs_made_without_a_server_are_pushed_once(
-    served: Tracker, capsys: pytest.CaptureFixture[str], refused: Refused
+    served: Tracker, capsys: Capture, refused: Refused
 ) -> None:
     alone = Tracker(None, served.root)
     for fingerprint in ("a", "b"):
@@ -92,9 +92,7 @@ def test_runs_made_without_a_server_are_pushed_once(
     assert "tracking.uri=" in refused("runs", "push", f"paths.root={served.root}")
 
 
-def test_what_a_server_refuses_holds_nothing_else_back(
-    served: Tracker, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_a_server_refuses_holds_nothing_else_back(served: Tracker, tmp_path: Path, caplog: Log) -> None:
     assert served.server
     with served.server.faults() as client:
         place = tmp_path / "a folder of somebody's"
@@ -113,9 +111,7 @@ def test_what_a_server_refuses_holds_nothing_else_back(
     assert served.get(active.run_id).status == "FINISHED"
 
 
-def test_a_dead_server_costs_no_run_and_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dead_server_costs_no_run_and_one_warning(tmp_path: Path, monkeypatch: Patch, caplog: Log) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     dead = Tracker(f"http://me:hunter2@127.0.0.1:{free_port()}", tmp_path / "runs")
     for fingerprint in ("a", "b"):
@@ -130,34 +126,24 @@ def test_a_dead_server_costs_no_run_and_one_warning(
         dead.get("0" * 32)  # somebody else's, or nobody's
 
 
-class Server:
-    """MLflow's own tracking server."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self.address = f"http://127.0.0.1:{self.port}"
-        self.command = [sys.executable, "-m", "mlflow", "server", "--port", str(self.port), "--workers", "1"]
-        self.command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
-        self.command += ["--artifacts-destination", (folder / "files").as_uri()]
-        self.start()
-
-    def start(self) -> None:
-        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-        self.process = subprocess.Popen(self.command, env=environment, start_new_session=True)
-        wait_for(lambda: answers(self.port), 180)
-
-    def send(self, sign: signal.Signals) -> None:
-        os.killpg(self.process.pid, sign)
+def mlflow_server(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    """MLflow's own tracking server, the leader of a group of processes."""
+    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
+    command += ["--artifacts-destination", (folder / "files").as_uri()]
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    return subprocess.Popen(command, env=environment, start_new_session=True)
 
 
 @pytest.mark.chaos
 def test_a_server_that_hangs_or_dies_under_a_run_gets_the_rest_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: Patch, caplog: Log
 ) -> None:
     monkeypatch.setattr(mirror, "EVERY", 0.2)
     monkeypatch.setattr(mirror, "CLOSING", 0.5)
-    server = Server(tmp_path)
-    tracker = Tracker(server.address, tmp_path / "runs")
+    port = free_port()
+    server = mlflow_server(tmp_path, port)
+    tracker = Tracker(f"http://127.0.0.1:{port}", tmp_path / "runs")
     result = tmp_path / "result.txt"
     result.write_text("result")
 
@@ -166,18 +152,20 @@ def test_a_server_that_hangs_or_dies_under_a_run_gets_the_rest_later(
         return bool(copies) and copies[0].metrics.get(key) == value
 
     try:
+        wait_for(lambda: answers(port), 180)
         with run(tracker, "hung", config={"a": 1}) as active:
             active.metrics({"loss": 2.0}, step=0)
             wait_for(lambda: on_server("loss", 2.0), 60)  # it is copied while the run is at work
-            server.send(signal.SIGSTOP)  # it takes connections and answers none of them
+            os.killpg(server.pid, signal.SIGSTOP)  # it takes connections and answers none of them
             active.metrics({"loss": 1.0}, step=1)
             active.artifact(result, "samples")
         assert tracker.get(active.run_id).status == "FINISHED"
         assert "is slow" in caplog.text, "its end waited for a while only"
-        server.send(signal.SIGKILL)
-        server.process.wait()
-        server.start()
-        Tracker(server.address, tmp_path / "runs").push()
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+        server = mlflow_server(tmp_path, port)
+        wait_for(lambda: answers(port), 180)
+        Tracker(f"http://127.0.0.1:{port}", tracker.root).push()
         wait_for(lambda: tracker.pending() == [], 60)
         far = elsewhere(tracker)
         copy = far.get(active.run_id)
@@ -185,7 +173,7 @@ def test_a_server_that_hangs_or_dies_under_a_run_gets_the_rest_later(
         assert far.history(copy, "loss") == [(0, 2.0), (1, 1.0)]
         assert far.artifact_path(copy, "samples/result.txt").read_text() == "result"
     finally:
-        server.send(signal.SIGKILL)
+        os.killpg(server.pid, signal.SIGKILL)
 
 
 UI = """
@@ -230,10 +218,8 @@ def test_the_interface_serves_the_runs_of_a_moved_root_to_this_machine_alone(
         process.send_signal(signal.SIGINT)
         output, error = process.communicate(timeout=30)
     assert process.returncode == 0
-    assert (
-        output.startswith(f"MLflow UI: http://127.0.0.1:{port}/#/experiments/1/runs?")
-        and "Traceback" not in error
-    )
+    assert output.startswith(f"MLflow UI: http://127.0.0.1:{port}/#/experiments/1/runs?")
+    assert "Traceback" not in error
     assert not (tmp_path / "was_run").exists()
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
@@ -248,7 +234,7 @@ def test_a_port_that_is_taken_is_one_line(store: Tracker) -> None:
             serve(store.root, port=port)
 
 
-def test_a_server_has_pages_of_its_own(store: Tracker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_has_pages_of_its_own(store: Tracker, capsys: Capture) -> None:
     serve(store.root, "databricks://mine")
     assert capsys.readouterr().out == "MLflow UI: databricks://mine\n"
 

@@ -82,10 +82,10 @@ def build_model(name: str, attention: str | None = None) -> Any:
     return AutoModelForCausalLM.from_config(build_config(name), attn_implementation=attention).eval()
 
 
-def save_model(name: str, folder: Path, adds_bos: bool = False) -> Path:
+def save_model(name: str, folder: Path) -> Path:
     """A random model and its tokenizer in a folder that Transformers can load."""
     build_model(name).save_pretrained(folder)
-    build_tokenizer(adds_bos).save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
     return folder
 
 
@@ -149,12 +149,6 @@ def one_thread() -> None:
 def tokenizer() -> PreTrainedTokenizerFast:
     """Adds no BOS by itself, like GPT-2's."""
     return build_tokenizer()
-
-
-@pytest.fixture(scope="session")
-def bos_tokenizer() -> PreTrainedTokenizerFast:
-    """Adds a BOS by itself, like Llama's."""
-    return build_tokenizer(adds_bos=True)
 
 
 @pytest.fixture(scope="session")

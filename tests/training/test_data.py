@@ -5,16 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.conftest import TEXTS
+from tests.training.conftest import TEXTS, build_tokenizer
 from toolformer.errors import UserError
-from toolformer.training.data import (
-    Layout,
-    document_order,
-    limit_per_tool,
-    single,
-    stream,
-    whole,
-)
+from toolformer.training.data import Layout, document_order, limit_per_tool, single, stream, whole
 from toolformer.training.tokens import tokenize
 
 
@@ -27,8 +20,8 @@ def widths(layout: Layout) -> list[int]:
     return [sum(end - start for _, start, end in row) for row in layout]
 
 
-def test_a_document_is_its_text_between_its_own_bos_and_eos(tokenizer: Any, bos_tokenizer: Any) -> None:
-    for each in (tokenizer, bos_tokenizer):
+def test_a_document_is_its_text_between_its_own_bos_and_eos(tokenizer: Any) -> None:
+    for each in (tokenizer, build_tokenizer(adds_bos=True)):
         documents = tokenize(["", *TEXTS[:2], ""], each)  # without tokens they are left out
         assert documents.ids[documents.starts[1] :].tolist() == [*each(TEXTS[1]).input_ids, each.eos_token_id]
         assert len(documents) == 2
@@ -72,9 +65,8 @@ def test_no_tool_has_more_examples_than_the_limit_and_rare_tools_keep_theirs() -
     chosen = limit_per_tool(rows, limit=5, seed=0)
     counts = Counter(tool for chosen_row in chosen for tool in {call["tool"] for call in chosen_row["calls"]})
     assert counts == {"calculator": 5, "translation": 3}
-    assert (
-        chosen == limit_per_tool(rows[::-1], limit=5, seed=0)[::-1] != limit_per_tool(rows, limit=5, seed=8)
-    )
+    assert chosen == limit_per_tool(rows[::-1], limit=5, seed=0)[::-1]
+    assert chosen != limit_per_tool(rows, limit=5, seed=8)
     assert chosen == [each for each in rows if each in chosen]
     twice = [row(str(n), "search", "search") for n in range(4)]
     assert limit_per_tool(twice, limit=4) == twice, "a row with two calls of a tool is one example"

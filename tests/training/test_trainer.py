@@ -175,9 +175,6 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
         run(folder, tmp_path / "out")
 
 
-ONE_STEP = replace(SETTINGS, max_steps=1, batch_size=2, micro_batch_size=2, eval_every=1, save_every=0)
-
-
 def losses_by_kind(folder: Path) -> dict[int, tuple[float, int]]:
     """Summed loss and count of each kind of token, document by document, as the definition has it."""
     model: Any = AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -197,8 +194,8 @@ def losses_by_kind(folder: Path) -> dict[int, tuple[float, int]]:
 def test_loss_and_perplexities_are_those_of_their_tokens(
     train_on_results: bool, gpt2_folder: Path, tmp_path: Path
 ) -> None:
-    whole = replace(ONE_STEP, max_steps=None, epochs=1, sequence_length=64)
-    settings = replace(whole, train_on_results=train_on_results)
+    once = {"max_steps": None, "epochs": 1, "batch_size": 2, "sequence_length": 64}
+    settings = replace(SETTINGS, **once, eval_every=1, save_every=0, train_on_results=train_on_results)
     _, logs = run(gpt2_folder, tmp_path, settings, texts=ANNOTATED)
     kinds = losses_by_kind(gpt2_folder)
     assert sum(count for _, count in kinds.values()) < 62, "both texts must fit into a sequence uncut"
