@@ -93,7 +93,7 @@ def complete(arguments: list[str]) -> int:
     parser = Parser("complete", "continue a text with calls")
     parser.add_argument("text")
     model = "an embedded model, a folder, a hub model as OWNER/NAME, a train run's id, or latest (the newest Toolformer)"
-    parser.add_argument("--model", default="latest", help=model)
+    parser.add_argument("--model", help=f"{model}, which it is if neither this nor checkpoint=RUN is given")
     parser.add_argument("--tokens", type=int, default=40, help="new tokens, calls not counted")
     options = parser.parsed(arguments, "decoding.k=3 tools=[calculator]")
     if options.tokens < 1:
@@ -105,10 +105,10 @@ def complete(arguments: list[str]) -> int:
     from toolformer.tracking import Tracker
     from toolformer.tracking.entities import log_trace
 
-    toolformer = Toolformer.from_config(options.model, options.overrides)
+    config = configured("evaluate", options.overrides)
+    toolformer = Toolformer.from_config(options.model or config.checkpoint, options.overrides)
     began = time.monotonic()
     (completion,) = toolformer.complete([options.text], max_new_tokens=options.tokens)
-    config = configured("evaluate", options.overrides)
     store = Tracker(config.tracking.uri, Path(config.paths.root)).store
     if not store.is_absent():  # who tracks no runs has no place for traces
         calls = [(call.tool, call.input, call.result) for call in completion.calls]
@@ -163,6 +163,10 @@ def compare(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--resamples", type=int, default=2000, help="resamples behind an interval")
     options = parser.parsed(arguments, "name=demo paths.root=DIR")
+    if "=" in options.second:
+        raise UserError(
+            f"compare: only {options.first} is named; it takes two runs: toolformer compare RUN RUN"
+        )
     if options.resamples < 1:
         raise UserError(f"compare: --resamples is {options.resamples}; it must be at least 1")
     # Finished runs are read, as by a report: no data folder, corpus or model of an evaluation has to be there.
