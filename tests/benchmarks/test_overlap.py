@@ -1,0 +1,27 @@
+"""Texts of a corpus that share words with a benchmark are found and left out."""
+
+import json
+
+from scripts import overlap
+
+
+def test_the_corpus_without_what_a_benchmark_asks(tmp_path, capsys):
+    question = "Ann has seven red boxes and puts four grey stones into each of them before lunch"
+    rows = {
+        "far": "Nothing of it stands here, and four grey stones are no thirteen words in a row.",
+        "whole": f"Yesterday: {question.upper()}, she said.",
+        "part": " ".join(f"He said: {question}".split()[3:]),
+        "twelve": " ".join(question.split()[:12]),
+    }
+    data = tmp_path / "svamp"
+    data.mkdir()
+    asked = {"id": "1", "body": question, "question": "How many stones has she used?", "answer": 28.0}
+    (data / "svamp.jsonl").write_text(json.dumps(asked) + "\n")
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in rows.items()))
+    clean = tmp_path / "clean.jsonl"
+    words = ["corpus=jsonl", f"corpus.path={corpus}", "corpus.limit=null", f"paths.data_dir={tmp_path}"]
+    overlap.main(str(clean), *words, "benchmarks=[svamp]")
+    kept = [json.loads(line) for line in clean.read_text().splitlines()]
+    assert [row["id"] for row in kept] == ["far", "twelve"] and kept[0]["text"] == rows["far"]
+    assert "svamp: 2 of 4 texts share words with 1 of 1 rows" in capsys.readouterr().out
