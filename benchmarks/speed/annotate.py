@@ -73,7 +73,7 @@ class Timing:
 
 def matmul_peak(dtype: torch.dtype, device: torch.device) -> float:
     """Multiply-adds as FLOPs a second that this machine reaches on square matrices, the best of a few."""
-    size = 2048
+    size = 2048 if device.type == "cpu" else 8192  # a GPU's needs larger ones
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     timer = Timer("a @ b", globals={"a": a, "b": b}, num_threads=torch.get_num_threads())
     return 2 * size**3 / min(timer.timeit(1).mean for _ in range(5))
