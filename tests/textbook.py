@@ -108,7 +108,8 @@ def annotate(
             name = language_model.encode("a [" + settings.name)[2:] if settings.force_name else []
             context = prompt + encoding.ids[:i] + [language_model.start_id] + name
             draws = draw_keys(seed, document.doc_id, settings.key, place, sample, settings.max_call_tokens)
-            text = language_model.decode(name + _generate(language_model, context, name, draws.tolist()))
+            written = _generate(language_model, context, name, draws.tolist(), settings.temperature)
+            text = language_model.decode(name + written)
             call, losses = _own_call(text, settings), None
             result = tool.run([call.input], [document])[0].text if call else None
             call = call.with_result(result) if call and result else None
@@ -141,13 +142,17 @@ def _own_call(text: str, settings: ToolSettings) -> ApiCall | None:
 
 
 def _generate(
-    language_model: LanguageModel, context: list[int], name: list[int], draws: Sequence[int]
+    language_model: LanguageModel,
+    context: list[int],
+    name: list[int],
+    draws: Sequence[int],
+    temperature: float,
 ) -> list[int]:
     """What stock `generate` writes when every token is the one that its key draws."""
 
     class Draw(LogitsProcessor):
         def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            token = drawn(scores[0], draws[input_ids.shape[1] - len(context)])
+            token = drawn(scores[0] / temperature, draws[input_ids.shape[1] - len(context)])
             return torch.full_like(scores, float("-inf")).index_fill(1, torch.tensor([token]), 0.0)
 
     class Ended(StoppingCriteria):

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from toolformer.calls import ApiCall
 from toolformer.data import Document
-from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share
+from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share, Temperature
 from toolformer.errors import UserError
 from toolformer.tools.prompt_sets import Prompt
 
@@ -53,6 +53,8 @@ class Proposing:
     """Write the tool's name after the call token, for models too small to write it; not the paper's."""
     close: bool = False
     """Add the parenthesis to a sampled call that lacks nothing else, as small models write [QA("Who?"]; not the paper's."""
+    temperature: Temperature = 1.0
+    """Of the distribution that calls are drawn from; a small model writes better calls below 1. The paper names none."""
     max_call_tokens: Count = 40
     """A sampled call that has not ended by then is discarded; a tool's own max_call_tokens overrides it."""
     window_tokens: Annotated[int, Field(ge=16)] | None = None

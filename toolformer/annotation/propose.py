@@ -263,7 +263,7 @@ def _sample(
         ]
         for row in rows
     ]
-    _grow(language_model, branches, logits, grown)
+    _grow(language_model, branches, logits, grown, settings.temperature)
     candidates: list[list[Candidate]] = [[] for _ in chosen]
     for row, of_row in zip(rows, grown, strict=True):
         candidates[row] = [_candidate(settings, branch) for branch in of_row]
@@ -271,7 +271,11 @@ def _sample(
 
 
 def _grow(
-    language_model: LanguageModel, branches: Branches, logits: torch.Tensor, grown: list[list[_Branch]]
+    language_model: LanguageModel,
+    branches: Branches,
+    logits: torch.Tensor,
+    grown: list[list[_Branch]],
+    temperature: float,
 ) -> None:
     """Draws tokens until every sample has ended.
 
@@ -284,7 +288,9 @@ def _grow(
         columns: list[dict[tuple[int, int], int]] = []
         for of_row, of_logits in zip(active, logits, strict=True):
             keys = torch.tensor([branch.keys.pop() for branch in of_row])
-            drawn = draw(of_logits, keys, torch.tensor([branch.column for branch in of_row]))
+            drawn = draw(
+                of_logits.float() / temperature, keys, torch.tensor([branch.column for branch in of_row])
+            )
             alive.append([])
             columns.append({})
             for branch, token in zip(of_row, drawn.tolist(), strict=True):

@@ -49,6 +49,7 @@ Count = Annotated[int, Field(ge=1, le=LARGEST)]
 CountOrNone = Annotated[int, Field(ge=0, le=LARGEST)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Temperature = Annotated[float, Field(ge=0.01, le=100)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Numbers = Annotated[Any, AfterValidator(TypeAdapter(dict[str, Finite] | None).validate_python)]
 """Numbers by name; none is as good as empty. For Hydra anything: it gives a typed mapping no new keys."""
