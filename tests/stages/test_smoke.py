@@ -241,6 +241,23 @@ def test_the_runs_and_their_lineage(smoke_runs: Path) -> None:
         assert len(samples) == 4 and (system == "toolformer" or not any(row["tool"] for row in samples))
 
 
+def test_texts_of_several_annotations_are_trained_on_together(root: Path, refused: Refused) -> None:
+    first, second = annotated(root), stage("generate", root, "corpus.limit=3")
+    both = stage("train", root, f"dataset={first.run_id}+{second.run_id}")
+    alone = [stage("train", root, f"dataset={run.run_id}") for run in (first, second)]
+    for name in ("texts", *(name for name in both.metrics if name.startswith("examples/"))):
+        assert both.metrics[name] == sum(run.metrics.get(name, 0) for run in alone), name
+    assert both.tags["lineage.dataset_run_id"] == first.run_id
+    for run in (first, second):
+        assert f"](#/runs/{run.run_id})" in both.tags["mlflow.note.content"]
+    with Tracker(None, root).store.faults() as client:
+        inputs = client.get_run(both.run_id).inputs.dataset_inputs
+    assert [each.dataset.name for each in inputs].count("C*") == 2
+    assert "there is no run ffffffff" in refused(
+        "train", *smoke_words(root), f"dataset={first.run_id}+ffffffff"
+    )
+
+
 def test_mlflow_shows_data_models_tables_and_pages(smoke_runs: Path) -> None:
     """As its own pages read them: through its client."""
     runs = Tracker(None, smoke_runs)

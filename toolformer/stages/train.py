@@ -8,10 +8,12 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pyarrow.parquet import read_metadata
 
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
@@ -44,7 +46,7 @@ class _Job:
     """A finetuning, identified by its fingerprint."""
 
     settings: TrainingSettings
-    dataset: Run
+    datasets: list[Run]
     heldout: list[Document]
     folder: Path
     fingerprint: str
@@ -57,7 +59,8 @@ def _job(config: Config, tracker: Tracker) -> _Job:
 
     recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
     settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
-    dataset = tracker.resolve("generate", config.dataset, experiment=config.name)
+    ids = config.dataset.split("+")
+    datasets = [tracker.resolve("generate", run_id, experiment=config.name) for run_id in ids]
     heldout = list(itertools.islice(instantiate.Corpus(config.heldout, "heldout"), 1000))
     # What may change while it is interrupted (the micro batch, after running out of memory) is left out.
     deciding = settings.deciding() | {
@@ -65,15 +68,16 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     }
     reading = config.data, model_identity(config.model)
     texts = instantiate.content_hash(heldout)
-    key = fingerprint("train", dataset.tags["fingerprint"], *reading, deciding, texts)
+    annotations = "+".join(run.tags["fingerprint"] for run in datasets)
+    key = fingerprint("train", annotations, *reading, deciding, texts)
     folder = Path(config.paths.root) / "train" / f"{config.data}-{key}"
     of_any_seed = (
-        dataset.tags.get(REPLICATE, dataset.tags["fingerprint"]),
+        "+".join(run.tags.get(REPLICATE, run.tags["fingerprint"]) for run in datasets),
         *reading,
         deciding | {"seed": None},
     )
     replicate = fingerprint("train", *of_any_seed, texts)
-    return _Job(settings, dataset, heldout, folder, fingerprint(key, config.name), replicate)
+    return _Job(settings, datasets, heldout, folder, fingerprint(key, config.name), replicate)
 
 
 def _done(job: _Job, tracker: Tracker) -> Run | None:
@@ -105,7 +109,8 @@ def train(config: Config, parent: str | None = None, command: str = "", swept: s
     """
     tracker = instantiate.tracker(config)
     job = _job(config, tracker)
-    log.info("train: %s on the data of generate run %s", config.data, job.dataset.run_id[:8])
+    ids = " and ".join(run.run_id[:8] for run in job.datasets)
+    log.info("train: %s on the data of generate run %s", config.data, ids)
     if done := _trained(job, tracker):
         return done
     if processes() > 1:
@@ -115,23 +120,29 @@ def train(config: Config, parent: str | None = None, command: str = "", swept: s
         return _trained(job, tracker) or _train(config, job, tracker, parent, command, swept)
 
 
-def _texts(config: Config, dataset: Run, tracker: Tracker) -> tuple[list[str | AnnotatedText], Counter[str]]:
-    """The texts to train on, and how many of them have a call of each tool."""
+def _texts(
+    config: Config, datasets: Sequence[Run], tracker: Tracker
+) -> tuple[list[str | AnnotatedText], Counter[str]]:
+    """The texts to train on, and how many of them have a call of each tool; a text of two annotations comes twice."""
     from toolformer.training.data import examples_per_tool, limit_per_tool
     from toolformer.training.tokens import annotated
 
-    rows = read_dataset(tracker, dataset, "dataset_augmented.parquet")
+    rows: list[dict[str, Any]] = []
+    for run in datasets:
+        plain = {row["doc_id"]: row["text"] for row in read_dataset(tracker, run, "dataset_plain.parquet")}
+        kept = read_dataset(tracker, run, "dataset_augmented.parquet")
+        rows += [{**row, "plain": plain[row["doc_id"]]} for row in kept]
     if not rows:
+        shown = " and ".join(run.run_id[:8] for run in datasets)
         raise UserError(
-            f"dataset: run {dataset.run_id[:8]} kept no call to train on; lower filter_threshold, or annotate more texts"
+            f"dataset: run {shown} kept no call to train on; lower filter_threshold, or annotate more texts"
         )
     chosen = limit_per_tool(rows, limit=config.trainer.limit_per_tool, seed=config.seed)
-    plain = {row["doc_id"]: row["text"] for row in read_dataset(tracker, dataset, "dataset_plain.parquet")}
-    texts: list[str | AnnotatedText] = [plain[row["doc_id"]] for row in chosen]
+    texts: list[str | AnnotatedText] = [row["plain"] for row in chosen]
     if config.data == "augmented":
         positions = [[call["position"] for call in row["calls"]] for row in chosen]
         texts = [
-            annotated(plain[row["doc_id"]], row["text"], of_row)
+            annotated(row["plain"], row["text"], of_row)
             for row, of_row in zip(chosen, positions, strict=True)
         ]
     return texts, examples_per_tool(chosen)
@@ -145,10 +156,10 @@ def _train(
     from toolformer.lm.text_generator import load
     from toolformer.training.trainer import train as finetune
 
-    dataset = job.dataset
-    if not config.trainer.other_tokenizer:
-        _check_tokenizer(dataset, config.model)
-    texts, examples = _texts(config, dataset, tracker)
+    for dataset in job.datasets:
+        if not config.trainer.other_tokenizer:
+            _check_tokenizer(dataset, config.model)
+    texts, examples = _texts(config, job.datasets, tracker)
     load.cache_clear()  # the annotation's model, which its tools shared
     heldout = [document.text for document in job.heldout]
     kind = "C*" if config.data == "augmented" else "C"
@@ -160,19 +171,22 @@ def _train(
     if rank() > 0:  # of several processes the first one does the book-keeping
         finish(None)
         return None
-    lineage = {"experiment": config.name, "data": config.data, "lineage.dataset_run_id": dataset.run_id}
+    # Of several annotations the first one: reports show it, and `toolformer runs` lists the training below it.
+    lineage = {
+        "experiment": config.name,
+        "data": config.data,
+        "lineage.dataset_run_id": job.datasets[0].run_id,
+    }
     model = model_name(config.model)
     facts = {"model": model, "data": config.data, "texts": len(texts)}
     further = {"dtype": number_format(config.lm.dtype, config.lm.device), REPLICATE: job.replicate}
     with tracker.run(
         stage="train", name=f"train {model} {config.data} {swept}", fingerprint=job.fingerprint, config=asdict(config),
-        tags=lineage | further, parent=parent, description=describe(command, facts, [dataset]),
+        tags=lineage | further, parent=parent, description=describe(command, facts, job.datasets),
     ) as run:  # fmt: skip
-        file = tracker.artifact_path(dataset, f"dataset_{config.data}.parquet")
-        source = f"runs:/{dataset.run_id}/{file.name}"
         digest = instantiate.content_hash(job.heldout)
         run.datasets(
-            Dataset(kind, sha256(file), "training", source, len(texts)),
+            *(_described(kind, dataset, config.data, tracker) for dataset in job.datasets),
             instantiate.dataset(config.heldout, digest, "heldout", len(job.heldout)),
         )
         result = finish(lambda values, step: run.metrics(values, step=step))
@@ -198,6 +212,13 @@ def _train(
             log.info(text, result.ended_by_max_hours, result.steps)
         run.model(registry.NAMES[config.data], result.model_path, {**lineage, "fingerprint": job.fingerprint})
     return _logged("done", tracker.get(run.run_id))
+
+
+def _described(kind: str, dataset: Run, data: str, tracker: Tracker) -> Dataset:
+    """A file of texts that is trained on, for the run's page."""
+    file = tracker.artifact_path(dataset, f"dataset_{data}.parquet")
+    source = f"runs:/{dataset.run_id}/{file.name}"
+    return Dataset(kind, sha256(file), "training", source, read_metadata(file).num_rows)
 
 
 def _logged(how: str, run: Run) -> Run:

@@ -261,7 +261,7 @@ class Config:
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     dataset: str = "latest"
-    """Train: the generate run to read, `latest` or a run id."""
+    """Train: the generate run to read, `latest` or a run id; or several, joined by +, whose texts are trained on together."""
     data: Annotated[str, OneOf("augmented", "plain")] = "augmented"
     """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
