@@ -3,6 +3,8 @@
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import yaml
 from tests.tracking.conftest import run, start
 from toolformer.errors import UserError
 from toolformer.tracking import Tracker
+from toolformer.tracking.entities import Dataset
 
 
 def test_a_run_holds_what_it_logs(store: Tracker, tmp_path: Path) -> None:
@@ -31,6 +34,18 @@ def test_a_run_holds_what_it_logs(store: Tracker, tmp_path: Path) -> None:
     said = f"files run {logged.run_id[:8]} has no absent: run `toolformer files`"
     with pytest.raises(UserError, match=said):
         store.artifact_path(logged, "absent")
+
+
+def test_runs_that_log_the_same_new_data_at_once(store: Tracker) -> None:
+    """MLflow looks whether a data set is there before it makes it; two that look at once both make it."""
+    with ExitStack() as stack, ThreadPoolExecutor(4) as pool:
+        runs = [stack.enter_context(run(store, "data", fingerprint=f"data {n}")) for n in range(4)]
+        for n in range(30):
+            data = Dataset("C*", f"digest{n}", "training", "runs:/1/data.parquet", n)
+            list(pool.map(lambda active, data=data: active.datasets(data), runs))
+    with store.store.faults() as client:
+        for active in runs:
+            assert len(client.get_run(active.run_id).inputs.dataset_inputs) == 30
 
 
 def test_the_configuration_is_logged_whole(store: Tracker) -> None:
@@ -101,6 +116,7 @@ COMMAND = """
     from toolformer import cli
     from toolformer.cli import runs
     from toolformer.tracking import Tracker
+from toolformer.tracking.entities import Dataset
 
     def stage(arguments):
         with Tracker(None, Path(sys.argv[1])).run(stage=sys.argv[2], name="a", fingerprint="f", config={},

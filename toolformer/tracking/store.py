@@ -165,8 +165,16 @@ class Store:
         self, run_id: str, datasets: Sequence[Any] | None = None, models: Sequence[Any] | None = None
     ) -> None:
         """Makes MLflow's data sets and logged models inputs of a run; again is the same as once."""
+        from mlflow.exceptions import MlflowException
+
         with self.faults() as client:
-            client.log_inputs(run_id, datasets, models)
+            try:
+                client.log_inputs(run_id, datasets, models)
+            except MlflowException as error:
+                # Another process logged the same new data set at the same time; now it is there.
+                if "unique" not in str(error).lower():
+                    raise
+                client.log_inputs(run_id, datasets, models)
 
     def status(self, run_id: str, status: str, ended: int | None = None) -> None:
         """Sets how a run ended (at `ended`, in milliseconds), or that it is RUNNING again."""
