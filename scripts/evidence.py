@@ -1,0 +1,180 @@
+"""The texts of the experiments `evidence` and `evidence_search`, from the data folder and this project's own.
+
+    python scripts/evidence.py DIR DIR/evidence
+
+writes three folders of texts and an index:
+
+worked      problems with worked answers (GSM8K's training set, the first 420), short texts with worked sums, and short dated
+            texts that name a part of their date, for the calculator and the calendar
+index       all Wikipedia text of the data folder and the embedded summaries; index.bm25 is the index of it
+search      1,531 pairs of sentences of Wikipedia with a name that stands in another passage, which BM25 finds for the words
+            before the name; then 3,160 lead sections as they come
+
+`scripts/overlap.py` compares a corpus with the benchmarks.
+"""
+
+import datetime
+import gzip
+import itertools
+import json
+import random
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolformer.data import Document
+from toolformer.data.files import demo_corpus
+from toolformer.data.url_date import date_from_url
+from toolformer.tools.retrieval import bm25, index
+from toolformer.tools.retrieval.passages import Passage, articles, passages_of
+
+Row = dict[str, Any]
+
+PROBLEMS = 420
+CHARACTERS = 700
+FEWEST = 80
+ASCII_SHARE = 0.97
+PASSAGES = 4000
+SHOWN = 60
+"""Words of a passage that search shows."""
+_ENGLISH = re.compile(r"\b(the|and|of)\b")
+_SENTENCE = re.compile(r"[^.!?]+(?:[.!?](?!\s+[A-Z\"])[^.!?]*)*[.!?]?")
+_CAPITALISED = r"[A-ZÀ-ÖØ-Þ]\w*"
+_NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*")
+
+
+def read(path: Path) -> Iterator[Row]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def write(folder: Path, name: str, rows: Iterable[Row]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    print(f"{folder / name}.jsonl: {len(lines)} texts")
+
+
+def titled(name: str, texts: Iterable[tuple[str, str]]) -> Iterator[Row]:
+    """Rows of pairs of title and text; equal texts once."""
+    seen = set()
+    for number, (title, text) in enumerate(texts):
+        if text and text not in seen:
+            seen.add(text)
+            yield {"id": f"{name}/{number}", "title": title, "text": text}
+
+
+def excerpt(text: str, date: datetime.date, own: bool) -> str | None:
+    """The first sentences of an English text, where they name the weekday, month or year of its date."""
+    if sum(char.isascii() for char in text) < ASCII_SHARE * len(text):
+        return None
+    text = text[:CHARACTERS].rsplit(". ", 1)[0].strip()
+    named = any(part in text for part in (f"{date:%A}", f"{date:%B}", f"{date.year}"))
+    return text if named and len(text) >= FEWEST and (own or _ENGLISH.search(text)) else None
+
+
+def dated(data: Path) -> Iterator[Row]:
+    """Excerpts of web pages, then of the demo corpus; each text once."""
+    rows = [("web", row) for row in read(data / "corpus_web" / "documents.jsonl.gz")]
+    rows += [
+        ("demo", {"id": doc.doc_id, "text": doc.text, "date": str(doc.date or "")}) for doc in demo_corpus()
+    ]
+    seen = set()
+    for source, row in rows:
+        day = row.get("date")
+        date = datetime.date.fromisoformat(day[:10]) if day else date_from_url(row.get("url"))
+        text = excerpt(row["text"], date, source == "demo") if date else None
+        if text and text not in seen:
+            seen.add(text)
+            yield {"id": f"{source}/{row['id']}", "text": text, "date": str(date)}
+
+
+def lead_sections(data: Path) -> list[Row]:
+    rows = list(read(data / "corpus_wikipedia" / "passages_2wiki.jsonl.gz"))
+    random.Random(0).shuffle(rows)
+    return [row for row in rows if 30 <= len(row["text"].split()) <= 120]
+
+
+def wikipedia(data: Path) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
+    """Every source of Wikipedia text by name: pairs of title and text."""
+    squad = read(data / "squad" / "train_v1.1.jsonl.gz")
+    yield "squad_train", ((row["title"].replace("_", " "), row["context"]) for row in squad)
+    leads = read(data / "corpus_wikipedia" / "passages_2wiki.jsonl.gz")
+    yield "2wiki", ((row["title"], row["text"]) for row in leads)
+    evidences = (one for row in read(data / "lama" / "trex_evidences.jsonl.gz") for one in row["evidences"])
+    yield (
+        "trex",
+        (
+            (one["sub_surface"], one["masked_sentence"].replace("[MASK]", one["obj_surface"]))
+            for one in evidences
+        ),
+    )
+    passages = (one for row in read(data / "nq_open" / "oracle_passages.jsonl.gz") for one in row["passages"])
+    yield "nq", ((one["title"], one["text"]) for one in passages)
+    pages = (row["text"].partition("\n") for row in read(data / "corpus_pile" / "wikipedia_en.jsonl.gz"))
+    yield "pile_wiki", ((title, text) for title, _, text in pages)
+    yield "summaries", ((article.title, article.text) for article in articles())
+
+
+def indexed(texts: Path, folder: Path) -> bm25.BM25:
+    """The index of a folder of texts, as `toolformer index` makes it."""
+    rows = (
+        json.loads(line) for file in sorted(texts.glob("*.jsonl")) for line in open(file, encoding="utf-8")
+    )
+    documents = (Document(row["id"], row["text"], title=row["title"]) for row in rows)
+    index.write(folder, bm25.BACKEND, lambda path: bm25.build(passages_of(documents, words=100), path))
+    return bm25.BM25(index_path=str(folder))
+
+
+def sentences(texts: Path, search: bm25.BM25) -> Iterator[Row]:
+    """A sentence with a name that BM25's best passage for the words before it shows, and the sentence before that."""
+    sources = (texts / f"{name}.jsonl" for name in ("squad_train", "2wiki", "summaries"))
+    rows = [json.loads(line) for file in sources for line in open(file, encoding="utf-8")]
+    random.Random(1).shuffle(rows)
+    for row in rows[:PASSAGES]:
+        spans = [match.span() for match in _SENTENCE.finditer(row["text"])]
+        document = Document(row["id"], row["text"], source_id=row["id"])
+        for before, (start, end) in zip([(0, 0), *spans], spans, strict=False):
+            text = row["text"][before[0] : end].strip()
+            queries = _names(row["text"], start, end)
+            found = search.retrieve(list(queries), 1, [document] * len(queries))
+            shown = (_shown(passages) for passages in found)
+            hit = any(name.lower() in passage for name, passage in zip(queries.values(), shown, strict=True))
+            if hit and 12 <= len(text.split()) <= 60:
+                yield {"id": f"{row['id']}/{before[0]}", "title": row["title"], "text": text}
+                break
+
+
+def _names(text: str, start: int, end: int) -> dict[str, str]:
+    """Names of a sentence that the text before does not hold, by what comes before each in the sentence."""
+    sentence = text[start:end]
+    names = (match for match in _NAME.finditer(sentence) if len(match[0]) >= 4 and len(sentence.split()) >= 8)
+    return {
+        sentence[: match.start()].strip(): match[0]
+        for match in names
+        if len(sentence[: match.start()].split()) >= 5 and match[0] not in text[: start + match.start()]
+    }
+
+
+def _shown(passages: Sequence[Passage]) -> str:
+    return " ".join(f"{each.title} > {' '.join(each.text.split()[:SHOWN])}".lower() for each in passages)
+
+
+def main(data: Path, folder: Path) -> None:
+    problems = itertools.islice(read(data / "corpus_math" / "gsm8k_train.jsonl.gz"), PROBLEMS)
+    sums = ({"id": doc.doc_id, "date": str(doc.date), "text": doc.text} for doc in demo_corpus("sums"))
+    for name, rows in {"1problems": problems, "2sums": sums, "3dated": dated(data)}.items():
+        write(folder / "worked", name, rows)
+    for name, texts in wikipedia(data):
+        write(folder / "index", name, titled(name, texts))
+    search = indexed(folder / "index", folder / "index.bm25")
+    write(folder / "search", "1sentences", sentences(folder / "index", search))
+    write(folder / "search", "2leads", lead_sections(data))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("python scripts/evidence.py DATA FOLDER")
+    main(*map(Path, sys.argv[1:]))
