@@ -116,7 +116,6 @@ COMMAND = """
     from toolformer import cli
     from toolformer.cli import runs
     from toolformer.tracking import Tracker
-from toolformer.tracking.entities import Dataset
 
     def stage(arguments):
         with Tracker(None, Path(sys.argv[1])).run(stage=sys.argv[2], name="a", fingerprint="f", config={},
