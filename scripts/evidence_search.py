@@ -1,11 +1,7 @@
-"""The texts of the experiments `evidence` and `evidence_search`, from the data folder and this project's own.
+"""The texts and the index of `experiment=evidence_search`, from the data folder.
 
-    python scripts/evidence.py DIR DIR/evidence
+    python scripts/evidence_search.py DIR DIR/evidence
 
-writes three folders of texts and an index:
-
-worked      problems with worked answers (GSM8K's training set, the first 420), short texts with worked sums, and short dated
-            texts that name a part of their date, for the calculator and the calendar
 index       all Wikipedia text of the data folder and the embedded summaries; index.bm25 is the index of it
 search      1,531 pairs of sentences of Wikipedia with a name that stands in another passage, which BM25 finds for the words
             before the name; then 3,160 lead sections as they come
@@ -13,9 +9,7 @@ search      1,531 pairs of sentences of Wikipedia with a name that stands in ano
 `scripts/overlap.py` compares a corpus with the benchmarks.
 """
 
-import datetime
 import gzip
-import itertools
 import json
 import random
 import re
@@ -25,21 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.data import Document
-from toolformer.data.files import demo_corpus
-from toolformer.data.url_date import date_from_url
 from toolformer.tools.retrieval import bm25, index
 from toolformer.tools.retrieval.passages import Passage, articles, passages_of
 
 Row = dict[str, Any]
 
-PROBLEMS = 420
-CHARACTERS = 700
-FEWEST = 80
-ASCII_SHARE = 0.97
 PASSAGES = 4000
 SHOWN = 60
 """Words of a passage that search shows."""
-_ENGLISH = re.compile(r"\b(the|and|of)\b")
 _SENTENCE = re.compile(r"[^.!?]+(?:[.!?](?!\s+[A-Z\"])[^.!?]*)*[.!?]?")
 _CAPITALISED = r"[A-ZÀ-ÖØ-Þ]\w*"
 _NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*")
@@ -64,31 +51,6 @@ def titled(name: str, texts: Iterable[tuple[str, str]]) -> Iterator[Row]:
         if text and text not in seen:
             seen.add(text)
             yield {"id": f"{name}/{number}", "title": title, "text": text}
-
-
-def excerpt(text: str, date: datetime.date, own: bool) -> str | None:
-    """The first sentences of an English text, where they name the weekday, month or year of its date."""
-    if sum(char.isascii() for char in text) < ASCII_SHARE * len(text):
-        return None
-    text = text[:CHARACTERS].rsplit(". ", 1)[0].strip()
-    named = any(part in text for part in (f"{date:%A}", f"{date:%B}", f"{date.year}"))
-    return text if named and len(text) >= FEWEST and (own or _ENGLISH.search(text)) else None
-
-
-def dated(data: Path) -> Iterator[Row]:
-    """Excerpts of web pages, then of the demo corpus; each text once."""
-    rows = [("web", row) for row in read(data / "corpus_web" / "documents.jsonl.gz")]
-    rows += [
-        ("demo", {"id": doc.doc_id, "text": doc.text, "date": str(doc.date or "")}) for doc in demo_corpus()
-    ]
-    seen = set()
-    for source, row in rows:
-        day = row.get("date")
-        date = datetime.date.fromisoformat(day[:10]) if day else date_from_url(row.get("url"))
-        text = excerpt(row["text"], date, source == "demo") if date else None
-        if text and text not in seen:
-            seen.add(text)
-            yield {"id": f"{source}/{row['id']}", "text": text, "date": str(date)}
 
 
 def lead_sections(data: Path) -> list[Row]:
@@ -163,10 +125,6 @@ def _shown(passages: Sequence[Passage]) -> str:
 
 
 def main(data: Path, folder: Path) -> None:
-    problems = itertools.islice(read(data / "corpus_math" / "gsm8k_train.jsonl.gz"), PROBLEMS)
-    sums = ({"id": doc.doc_id, "date": str(doc.date), "text": doc.text} for doc in demo_corpus("sums"))
-    for name, rows in {"1problems": problems, "2sums": sums, "3dated": dated(data)}.items():
-        write(folder / "worked", name, rows)
     for name, texts in wikipedia(data):
         write(folder / "index", name, titled(name, texts))
     search = indexed(folder / "index", folder / "index.bm25")
@@ -176,5 +134,8 @@ def main(data: Path, folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("python scripts/evidence.py DATA FOLDER")
-    main(*map(Path, sys.argv[1:]))
+        sys.exit("python scripts/evidence_search.py DATA FOLDER")
+    try:
+        main(*map(Path, sys.argv[1:]))
+    except OSError as error:
+        sys.exit(f"evidence_search: {error}")
