@@ -126,6 +126,8 @@ def _job(config: Config) -> _Job:
         "score": {"dtype": config.score.dtype},
         **asdict(config.generate),
     }
+    if config.propose.temperature == 1:  # as annotations were named before there was another
+        del deciding["propose"]["temperature"]
     if config.corpus.paragraphs != "blank_line":
         deciding["paragraphs"] = config.corpus.paragraphs
     if config.screen != Screen():
