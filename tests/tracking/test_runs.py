@@ -4,7 +4,6 @@ import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +37,13 @@ def test_a_run_holds_what_it_logs(store: Tracker, tmp_path: Path) -> None:
 
 def test_runs_that_log_the_same_new_data_at_once(store: Tracker) -> None:
     """MLflow looks whether a data set is there before it makes it; two that look at once both make it."""
-    with ExitStack() as stack, ThreadPoolExecutor(4) as pool:
-        runs = [stack.enter_context(run(store, "data", fingerprint=f"data {n}")) for n in range(4)]
-        for n in range(30):
-            data = Dataset("C*", f"digest{n}", "training", "runs:/1/data.parquet", n)
-            list(pool.map(lambda active, data=data: active.datasets(data), runs))
+    data = [Dataset("C*", f"digest{n}", "training", "runs:/1/data.parquet", n) for n in range(30)]
+    with run(store, "data", "a") as first, run(store, "data", "b") as second, ThreadPoolExecutor() as pool:
+        for each in data:
+            list(pool.map(lambda active, each=each: active.datasets(each), (first, second)))
     with store.store.faults() as client:
-        for active in runs:
-            assert len(client.get_run(active.run_id).inputs.dataset_inputs) == 30
+        counts = [len(client.get_run(id).inputs.dataset_inputs) for id in (first.run_id, second.run_id)]
+    assert counts == [30, 30]
 
 
 def test_the_configuration_is_logged_whole(store: Tracker) -> None:
