@@ -65,16 +65,14 @@ def wikipedia(data: Path) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
     yield "squad_train", ((row["title"].replace("_", " "), row["context"]) for row in squad)
     leads = read(data / "corpus_wikipedia" / "passages_2wiki.jsonl.gz")
     yield "2wiki", ((row["title"], row["text"]) for row in leads)
-    evidences = (one for row in read(data / "lama" / "trex_evidences.jsonl.gz") for one in row["evidences"])
-    yield (
-        "trex",
-        (
-            (one["sub_surface"], one["masked_sentence"].replace("[MASK]", one["obj_surface"]))
-            for one in evidences
-        ),
-    )
-    passages = (one for row in read(data / "nq_open" / "oracle_passages.jsonl.gz") for one in row["passages"])
-    yield "nq", ((one["title"], one["text"]) for one in passages)
+    facts = read(data / "lama" / "trex_evidences.jsonl.gz")
+    yield "trex", (
+        (sentence["sub_surface"], sentence["masked_sentence"].replace("[MASK]", sentence["obj_surface"]))
+        for fact in facts
+        for sentence in fact["evidences"]
+    )  # fmt: skip
+    questions = read(data / "nq_open" / "oracle_passages.jsonl.gz")
+    yield "nq", ((each["title"], each["text"]) for question in questions for each in question["passages"])
     pages = (row["text"].partition("\n") for row in read(data / "corpus_pile" / "wikipedia_en.jsonl.gz"))
     yield "pile_wiki", ((title, text) for title, _, text in pages)
     yield "summaries", ((article.title, article.text) for article in articles())
