@@ -3,6 +3,7 @@
 Slow on purpose. Every fast path of the product is held to it.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -252,9 +253,13 @@ def decode(
                 names = [name for name in names if constrain_tool_name and name[: len(body)] == body]
                 open_call = [language_model.start_id] + body
                 row = following(counted + len(written) + len(open_call), ids + written + open_call)
-                if names and not any(len(name) == len(body) for name in names):
-                    choices = sorted({name[len(body)] for name in names})
-                    token = max(choices, key=lambda choice: float(row[choice]))
+                if constrain_tool_name:
+                    row[language_model.start_id] = float("-inf")
+                choices = {name[len(body)] for name in names if len(name) > len(body)}
+                if any(len(name) == len(body) for name in names):
+                    choices |= _openings(language_model)
+                if choices:
+                    token = max(sorted(choices), key=lambda choice: float(row[choice]))
                 else:
                     token = int(row.argmax())
                 if token in language_model.end_ids:
@@ -307,6 +312,13 @@ def decode(
     text = before + scored[len(plain) :]
     tokens = counted + len(written) + of_calls
     return Completion(text, scored, tuple(calls), failed, tokens), ids + written
+
+
+@functools.cache
+def _openings(language_model: LanguageModel) -> set[int]:
+    """The tokens that begin with a parenthesis."""
+    vocabulary = range(language_model.model.config.vocab_size)
+    return {token for token in vocabulary if language_model.decode([token]).startswith("(")}
 
 
 def _cut(language_model: LanguageModel, result: str, limit: int) -> str:

@@ -48,7 +48,7 @@ def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt
     [
         (' [QA("odd") ->', "odd"),
         (' [QA("Where?")] x', "call without arrow"),
-        (" [QA Where -> x] y", "malformed call"),
+        (' [QA("Where?" -> x] y', "malformed call"),
         (' [QA("' + "Where " * 30, "call not ended"),
         (' [QA("Where?" <|endoftext|>', "call not ended"),
     ],

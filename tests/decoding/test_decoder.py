@@ -134,7 +134,7 @@ def test_bias_and_threshold_are_the_textbooks(
 
 OWN = {
     "topk": (20, [{"qa": 1}, {"calendar": 2}, {"qa": 0, "calendar": 1}]),
-    "bias": (6.0, [{"qa": 0.5}, {"calendar": -1.0, "qa": 2.0}]),
+    "bias": (6.0, [{"qa": -3.0}, {"calendar": -4.0, "qa": 2.0}]),
     "threshold": (0.01, [{"qa": 0.3}, {"calendar": 0.9}]),
 }
 
@@ -182,6 +182,23 @@ def test_without_a_constraint_a_name_that_is_no_tools_is_taken_back(monkeypatch:
     assert {completion.failed for completion, _ in free} == {"tool not allowed"}
     forced, _ = both(monkeypatch, model, CALLING, 12, **settings)
     assert forced != free
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [("[QAZZ(ab) -> AB 1]", "tool not allowed"), ("[QA(ab [QA(ab [QA(ab [QA(ab [QA(ab", "call not ended")],
+)
+def test_a_constrained_call_has_a_tools_whole_name_and_no_other_call_within(
+    monkeypatch: pytest.MonkeyPatch, call: str, reason: str
+) -> None:
+    model = taught_model("llama", "The", "is", "people", call, "people ab) -> AB 1]")
+    settings = {"k": 20, "max_call_tokens": 20}
+    free, expected = both(monkeypatch, model, CALLING, 12, **settings, constrain_tool_name=False)
+    assert free == expected
+    constrained, expected = both(monkeypatch, model, CALLING, 12, **settings)
+    assert constrained == expected
+    few, many = ([one.failed for one, _ in found].count(reason) for found in (constrained, free))
+    assert few < many
 
 
 @pytest.mark.parametrize(

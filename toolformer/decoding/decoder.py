@@ -269,24 +269,25 @@ class Decoder(Decoding):
         chosen: list[int] = []
         for n, row in enumerate(rows):
             if row.call_start is not None:
-                names = [tries[name] for name in _begun(row, tries)]
-                following = sorted({ids[row.since_start] for ids in names if len(ids) > row.since_start})
-                ended = any(len(ids) == row.since_start for ids in names)
-                if following and not ended:
-                    best = logits[n, torch.tensor(following, device=logits.device)].argmax()
-                    chosen.append(following[int(best)])
-                else:
-                    chosen.append(likeliest[n])
+                chosen.append(self._within_call(row, logits[n], tries) if tries else likeliest[n])
             elif row.may_call and starts[n] and row.passed != row.tokens:
                 chosen.append(start)
             elif likeliest[n] == start:
-                # Probability zero for <API>: the runner-up, also of a tie.
-                others = logits[n].clone()
-                others[start] = float("-inf")
-                chosen.append(int(others.argmax()))
+                chosen.append(_runner_up(logits[n], start))
             else:
                 chosen.append(likeliest[n])
         return chosen
+
+    def _within_call(self, row: Row, logits: torch.Tensor, tries: Mapping[str, list[int]]) -> int:
+        """The next token of an open call: a tool's name, its parenthesis, and then all but the start of another call."""
+        names = [tries[name] for name in _begun(row, tries)]
+        due = {ids[row.since_start] for ids in names if len(ids) > row.since_start}
+        if any(len(ids) == row.since_start for ids in names):
+            due.update(self.language_model.opening_ids)
+        if not due:
+            return _runner_up(logits, self.language_model.start_id)
+        following = sorted(due)
+        return following[int(logits[torch.tensor(following, device=logits.device)].argmax())]
 
     def _starts(self, logits: torch.Tensor, rows: Sequence[Row]) -> list[bool]:
         """Of each row whether the policy starts a call of some tool before the next token; logits [rows, vocabulary]."""
@@ -307,6 +308,13 @@ class Decoder(Decoding):
         """Whether the policy starts no call of the tool that an open call names, where it has been started."""
         limit = self._limits.get(name) if self.by_tool and name else None
         return limit is not None and not fires(self.policy, row.measured, limit)
+
+
+def _runner_up(logits: torch.Tensor, token: int) -> int:
+    """The likeliest token with this one's probability set to zero, also of a tie."""
+    others = logits.clone()
+    others[token] = float("-inf")
+    return int(others.argmax())
 
 
 def _begun(row: Row, tries: Mapping[str, list[int]]) -> list[str]:

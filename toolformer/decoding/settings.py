@@ -65,7 +65,8 @@ class Decoding:
     min_new_tokens: CountOrNone = 0
     """No end of text before so many tokens: chat models end at once where a plain language model writes on."""
     constrain_tool_name: bool = True
-    """A call can begin only with the name of an allowed tool; false: the name is decoded greedily, as in the paper."""
+    """A call has the name of an allowed tool and a parenthesis behind it, and no other call starts inside of it; false: all
+    of it is decoded greedily, as in the paper."""
     batch_size: Count = 32
     """Prompts decoded together."""
 

@@ -6,6 +6,7 @@ that all backends (GPT-2, GPT-J, Llama, ...) do the same.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -113,6 +114,12 @@ class LanguageModel:
     def encode_after_start(self, text: str) -> list[int]:
         """Token ids of `text` directly behind the start token."""
         return self.encode("a" + START + text)[len(self.encode("a" + START)) :]
+
+    @functools.cached_property
+    def opening_ids(self) -> list[int]:
+        """The tokens that begin with a parenthesis."""
+        tokens = self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))
+        return [n for n, token in enumerate(tokens) if token is not None and token.startswith("(")]
 
     def document_start(self) -> list[int]:
         """The context of a text's first token when nothing stands before it."""
