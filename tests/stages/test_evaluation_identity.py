@@ -16,6 +16,7 @@ from tests.processes import config, trained
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
+from toolformer.stages import evaluation_identity
 from toolformer.stages.evaluate import finished, model_folder, train_run
 from toolformer.stages.evaluation_identity import comparison, identity
 from toolformer.stages.launch import run_stage
@@ -94,6 +95,10 @@ def test_only_what_decides_an_answer_tells_evaluations_apart(
         "tool.search.implementation.max_tokens=5",
     ):  # fmt: skip
         assert named(first, word)[0] != same[0], word
+    with monkeypatch.context() as edited:
+        assert evaluation_identity.decoding_code().keys() >= {"decoder.py", "calls.py"}
+        edited.setattr(evaluation_identity, "decoding_code", lambda: {"decoder.py": "edited"})
+        assert named(first)[0] != same[0], "another decoder answers anew"
     # Of the policies' values only the one that is read decides.
     bias = ("decoding.policy=bias", "decoding.bias=2.0")
     biased = [named(first, *bias, f"decoding.k={k}") for k in (3, 10, 0)]

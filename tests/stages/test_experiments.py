@@ -25,7 +25,7 @@ PLACES = ["corpus.path=corpus", "heldout.path=heldout"]
 
 def test_there_is_an_experiment_for_every_result() -> None:
     results = {*(f"table{number}" for number in range(2, 11)), "figure4"}
-    own = {"paper", "demo", "smoke", "evidence", "evidence_search", "ladder", "threshold"}
+    own = {"paper", "demo", "smoke", "evidence", "ladder", "threshold"}
     assert set(NAMES) == results | own
     assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == results
 
@@ -50,9 +50,7 @@ def test_every_experiment_composes_and_names_what_there_is(
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
     # The embedded corpus is refused a path.
     read = [] if name in ("demo", "smoke", "ladder", "threshold") else places
-    read = [places[0], "corpus.text_field=raw_content"] if name.startswith("evidence") else read
-    # Its index is made by a script.
-    read += ["tool.search.implementation.retriever.index_path=null"] if name == "evidence_search" else []
+    read = [places[0], "corpus.text_field=raw_content"] if name == "evidence" else read
     sweep = parse("evaluate", [f"experiment={name}", *read])
     stages = validate(compose("evaluate", sweep.fixed)).run.stages
     claimed = {key for keys in stages.values() for key in keys}

@@ -1,5 +1,6 @@
 """What tells one evaluation, and one set of answers, from another."""
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,12 +10,14 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from benchmarks import PAPER
-from toolformer.decoding import examples
+from toolformer import calls as notation
+from toolformer.decoding import decoder, examples
 from toolformer.decoding.settings import CALLING, deciding, under
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.identity import ANNOTATING, HANDLING, PATIENCE, model_identity, tool_identity
+from toolformer.storage import sha256
 from toolformer.tracking import Run
 
 
@@ -78,6 +81,7 @@ def identity(config: Config, tasks: Sequence[str], trained: Run | None) -> Ident
     answers = {
         "system": config.system,
         "decoding": decoding(config),
+        "code": decoding_code(),
         # As configured: what `auto` means depends on the machine, which tells answers apart, not evaluations.
         "dtype": "" if endpoint else config.lm.dtype,
         **answered_by(config, config.model, trained),
@@ -113,12 +117,19 @@ def decoding(config: Config) -> dict[str, Any]:
     return deciding({**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0})
 
 
+@functools.cache
+def decoding_code() -> dict[str, str]:
+    """The Python files that decode, and the notation of calls, with their SHA-256."""
+    files = [*Path(decoder.__file__).parent.glob("*.py"), Path(notation.__file__)]
+    return {file.name: sha256(file) for file in sorted(files)}
+
+
 def comparison(config: Config) -> str:
     """What must be equal for two evaluations to stand in one table, as a hash.
 
-    Questions and the size of their subset, tools, decoding, number format and scoring code take part; not the system, its
-    model, k or another policy (a column or row of its own), the list of benchmarks, nor the seed (of which a run is one
-    sample). A wording other than the paper's stands behind it: `HASH-a`.
+    Questions and the size of their subset, tools, decoding and its code, number format and scoring code take part; not the
+    system, its model, k or another policy (a column or row of its own), the list of benchmarks, nor the seed (of which a
+    run is one sample). A wording other than the paper's stands behind it: `HASH-a`.
     """
     from benchmarks import suite
 
@@ -134,6 +145,7 @@ def comparison(config: Config) -> str:
             # As configured: only Toolformer has them, and a machine without their files compares its models all the same.
             "tools": {key: _deciding(asdict(config.tool[key])) for key in config.tools},
             "decoding": {**deciding(asdict(under(config.decoding, "topk", 0))), "k": None},
+            "decoding_code": decoding_code(),
             "dtype": config.lm.dtype,
             "scoring": suite.scoring_code(),
         },

@@ -1,7 +1,9 @@
-"""The texts and the index of `experiment=evidence_search`, from the data folder.
+"""The texts and the index of `experiment=evidence`, from the data folder.
 
-    python scripts/evidence_search.py DIR DIR/evidence
+    python scripts/evidence.py DIR DIR/evidence
 
+maths       the 138 texts of the embedded corpus with worked sums, then GSM8K's training set as prose
+dates       excerpts of dated English web pages that name their own month or day of the week
 index       all Wikipedia text of the data folder and the embedded summaries; index.bm25 is the index of it
 search      1,531 pairs of sentences of Wikipedia with a name that stands in another passage, which BM25 finds for the words
             before the name; then 3,160 lead sections as they come
@@ -9,7 +11,9 @@ search      1,531 pairs of sentences of Wikipedia with a name that stands in ano
 `scripts/overlap.py` compares a corpus with the benchmarks.
 """
 
+import datetime
 import gzip
+import itertools
 import json
 import random
 import re
@@ -18,12 +22,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolformer.data import Document
+from toolformer.data import Document, demo_corpus
 from toolformer.tools.retrieval import bm25, index
 from toolformer.tools.retrieval.passages import Passage, articles, passages_of
 
 Row = dict[str, Any]
 
+EXCERPT = 700
+"""Characters of an excerpt of a web page, at most."""
 PASSAGES = 4000
 SHOWN = 60
 """Words of a passage that search shows."""
@@ -42,6 +48,41 @@ def write(folder: Path, name: str, rows: Iterable[Row]) -> None:
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     print(f"{folder / name}.jsonl: {len(lines)} texts")
+
+
+def maths(data: Path) -> Iterator[Row]:
+    yield from ({"id": document.doc_id, "text": document.text} for document in demo_corpus("sums"))
+    yield from read(data / "corpus_math" / "gsm8k_train.jsonl.gz")
+
+
+def dates(data: Path) -> Iterator[Row]:
+    """The sentence of each page that first names the page's own month or day, and its neighbours; equal texts once."""
+    pages = ((row["id"], row["text"], row["date"]) for row in _pages(data))
+    own = ((document.doc_id, document.text, document.date) for document in demo_corpus("train"))
+    seen = set()
+    for name, text, date in itertools.chain(own, pages):
+        excerpt = _dated(text, datetime.date.fromisoformat(str(date))) if date else None
+        if excerpt and excerpt not in seen:
+            seen.add(excerpt)
+            yield {"id": name, "text": excerpt, "date": str(date)}
+
+
+def _pages(data: Path) -> Iterator[Row]:
+    rows = read(data / "corpus_web" / "documents.jsonl.gz")
+    return (row for row in rows if row["language"] == "en")
+
+
+def _dated(text: str, day: datetime.date) -> str | None:
+    own = re.compile(rf"\b(?:{day:%A}|{day:%B}|{day:%b}\.? {day.day})\b")
+    spans = [match.span() for match in _SENTENCE.finditer(text)]
+    for number, (start, end) in enumerate(spans):
+        if own.search(text, start, end) and end - start < EXCERPT:
+            first, last = max(0, number - 1), number + 1
+            while last < len(spans) and spans[last][1] - spans[first][0] <= EXCERPT:
+                last += 1
+            start = spans[first][0] if spans[last - 1][1] - spans[first][0] <= EXCERPT else start
+            return text[start : spans[last - 1][1]].strip()
+    return None
 
 
 def titled(name: str, texts: Iterable[tuple[str, str]]) -> Iterator[Row]:
@@ -123,6 +164,8 @@ def _shown(passages: Sequence[Passage]) -> str:
 
 
 def main(data: Path, folder: Path) -> None:
+    write(folder / "maths", "maths", maths(data))
+    write(folder / "dates", "dates", dates(data))
     for name, texts in wikipedia(data):
         write(folder / "index", name, titled(name, texts))
     search = indexed(folder / "index", folder / "index.bm25")
@@ -132,8 +175,8 @@ def main(data: Path, folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("python scripts/evidence_search.py DATA FOLDER")
+        sys.exit("python scripts/evidence.py DATA FOLDER")
     try:
         main(*map(Path, sys.argv[1:]))
     except OSError as error:
-        sys.exit(f"evidence_search: {error}")
+        sys.exit(f"evidence: {error}")
