@@ -3,7 +3,7 @@
     python scripts/evidence.py DIR DIR/evidence
 
 maths       the 138 texts of the embedded corpus with worked sums, then GSM8K's training set as prose
-dates       excerpts of dated English web pages that name their own month or day of the week
+dates       excerpts that name their own month or day of the week: 32 of the embedded corpus, 142 of English web pages
 index       all Wikipedia text of the data folder and the embedded summaries; index.bm25 is the index of it
 search      1,531 pairs of sentences of Wikipedia with a name that stands in another passage, which BM25 finds for the words
             before the name; then 3,160 lead sections as they come

@@ -112,7 +112,7 @@ def test_only_what_decides_an_answer_tells_evaluations_apart(
     assert named(first) == same
 
 
-def test_what_must_be_equal_to_stand_in_one_table(tmp_path: Path) -> None:
+def test_what_must_be_equal_to_stand_in_one_table(tmp_path: Path, monkeypatch: Patch) -> None:
     def of(*more: str) -> str:
         return comparison(config(tmp_path, *more))
 
@@ -130,6 +130,8 @@ def test_what_must_be_equal_to_stand_in_one_table(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert of(word) != same, word
     assert of("wording=paper") == same and of("wording=b") == f"{same}-b"
+    monkeypatch.setattr(evaluation_identity, "decoding_code", lambda: {"decoder.py": "edited"})
+    assert of("system=toolformer") != same
 
 
 def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
