@@ -93,6 +93,7 @@ def annotate(
 ) -> list[Sampled]:
     """Steps 1 to 3 for one text: stock `generate` at each position, one call and one loss at a time."""
     prompt = language_model.own_prefix + language_model.encode(settings.prompt.fill(document.text))
+    prompt = prompt or language_model.document_start()
     encoding = language_model.encode_text(document.text)
     rows = logits(language_model, prompt + encoding.ids)[len(prompt) - 1 : -1].softmax(-1)
     p = rows[:, language_model.start_id].tolist()
@@ -109,7 +110,7 @@ def annotate(
             name = language_model.encode("a [" + settings.name)[2:] if settings.force_name else []
             context = prompt + encoding.ids[:i] + [language_model.start_id] + name
             draws = draw_keys(seed, document.doc_id, settings.key, place, sample, settings.max_call_tokens)
-            written = _generate(language_model, context, name, draws.tolist(), settings.temperature)
+            written = _generate(language_model, context, name, draws.tolist(), settings)
             text = language_model.decode(name + written)
             call, losses = _own_call(text, settings), None
             result = tool.run([call.input], [document])[0].text if call else None
@@ -119,7 +120,7 @@ def annotate(
                     loss(language_model, document.text, i, one) for one in (call, call.with_result(""))
                 )
                 losses = with_result, without, loss(language_model, document.text, i, None)
-            found.append(Sampled(i, sample, p[i], text[: call_end(text)], call, losses))
+            found.append(Sampled(i, sample, p[i], _ended(text, settings) or text, call, losses))
     return found
 
 
@@ -133,13 +134,21 @@ def kept(found: Sequence[Sampled], threshold: float) -> dict[int, Sampled]:
     return best
 
 
-def _own_call(text: str, settings: ToolSettings) -> ApiCall | None:
+def _ended(text: str, settings: ToolSettings) -> str | None:
+    """A sample up to the end of its call; without a prompt its call also ends where it asks for the result."""
+    if not settings.prompt.instruction and ") ->" in text:
+        return text[: text.index(") ->")] + ")]"
     end = call_end(text)
+    return text[:end] if end is not None else None
+
+
+def _own_call(text: str, settings: ToolSettings) -> ApiCall | None:
+    ended = _ended(text, settings)
     try:
-        call = parse("[" + text[:end])
+        call = parse(f"[{ended}")
     except CallSyntaxError:
         return None
-    return call if end is not None and call.tool == settings.name and call.result is None else None
+    return call if ended and call.tool == settings.name and call.result is None else None
 
 
 def _generate(
@@ -147,19 +156,19 @@ def _generate(
     context: list[int],
     name: list[int],
     draws: Sequence[int],
-    temperature: float,
+    settings: ToolSettings,
 ) -> list[int]:
     """What stock `generate` writes when every token is the one that its key draws."""
 
     class Draw(LogitsProcessor):
         def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            token = drawn(scores[0] / temperature, draws[input_ids.shape[1] - len(context)])
+            token = drawn(scores[0] / settings.temperature, draws[input_ids.shape[1] - len(context)])
             return torch.full_like(scores, float("-inf")).index_fill(1, torch.tensor([token]), 0.0)
 
     class Ended(StoppingCriteria):
         def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
             written = name + input_ids[0, len(context) :].tolist()
-            return torch.tensor([call_end(language_model.decode(written)) is not None])
+            return torch.tensor([_ended(language_model.decode(written), settings) is not None])
 
     ids = torch.tensor([context])
     written = language_model.model.generate(

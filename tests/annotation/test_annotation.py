@@ -29,7 +29,7 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Result, Tool
-from toolformer.tools.prompt_sets import Prompt
+from toolformer.tools.prompt_sets import UNPROMPTED, Prompt
 
 PROMPT = Prompt(
     'Add calls. You can call the API by writing "[QA(question)]". Here are some examples of API calls:',
@@ -255,6 +255,17 @@ def calling_model(request: pytest.FixtureRequest) -> LanguageModel:
 def test_annotation_is_the_textbooks(calling_model: LanguageModel, way: dict[str, Any]) -> None:
     settings = replace(QA, **way, max_call_tokens=30, samples=6, filter_threshold=-0.5)
     scored, stayed = compare(calling_model, settings, Recorder(echo, "QA"), DOCUMENTS)
+    assert scored >= stayed > 0
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_further_round_is_the_textbooks(architecture: str) -> None:
+    """A model that was trained on calls with results annotates unprompted; its calls end at the arrow."""
+    model = taught_model(architecture, *CALLING[:4], "[QA(x) -> y]", "[QA(Joe) -> eoJ]")
+    settings = replace(
+        QA, prompt=UNPROMPTED, force_name=True, max_call_tokens=30, samples=6, filter_threshold=-0.5
+    )
+    scored, stayed = compare(model, settings, Recorder(echo, "QA"), DOCUMENTS)
     assert scored >= stayed > 0
 
 

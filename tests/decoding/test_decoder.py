@@ -174,6 +174,23 @@ def test_a_tool_that_is_never_to_be_called_is_known_without_a_constraint_too(
         TracingDecoder(calling_model, tools(), of_each_tool=True, constrain_tool_name=False)
 
 
+@pytest.mark.parametrize("instead", ["qa", "calculator"])
+def test_a_stand_in_is_called_where_the_model_would_call_a_tool_that_is_switched_off(instead: str) -> None:
+    model = taught_model("llama", *PIECES[:3], "[Calendar(abcd) -> AB 2]", "people [Calendar(ab) -> AB 1]")
+    settings: Any = {"k": 20, "max_call_tokens": 20}
+
+    def called(allowed: Sequence[str], **more: Any) -> list[str]:
+        decoder = Decoder(model, tools(), **settings, **more)
+        completions = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12, allowed=allowed)
+        return [call.tool for completion in completions for call in completion.calls]
+
+    everything, without = list(tools()), ["qa", "calculator"]
+    stand_in = {"calendar": instead}
+    assert called(everything, stand_in=stand_in) == called(everything)
+    assert set(called(everything)) == {"Calendar"}
+    assert set(called(without, stand_in=stand_in)) == {tools()[instead].name}
+
+
 def test_without_a_constraint_a_name_that_is_no_tools_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     model = taught_model("gpt2", "The", "is", "people", "[ZZ(ab) -> AB 1]")
     settings = {"k": 20, "max_call_tokens": 20}

@@ -16,13 +16,16 @@ import torch
 
 from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window
 from toolformer.annotation.gumbel_sampling import draw, draw_keys
-from toolformer.calls import END, START, ApiCall, CallSyntaxError, call_end, parse
+from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, parse
 from toolformer.data.numbers import SIGN, UNSIGNED
 from toolformer.lm.batching import Branches, batches, cached_per_batch, rows_per_batch
 from toolformer.lm.language_model import LanguageModel, Prefix
+from toolformer.tools.prompt_sets import UNPROMPTED
 
 NUMBER_AHEAD = 3
 """Tokens within which a number is right ahead: a blank and a currency may be tokens of their own."""
+_ASKED = f") {ARROW}"
+"""A call behind which the model waits for the result."""
 _EQUALS = re.compile(rf"=\s*(?:[$€£]\s*)?(?={SIGN}[$€£]?{UNSIGNED})")
 _CAPITALISED = r"[A-ZÀ-ÖØ-Þ]\w*"
 _NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*|(?<![\w.,]){UNSIGNED}")
@@ -68,9 +71,9 @@ def propose(
         return []
     # The blank after "Input:" may join the text's first word: it is left to each text.
     prompt = language_model.encode(settings.prompt.prefix().rstrip())
-    prefix = language_model.prefix(language_model.own_prefix + prompt)
+    prefix = language_model.prefix(language_model.own_prefix + prompt) if prompt else None
     proposals: dict[int, Proposal] = {}
-    for batch in _batches(windows, settings, len(prefix.ids), language_model.batch_tokens):
+    for batch in _batches(windows, settings, len(prefix.ids) if prefix else 1, language_model.batch_tokens):
         if proposals:
             on_progress(len(proposals))
         of_batch = _propose_batch(language_model, settings, [windows[n] for n in batch], prefix, seed)
@@ -159,12 +162,24 @@ def start_lifts(
     return lifts
 
 
+def ended(text: str, settings: ToolSettings) -> str | None:
+    """The call that a sample has written, up to its end; None while it is open.
+
+    A model that annotates unprompted was trained on calls with results: its call ends before the arrow, as at inference.
+    """
+    asked = text.find(_ASKED) if settings.prompt == UNPROMPTED else -1
+    if asked >= 0:
+        return text[: asked + 1] + END
+    end = call_end(text)
+    return None if end is None else text[:end]
+
+
 def read_sample(text: str, settings: ToolSettings) -> tuple[str, ApiCall | None, str | None]:
     """(text up to the call's end, call, reason to drop it) of what the model wrote after the start token."""
-    end = call_end(text)
-    if end is None:
+    of_call = ended(text, settings)
+    if of_call is None:
         return text, None, "call not ended"
-    text = text[:end]
+    text = of_call
     call = None
     # Where the parenthesis alone is missing: [QA("Who?"] or [Calculator(2 + 3].
     for written in (text, *([f"{text.removesuffix(END).rstrip()}){END}"] if settings.close else [])):
@@ -197,12 +212,15 @@ def _propose_batch(
     language_model: LanguageModel,
     settings: ToolSettings,
     windows: Sequence[Window],
-    prefix: Prefix,
+    prefix: Prefix | None,
     seed: int,
 ) -> list[Proposal]:
     own = language_model.own_prefix
-    filled = [own + language_model.encode(settings.prompt.fill(window.text)) for window in windows]
-    shared = prefix if all(ids[: len(prefix.ids)] == prefix.ids for ids in filled) else None
+    filled = [
+        own + language_model.encode(settings.prompt.fill(window.text)) or language_model.document_start()
+        for window in windows
+    ]
+    shared = prefix if prefix and all(ids[: len(prefix.ids)] == prefix.ids for ids in filled) else None
     head = len(shared.ids) if shared else 0
     contexts = [ids[head:] + window.ids for ids, window in zip(filled, windows, strict=True)]
     lengths = [len(window.ids) for window in windows]
@@ -263,7 +281,7 @@ def _sample(
         ]
         for row in rows
     ]
-    _grow(language_model, branches, logits, grown, settings.temperature)
+    _grow(language_model, branches, logits, grown, settings)
     candidates: list[list[Candidate]] = [[] for _ in chosen]
     for row, of_row in zip(rows, grown, strict=True):
         candidates[row] = [_candidate(settings, branch) for branch in of_row]
@@ -275,7 +293,7 @@ def _grow(
     branches: Branches,
     logits: torch.Tensor,
     grown: list[list[_Branch]],
-    temperature: float,
+    settings: ToolSettings,
 ) -> None:
     """Draws tokens until every sample has ended.
 
@@ -289,14 +307,16 @@ def _grow(
         for of_row, of_logits in zip(active, logits, strict=True):
             keys = torch.tensor([branch.keys.pop() for branch in of_row])
             drawn = draw(
-                of_logits.float() / temperature, keys, torch.tensor([branch.column for branch in of_row])
+                of_logits.float() / settings.temperature,
+                keys,
+                torch.tensor([branch.column for branch in of_row]),
             )
             alive.append([])
             columns.append({})
             for branch, token in zip(of_row, drawn.tolist(), strict=True):
                 branch.ids.append(token)
                 branch.text = language_model.decode(branch.ids)
-                if branch.keys and call_end(branch.text) is None:
+                if branch.keys and ended(branch.text, settings) is None:
                     branch.column = columns[-1].setdefault((branch.column, token), len(columns[-1]))
                     alive[-1].append(branch)
         # A context whose samples have all ended is read no further.

@@ -287,7 +287,19 @@ class Decoder(Decoding):
         if not due:
             return _runner_up(logits, self.language_model.start_id)
         following = sorted(due)
-        return following[int(logits[torch.tensor(following, device=logits.device)].argmax())]
+        values = logits[torch.tensor(following, device=logits.device)]
+        if row.since_start == 0:
+            for off, instead in self._stand_ins(tries):
+                n = following.index(instead)
+                values[n] = torch.maximum(values[n], logits[off])
+        return following[int(values.argmax())]
+
+    def _stand_ins(self, tries: Mapping[str, list[int]]) -> Iterator[tuple[int, int]]:
+        """First tokens of names, of tools that are switched off and of those that are called in their place."""
+        for pair in (self.stand_in or {}).items():
+            off, instead = (self.tools[key].name if key in self.tools else "" for key in pair)
+            if off and off not in tries and instead in tries:
+                yield self.language_model.encode_after_start(off)[0], tries[instead][0]
 
     def _starts(self, logits: torch.Tensor, rows: Sequence[Row]) -> list[bool]:
         """Of each row whether the policy starts a call of some tool before the next token; logits [rows, vocabulary]."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolformer.data.bounds import Count, CountOrNone, Finite, Numbers, OneOf, Share
+from toolformer.data.bounds import Count, CountOrNone, Finite, Names, Numbers, OneOf, Share
 from toolformer.errors import UserError, near
 from toolformer.storage import write_whole
 
@@ -56,6 +56,9 @@ class Decoding:
     by_tool: Numbers = None
     """The policy's number for tools that have one of their own, by key: with k: 1, {calendar: 10} starts calls of the
     calendar at k = 10, and all others at k = 1."""
+    stand_in: Names = None
+    """Beyond the paper: by the key of a tool, the one that is called in its place where a benchmark switches it off; with
+    {search: qa} a model that would search asks question answering instead, by which LAMA may be answered."""
     max_calls: CountOrNone = 1
     """Calls per input at most."""
     max_call_tokens: Count = 40
@@ -95,6 +98,14 @@ def check(settings: Decoding, tools: Collection[str]) -> None:
             raise UserError("decoding.by_tool: the policy tuned has its own; leave one of the two out")
         if settings.policy == "topk" and (value < 0 or value % 1):
             raise UserError(f"decoding.by_tool.{tool} is {value:g}; a k must be a whole number, 0 or more")
+    for pair in (settings.stand_in or {}).items():
+        for tool in pair:
+            if tool not in tools:
+                raise UserError(f"decoding.stand_in: there is no tool {tool}{near(tool, tools)}")
+        if not settings.constrain_tool_name:
+            raise UserError(
+                "decoding.stand_in: it changes names that decoding chooses; set decoding.constrain_tool_name=true"
+            )
 
 
 def under(
@@ -117,16 +128,25 @@ def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
         unread.add("policy")
     if not (settings["k"] and settings["by_tool"]):
         unread.add("by_tool")
+    if not (settings["k"] and settings["stand_in"]):
+        unread.add("stand_in")
     return {name: value for name, value in settings.items() if name not in unread}
 
 
 def shown(settings: Mapping[str, Any]) -> str:
-    """What `deciding` says of when a call starts: k alone of top-k, else the policy with its value; then tools' own values."""
+    """What `deciding` says of when a call starts: k alone of top-k, else the policy with its value; then tools' own values and stand-ins."""
     policy = settings.get("policy", "topk")
     value = settings.get(POLICIES.get(policy, ""))
     common = str(value) if policy == "topk" else f"{policy} {value:g}" if value is not None else policy
     own = settings.get("by_tool") or {}
-    return ", ".join([common, *(f"{tool} {number:g}" for tool, number in own.items())])
+    instead = settings.get("stand_in") or {}
+    return ", ".join(
+        [
+            common,
+            *(f"{tool} {number:g}" for tool, number in own.items()),
+            *(f"{tool} for {off}" for off, tool in instead.items()),
+        ]
+    )
 
 
 def store_policy(

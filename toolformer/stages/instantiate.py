@@ -179,7 +179,7 @@ def _prompt(config: Config, key: str) -> Prompt:
         prompt = prompt_sets.find(config.prompts, tool.prompt or key)
     if prompt is None:
         raise UserError(f"tool.{key}.prompt: there is no {place}; give one, or leave the tool out")
-    if reason := prompt_sets.check(prompt, tool.name):
+    if prompt != prompt_sets.UNPROMPTED and (reason := prompt_sets.check(prompt, tool.name)):
         raise UserError(f"{place}: {reason}")
     return prompt
 

@@ -250,7 +250,8 @@ class Config:
     """Where further tools come from: Python files and functions, MCP servers; a text or a mapping each
     (config/tool_sources.py has its keys)."""
     prompts: str = "paper"
-    """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool."""
+    """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool; none: a further round, in which
+    `model` is one that was trained on calls and writes them into the text unprompted."""
     filter_threshold: Finite = 1.0
     """τ_f in nats, of every tool that has none of its own: a call is kept where its gain reaches it; applied after
     scoring, so that another needs no model."""

@@ -1,5 +1,7 @@
 """The prompts that make a model write calls (paper, appendix A.2), in sets: the paper's, its Vietnamese appendix, any folder.
 
+The set `none` has no prompt: a model that was trained on calls writes them into the text itself.
+
 A folder has a file for each tool, `<key>.txt`, with the layout of the paper's appendix A.2:
 
     an instruction in one line
@@ -41,6 +43,8 @@ class Prompt:
 
     def prefix(self) -> str:
         """What the prompts of all texts begin with, up to the text itself."""
+        if self == UNPROMPTED:
+            return ""
         pairs = [
             f"{self.input_label} {text}\n{self.output_label} {annotated}" for text, annotated in self.examples
         ]
@@ -48,12 +52,21 @@ class Prompt:
 
     def fill(self, text: str) -> str:
         """P_a(x)."""
+        if self == UNPROMPTED:
+            return ""
         return f"{self.prefix()}{text}\n{self.output_label}"
+
+
+NO_SET = "none"
+UNPROMPTED = Prompt("", ())
+"""No prompt at all."""
 
 
 def find(prompts: str, key: str) -> Prompt | None:
     """The prompt of a set for a tool, or None where the set has none; `UserError` if there is no such set."""
     check_set(prompts)
+    if prompts == NO_SET:
+        return UNPROMPTED
     path = place(prompts, key)
     return read(path) if path.is_file() else None
 
@@ -66,9 +79,9 @@ def place(prompts: str, key: str) -> Path:
 
 def check_set(prompts: str) -> None:
     """Refuses a name that is neither a set nor a folder."""
-    if prompts not in SETS and not Path(prompts).expanduser().is_dir():
+    if prompts not in (*SETS, NO_SET) and not Path(prompts).expanduser().is_dir():
         raise UserError(
-            f"prompts: there is no set and no folder {prompts!r}; use {', '.join(SETS)}, or a folder with a file for each "
+            f"prompts: there is no set and no folder {prompts!r}; use {', '.join(SETS)}, none, or a folder with a file for each "
             "tool, such as calculator.txt"
         )
 
