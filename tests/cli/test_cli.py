@@ -95,6 +95,8 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "decoding.policy=bias"], "decoding.bias is missing"),
         (["evaluate", "decoding.by_tool={calender:3}"], "no tool calender (did you mean calendar?)"),
         (["evaluate", "decoding.by_tool={calendar:2.5}"], "decoding.by_tool.calendar is 2.5; a k must be"),
+        (["evaluate", "decoding.name_bias={calender:3}"], "decoding.name_bias: there is no tool calender (did you mean"),
+        (["evaluate", "decoding.name_bias={qa:1}", "decoding.constrain_tool_name=false"], "set decoding.constrain_tool_name=true"),
         (["evaluate", "decoding.stand_in={search:qaa}"], "decoding.stand_in: there is no tool qaa (did you mean qa?)"),
         (["evaluate", "decoding.policy=tuned", "decoding.by_tool={calendar:2}"], "the policy tuned has its own"),
         (["evaluate", "decoding.threshold=0.5"], "decoding.threshold is 0.5, but decoding.policy is topk"),

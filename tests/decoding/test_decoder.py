@@ -191,6 +191,21 @@ def test_a_stand_in_is_called_where_the_model_would_call_a_tool_that_is_switched
     assert set(called(without, stand_in=stand_in)) == {tools()[instead].name}
 
 
+def test_a_bias_of_its_name_decides_which_tool_is_called() -> None:
+    model = taught_model("llama", *PIECES[:4], "[Calendar(abcd) -> AB 2]", "people [Calendar(ab) -> AB 1]")
+
+    def called(**more: Any) -> list[str]:
+        decoder = Decoder(model, tools(), k=20, max_call_tokens=20, **more)
+        completions = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12)
+        return [call.tool for completion in completions for call in completion.calls]
+
+    as_it_is = called()
+    assert set(as_it_is) == {"QA", "Calendar"}
+    assert called(name_bias={"qa": 3.0, "calendar": 3.0, "calculator": 3.0}) == as_it_is
+    assert set(called(name_bias={"calendar": 50.0})) == {"Calendar"}
+    assert set(called(name_bias={"calendar": -50.0})) == {"QA"}
+
+
 def test_without_a_constraint_a_name_that_is_no_tools_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     model = taught_model("gpt2", "The", "is", "people", "[ZZ(ab) -> AB 1]")
     settings = {"k": 20, "max_call_tokens": 20}

@@ -288,18 +288,20 @@ class Decoder(Decoding):
             return _runner_up(logits, self.language_model.start_id)
         following = sorted(due)
         values = logits[torch.tensor(following, device=logits.device)]
-        if row.since_start == 0:
-            for off, instead in self._stand_ins(tries):
-                n = following.index(instead)
-                values[n] = torch.maximum(values[n], logits[off])
+        if row.since_start == 0 and (self.stand_in or self.name_bias):
+            values = torch.tensor([self._of_name(token, logits, tries) for token in following])
         return following[int(values.argmax())]
 
-    def _stand_ins(self, tries: Mapping[str, list[int]]) -> Iterator[tuple[int, int]]:
-        """First tokens of names, of tools that are switched off and of those that are called in their place."""
-        for pair in (self.stand_in or {}).items():
-            off, instead = (self.tools[key].name if key in self.tools else "" for key in pair)
-            if off and off not in tries and instead in tries:
-                yield self.language_model.encode_after_start(off)[0], tries[instead][0]
+    def _of_name(self, token: int, logits: torch.Tensor, tries: Mapping[str, list[int]]) -> float:
+        """The logit of a name's first token, with its tool's bias, or of what it stands in for, if that is larger."""
+        found = [float("-inf")]
+        for key, tool in self.tools.items():
+            stand_in = self.tools.get((self.stand_in or {}).get(key, ""))
+            name = tool.name if tool.name in tries else stand_in.name if stand_in else ""
+            if name in tries and tries[name][0] == token:
+                first = self.language_model.encode_after_start(tool.name)[0]
+                found.append(float(logits[first]) + (self.name_bias or {}).get(key, 0.0))
+        return max(found)
 
     def _starts(self, logits: torch.Tensor, rows: Sequence[Row]) -> list[bool]:
         """Of each row whether the policy starts a call of some tool before the next token; logits [rows, vocabulary]."""

@@ -1,5 +1,6 @@
 """What answers, and how: the systems that are compared, and the settings of decoding."""
 
+import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -59,6 +60,9 @@ class Decoding:
     stand_in: Names = None
     """Beyond the paper: by the key of a tool, the one that is called in its place where a benchmark switches it off; with
     {search: qa} a model that would search asks question answering instead, by which LAMA may be answered."""
+    name_bias: Numbers = None
+    """Beyond the paper: nats added to a tool's name where a call starts, by key; {search: 2} makes search e² times as likely
+    against the other names. The start itself is the policy's."""
     max_calls: CountOrNone = 1
     """Calls per input at most."""
     max_call_tokens: Count = 40
@@ -98,14 +102,18 @@ def check(settings: Decoding, tools: Collection[str]) -> None:
             raise UserError("decoding.by_tool: the policy tuned has its own; leave one of the two out")
         if settings.policy == "topk" and (value < 0 or value % 1):
             raise UserError(f"decoding.by_tool.{tool} is {value:g}; a k must be a whole number, 0 or more")
-    for pair in (settings.stand_in or {}).items():
-        for tool in pair:
+    named = {
+        "stand_in": itertools.chain(*(settings.stand_in or {}).items()),
+        "name_bias": settings.name_bias or {},
+    }
+    for key, among in named.items():
+        for tool in among:
             if tool not in tools:
-                raise UserError(f"decoding.stand_in: there is no tool {tool}{near(tool, tools)}")
-        if not settings.constrain_tool_name:
-            raise UserError(
-                "decoding.stand_in: it changes names that decoding chooses; set decoding.constrain_tool_name=true"
-            )
+                raise UserError(f"decoding.{key}: there is no tool {tool}{near(tool, tools)}")
+            if not settings.constrain_tool_name:
+                raise UserError(
+                    f"decoding.{key} is for names that decoding chooses: set decoding.constrain_tool_name=true, or leave it out"
+                )
 
 
 def under(
@@ -126,27 +134,21 @@ def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
     unread = {"batch_size", *POLICIES.values()} - {POLICIES.get(policy, "")}
     if policy == "topk":
         unread.add("policy")
-    if not (settings["k"] and settings["by_tool"]):
-        unread.add("by_tool")
-    if not (settings["k"] and settings["stand_in"]):
-        unread.add("stand_in")
+    of_tools = ("by_tool", "stand_in", "name_bias")
+    unread.update(name for name in of_tools if not (settings["k"] and settings[name]))
     return {name: value for name, value in settings.items() if name not in unread}
 
 
 def shown(settings: Mapping[str, Any]) -> str:
-    """What `deciding` says of when a call starts: k alone of top-k, else the policy with its value; then tools' own values and stand-ins."""
+    """What `deciding` says of when a call starts: k alone of top-k, else the policy with its value; then what tools have of their own."""
     policy = settings.get("policy", "topk")
     value = settings.get(POLICIES.get(policy, ""))
     common = str(value) if policy == "topk" else f"{policy} {value:g}" if value is not None else policy
     own = settings.get("by_tool") or {}
-    instead = settings.get("stand_in") or {}
-    return ", ".join(
-        [
-            common,
-            *(f"{tool} {number:g}" for tool, number in own.items()),
-            *(f"{tool} for {off}" for off, tool in instead.items()),
-        ]
-    )
+    parts = [f"{tool} {number:g}" for tool, number in own.items()]
+    parts += [f"{tool} for {off}" for off, tool in (settings.get("stand_in") or {}).items()]
+    parts += [f"name of {tool} {nats:+g}" for tool, nats in (settings.get("name_bias") or {}).items()]
+    return ", ".join([common, *parts])
 
 
 def store_policy(
