@@ -93,10 +93,10 @@ def annotate(
 ) -> list[Sampled]:
     """Steps 1 to 3 for one text: stock `generate` at each position, one call and one loss at a time."""
     prompt = language_model.own_prefix + language_model.encode(settings.prompt.fill(document.text))
-    prompt = prompt or language_model.document_start()
     encoding = language_model.encode_text(document.text)
-    rows = logits(language_model, prompt + encoding.ids)[len(prompt) - 1 : -1].softmax(-1)
-    p = rows[:, language_model.start_id].tolist()
+    rows = logits(language_model, prompt + encoding.ids)[:-1].softmax(-1)
+    # Behind each token but the last; nothing speaks for the first of all.
+    p = [0.0, *rows[:, language_model.start_id].tolist()][len(prompt) :]
     above = [
         i
         for i, place in enumerate(encoding.positions[: len(p)])

@@ -77,6 +77,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["generate", "+corpus.limt=3"], "there is no key 'corpus.limt' (did you mean corpus.limit?)"),
         (["generate", "+tool.calculater.samples=3"], "there is no tool 'calculater' (did you mean calculator?)"),
         (["generate", "tool.dragn.samples=3"], "for one of your own put +tool@tool.dragn=user before"),
+        (["generate", "propose.rank=lift", "prompts=none"], "prompts=none has none; add propose.rank=probability"),
         (["generate", "tool_sources=[nope.py]"], "tool_sources[0]: nope.py cannot be imported (FileNotFoundError"),
         (["train", "trainer.batch_size=3", "trainer.micro_batch_size=2"], "trainer.batch_size is 3, no multiple of"),
         (["generate", "corpus.limit=99999999999999999999"], "corpus.limit is 99999999999999999999; Input should be less"),

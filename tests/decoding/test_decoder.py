@@ -194,8 +194,8 @@ def test_a_stand_in_is_called_where_the_model_would_call_a_tool_that_is_switched
 def test_a_bias_of_its_name_decides_which_tool_is_called() -> None:
     model = taught_model("llama", *PIECES[:4], "[Calendar(abcd) -> AB 2]", "people [Calendar(ab) -> AB 1]")
 
-    def called(**more: Any) -> list[str]:
-        decoder = Decoder(model, tools(), k=20, max_call_tokens=20, **more)
+    def called(offered: dict[str, Shout] | None = None, **more: Any) -> list[str]:
+        decoder = Decoder(model, offered or tools(), k=20, max_call_tokens=20, **more)
         completions = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12)
         return [call.tool for completion in completions for call in completion.calls]
 
@@ -204,6 +204,10 @@ def test_a_bias_of_its_name_decides_which_tool_is_called() -> None:
     assert called(name_bias={"qa": 3.0, "calendar": 3.0, "calculator": 3.0}) == as_it_is
     assert set(called(name_bias={"calendar": 50.0})) == {"Calendar"}
     assert set(called(name_bias={"calendar": -50.0})) == {"QA"}
+    alike = {"one": Shout("QA1"), "two": Shout("QA2")}
+    assert model.encode_after_start("QA1")[0] == model.encode_after_start("QA2")[0]
+    assert set(called(alike, name_bias={"one": -50.0})) == {"QA2"}
+    assert set(called(alike, name_bias={"one": 50.0})) == {"QA1"}
 
 
 def test_without_a_constraint_a_name_that_is_no_tools_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share, Temperature
 from toolformer.errors import UserError
-from toolformer.tools.prompt_sets import Prompt
+from toolformer.tools.prompt_sets import UNPROMPTED, Prompt
 
 if TYPE_CHECKING:
     from toolformer.lm.language_model import Encoding, LanguageModel
@@ -193,7 +193,9 @@ def windows(
 def _longest(language_model: LanguageModel, settings: ToolSettings) -> int:
     """Tokens of a window."""
     room = language_model.context_length - settings.max_call_tokens - 16
-    fits = (room - len(language_model.own_prefix) - len(language_model.encode(settings.prompt.fill("")))) // 2
+    fits = room - len(language_model.own_prefix) - len(language_model.encode(settings.prompt.fill("")))
+    if settings.prompt != UNPROMPTED:
+        fits //= 2  # the prompt holds the text too
     if fits < 16:
         raise UserError(
             f"tool.{settings.key}: its prompt does not fit into the context of {language_model.context_length} tokens "

@@ -216,20 +216,20 @@ def _propose_batch(
     seed: int,
 ) -> list[Proposal]:
     own = language_model.own_prefix
-    filled = [
-        own + language_model.encode(settings.prompt.fill(window.text)) or language_model.document_start()
-        for window in windows
-    ]
+    filled = [own + language_model.encode(settings.prompt.fill(window.text)) for window in windows]
     shared = prefix if prefix and all(ids[: len(prefix.ids)] == prefix.ids for ids in filled) else None
     head = len(shared.ids) if shared else 0
     contexts = [ids[head:] + window.ids for ids, window in zip(filled, windows, strict=True)]
     lengths = [len(window.ids) for window in windows]
-    # The last token of the prompt speaks for x_1, x_{i-1} for x_i, the last token of the text for none.
-    logits, branches = language_model.prefill(contexts, shared, [length + 1 for length in lengths])
+    # The last token of the prompt speaks for x_1, x_{i-1} for x_i, the last token of the text for none. Without a prompt and
+    # a BOS nothing speaks for x_1: no call starts there.
+    ahead = 1 if filled[0] else 0
+    logits, branches = language_model.prefill(contexts, shared, [length + ahead for length in lengths])
     logits = logits.float()
     probabilities = (logits[:, language_model.start_id] - logits.logsumexp(-1)).exp().cpu()
     chosen: list[list[Candidate]] = []
-    of_texts = [row[:-1].tolist() for row in probabilities.split([n + 1 for n in lengths])]
+    rows_of = probabilities.split([length + ahead for length in lengths])
+    of_texts = [[0.0] * (1 - ahead) + row[:-1].tolist() for row in rows_of]
     del logits
     lifts = start_lifts(language_model, windows, of_texts) if settings.rank == "lift" else None
     for row, (window, of_text) in enumerate(zip(windows, of_texts, strict=True)):

@@ -52,8 +52,9 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=0.01, le=100)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Numbers = Annotated[Any, AfterValidator(TypeAdapter(dict[str, Finite] | None).validate_python)]
-Names = Annotated[Any, AfterValidator(TypeAdapter(dict[str, str] | None).validate_python)]
 """Numbers by name; none is as good as empty. For Hydra anything: it gives a typed mapping no new keys."""
+Names = Annotated[Any, AfterValidator(TypeAdapter(dict[str, str] | None).validate_python)]
+"""Names by name."""
 Place = Annotated[str, AfterValidator(_place)]
 """A file or folder."""
 Day = Annotated[str, AfterValidator(_day)]

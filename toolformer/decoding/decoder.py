@@ -68,7 +68,8 @@ class Decoder(Decoding):
         """The settings that decide a completion, by name."""
         others = ("language_model", "tools")
         return deciding(
-            {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others}
+            {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others},
+            self.tools,
         )
 
     def complete(
@@ -288,19 +289,27 @@ class Decoder(Decoding):
             return _runner_up(logits, self.language_model.start_id)
         following = sorted(due)
         values = logits[torch.tensor(following, device=logits.device)]
-        if row.since_start == 0 and (self.stand_in or self.name_bias):
-            values = torch.tensor([self._of_name(token, logits, tries) for token in following])
+        if self.stand_in or self.name_bias:
+            values = torch.tensor([self._of_name(token, row, logits, tries) for token in following])
         return following[int(values.argmax())]
 
-    def _of_name(self, token: int, logits: torch.Tensor, tries: Mapping[str, list[int]]) -> float:
-        """The logit of a name's first token, with its tool's bias, or of what it stands in for, if that is larger."""
+    def _of_name(self, token: int, row: Row, logits: torch.Tensor, tries: Mapping[str, list[int]]) -> float:
+        """The largest logit of a token of a name, with the tool's bias; a stand-in also has that of the name it stands for."""
+        model, step, begun = self.language_model, row.since_start, _begun(row, tries)
         found = [float("-inf")]
         for key, tool in self.tools.items():
+            bias = (self.name_bias or {}).get(key, 0.0)
             stand_in = self.tools.get((self.stand_in or {}).get(key, ""))
-            name = tool.name if tool.name in tries else stand_in.name if stand_in else ""
-            if name in tries and tries[name][0] == token:
-                first = self.language_model.encode_after_start(tool.name)[0]
-                found.append(float(logits[first]) + (self.name_bias or {}).get(key, 0.0))
+            if tool.name in begun:
+                ids = tries[tool.name][step : step + 1] or model.opening_ids
+                found += [float(logits[token]) + bias] if token in ids else []
+            elif (
+                step == 0
+                and tool.name not in tries
+                and stand_in
+                and tries.get(stand_in.name, [-1])[0] == token
+            ):
+                found.append(float(logits[model.encode_after_start(tool.name)[0]]) + bias)
         return max(found)
 
     def _starts(self, logits: torch.Tensor, rows: Sequence[Row]) -> list[bool]:

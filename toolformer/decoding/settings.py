@@ -128,15 +128,23 @@ def under(
     return replace(settings, policy=policy, by_tool=dict(by_tool) if by_tool else None, **values)
 
 
-def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of decoding that decide a completion; of the policies only the chosen one's, and top-k goes unnamed."""
+def deciding(settings: Mapping[str, Any], tools: Collection[str]) -> dict[str, Any]:
+    """The settings of decoding that decide a completion, where these tools may be called.
+
+    Of the policies only the chosen one's, and top-k goes unnamed; what a tool has of its own, of these tools alone.
+    """
     policy = settings["policy"] if settings["k"] else "topk"
     unread = {"batch_size", *POLICIES.values()} - {POLICIES.get(policy, "")}
     if policy == "topk":
         unread.add("policy")
-    of_tools = ("by_tool", "stand_in", "name_bias")
-    unread.update(name for name in of_tools if not (settings["k"] and settings[name]))
-    return {name: value for name, value in settings.items() if name not in unread}
+    of_tools: dict[str, dict[str, Any]] = {}
+    for name in ("by_tool", "stand_in", "name_bias"):
+        of_tools[name] = {
+            tool: own for tool, own in (settings[name] or {}).items() if tool in tools and settings["k"]
+        }
+    of_tools["stand_in"] = {off: tool for off, tool in of_tools["stand_in"].items() if tool in tools}
+    unread.update(name for name, own in of_tools.items() if not own)
+    return {name: of_tools.get(name, value) for name, value in settings.items() if name not in unread}
 
 
 def shown(settings: Mapping[str, Any]) -> str:

@@ -114,7 +114,7 @@ def _deciding(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def decoding(config: Config) -> dict[str, Any]:
     """The decoding settings that decide an answer; k is 0 for a system that calls no tools."""
-    return deciding({**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0})
+    return deciding({**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0}, config.tools)
 
 
 @functools.cache
@@ -144,7 +144,7 @@ def comparison(config: Config) -> str:
             "heldout": asdict(config.heldout),
             # As configured: only Toolformer has them, and a machine without their files compares its models all the same.
             "tools": {key: _deciding(asdict(config.tool[key])) for key in config.tools},
-            "decoding": {**deciding(asdict(under(config.decoding, "topk", 0))), "k": None},
+            "decoding": {**deciding(asdict(under(config.decoding, "topk", 0)), ()), "k": None},
             "decoding_code": decoding_code(),
             "dtype": config.lm.dtype,
             "scoring": suite.scoring_code(),

@@ -163,6 +163,12 @@ def tool_settings(config: Config, key: str) -> ToolSettings:
 
 def _prompt(config: Config, key: str) -> Prompt:
     """The tool's own prompt if it is given one, else the one of the set."""
+    if config.prompts == prompt_sets.NO_SET:
+        if config.propose.rank == "lift":
+            raise UserError(
+                "propose.rank is lift, what the prompt adds, and prompts=none has none; add propose.rank=probability"
+            )
+        return prompt_sets.UNPROMPTED
     tool = config.tool[key]
     prompt: Prompt | None
     if tool.demonstrations:
@@ -179,7 +185,7 @@ def _prompt(config: Config, key: str) -> Prompt:
         prompt = prompt_sets.find(config.prompts, tool.prompt or key)
     if prompt is None:
         raise UserError(f"tool.{key}.prompt: there is no {place}; give one, or leave the tool out")
-    if prompt != prompt_sets.UNPROMPTED and (reason := prompt_sets.check(prompt, tool.name)):
+    if reason := prompt_sets.check(prompt, tool.name):
         raise UserError(f"{place}: {reason}")
     return prompt
 
