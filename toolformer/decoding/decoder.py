@@ -281,36 +281,29 @@ class Decoder(Decoding):
 
     def _within_call(self, row: Row, logits: torch.Tensor, tries: Mapping[str, list[int]]) -> int:
         """The next token of an open call: a tool's name, its parenthesis, and then all but the start of another call."""
-        names = [tries[name] for name in _begun(row, tries)]
-        due = {ids[row.since_start] for ids in names if len(ids) > row.since_start}
-        if any(len(ids) == row.since_start for ids in names):
-            due.update(self.language_model.opening_ids)
-        if not due:
+        values = self._of_names(row, logits, tries)
+        if not values:
             return _runner_up(logits, self.language_model.start_id)
-        following = sorted(due)
-        values = logits[torch.tensor(following, device=logits.device)]
-        if self.stand_in or self.name_bias:
-            values = torch.tensor([self._of_name(token, row, logits, tries) for token in following])
-        return following[int(values.argmax())]
+        return max(sorted(values), key=values.__getitem__)
 
-    def _of_name(self, token: int, row: Row, logits: torch.Tensor, tries: Mapping[str, list[int]]) -> float:
-        """The largest logit of a token of a name, with the tool's bias; a stand-in also has that of the name it stands for."""
+    def _of_names(self, row: Row, logits: torch.Tensor, tries: Mapping[str, list[int]]) -> dict[int, float]:
+        """The logits of the tokens with which an open call's name, or its parenthesis, goes on; none behind these.
+
+        The bias of a tool's name is added. A stand-in's first token has that of the name it stands for, if that is larger.
+        """
         model, step, begun = self.language_model, row.since_start, _begun(row, tries)
-        found = [float("-inf")]
+        values: dict[int, float] = {}
         for key, tool in self.tools.items():
-            bias = (self.name_bias or {}).get(key, 0.0)
-            stand_in = self.tools.get((self.stand_in or {}).get(key, ""))
+            written: Collection[int] = ()
             if tool.name in begun:
-                ids = tries[tool.name][step : step + 1] or model.opening_ids
-                found += [float(logits[token]) + bias] if token in ids else []
-            elif (
-                step == 0
-                and tool.name not in tries
-                and stand_in
-                and tries.get(stand_in.name, [-1])[0] == token
-            ):
-                found.append(float(logits[model.encode_after_start(tool.name)[0]]) + bias)
-        return max(found)
+                written = read = tries[tool.name][step : step + 1] or sorted(model.opening_ids)
+            elif step == 0 and (stand_in := self.tools.get((self.stand_in or {}).get(key, ""))):
+                written = tries.get(stand_in.name, [])[:1] if tool.name not in tries else ()
+                read = model.encode_after_start(tool.name)[:1]
+            for token, logit in zip(written, logits[list(read)].tolist() if written else (), strict=True):
+                value = logit + (self.name_bias or {}).get(key, 0.0)
+                values[token] = max(value, values.get(token, value))
+        return values
 
     def _starts(self, logits: torch.Tensor, rows: Sequence[Row]) -> list[bool]:
         """Of each row whether the policy starts a call of some tool before the next token; logits [rows, vocabulary]."""
