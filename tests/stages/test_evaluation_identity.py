@@ -88,11 +88,12 @@ def test_only_what_decides_an_answer_tells_evaluations_apart(
     same = named(first)
     for word in (
         "decoding.batch_size=8", "tool.search.filter_threshold=0.3", "tool.search.tries=2", "lm.device=cpu",
+        "decoding.name_bias={translation:1}", "decoding.stand_in={search:translation}",  # not among the tools
     ):  # fmt: skip
         assert named(first, word) == same, word
     for word in (
         "decoding.k=3", "decoding.constrain_tool_name=false", "lm.dtype=bfloat16",
-        "tool.search.implementation.max_tokens=5",
+        "decoding.name_bias={search:1}", "decoding.stand_in={search:qa}", "tool.search.implementation.max_tokens=5",
     ):  # fmt: skip
         assert named(first, word)[0] != same[0], word
     with monkeypatch.context() as edited:
