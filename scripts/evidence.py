@@ -2,11 +2,13 @@
 
     python scripts/evidence.py DIR DIR/evidence
 
-maths       the 138 texts of the embedded corpus with worked sums, then GSM8K's training set as prose
-dates       excerpts that name their own month or day of the week: 32 of the embedded corpus, 142 of English web pages
 index       all Wikipedia text of the data folder and the embedded summaries; index.bm25 is the index of it
-search      1,531 pairs of sentences of Wikipedia with a name that stands in another passage, which BM25 finds for the words
-            before the name; then 3,160 lead sections as they come
+texts       1.jsonl, what is annotated in a first round, one of each kind in turn:
+            250 sums: the 138 texts of the embedded corpus with worked sums, then GSM8K's training set as prose;
+            174 excerpts that name their own month or day of the week: 32 of the embedded corpus, 142 of English web pages;
+            420 pairs of sentences of Wikipedia with a name that stands in another passage, which BM25 finds for the words
+            before the name.
+            2.jsonl, for a second round, the others in turn: 7,361 sums and 1,111 pairs
 
 `scripts/overlap.py` compares a corpus with the benchmarks.
 """
@@ -48,6 +50,10 @@ def write(folder: Path, name: str, rows: Iterable[Row]) -> None:
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     print(f"{folder / name}.jsonl: {len(lines)} texts")
+
+
+def in_turn(*kinds: Iterable[Row]) -> Iterator[Row]:
+    return (row for rows in itertools.zip_longest(*kinds) for row in rows if row)
 
 
 def maths(data: Path) -> Iterator[Row]:
@@ -94,12 +100,6 @@ def titled(name: str, texts: Iterable[tuple[str, str]]) -> Iterator[Row]:
             yield {"id": f"{name}/{number}", "title": title, "text": text}
 
 
-def lead_sections(data: Path) -> list[Row]:
-    rows = list(read(data / "corpus_wikipedia" / "passages_2wiki.jsonl.gz"))
-    random.Random(0).shuffle(rows)
-    return [row for row in rows if 30 <= len(row["text"].split()) <= 120]
-
-
 def wikipedia(data: Path) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
     """Every source of Wikipedia text by name: pairs of title and text."""
     squad = read(data / "squad" / "train_v1.1.jsonl.gz")
@@ -144,7 +144,7 @@ def sentences(texts: Path, search: bm25.BM25) -> Iterator[Row]:
             shown = (_shown(passages) for passages in found)
             hit = any(name.lower() in passage for name, passage in zip(queries.values(), shown, strict=True))
             if hit and 12 <= len(text.split()) <= 60:
-                yield {"id": f"{row['id']}/{before[0]}", "title": row["title"], "text": text}
+                yield {"id": f"{row['id']}/{before[0]}", "source_id": row["id"], "text": text}
                 break
 
 
@@ -164,13 +164,13 @@ def _shown(passages: Sequence[Passage]) -> str:
 
 
 def main(data: Path, folder: Path) -> None:
-    write(folder / "maths", "maths", maths(data))
-    write(folder / "dates", "dates", dates(data))
     for name, texts in wikipedia(data):
         write(folder / "index", name, titled(name, texts))
     search = indexed(folder / "index", folder / "index.bm25")
-    write(folder / "search", "1sentences", sentences(folder / "index", search))
-    write(folder / "search", "2leads", lead_sections(data))
+    sums, pairs = maths(data), sentences(folder / "index", search)
+    first = (itertools.islice(sums, 250), dates(data), itertools.islice(pairs, 420))
+    write(folder / "texts", "1", in_turn(*first))
+    write(folder / "texts", "2", in_turn(sums, pairs))
 
 
 if __name__ == "__main__":

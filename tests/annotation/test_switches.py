@@ -138,8 +138,13 @@ def test_the_funnel_counts_every_step_and_every_drop(
         replace(QA, force_name=True, samples=4),
         replace(QA, key="never", start_threshold=0.999999),
         replace(QA, key="dated", selector="calendar", max_call_tokens=1),
+        replace(QA, key="article", selector="article"),
     ]
-    documents = [*DOCUMENTS, Document("blank", " "), Document("undated", "No day is known here.")]
+    documents = [
+        *DOCUMENTS,
+        Document("blank", " "),
+        Document("undated", "No day is known here.", source_id="town"),
+    ]
     made = Annotator(tiny_gpt2, kinds, {kind.key: Recording() for kind in kinds}).annotate(documents)
     for counts in made.funnel.values():
         assert all(isinstance(counts[step], int) for step in STEPS[:-1])
@@ -151,6 +156,7 @@ def test_the_funnel_counts_every_step_and_every_drop(
     assert made.funnel["never"]["window_reasons"] == {NO_POSITION: 4}
     assert made.funnel["never"]["sampled"] == 0
     assert made.funnel["dated"]["reasons"] == {"selected": 3, "no date in the URL": 2}
+    assert made.funnel["article"]["reasons"] == {"selected": 1, "no article": 4}
     dropped = made.funnel["dated"]["drop_reasons"]  # after one token
     assert dropped["call not ended"] > 0 and set(dropped) <= {"call not ended", "malformed call"}
     assert json.loads(json.dumps(made.funnel)) == made.funnel

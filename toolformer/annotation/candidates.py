@@ -38,8 +38,9 @@ class Sampling:
     """m: calls sampled per position."""
     filter_threshold: Finite | None = None
     """τ_f in nats, where it is not that of all tools."""
-    selector: Annotated[str, OneOf("any", "calculator", "calendar", "translation")] = "any"
-    """Which texts are tried: any, calculator, calendar or translation (appendix A.1)."""
+    selector: Annotated[str, OneOf("any", "calculator", "calendar", "translation", "article")] = "any"
+    """Which texts are tried: any, calculator, calendar or translation (appendix A.1); or article, the
+    texts of an encyclopedia, which have a `source_id`."""
 
 
 @dataclass(kw_only=True)

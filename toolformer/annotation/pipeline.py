@@ -176,6 +176,8 @@ class Annotator:
             return select.calendar(document)
         if selector == "translation":
             return select.translation(document, self._identify, self.paragraphs)
+        if selector == "article":
+            return select.article(document)
         return select.whole(document)
 
     @functools.cached_property
