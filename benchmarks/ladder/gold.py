@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from benchmarks import GROUPS, lines_file
+from benchmarks.loaders.multilingual import english_questions
 from benchmarks.loaders.sources import Row, data_folder, published, rows_of
 from benchmarks.metrics import as_written, score_first_words, score_math
 from benchmarks.tasks import question_of
@@ -23,10 +24,13 @@ _EVERYWHERE = 1_000_000
 _STEP = 10
 _SIGNS = {"plus": "+", "minus": "-", "times": "*"}
 
+FOREIGN = (*GROUPS["mlqa"], *GROUPS["xquad"])
+
 TOOLS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("arithmetic", *GROUPS["math"]), ("calculator",)),
     **dict.fromkeys(GROUPS["qa"], ("search", "qa")),
     **dict.fromkeys(GROUPS["lama"], ("qa", "search")),
+    **dict.fromkeys(FOREIGN, ("translation",)),
     "dateset": ("calendar",),
 }
 """The tools, by key, that can answer a benchmark's questions; the ladder asks the first that the task may use."""
@@ -45,6 +49,8 @@ class Gold:
     """None where the data does not say."""
     passage: str | None = None
     """A passage that holds the answer, as `Title > text`."""
+    result: str | None = None
+    """What the right call gives where that is not the answer: a foreign question in English."""
 
 
 def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[Gold]:
@@ -58,13 +64,15 @@ def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[G
         published_rows = enumerate(published(task, metadata)[1], start=1)
         rows = {_identity(row, number): row for number, (_, row) in published_rows}
     passages = dict(_passages(task, metadata))
+    english = english_questions(task, metadata) if task in FOREIGN else {}
     made = []
     for doc in docs:
         # Rows that share an id were told apart by `#2` and so on.
         row = rows.get(str(doc["id"])) or rows.get(re.sub(r"#\d+$", "", str(doc["id"]))) or {}
         key = doc["question"] if task == "nq" else str(row.get("uuid"))
         text = passages.get(key, "").replace("[MASK]", answer_of(doc))
-        made.append(Gold(answer_of(doc), _input(task, doc, row), cut(text, doc) if text else None))
+        passage = cut(text, doc) if text else None
+        made.append(Gold(answer_of(doc), _input(task, doc, row), passage, english.get(str(doc["id"]))))
     return made
 
 
@@ -134,6 +142,8 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
         return expression(
             str(equation[0] if isinstance(equation, list) and equation else equation), doc["answer"]
         )
+    if task in FOREIGN:
+        return str(doc["question"])
     if task in GROUPS["qa"]:
         return question_of(doc)
     label = row.get("relation_label") or row.get("label") or doc.get("family", "").replace("_", " ")

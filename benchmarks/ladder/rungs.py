@@ -124,7 +124,7 @@ class Ladder:
         self._execute(keys[0], [one for one in examples if one.gold.input is not None])
         given: dict[str, Mapping[_Example, str | None]] = {
             "gold_input": {one: one.result for one in examples},
-            "gold_result": {one: one.gold.answer for one in examples},
+            "gold_result": {one: one.gold.result or one.gold.answer for one in examples},
             "gold_passage": self._passages(keys, examples),
         }
         for rung, results in given.items():
@@ -144,7 +144,7 @@ class Ladder:
             document = Document("", sample["prompt"], date=day, source_id=doc.get("source_id"))
             # Where the data has no input, the answer itself: a call whose result is right all the same.
             said = gold.answer if gold.input is None else gold.input
-            call = ApiCall(self.tools[key].name, said, quoted=key not in SURE)
+            call = ApiCall(self.tools[key].name, said, quoted=key in ("search", "qa"))
 
             def score(text: str, doc: Mapping[str, Any] = doc) -> bool:
                 return float(task.process_results(doc, [text])["score"]) >= 100

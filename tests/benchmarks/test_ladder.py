@@ -196,6 +196,31 @@ def test_the_right_input_to_another_tool_that_could_answer_is_a_right_call(
     assert [row["class"] for row in rows] == ["tool_failed", "wrong_input"]
 
 
+def test_the_right_result_for_a_foreign_question_is_the_question_in_english(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
+) -> None:
+    """The translator knows the first of two questions; the model answers what it is shown in English."""
+    row = {"context": "King Ada rules.", "answers": [{"text": "Ada", "answer_start": 5}]}
+    for language, asked in (("es", ("quién reina", "quién manda")), ("en", ("who rules?", "who commands?"))):
+        rows = [{"id": f"q{n}", "question": question, **row} for n, question in enumerate(asked)]
+        write(tmp_path, f"xquad/{language}", rows)
+    loaded = suite.load(["xquad_es"], {"data_dir": str(tmp_path)})
+    translator = Recorder(lambda said: Result("who rules?" if "reina" in said else "hm"), "MT")
+    task = loaded.tasks["tasks"]["xquad_es"]
+    plans = {
+        task.doc_to_text(doc): Plan(
+            "", " nobody.", forced=f"MT({doc['question']})", reads=lambda read: " Ada." if "who" in read else " no."
+        )
+        for doc in task.dataset["test"]
+    }  # fmt: skip
+    scripted(monkeypatch, tiny_gpt2, plans)
+    decoder = Decoder(tiny_gpt2, {"translation": translator}, k=1, constrain_tool_name=False)
+    (rows,) = climb(decoder, loaded, AnswerFile(tmp_path / "answers.jsonl")).values()
+    assert [(row["id"], row["class"], row["call"]) for row in rows] == [
+        ("q0", "did_not_call", "[MT(quién reina)]"), ("q1", "tool_failed", "[MT(quién manda)]"),
+    ]  # fmt: skip
+
+
 def test_a_hundred_planted_failures_are_classed_right(
     tmp_path: Path, monkeypatch: Patch, tiny_gpt2: LanguageModel
 ) -> None:
