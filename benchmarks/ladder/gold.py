@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from benchmarks import GROUPS, lines_file
-from benchmarks.loaders.multilingual import english_questions
+from benchmarks import GROUPS, lines_file, mlqa_file
+from benchmarks.loaders.multilingual import squad_rows
 from benchmarks.loaders.sources import Row, data_folder, published, rows_of
 from benchmarks.metrics import as_written, score_first_words, score_math
 from benchmarks.tasks import question_of
@@ -64,15 +64,16 @@ def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[G
         published_rows = enumerate(published(task, metadata)[1], start=1)
         rows = {_identity(row, number): row for number, (_, row) in published_rows}
     passages = dict(_passages(task, metadata))
-    english = english_questions(task, metadata) if task in FOREIGN else {}
+    english = _english_questions(task, metadata) if task in FOREIGN else {}
     made = []
     for doc in docs:
         # Rows that share an id were told apart by `#2` and so on.
-        row = rows.get(str(doc["id"])) or rows.get(re.sub(r"#\d+$", "", str(doc["id"]))) or {}
+        known, once = str(doc["id"]), re.sub(r"#\d+$", "", str(doc["id"]))
+        row = rows.get(known) or rows.get(once) or {}
         key = doc["question"] if task == "nq" else str(row.get("uuid"))
         text = passages.get(key, "").replace("[MASK]", answer_of(doc))
         passage = cut(text, doc) if text else None
-        made.append(Gold(answer_of(doc), _input(task, doc, row), passage, english.get(str(doc["id"]))))
+        made.append(Gold(answer_of(doc), _input(task, doc, row), passage, english[once] if english else None))
     return made
 
 
@@ -143,13 +144,22 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
             str(equation[0] if isinstance(equation, list) and equation else equation), doc["answer"]
         )
     if task in FOREIGN:
-        return str(doc["question"])
+        return str(doc["question"]).strip()
     if task in GROUPS["qa"]:
         return question_of(doc)
     label = row.get("relation_label") or row.get("label") or doc.get("family", "").replace("_", " ")
     if row.get("sub_label") and task != "lama_squad" and label:
         return f"What is the {label} of {row['sub_label']}?"
     return f"{doc['text']} what?"
+
+
+def _english_questions(task: str, metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The questions of MLQA or XQuAD in English, by id."""
+    if task in GROUPS["xquad"]:
+        rows = published(task, metadata, files=lines_file("xquad/en"), config="xquad.en")[1]
+    else:
+        rows = published(task, metadata, files=mlqa_file("en"), config="MLQA.en.en", read=squad_rows)[1]
+    return {str(row["id"]): str(row["question"]).strip() for _, row in rows}
 
 
 def _passages(task: str, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

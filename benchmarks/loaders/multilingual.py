@@ -4,7 +4,7 @@ Context and answers are English, the question is in another language; in the all
 The same id is the same question in every language.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,33 +30,29 @@ def mlqa(question_language: str = "es", questions_of: str | None = None, **metad
     with each language on that language's questions.
     """
     name = f"mlqa_all_{question_language}_{questions_of}" if questions_of else f"mlqa_{question_language}"
-    rows = _part(name, question_language, metadata)
+
+    def part(language: str) -> Iterator[Placed]:
+        config = f"MLQA.en.{language}"
+        return published(name, metadata, files=mlqa_file(language), config=config, read=squad_rows)[1]
+
+    rows = part(question_language)
     if questions_of:
-        rows = _joined(_part(name, questions_of, metadata), rows, question=False)
+        rows = _joined(part(questions_of), rows, question=False)
     return collect(name, rows, _passage, metadata)
 
 
 def xquad(question_language: str = "es", **metadata: Any) -> Splits:
     """XQuAD: the English context and answers with the question in `question_language`, joined by id."""
     name = f"xquad_{question_language}"
-    rows = _part(name, question_language, metadata)
+
+    def part(language: str) -> Iterator[Placed]:
+        files = lines_file(f"xquad/{language}")
+        return published(name, metadata, files=files, config=f"xquad.{language}")[1]
+
+    rows = part(question_language)
     if question_language != "en":
-        rows = _joined(rows, _part(name, "en", metadata), question=True)
+        rows = _joined(rows, part("en"), question=True)
     return collect(name, rows, _passage, metadata)
-
-
-def english_questions(task: str, metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The English questions of a task's data set, by id."""
-    rows = _part(task, "en", metadata)
-    return {text_of(row, "id", place): text_of(row, "question", place) for place, row in rows}
-
-
-def _part(task: str, language: str, metadata: Mapping[str, Any]) -> Iterator[Placed]:
-    """The rows whose questions are in a language, of MLQA or XQuAD."""
-    if task.startswith("xquad"):
-        return published(task, metadata, files=lines_file(f"xquad/{language}"), config=f"xquad.{language}")[1]
-    config = f"MLQA.en.{language}"
-    return published(task, metadata, files=mlqa_file(language), config=config, read=squad_rows)[1]
 
 
 def squad_rows(path: Path) -> Iterator[Placed]:

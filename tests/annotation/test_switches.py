@@ -173,10 +173,10 @@ def test_an_endless_text_is_left_out_and_a_long_one_shows_its_progress(
     tiny_gpt2: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With overlapping windows, for every selector, among texts that are annotated as ever."""
-    book = Document("book", "The 3 people of 4 towns. " * 220_000, date=DOCUMENTS[0].date)
+    book = Document("book", "The 3 people of 4 towns. " * 220_000, date=DOCUMENTS[0].date, source_id="a")
     long = Document("long", "The population is 658,893 people. " * 40)
     common = replace(QA, window_tokens=40, window_overlap=8, max_call_tokens=1)
-    selectors = ("any", "calculator", "calendar", "translation")
+    selectors = ("any", "calculator", "calendar", "translation", "article")
     kinds = [replace(common, key=key, selector=key) for key in selectors]
     steps: list[str] = []
     monkeypatch.setattr(tiny_gpt2, "batch_tokens", 256)

@@ -201,7 +201,7 @@ def test_the_right_result_for_a_foreign_question_is_the_question_in_english(
 ) -> None:
     """The translator knows the first of two questions; the model answers what it is shown in English."""
     row = {"context": "King Ada rules.", "answers": [{"text": "Ada", "answer_start": 5}]}
-    for language, asked in (("es", ("quién reina", "quién manda")), ("en", ("who rules?", "who commands?"))):
+    for language, asked in (("es", ("quién reina", "quién manda ")), ("en", ("who rules?", "who commands?"))):
         rows = [{"id": f"q{n}", "question": question, **row} for n, question in enumerate(asked)]
         write(tmp_path, f"xquad/{language}", rows)
     loaded = suite.load(["xquad_es"], {"data_dir": str(tmp_path)})
@@ -209,7 +209,7 @@ def test_the_right_result_for_a_foreign_question_is_the_question_in_english(
     task = loaded.tasks["tasks"]["xquad_es"]
     plans = {
         task.doc_to_text(doc): Plan(
-            "", " nobody.", forced=f"MT({doc['question']})", reads=lambda read: " Ada." if "who" in read else " no."
+            "", " nobody.", forced=f"MT({doc['question'].strip()})", reads=lambda read: " Ada." if "who" in read else " no."
         )
         for doc in task.dataset["test"]
     }  # fmt: skip

@@ -2,18 +2,23 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 Rows = Sequence[Mapping[str, Any]]
 
 PAGE = {"id": "web", "url": None, "date": "2019-06-03", "title": None, "language": "en"}
 FILES: dict[str, Rows] = {
-    "corpus_math/gsm8k_train": [{"id": "gsm", "text": "She has 3 + 4 = 7 pens."}],
+    "corpus_math/gsm8k_train": [
+        {"id": f"gsm{n}", "text": f"She has {n} + 4 = {n + 4} pens."} for n in range(114)
+    ],
     "corpus_web/documents": [
         {**PAGE, "text": "We met. It was Monday when the rain came. Then we left."},
         {**PAGE, "id": "other", "text": "It was Sunday."},
@@ -29,28 +34,32 @@ FILES: dict[str, Rows] = {
 }
 
 
+@pytest.mark.real
 def test_the_texts_of_the_experiment(tmp_path: Path) -> None:
     for name, rows in FILES.items():
         file = tmp_path / f"{name}.jsonl.gz"
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
     command = [sys.executable, "scripts/evidence.py", str(tmp_path), str(tmp_path / "made")]
-    subprocess.run(command, cwd=ROOT, check=True, env={"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
+    subprocess.run(
+        command, cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
+    )
 
     def read(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (tmp_path / "made" / name).read_text().splitlines()]
 
     first, second = read("texts/1.jsonl"), read("texts/2.jsonl")
     texts = {row["id"]: row for row in first}
-    assert texts["gsm"]["text"] == "She has 3 + 4 = 7 pens."
+    assert texts["gsm3"]["text"] == "She has 3 + 4 = 7 pens."
     dated = "We met. It was Monday when the rain came. Then we left."
     assert (texts["web"]["text"], texts["web"]["date"]) == (dated, "2019-06-03")
     assert not {"other", "foreign"} & set(texts), "a page names its own day, in English"
     assert ["date" in row or "source_id" in row for row in first[:6]] == [False, True, True] * 2, "in turn"
-    # A pair of sentences comes from an article, holds a name that another one has, and no other pair comes from there.
+    # A pair of sentences comes from an article, and no other pair comes from there.
     index = {row["id"]: row for row in read("index/summaries.jsonl")}
     pairs = [row for row in first + second if "source_id" in row]
     assert len(pairs) > 420 and len({row["source_id"] for row in pairs}) == len(pairs)
     assert all(row["text"] in index[row["source_id"]]["text"] for row in pairs)
-    assert second == pairs[420:], "the other sums are none here"
+    assert [row["id"] for row in second[::2]][:2] == ["gsm112", "gsm113"], "those after 250 sums, in turn"
+    assert [row for row in second if "source_id" in row] == pairs[420:]
     assert [row["text"] for row in read("index/trex.jsonl")] == ["A is in Rome."]

@@ -69,7 +69,7 @@ def calendar(document: Document) -> Decision:
 
 
 def article(document: Document) -> Decision:
-    """Texts of an encyclopedia, whose own article search leaves out; not one of the paper's."""
+    """Texts that are articles of an encyclopedia: search never shows a text its own. Not the paper's."""
     return whole(document) if document.source_id else Decision(reason="no article")
 
 
