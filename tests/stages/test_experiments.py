@@ -50,7 +50,9 @@ def test_every_experiment_composes_and_names_what_there_is(
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
     # The embedded corpus is refused a path.
     read = [] if name in ("demo", "smoke", "ladder", "threshold") else places
-    read = [places[0], "corpus.text_field=raw_content"] if name == "evidence" else read
+    if name == "evidence":
+        indexes = [f"tool.{tool}.implementation.retriever.index_path=null" for tool in ("search", "qa")]
+        read = [places[0], "corpus.text_field=raw_content", *indexes]
     sweep = parse("evaluate", [f"experiment={name}", *read])
     stages = validate(compose("evaluate", sweep.fixed)).run.stages
     claimed = {key for keys in stages.values() for key in keys}
