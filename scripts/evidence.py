@@ -9,6 +9,7 @@ texts       1.jsonl, what is annotated in a first round, one of each kind in tur
             420 pairs of sentences of Wikipedia with a name that stands in another passage, which BM25 finds for the words
             before the name.
             2.jsonl, for a second round, the others in turn: 7,361 sums and 1,111 pairs
+            glosses.jsonl, for translation: sentences of Wikipedia with words of another language and their English in brackets
 
 `scripts/overlap.py` compares a corpus with the benchmarks.
 """
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.data import Document, demo_corpus
+from toolformer.lm.language_id import LanguageIdentifier
 from toolformer.tools.retrieval import bm25, index
 from toolformer.tools.retrieval.passages import Passage, articles, passages_of
 
@@ -37,6 +39,10 @@ SHOWN = 60
 """Words of a passage that search shows."""
 _SENTENCE = re.compile(r"[^.!?]+(?:[.!?](?!\s+[A-Z\"])[^.!?]*)*[.!?]?")
 _CAPITALISED = r"[A-ZÀ-ÖØ-Þ]\w*"
+_GLOSS = re.compile(
+    r"""\(\s?(?:[\w ]{0,20}[:,] |literally |meaning |or )?["“'‘]([^"“”()]{4,90})["”'’]"""
+    r"""|(?<=["”])\s?\(([^"“”():;\d]{6,90})\)"""
+)
 _NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*")
 
 
@@ -89,6 +95,27 @@ def _dated(text: str, day: datetime.date) -> str | None:
             start = spans[first][0] if spans[last - 1][1] - spans[first][0] <= EXCERPT else start
             return text[start : spans[last - 1][1]].strip()
     return None
+
+
+def glosses(data: Path) -> Iterator[Row]:
+    """The sentence of each text of Wikipedia that first has such a pair, and the one before."""
+    identify = LanguageIdentifier().identify
+    for source, texts in wikipedia(data):
+        for row in (
+            titled(source, texts) if source not in ("trex", "nq") else ()
+        ):  # theirs are questions of benchmarks
+            text = row["text"]
+            spans = [match.span() for match in _SENTENCE.finditer(text)]
+            for gloss in _GLOSS.finditer(text):
+                words = text[: gloss.start()].rstrip(' "”').split()[-10:]
+                ends = (" ".join(words[n:]) for n in range(len(words) - 1))
+                foreign = any(label != "en" and surely > 0.7 for label, surely in map(identify, ends))
+                if foreign and identify(gloss[1] or gloss[2])[0] == "en":
+                    last = next(n for n, span in enumerate(spans) if span[1] >= gloss.end())
+                    excerpt = text[spans[max(0, last - 1)][0] : spans[last][1]].strip()
+                    if len(excerpt) <= EXCERPT:
+                        yield {"id": row["id"], "source_id": row["id"], "text": excerpt}
+                        break
 
 
 def titled(name: str, texts: Iterable[tuple[str, str]]) -> Iterator[Row]:
@@ -171,6 +198,7 @@ def main(data: Path, folder: Path) -> None:
     first = (itertools.islice(sums, 250), dates(data), itertools.islice(pairs, 420))
     write(folder / "texts", "1", in_turn(*first))
     write(folder / "texts", "2", in_turn(sums, pairs))
+    write(folder / "texts", "glosses", glosses(data))
 
 
 if __name__ == "__main__":

@@ -174,6 +174,17 @@ def test_a_translation_of_what_comes_later_is_dropped(tiny_gpt2: LanguageModel) 
     done = [execute([one], {"translation": Recording()})[0].status for one in asked]
     assert done == [LOOK_AHEAD, SCORED]
 
+    class Proposed(Annotator):
+        """Proposes this one call, after the first token."""
+
+        def _propose(self, *_: object) -> tuple[list[Candidate], dict[str, int]]:
+            return [candidate(window, 1, call, tool=settings.key)], {}
+
+    for key, selector in (("translation", "any"), ("mine", "translation"), ("mine", "any")):
+        settings = replace(QA, key=key, selector=selector)
+        rows = Proposed(tiny_gpt2, [settings], {key: Recording()}).annotate([window.document]).rows
+        assert (rows[0]["status"] == LOOK_AHEAD) == (key == "translation" or selector == "translation")
+
 
 def test_thresholds_are_applied_afterwards_and_texts_stay_unchanged(tiny_gpt2: LanguageModel) -> None:
     window = whole_windows(tiny_gpt2)[0]

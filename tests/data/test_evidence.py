@@ -24,7 +24,13 @@ FILES: dict[str, Rows] = {
         {**PAGE, "id": "other", "text": "It was Sunday."},
         {**PAGE, "id": "foreign", "text": "Es war Monday.", "language": "de"},
     ],
-    "squad/train_v1.1": [{"title": "Old_bridge", "context": "The bridge is old."}],
+    "squad/train_v1.1": [
+        {"title": "Old_bridge", "context": "The bridge is old (“it is very old”)."},
+        {
+            "title": "Comics",
+            "context": "Old. He drew. The Dutch saying is zo gezegd, zo gedaan (“no sooner said than done”). It is used.",
+        },
+    ],
     "corpus_wikipedia/passages_2wiki": [],
     "lama/trex_evidences": [
         {"evidences": [{"sub_surface": "A", "obj_surface": "Rome", "masked_sentence": "A is in [MASK]."}]}
@@ -63,3 +69,6 @@ def test_the_texts_of_the_experiment(tmp_path: Path) -> None:
     assert [row["id"] for row in second[::2]][:2] == ["gsm112", "gsm113"], "those after 250 sums, in turn"
     assert [row for row in second if "source_id" in row] == pairs[420:]
     assert [row["text"] for row in read("index/trex.jsonl")] == ["A is in Rome."]
+    said = "He drew. The Dutch saying is zo gezegd, zo gedaan (“no sooner said than done”)."
+    glosses = {row["id"]: row["text"] for row in read("texts/glosses.jsonl")}
+    assert glosses["squad_train/1"] == said and "squad_train/0" not in glosses

@@ -76,7 +76,7 @@ class Annotator:
         for settings in sorted(self.settings, key=lambda settings: not waits[settings.key]):
             on_step(f"proposing {settings.name}")
             proposed, funnel[settings.key] = self._propose(settings, documents, encodings, on_step)
-            translating = (settings.key,) if settings.selector == "translation" else ()
+            translating = (settings.key,) if "translation" in (settings.key, settings.selector) else ()
             ask = functools.partial(execute, proposed, self.tools, translating)
             answers[settings.key] = Threads(1).start(ask).result if waits[settings.key] else ask
         on_step("executing calls")
