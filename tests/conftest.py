@@ -24,6 +24,8 @@ import torch
 from filelock import FileLock
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
     GPTJConfig,
@@ -123,6 +125,11 @@ def tiny_model(architecture: str, vocabulary: int, context: int = 512) -> Any:
         sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
         heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": context}
         return LlamaForCausalLM(LlamaConfig(**shared, **sizes, **heads))
+    if architecture == "gemma3":
+        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}
+        heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": context}
+        sliding = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
+        return Gemma3ForCausalLM(Gemma3TextConfig(**shared, **sizes, **heads, **sliding))
     shared |= {"n_positions": context, "n_embd": 32, "n_layer": 2, "n_head": 4}
     if architecture == "gpt2":
         return GPT2LMHeadModel(GPT2Config(**shared))
@@ -152,9 +159,9 @@ def taught_model(architecture: str, *pieces: str) -> LanguageModel:
     return LanguageModel(model, tokenizer, name=f"taught {architecture}")
 
 
-@pytest.fixture(scope="session", params=ARCHITECTURES)
+@pytest.fixture(scope="session", params=[*ARCHITECTURES, "gemma3"])
 def language_model(request: pytest.FixtureRequest) -> LanguageModel:
-    """A tiny random model of each architecture, in fp32."""
+    """A tiny random model of each architecture, and of one with sliding windows, in fp32."""
     tokenizer = tiny_tokenizer()
     return LanguageModel(tiny_model(request.param, len(tokenizer)), tokenizer, name=f"tiny {request.param}")
 

@@ -72,8 +72,9 @@ class LanguageModel:
         """Whether special tokens in a text are such, as in one that a chat template rendered, and no plain text."""
         self._anchor = self.encode("a")
         self.start_id = loading.single_token(tokenizer, START, name)
-        # A sliding window counts, since the tree mask does not slide.
         self.context_length: int = loading.context_length(model.config) or 1024
+        self._layer_types = set(getattr(model.config, "layer_types", None) or ["sliding_attention"])
+        self._window = getattr(model.config, "sliding_window", None)
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
 
     @classmethod
@@ -143,17 +144,30 @@ class LanguageModel:
         `keep` may be a mask [batch, length] of the tokens that are wanted, which then come as [wanted, vocabulary].
         `visible` [batch, length, cached + length] says which keys each token sees; `cache` grows in place.
         """
-        mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
-        mask.masked_fill_(~visible.to(self.device), torch.finfo(self.dtype).min)
         logits: torch.Tensor = self.model(
             input_ids=ids.to(self.device),
-            attention_mask=mask[:, None],
+            attention_mask=self._attention_mask(visible.to(self.device)),
             position_ids=positions.to(self.device),
             past_key_values=cache,
             use_cache=cache is not None,
             logits_to_keep=keep.to(self.device) if isinstance(keep, torch.Tensor) else keep,
         ).logits
         return logits
+
+    def _attention_mask(self, visible: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
+        """What is added to the scores [batch, 1, length, keys], by the type of layer where a model has several."""
+
+        def added(seen: torch.Tensor) -> torch.Tensor:
+            mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
+            return mask.masked_fill_(~seen, torch.finfo(self.dtype).min)[:, None]
+
+        if not self._window or "sliding_attention" not in self._layer_types:
+            return added(visible)
+        # The keys that a token sees stand in the order of its text, whatever stands between them.
+        sliding = added(visible & (visible.flip(-1).cumsum(-1).flip(-1) <= self._window))
+        if self._layer_types == {"sliding_attention"}:
+            return sliding
+        return {"full_attention": added(visible), "sliding_attention": sliding}
 
     def _logits_behind(
         self, sequences: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]], dtype: torch.dtype

@@ -72,10 +72,9 @@ def load_config(name_or_path: str) -> Any:
         return AutoConfig.from_pretrained(location, trust_remote_code=False)
 
 
-def context_length(config: Any, sliding: bool = True) -> int | None:
-    """Tokens a model reads at once (with `sliding`, within its window), or None where its configuration does not say."""
-    names = ("max_position_embeddings", "n_positions", *(["sliding_window"] if sliding else []))
-    sizes = [getattr(config, name, None) for name in names]
+def context_length(config: Any) -> int | None:
+    """Tokens a model reads at once, or None where its configuration does not say."""
+    sizes = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
     return min([size for size in sizes if isinstance(size, int) and size > 0], default=None)
 
 

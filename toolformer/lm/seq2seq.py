@@ -37,7 +37,7 @@ class Seq2SeqModel:
         self.model = model.to(device).eval()
         # The question stands at the end of a prompt: what does not fit is left out at its beginning.
         self.tokenizer.truncation_side = "left"
-        sizes = (self.tokenizer.model_max_length, loading.context_length(model.config, sliding=False))
+        sizes = (self.tokenizer.model_max_length, loading.context_length(model.config))
         self.longest: int = min([size for size in sizes if size and size < _ENDLESS], default=DEFAULT_LENGTH)
 
     @torch.inference_mode()

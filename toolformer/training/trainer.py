@@ -80,7 +80,7 @@ def train(
         set_seed(settings.seed)  # for weights that the folder lacks
         # Updates of 1e-5 are lost in bfloat16 weights; only the products are in lower precision.
         model, tokenizer = loading.load_causal(str(model_path), torch.float32)
-        context = loading.context_length(model.config, sliding=False)
+        context = loading.context_length(model.config)
         if context is not None and settings.sequence_length > context:
             raise UserError(
                 f"trainer.sequence_length is {settings.sequence_length}, more than the model's context; choose at most "
