@@ -98,12 +98,12 @@ def _dated(text: str, day: datetime.date) -> str | None:
 
 
 def glosses(data: Path) -> Iterator[Row]:
-    """The sentence of each text of Wikipedia that first has such a pair, and the one before."""
+    """The first sentence of each text with foreign words and their English in brackets, and the one before."""
     identify = LanguageIdentifier().identify
     for source, texts in wikipedia(data):
-        for row in (
-            titled(source, texts) if source not in ("trex", "nq") else ()
-        ):  # theirs are questions of benchmarks
+        if source in ("trex", "nq"):  # the benchmarks' own
+            continue
+        for row in titled(source, texts):
             text = row["text"]
             spans = [match.span() for match in _SENTENCE.finditer(text)]
             for gloss in _GLOSS.finditer(text):

@@ -32,6 +32,8 @@ from transformers import (
     GPTJForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedTokenizerFast,
 )
 
@@ -121,14 +123,14 @@ def tiny_model(architecture: str, vocabulary: int, context: int = 512) -> Any:
     """Wide initial weights: a tiny model whose predictions differ visibly from uniform."""
     torch.manual_seed(0)
     shared = {"vocab_size": vocabulary, "initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": context}
     if architecture == "llama":
-        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-        heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": context}
         return LlamaForCausalLM(LlamaConfig(**shared, **sizes, **heads))
+    if architecture == "mistral":
+        return MistralForCausalLM(MistralConfig(**shared, **sizes, **heads, sliding_window=4))
     if architecture == "gemma3":
-        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}
-        heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": context}
-        sliding = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
+        sliding = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4, "head_dim": 8}
         return Gemma3ForCausalLM(Gemma3TextConfig(**shared, **sizes, **heads, **sliding))
     shared |= {"n_positions": context, "n_embd": 32, "n_layer": 2, "n_head": 4}
     if architecture == "gpt2":
@@ -159,9 +161,9 @@ def taught_model(architecture: str, *pieces: str) -> LanguageModel:
     return LanguageModel(model, tokenizer, name=f"taught {architecture}")
 
 
-@pytest.fixture(scope="session", params=[*ARCHITECTURES, "gemma3"])
+@pytest.fixture(scope="session", params=[*ARCHITECTURES, "mistral", "gemma3"])
 def language_model(request: pytest.FixtureRequest) -> LanguageModel:
-    """A tiny random model of each architecture, and of one with sliding windows, in fp32."""
+    """A tiny random model of each architecture, and of two with sliding windows, in fp32."""
     tokenizer = tiny_tokenizer()
     return LanguageModel(tiny_model(request.param, len(tokenizer)), tokenizer, name=f"tiny {request.param}")
 

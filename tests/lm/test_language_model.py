@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, load_file, save
 from torch import nn
-from transformers import T5ForConditionalGeneration
+from transformers import GPTNeoConfig, GPTNeoForCausalLM, T5ForConditionalGeneration
 
 from tests.conftest import tiny_model
 from tests.t5 import t5_tokenizer, textbook, tiny_t5
@@ -60,6 +60,23 @@ def test_rows_go_on_side_by_side_with_what_each_was_fed(language_model: Language
     logits = branches.step(torch.tensor([[10], [10], [10]]))[:, 0]
     first, second, third = sequences
     check(logits, language_model, [*first, 1, 10], [*second, 1, 2, 3, 10], [*third, 10])
+
+
+def test_branches_of_a_context_see_their_own_tokens_alone(language_model: LanguageModel) -> None:
+    """Several columns a row, of which some go on and branch again."""
+    _, branches = language_model.prefill(CONTEXTS)
+    branches.select(torch.zeros(3, 2, dtype=torch.long))
+    branches.step(torch.tensor([[1, 2], [3, 4], [5, 6]]))
+    branches.step(torch.tensor([[7, 8], [9, 10], [11, 12]]))
+    branches.select(torch.tensor([[1, 1, 0], [0, 1, 0], [1, 0, 1]]))
+    logits = branches.step(torch.tensor([[3, 4, 5], [6, 7, 8], [9, 1, 2]]))
+    tails = [
+        [[2, 8, 3], [2, 8, 4], [1, 7, 5]],
+        [[3, 9, 6], [4, 10, 7], [3, 9, 8]],
+        [[6, 12, 9], [5, 11, 1], [6, 12, 2]],
+    ]
+    for row, context, of_row in zip(logits, CONTEXTS, tails, strict=True):
+        check(row, language_model, *([*context, *tail] for tail in of_row))
 
 
 def test_a_prefix_is_shared_and_not_changed_by_those_who_go_on_from_it(language_model: LanguageModel) -> None:
@@ -153,6 +170,16 @@ def test_what_is_no_model_or_device_is_one_line(tiny_folder: Path, tmp_path: Pat
     for device in () if torch.cuda.is_available() else ("cuda", "cuda:1"):
         with pytest.raises(UserError, match=f"^lm.device is {device}, and PyTorch finds no CUDA device here"):
             LanguageModel.from_pretrained(tiny_folder, device=device)
+    sizes = {
+        "vocab_size": 50,
+        "hidden_size": 16,
+        "num_layers": 2,
+        "num_heads": 2,
+        "max_position_embeddings": 64,
+    }
+    neo = GPTNeoConfig(**sizes, attention_types=[[["global", "local"], 1]])
+    with pytest.raises(UserError, match="^model: neo has local attention"):
+        LanguageModel(GPTNeoForCausalLM(neo), load_tokenizer(str(tiny_folder)), "neo")
     # bfloat16 only where it is native
     assert choose_dtype("auto", "cpu") == (torch.bfloat16 if native_bfloat16("cpu") else torch.float32)
     assert choose_dtype("bfloat16", "cpu") == torch.bfloat16

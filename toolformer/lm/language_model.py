@@ -17,6 +17,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from toolformer.calls import START
+from toolformer.errors import UserError
 from toolformer.lm import batching, fast_linear, kv_cache, loading
 from toolformer.lm.batching import TOKENS_PER_BATCH, Branches
 from toolformer.lm.text_generator import cut_at
@@ -72,9 +73,14 @@ class LanguageModel:
         """Whether special tokens in a text are such, as in one that a chat template rendered, and no plain text."""
         self._anchor = self.encode("a")
         self.start_id = loading.single_token(tokenizer, START, name)
-        self.context_length: int = loading.context_length(model.config) or 1024
-        self._layer_types = set(getattr(model.config, "layer_types", None) or ["sliding_attention"])
-        self._window = getattr(model.config, "sliding_window", None)
+        config = model.config.get_text_config()
+        if "local" in getattr(config, "attention_layers", ()):
+            raise UserError(
+                f"model: {name} has local attention (GPT-Neo), which is not supported; choose another model"
+            )
+        self.context_length: int = loading.context_length(config) or 1024
+        self._layer_types = set(getattr(config, "layer_types", None) or ["sliding_attention"])
+        self._window = getattr(config, "sliding_window", None)
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
 
     @classmethod
@@ -161,13 +167,15 @@ class LanguageModel:
             mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
             return mask.masked_fill_(~seen, torch.finfo(self.dtype).min)[:, None]
 
-        if not self._window or "sliding_attention" not in self._layer_types:
+        if not self._window or visible.shape[-1] <= self._window:
             return added(visible)
         # The keys that a token sees stand in the order of its text, whatever stands between them.
-        sliding = added(visible & (visible.flip(-1).cumsum(-1).flip(-1) <= self._window))
+        seen = visible.cumsum(-1, dtype=torch.int32)
+        sliding = added(visible & (seen > seen[..., -1:] - self._window))
         if self._layer_types == {"sliding_attention"}:
             return sliding
-        return {"full_attention": added(visible), "sliding_attention": sliding}
+        full = added(visible)
+        return {kind: sliding if kind == "sliding_attention" else full for kind in self._layer_types}
 
     def _logits_behind(
         self, sequences: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]], dtype: torch.dtype
