@@ -68,6 +68,8 @@ def main(path: str, *words: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit("python scripts/overlap.py FILE [KEY=VALUE ...]")
     try:
         main(*sys.argv[1:])
     except UserError as error:

@@ -80,7 +80,8 @@ class LanguageModel:
             )
         self.context_length: int = loading.context_length(config) or 1024
         self._layer_types = set(getattr(config, "layer_types", None) or ["sliding_attention"])
-        self._window = getattr(config, "sliding_window", None)
+        sliding = "sliding_attention" in self._layer_types
+        self._window = getattr(config, "sliding_window", None) if sliding else None
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
 
     @classmethod
