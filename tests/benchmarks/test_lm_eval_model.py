@@ -187,11 +187,11 @@ def test_long_texts_are_written_down_as_they_are_read(
     batches: list[list[str]] = []
     read = tiny_gpt2.rolling_log_likelihoods
 
-    def interrupted(batch: list[str]) -> list[tuple[float, int]]:
+    def interrupted(batch: list[str], calls: bool) -> list[tuple[float, int]]:
         batches.append(batch)
         if len(batches) == 3:
             raise KeyboardInterrupt
-        return read(batch)
+        return read(batch, calls)
 
     monkeypatch.setattr(tiny_gpt2, "rolling_log_likelihoods", interrupted)
     with AnswerFile(tmp_path / "answers.jsonl") as file, pytest.raises(KeyboardInterrupt):
@@ -202,6 +202,15 @@ def test_long_texts_are_written_down_as_they_are_read(
         )
     assert batches == [texts[:2], texts[2:3], texts[3:]]
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 3
+
+
+def test_perplexity_forbids_calls_but_to_models_that_know_none(tiny_gpt2: LanguageModel) -> None:
+    """M reads a text as it is; Toolformer (disabled) without the start token."""
+    text = "On day 3 we met"
+    for mode, calls in (("plain", True), ("tools", False)):
+        model = ToolformerLM(Decoder(tiny_gpt2, mode=mode), progress=False)
+        (value,) = model.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, (text,), 0)])
+        assert [(value, model.records[0].tokens)] == tiny_gpt2.rolling_log_likelihoods([text], calls)
 
 
 def test_an_answer_is_only_used_for_what_it_answered(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:

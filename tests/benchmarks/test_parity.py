@@ -78,7 +78,7 @@ def check(language_model: LanguageModel, tasks: Any) -> dict[str, float]:
         max_length=language_model.context_length,
     )  # fmt: skip
     theirs = measured(reference, tasks)
-    ours = measured(ToolformerLM(Decoder(language_model), progress=False), tasks)
+    ours = measured(ToolformerLM(Decoder(language_model, mode="plain"), progress=False), tasks)
     assert ours == pytest.approx(theirs, rel=2e-4)
     expected = ("wikitext word_perplexity", "arc_easy acc_norm", "lambada_openai perplexity")
     assert {f"{name},none" for name in expected} <= set(ours)

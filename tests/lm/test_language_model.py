@@ -100,6 +100,22 @@ def test_log_likelihood_of_a_continuation(language_model: LanguageModel) -> None
         assert greedy == (log_probs.argmax(-1).tolist() == tail)
 
 
+def test_without_calls_the_start_token_has_no_probability_but_as_a_bracket_of_the_text(
+    language_model: LanguageModel,
+) -> None:
+    """Paper, footnote 5: against the logits of all tokens, the start token's at minus infinity where it does not come."""
+    text = "Joe Biden [the president] was born in Scranton."
+    ids = language_model.encode(text)
+    assert ids.count(language_model.start_id) == 1
+    rows = logits(language_model, [*language_model.document_start(), *ids])[:-1].clone()
+    rows[torch.tensor(ids) != language_model.start_id, language_model.start_id] = -torch.inf
+    expected = rows.log_softmax(-1).gather(1, torch.tensor(ids)[:, None]).sum()
+    ((total, count),) = language_model.rolling_log_likelihoods([text], calls=False)
+    assert (total, count) == (pytest.approx(float(expected), abs=1e-3), len(ids))
+    ((with_calls, _),) = language_model.rolling_log_likelihoods([text])
+    assert with_calls < total - 1e-3
+
+
 def test_greedy_texts_are_those_of_stock_generate(language_model: LanguageModel) -> None:
     prompts = ["The number in the next term is", "The number in the next term is 18 + 12", "red"]
     texts = language_model.generate(prompts, max_new_tokens=8)

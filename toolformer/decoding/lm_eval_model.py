@@ -119,8 +119,13 @@ class ToolformerLM(RecordingLM):
 
     def _read(self, requests: list[Instance]) -> list[str]:
         texts: list[str] = [request.args[0] for request in requests]
-        keys = [self._key("text", text) for text in texts]
-        self._answer_all(keys, texts, self.language_model.rolling_log_likelihoods, TEXTS_AT_ONCE, "texts")
+        calls = self.decoder.mode == "plain"  # to others the start token is a call's, and none is made here
+        keys = [self._key("text", text, calls) for text in texts]
+
+        def read(batch: list[str]) -> list[tuple[float, int]]:
+            return self.language_model.rolling_log_likelihoods(batch, calls)
+
+        self._answer_all(keys, texts, read, TEXTS_AT_ONCE, "texts")
         return keys
 
     def _answer_all(
@@ -173,7 +178,7 @@ class ToolformerLM(RecordingLM):
         return [(self.answers[key][0], bool(self.answers[key][1])) for key in keys]
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        """log p of each whole text in nats, without calls (paper, section 4.3); `records` has the tokens."""
+        """log p of each whole text in nats, calls disabled (paper, section 4.3 and footnote 5); `records` has the tokens."""
         keys = self._read(requests)
         for request, key in zip(requests, keys, strict=True):
             log_likelihood, tokens = self.answers[key]

@@ -246,11 +246,13 @@ class LanguageModel:
         sequences: Sequence[Sequence[int]],
         wanted: Sequence[Sequence[int]],
         dtype: torch.dtype = torch.float32,
+        calls: bool = True,
     ) -> list[TokenScores]:
         """log p of some tokens of each sequence given those before them, batched by length within the token budget.
 
         `wanted[n]` are the tokens' indices in sequence n, rising and from 1 on. Only their rows are projected to the
-        vocabulary; log p is taken from their logits in `dtype`.
+        vocabulary; log p is taken from their logits in `dtype`. Without `calls` the start token has probability 0
+        (paper, footnote 5), but where a text has it as a bracket of its own.
         """
         nothing = TokenScores(torch.empty(0), torch.empty(0, dtype=torch.bool))
         scores = [nothing] * len(sequences)
@@ -259,6 +261,9 @@ class LanguageModel:
             counts = [len(wanted[n]) for n in batch]
             targets = [sequences[n][index] for n in batch for index in wanted[n]]
             expected = torch.tensor(targets, device=self.device)
+            if not calls:
+                with torch.inference_mode():
+                    logits[expected != self.start_id, self.start_id] = -torch.inf
             greedy = (logits.argmax(-1) == expected).cpu().split(counts)
             log_probs = (logits.gather(-1, expected[:, None])[:, 0] - logits.logsumexp(-1)).cpu()
             for n, *score in zip(batch, log_probs.split(counts), greedy, strict=True):
@@ -322,8 +327,8 @@ class LanguageModel:
             following = branches.step(torch.tensor(following)[:, None])[:, 0].argmax(-1).tolist()
         return written
 
-    def rolling_log_likelihoods(self, texts: Sequence[str]) -> list[tuple[float, int]]:
-        """(log p of the whole text in nats, number of tokens) of each text.
+    def rolling_log_likelihoods(self, texts: Sequence[str], calls: bool = True) -> list[tuple[float, int]]:
+        """(log p of the whole text in nats, number of tokens) of each text; `calls` as in `score`.
 
         A text longer than the context is read in disjoint windows, each token scored once, as lm-eval does. What the
         tokenizer puts before a text (a BOS) counts as its first token there, and so here.
@@ -342,7 +347,7 @@ class LanguageModel:
                 tails.append(end - start)
                 owner.append(n)
         sums = [0.0] * len(texts)
-        for n, (total, _) in zip(owner, self._score_tails(windows, tails), strict=True):
+        for n, (total, _) in zip(owner, self._score_tails(windows, tails, calls), strict=True):
             sums[n] += total
         return [(total, len(ids)) for total, ids in zip(sums, encoded, strict=True)]
 
@@ -364,11 +369,11 @@ class LanguageModel:
         return self._score_tails(sequences, tails)
 
     def _score_tails(
-        self, sequences: Sequence[Sequence[int]], tails: Sequence[int]
+        self, sequences: Sequence[Sequence[int]], tails: Sequence[int], calls: bool = True
     ) -> list[tuple[float, bool]]:
         """(log p in nats, whether greedy decoding would write them) of the last `tails[n]` tokens of each sequence."""
         wanted = [range(len(ids) - tail, len(ids)) for ids, tail in zip(sequences, tails, strict=True)]
-        scores = self.score(sequences, wanted)
+        scores = self.score(sequences, wanted, calls=calls)
         return [(float(score.log_probs.double().sum()), bool(score.greedy.all())) for score in scores]
 
 
