@@ -19,8 +19,10 @@ from tests.decoding.test_calls import force
 from tests.tools.recorders import Recorder
 from toolformer.calls import ApiCall, linearise
 from toolformer.decoding import lm_eval_model
+from toolformer.decoding.chat import ChatDecoder
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.decoding.prompted import PromptedDecoder
 from toolformer.decoding.recording import AnswerFile
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
@@ -204,13 +206,19 @@ def test_long_texts_are_written_down_as_they_are_read(
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 3
 
 
-def test_perplexity_forbids_calls_but_to_models_that_know_none(tiny_gpt2: LanguageModel) -> None:
-    """M reads a text as it is; Toolformer (disabled) without the start token."""
-    text = "On day 3 we met"
-    for mode, calls in (("plain", True), ("tools", False)):
-        model = ToolformerLM(Decoder(tiny_gpt2, mode=mode), progress=False)
-        (value,) = model.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, (text,), 0)])
-        assert [(value, model.records[0].tokens)] == tiny_gpt2.rolling_log_likelihoods([text], calls)
+def test_perplexity_disables_calls_of_a_model_that_was_taught_them(
+    tiny_gpt2: LanguageModel, tmp_path: Path
+) -> None:
+    """M reads a text as it is, prompted and in a chat too; Toolformer without the start token. One file may hold both."""
+    texts = ["On day 3 we met", "red is for the blood [of day 3] " * 200]
+    requests = [Instance("loglikelihood_rolling", {}, (text,), n) for n, text in enumerate(texts)]
+    untaught = [Decoder(tiny_gpt2, mode="plain"), PromptedDecoder(tiny_gpt2), ChatDecoder(tiny_gpt2)]
+    with AnswerFile(tmp_path / "answers.jsonl") as file:
+        for decoder, calls in (*((decoder, True) for decoder in untaught), (Decoder(tiny_gpt2), False)):
+            model = ToolformerLM(decoder, file, progress=False)
+            values = model.loglikelihood_rolling(requests)
+            read = list(zip(values, [record.tokens for record in model.records], strict=True))
+            assert read == tiny_gpt2.rolling_log_likelihoods(texts, calls)
 
 
 def test_an_answer_is_only_used_for_what_it_answered(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:

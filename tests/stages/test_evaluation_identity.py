@@ -97,7 +97,7 @@ def test_only_what_decides_an_answer_tells_evaluations_apart(
     ):  # fmt: skip
         assert named(first, word)[0] != same[0], word
     with monkeypatch.context() as edited:
-        assert evaluation_identity.decoding_code().keys() >= {"decoder.py", "calls.py"}
+        assert evaluation_identity.decoding_code().keys() >= {"decoder.py", "calls.py", "language_model.py"}
         edited.setattr(evaluation_identity, "decoding_code", lambda: {"decoder.py": "edited"})
         assert named(first)[0] != same[0], "another decoder answers anew"
     # Of the policies' values only the one that is read decides.

@@ -132,6 +132,11 @@ class ChatDecoder(Decoder):
     shown: str = "template"
     """`chat.tools`."""
 
+    @property
+    def taught(self) -> bool:
+        """It was not."""
+        return False
+
     def complete(
         self,
         prompts: Sequence[str],

@@ -64,6 +64,11 @@ class Decoder(Decoding):
     mode: str = "tools"
     """With `plain` no tool runs and no token is forbidden (the baselines)."""
 
+    @property
+    def taught(self) -> bool:
+        """Whether the model was finetuned on calls, so that the start token of a text that it reads may be a call's."""
+        return self.mode == "tools"
+
     def deciding(self) -> dict[str, Any]:
         """The settings that decide a completion, by name."""
         others = ("language_model", "tools")

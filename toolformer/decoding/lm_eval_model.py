@@ -119,7 +119,7 @@ class ToolformerLM(RecordingLM):
 
     def _read(self, requests: list[Instance]) -> list[str]:
         texts: list[str] = [request.args[0] for request in requests]
-        calls = self.decoder.mode == "plain"  # to others the start token is a call's, and none is made here
+        calls = not self.decoder.taught
         keys = [self._key("text", text, calls) for text in texts]
 
         def read(batch: list[str]) -> list[tuple[float, int]]:

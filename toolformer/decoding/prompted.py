@@ -27,6 +27,11 @@ class PromptedDecoder(Decoder):
     examples: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By key of the tool."""
 
+    @property
+    def taught(self) -> bool:
+        """It was not."""
+        return False
+
     def complete(
         self,
         prompts: Sequence[str],

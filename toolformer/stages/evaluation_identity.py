@@ -14,6 +14,7 @@ from toolformer import calls as notation
 from toolformer.decoding import decoder, examples
 from toolformer.decoding.settings import CALLING, deciding, under
 from toolformer.errors import UserError
+from toolformer.lm import language_model
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.identity import ANNOTATING, HANDLING, PATIENCE, model_identity, tool_identity
@@ -119,8 +120,12 @@ def decoding(config: Config) -> dict[str, Any]:
 
 @functools.cache
 def decoding_code() -> dict[str, str]:
-    """The Python files that decode, and the notation of calls, with their SHA-256."""
-    files = [*Path(decoder.__file__).parent.glob("*.py"), Path(notation.__file__)]
+    """The Python files that decode, the one that runs the model, and the notation of calls, with their SHA-256."""
+    files = [
+        *Path(decoder.__file__).parent.glob("*.py"),
+        Path(language_model.__file__),
+        Path(notation.__file__),
+    ]
     return {file.name: sha256(file) for file in sorted(files)}
 
 
