@@ -100,10 +100,10 @@ def test_log_likelihood_of_a_continuation(language_model: LanguageModel) -> None
         assert greedy == (log_probs.argmax(-1).tolist() == tail)
 
 
-def test_without_calls_the_start_token_has_no_probability_but_as_a_bracket_of_the_text(
+def test_without_calls_the_start_token_is_impossible_except_where_the_text_has_it(
     language_model: LanguageModel,
 ) -> None:
-    """Paper, footnote 5: against the logits of all tokens, the start token's at minus infinity where it does not come."""
+    """Paper, footnote 5: against the logits of all tokens, the start token's set to minus infinity elsewhere."""
     text = "Joe Biden [the president] was born in Scranton."
     ids = language_model.encode(text)
     assert ids.count(language_model.start_id) == 1

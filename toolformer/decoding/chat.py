@@ -134,7 +134,7 @@ class ChatDecoder(Decoder):
 
     @property
     def taught(self) -> bool:
-        """It was not."""
+        """False: the model is used as it is."""
         return False
 
     def complete(

@@ -66,7 +66,7 @@ class Decoder(Decoding):
 
     @property
     def taught(self) -> bool:
-        """Whether the model was finetuned on calls, so that the start token of a text that it reads may be a call's."""
+        """Whether the model was finetuned on calls: if so, texts are scored with the start token forbidden."""
         return self.mode == "tools"
 
     def deciding(self) -> dict[str, Any]:

@@ -178,7 +178,7 @@ class ToolformerLM(RecordingLM):
         return [(self.answers[key][0], bool(self.answers[key][1])) for key in keys]
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        """log p of each whole text in nats, calls disabled (paper, section 4.3 and footnote 5); `records` has the tokens."""
+        """log p of each whole text in nats; of a model that was taught calls, with calls disabled (paper, section 4.3); `records` has the tokens."""
         keys = self._read(requests)
         for request, key in zip(requests, keys, strict=True):
             log_likelihood, tokens = self.answers[key]

@@ -29,7 +29,7 @@ class PromptedDecoder(Decoder):
 
     @property
     def taught(self) -> bool:
-        """It was not."""
+        """False: the model is used as it is."""
         return False
 
     def complete(

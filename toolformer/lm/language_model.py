@@ -252,7 +252,7 @@ class LanguageModel:
 
         `wanted[n]` are the tokens' indices in sequence n, rising and from 1 on. Only their rows are projected to the
         vocabulary; log p is taken from their logits in `dtype`. Without `calls` the start token has probability 0
-        (paper, footnote 5), but where a text has it as a bracket of its own.
+        (paper, footnote 5), except where the text itself has it, which would otherwise be impossible.
         """
         nothing = TokenScores(torch.empty(0), torch.empty(0, dtype=torch.bool))
         scores = [nothing] * len(sequences)
