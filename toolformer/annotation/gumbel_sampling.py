@@ -27,17 +27,19 @@ def draw_keys(seed: int, document: str, tool: str, position: int, sample: int, c
     return generator.random_raw(count).astype(np.uint64).view(np.int64)
 
 
-def draw(logits: torch.Tensor, keys: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Tokens drawn from softmax(logits), the n-th from `logits[rows[n]]`.
+def draw(
+    logits: torch.Tensor, keys: torch.Tensor, rows: torch.Tensor, temperature: float = 1.0
+) -> torch.Tensor:
+    """Tokens drawn from softmax(logits / temperature), the n-th from `logits[rows[n]]`.
 
-    `logits` are [*, vocabulary], `keys` int64 [draws]; returns [draws].
+    `logits` are [*, vocabulary], `keys` int64 [draws]; returns [draws]. Cheapest with `rows` in rising order.
     """
-    probabilities = logits.float().softmax(-1)
-    parts = [tensor.to(logits.device).split(_DRAWS_AT_ONCE) for tensor in (rows, keys)]
-    tokens = [
-        (probabilities[some] / exponentials(of_some, logits.shape[-1])).argmax(-1)
-        for some, of_some in zip(*parts, strict=True)
-    ]
+    tokens = []
+    for some, of_some in zip(rows.split(_DRAWS_AT_ONCE), keys.split(_DRAWS_AT_ONCE), strict=True):
+        first, last = int(some.min()), int(some.max())
+        probabilities = (logits[first : last + 1].float() / temperature).softmax(-1)
+        drawn = probabilities[some.to(logits.device) - first]
+        tokens.append((drawn / exponentials(of_some.to(logits.device), logits.shape[-1])).argmax(-1))
     return torch.cat(tokens)
 
 

@@ -304,16 +304,21 @@ def _grow(
     while True:
         alive: list[list[_Branch]] = []
         columns: list[dict[tuple[int, int], int]] = []
-        for of_row, of_logits in zip(active, logits, strict=True):
-            keys = torch.tensor([branch.keys.pop() for branch in of_row])
-            drawn = draw(
-                of_logits.float() / settings.temperature,
-                keys,
-                torch.tensor([branch.column for branch in of_row]),
-            )
+        every = [(row, branch) for row, of_row in enumerate(active) for branch in of_row]
+        # All at once: a draw takes a GPU's time by its number of kernels.
+        drawn = iter(
+            draw(
+                logits.flatten(0, 1),
+                torch.tensor([branch.keys.pop() for _, branch in every]),
+                torch.tensor([row * logits.shape[1] + branch.column for row, branch in every]),
+                settings.temperature,
+            ).tolist()
+        )
+        for of_row in active:
             alive.append([])
             columns.append({})
-            for branch, token in zip(of_row, drawn.tolist(), strict=True):
+            for branch in of_row:
+                token = next(drawn)
                 branch.ids.append(token)
                 branch.text = language_model.decode(branch.ids)
                 if branch.keys and ended(branch.text, settings) is None:

@@ -82,7 +82,10 @@ class BM25:
         """The `k` best passages for each query that share a word with it, best first."""
         # The numbers alone: the passages come from disk, those with a score only. Without bm25s's threads: they make it
         # slower, since the interpreter's lock is held nearly all the time.
-        found = self._index.retrieve(tokens, corpus=np.arange(len(self)), k=k, show_progress=False)
+        # NumPy chooses the best ones also where JAX, which bm25s would prefer, is installed: ties then fall alike everywhere.
+        found = self._index.retrieve(
+            tokens, corpus=np.arange(len(self)), k=k, show_progress=False, backend_selection="numpy"
+        )
         return [
             [
                 self._passage(int(number), float(score))
