@@ -5,6 +5,7 @@ Then the calls are run together, tool by tool, their results are read into the r
 the ended rows' places. Nothing that the model wrote is tokenised again, nothing that it has read is read again.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -35,9 +36,14 @@ def rank(logits: torch.Tensor, start: int) -> torch.Tensor:
 
 def margin(logits: torch.Tensor, start: int) -> torch.Tensor:
     """Logit of the best other token minus that of the start token, [rows]: the bias that makes the start token the best."""
+    return _without(logits, start).amax(-1) - logits[:, start]
+
+
+def _without(logits: torch.Tensor, token: int) -> torch.Tensor:
+    """The logits [rows, vocabulary] with one token's probability set to zero."""
     others = logits.clone()
-    others[:, start] = float("-inf")
-    return others.amax(-1) - logits[:, start]
+    others[:, token] = float("-inf")
+    return others
 
 
 def probability(logits: torch.Tensor, start: int) -> torch.Tensor:
@@ -272,41 +278,49 @@ class Decoder(Decoding):
             return likeliest
         logits = logits.float()
         starts = self._starts(logits, rows)
+        # Of all rows at once: a GPU is waited for each time that a number is read.
+        others = _without(logits, start).argmax(-1).tolist()
+        spelling = logits[:, self._spelling].tolist() if tries else []
         chosen: list[int] = []
         for n, row in enumerate(rows):
-            if row.call_start is not None:
-                chosen.append(self._within_call(row, logits[n], tries) if tries else likeliest[n])
+            if row.call_start is not None and not tries:
+                chosen.append(likeliest[n])
+            elif row.call_start is not None:
+                values = self._of_names(row, spelling[n], tries)
+                chosen.append(max(sorted(values), key=values.__getitem__) if values else others[n])
             elif row.may_call and starts[n] and row.passed != row.tokens:
                 chosen.append(start)
-            elif likeliest[n] == start:
-                chosen.append(_runner_up(logits[n], start))
             else:
-                chosen.append(likeliest[n])
+                chosen.append(others[n] if likeliest[n] == start else likeliest[n])
         return chosen
 
-    def _within_call(self, row: Row, logits: torch.Tensor, tries: Mapping[str, list[int]]) -> int:
-        """The next token of an open call: a tool's name, its parenthesis, and then all but the start of another call."""
-        values = self._of_names(row, logits, tries)
-        if not values:
-            return _runner_up(logits, self.language_model.start_id)
-        return max(sorted(values), key=values.__getitem__)
+    @functools.cached_property
+    def _spelling(self) -> list[int]:
+        """The tokens that tools' names consist of, and those that begin with a parenthesis."""
+        model = self.language_model
+        names = (token for tool in self.tools.values() for token in model.encode_after_start(tool.name))
+        return sorted({*model.opening_ids, *names})
 
-    def _of_names(self, row: Row, logits: torch.Tensor, tries: Mapping[str, list[int]]) -> dict[int, float]:
+    def _of_names(
+        self, row: Row, logits: Sequence[float], tries: Mapping[str, list[int]]
+    ) -> dict[int, float]:
         """The logits of the tokens with which an open call's name, or its parenthesis, goes on; none behind these.
 
-        The bias of a tool's name is added. A stand-in's first token has that of the name it stands for, if that is larger.
+        `logits` are those of `_spelling`. The bias of a tool's name is added. A stand-in's first token has that of the name it
+        stands for, if that is larger.
         """
         model, step, begun = self.language_model, row.since_start, _begun(row, tries)
+        of_token = dict(zip(self._spelling, logits, strict=True))
         values: dict[int, float] = {}
         for key, tool in self.tools.items():
-            written: Collection[int] = ()
+            written: Sequence[int] = ()
             if tool.name in begun:
-                written = read = tries[tool.name][step : step + 1] or sorted(model.opening_ids)
+                written = read = tries[tool.name][step : step + 1] or model.opening_ids
             elif step == 0 and (stand_in := self.tools.get((self.stand_in or {}).get(key, ""))):
                 written = tries.get(stand_in.name, [])[:1] if tool.name not in tries else ()
                 read = model.encode_after_start(tool.name)[:1]
-            for token, logit in zip(written, logits[list(read)].tolist() if written else (), strict=True):
-                value = logit + (self.name_bias or {}).get(key, 0.0)
+            for token, spoken in zip(written, read if written else (), strict=True):
+                value = of_token[spoken] + (self.name_bias or {}).get(key, 0.0)
                 values[token] = max(value, values.get(token, value))
         return values
 
@@ -329,13 +343,6 @@ class Decoder(Decoding):
         """Whether the policy starts no call of the tool that an open call names, where it has been started."""
         limit = self._limits.get(name) if self.by_tool and name else None
         return limit is not None and not fires(self.policy, row.measured, limit)
-
-
-def _runner_up(logits: torch.Tensor, token: int) -> int:
-    """The likeliest token with this one's probability set to zero, also of a tie."""
-    others = logits.clone()
-    others[token] = float("-inf")
-    return int(others.argmax())
 
 
 def _begun(row: Row, tries: Mapping[str, list[int]]) -> list[str]:
