@@ -305,7 +305,7 @@ def _grow(
         alive: list[list[_Branch]] = []
         columns: list[dict[tuple[int, int], int]] = []
         every = [(row, branch) for row, of_row in enumerate(active) for branch in of_row]
-        # All at once: a draw takes a GPU's time by its number of kernels.
+        # All at once: a GPU is waited for at each draw.
         drawn = iter(
             draw(
                 logits.flatten(0, 1),
