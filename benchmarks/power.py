@@ -18,10 +18,12 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     >>> holm([0.01, None, 0.04, 0.03])
     [0.03, None, 0.06, 0.06]
     """
-    from statsmodels.stats.multitest import multipletests
-
-    known = [p for p in p_values if p is not None]
-    corrected = iter(multipletests(known, method="holm")[1].tolist() if known else ())
+    # Not statsmodels' multipletests, which collects all garbage at each call: two seconds beside a loaded model.
+    known = np.array([p for p in p_values if p is not None], dtype=float)
+    order = known.argsort(kind="stable")
+    times = np.arange(len(known), 0, -1)
+    known[order] = np.minimum(np.maximum.accumulate(known[order] * times), 1.0)
+    corrected = iter(known.tolist())
     return [None if p is None else next(corrected) for p in p_values]
 
 

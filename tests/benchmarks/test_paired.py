@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom, ttest_rel
+from statsmodels.stats.multitest import multipletests
 
 from benchmarks.paired import PerplexityComparison, ScoreComparison, compare
 from benchmarks.power import detectable_percent, holm
@@ -173,3 +174,9 @@ def test_groups_of_seeds_are_compared() -> None:
     assert other.p_value < 0.01
     assert compare(first, second, True, False) == found, "the same seeds give the same table"
     assert holm([]) == [] and holm([None]) == [None] and holm([0.02, 0.01, None]) == [0.02, 0.02, None]
+
+
+@settings(max_examples=20)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
+    assert holm(p_values) == multipletests(p_values, method="holm")[1].tolist()
