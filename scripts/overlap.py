@@ -61,9 +61,10 @@ def main(path: str, *words: str) -> None:
             if not found:
                 row = dataclasses.asdict(document)
                 clean.write(json.dumps({**row, "id": row.pop("doc_id")}, default=str) + "\n")
-    hits = Counter(name for name, _ in hit)
+    hits, sought = (Counter(name for name, _ in found) for found in (hit, set().union(*where.values())))
     for name, count in rows.items():
-        print(f"{name}: {dropped[name]} of {texts} texts share words with {hits[name]} of {count} rows")
+        shared = f"{dropped[name]} of {texts} texts share words with {hits[name]} of {sought[name]} rows"
+        print(f"{name}: {shared}; {count - sought[name]} are too short to look for")
     print(f"{path}: {texts - dropped['all']} texts")
 
 

@@ -16,7 +16,8 @@ def test_the_corpus_without_what_a_benchmark_asks(tmp_path, capsys):
     data = tmp_path / "svamp"
     data.mkdir()
     asked = {"id": "1", "body": question, "question": "How many stones has she used?", "answer": 28.0}
-    (data / "svamp.jsonl").write_text(json.dumps(asked) + "\n")
+    short = {**asked, "id": "2", "body": "Ann has seven red boxes.", "question": "How many are left?"}
+    (data / "svamp.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (asked, short)))
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in rows.items()))
     clean = tmp_path / "clean.jsonl"
@@ -24,4 +25,7 @@ def test_the_corpus_without_what_a_benchmark_asks(tmp_path, capsys):
     overlap.main(str(clean), *words, "benchmarks=[svamp]")
     kept = [json.loads(line) for line in clean.read_text().splitlines()]
     assert [row["id"] for row in kept] == ["far", "twelve"] and kept[0]["text"] == rows["far"]
-    assert "svamp: 2 of 4 texts share words with 1 of 1 rows" in capsys.readouterr().out
+    assert (
+        "svamp: 2 of 4 texts share words with 1 of 1 rows; 1 are too short to look for"
+        in capsys.readouterr().out
+    )

@@ -1,4 +1,4 @@
-"""The texts of `experiment=evidence`, from a data folder of a few rows."""
+"""The texts of `experiment=evidence`, from a data folder of a few rows, and its two rounds with a tiny model."""
 
 import gzip
 import json
@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from scripts import rounds
+from tests.conftest import GOLDEN, Capture
+from toolformer.tracking import Tracker
 
 ROOT = Path(__file__).parents[2]
 Rows = Sequence[Mapping[str, Any]]
@@ -40,19 +44,24 @@ FILES: dict[str, Rows] = {
 }
 
 
-@pytest.mark.real
-def test_the_texts_of_the_experiment(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
     for name, rows in FILES.items():
-        file = tmp_path / f"{name}.jsonl.gz"
+        file = folder / f"{name}.jsonl.gz"
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-    command = [sys.executable, "scripts/evidence.py", str(tmp_path), str(tmp_path / "made")]
+    command = [sys.executable, "scripts/evidence.py", str(folder), str(folder / "evidence")]
     subprocess.run(
         command, cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
     )
+    return folder
 
+
+@pytest.mark.real
+def test_the_texts_of_the_experiment(data: Path) -> None:
     def read(name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (tmp_path / "made" / name).read_text().splitlines()]
+        return [json.loads(line) for line in (data / "evidence" / name).read_text().splitlines()]
 
     first, second = read("texts/1.jsonl"), read("texts/2.jsonl")
     texts = {row["id"]: row for row in first}
@@ -72,3 +81,20 @@ def test_the_texts_of_the_experiment(tmp_path: Path) -> None:
     said = "He drew. The Dutch saying is zo gezegd, zo gedaan (“no sooner said than done”)."
     glosses = {row["id"]: row["text"] for row in read("texts/glosses.jsonl")}
     assert glosses["squad_train/1"] == said and "squad_train/0" not in glosses
+
+
+@pytest.mark.real
+def test_two_rounds_are_one_command(data: Path, tmp_path: Path, capsys: Capture) -> None:
+    words = [f"paths.data_dir={data}", f"paths.root={tmp_path}", f"model={GOLDEN}", "corpus.limit=3"]
+    words += ["filter_threshold=-100", "screen={result_ahead: null, new_result: false}", "heldout.limit=2"]
+    words += ["trainer.max_steps=1", "trainer.eval_every=1", "trainer.save_every=0", "seed=0"]
+    words += ["benchmarks=[dateset]", "evaluation.limit=2", "system=toolformer"]
+    assert rounds.main(*words) == 0
+    tracker = Tracker(None, tmp_path)
+    first, dates, second, again = reversed(tracker.runs("generate"))
+    (teacher,) = tracker.runs("train", experiment="first_round")
+    assert teacher.params["dataset"] == f"{first.run_id}+{dates.run_id}"
+    assert {run.params["model"] for run in (second, again)} == {teacher.tags["model_path"]}
+    (taught,) = tracker.runs("train", experiment="evidence")
+    assert taught.params["dataset"] == "+".join(run.run_id for run in (first, second, again))
+    assert "Trained Toolformer" in capsys.readouterr().out

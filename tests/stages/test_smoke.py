@@ -61,6 +61,7 @@ def test_smoke_goes_through_all_stages_and_does_only_what_is_missing(
     assert main(["run", *words]) == 0
     shown = capsys.readouterr().out
     assert "Annotated 4 texts" in shown and all(SYSTEMS[system] in shown for system in PAPER_SYSTEMS)
+    assert "a difference of" in " ".join(shown.split()), "what calls are worth, in words"
     assert {run.run_id for stage in STAGES for run in tracker.runs(stage)} == before, "nothing was done twice"
 
 

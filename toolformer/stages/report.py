@@ -35,7 +35,7 @@ def report(config: Config, brief: bool = False) -> Report:
     folder = below(Path(config.paths.root) / "report", config.name)
     report = build_report(tracker, config.name, folder, config.seed, full=config.paper == "full")
     if brief:
-        _summarise(tracker, config)
+        _summarise(tracker, config, report.content.headline)
     terminal(report, _OF_SWEEPS if brief else ())
     pages = {name: path for name, path in (("report", report.html), ("samples", report.samples)) if path}
     attach(tracker, config.name, pages.values())
@@ -47,8 +47,8 @@ def report(config: Config, brief: bool = False) -> Report:
     return report
 
 
-def _summarise(tracker: Tracker, config: Config) -> None:
-    """Prints what the newest runs came to: what was annotated and trained, one annotated sentence, one table."""
+def _summarise(tracker: Tracker, config: Config, headline: str) -> None:
+    """Prints what the newest runs came to: what was annotated and trained, an annotated sentence, a table, the difference."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -79,6 +79,8 @@ def _summarise(tracker: Tracker, config: Config) -> None:
         table.add_row(SYSTEMS[system], *(_cell(run, key) for key in columns))
     if columns:
         console.print(table)
+    if headline:
+        console.print(Text(printable(headline)))
 
 
 def _annotated(run: Run, config: Config) -> str:

@@ -1,0 +1,47 @@
+"""`experiment=evidence` in two rounds: a model that the first has taught annotates further texts, and three seeds learn from both.
+
+    python scripts/evidence.py DIR DIR/evidence
+    python scripts/rounds.py paths.data_dir=DIR [KEY=VALUE ...]
+
+Does what is missing, as `toolformer run` does, with which it ends: all four systems, three seeds, and their report.
+"""
+
+import sys
+
+from toolformer.cli import main as toolformer
+from toolformer.errors import UserError
+from toolformer.progress import configure
+from toolformer.stages.config import compose, validate
+from toolformer.stages.launch import run_stage
+from toolformer.tracking import Run
+from toolformer.tracking.provenance import command_of
+
+SECOND = "${paths.data_dir}/evidence/texts/2.jsonl"
+
+
+def done(stage: str, *words: str) -> Run:
+    words = ("experiment=evidence", *words)
+    run: Run = run_stage(stage, validate(compose(stage, words)), command=command_of(stage, words))
+    return run
+
+
+def main(*words: str) -> int:
+    first = done("generate", "tools=[calculator,search]", *words).run_id
+    dates = done("generate", "tools=[calendar]", *words).run_id
+    teacher = done("train", f"dataset={first}+{dates}", "data=augmented", "name=first_round", *words)
+    unprompted = [f"model={teacher.tags['model_path']}", "prompts=none", "propose.rank=probability"]
+    further = [f"corpus.path={SECOND}", "corpus.limit=820", "tools=[calculator,search]"]
+    second = done("generate", *further, *words, *unprompted).run_id
+    dates = done("generate", "tools=[calendar]", *words, *unprompted).run_id
+    both = [f"dataset={first}+{second}+{dates}", "seed=0,1,2", "trainer.max_steps=200"]
+    return toolformer(["run", "experiment=evidence", *both, *words])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit("python scripts/rounds.py paths.data_dir=DIR [KEY=VALUE ...]")
+    try:
+        configure()
+        sys.exit(main(*sys.argv[1:]))
+    except UserError as error:
+        sys.exit(f"rounds: {error}")
