@@ -33,8 +33,9 @@ def main(*words: str) -> int:
     further = [f"corpus.path={SECOND}", "corpus.limit=820", "tools=[calculator,search]"]
     second = done("generate", *further, *words, *unprompted).run_id
     dates = done("generate", "tools=[calendar]", *words, *unprompted).run_id
-    both = [f"dataset={first}+{second}+{dates}", "seed=0,1,2", "trainer.max_steps=200"]
-    return toolformer(["run", "experiment=evidence", *both, *words])
+    both = ["experiment=evidence", f"dataset={first}+{second}+{dates}", "trainer.max_steps=200"]
+    seeds = [] if any(word.startswith("seed=") for word in words) else ["seed=0,1,2"]
+    return toolformer(["run", *both, *seeds, *words])
 
 
 if __name__ == "__main__":
