@@ -257,6 +257,8 @@ def test_texts_of_several_annotations_are_trained_on_together(root: Path, refuse
     assert "there is no run ffffffff" in refused(
         "train", *smoke_words(root), f"dataset={first.run_id}+ffffffff"
     )
+    twice = f"dataset={first.run_id}+{first.run_id[:8]}"
+    assert "names a run twice" in refused("train", *smoke_words(root), twice)
 
 
 def test_mlflow_shows_data_models_tables_and_pages(smoke_runs: Path) -> None:

@@ -61,6 +61,8 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
     ids = config.dataset.split("+")
     datasets = [tracker.resolve("generate", run_id, experiment=config.name) for run_id in ids]
+    if len({run.run_id for run in datasets}) < len(datasets):
+        raise UserError(f"dataset: {config.dataset} names a run twice; name each annotation once")
     heldout = list(itertools.islice(instantiate.Corpus(config.heldout, "heldout"), 1000))
     # What may change while it is interrupted (the micro batch, after running out of memory) is left out.
     deciding = settings.deciding() | {
