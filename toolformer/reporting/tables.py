@@ -194,8 +194,9 @@ def missing(evidence: Evidence) -> Table:
     ]
     lines["Table 10"] = [] if annotated else ["calls"]
     lines["Figure 4"] = [] if scaling(evidence) else ["two sizes of model"]
+    setting = "" if evidence.experiment in (None, "paper") else " setting=default"
     rows = [
-        [Cell(name), Cell("; ".join(parts)), Cell(f"toolformer run experiment={_key(name)}")]
+        [Cell(name), Cell("; ".join(parts)), Cell(f"toolformer run experiment={_key(name)}{setting}")]
         for name, parts in lines.items()
         if parts
     ]
