@@ -45,4 +45,7 @@ if __name__ == "__main__":
         configure()
         sys.exit(main(*sys.argv[1:]))
     except UserError as error:
-        sys.exit(f"rounds: {error}")
+        print(f"rounds: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit("rounds: interrupted; run the same command again to resume")
