@@ -49,7 +49,7 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
         return like(stage, config, list(overrides), CONF) if config.like else config
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         unknown = re.search(r"Could not override '([\w.@]+)'", str(error))
-        if "ToolConfig" in one_line(error):  # +tool.NAME.key=value of a tool that is none
+        if not unknown and "ToolConfig" in one_line(error):  # +tool.NAME.key=value of a tool that is none
             unknown = re.search(r"(?:^| )\+(tool\.\w+\.[\w.]+)=", " ".join(overrides))
         if unknown:
             raise UserError(_unknown_key(stage, unknown[1])) from error
