@@ -44,7 +44,7 @@ class Toolformer:
         """
         from toolformer.lm.loading import EMBEDDED_MODELS
         from toolformer.stages import instantiate
-        from toolformer.stages.evaluate import LATEST, model_folder, train_run
+        from toolformer.stages.evaluate import LATEST, check_base, model_folder, train_run
         from toolformer.tracking import registry
 
         config = _config(overrides)
@@ -64,6 +64,7 @@ class Toolformer:
                 raise UserError(
                     f"{error}; a model of the hub is named as OWNER/NAME, another by its folder"
                 ) from error
+            check_base(run, config.model, " ".join(overrides))
         return cls(_decoder(config, model))
 
     def complete(

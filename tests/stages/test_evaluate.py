@@ -12,8 +12,9 @@ from benchmarks import suite
 from benchmarks.loaders.perplexity import heldout
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
-from tests.conftest import Log, Patch, Refused
+from tests.conftest import GOLDEN, Log, Patch, Refused, smoke_words
 from tests.processes import config, trained, words
+from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel
@@ -114,6 +115,16 @@ def test_an_endpoint_as_a_system(
     assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) > 5 and not any(b"a-very-secret-key" in path.read_bytes() for path in kept)
+
+
+def test_a_checkpoint_of_another_model_is_not_taken_for_the_given_ones(root: Path, refused: Refused) -> None:
+    (trained,) = (run.run_id for run in Tracker(None, root).runs("train", data="augmented"))
+    for command in (["evaluate"], ["complete", "On day 3"], ["explain", "latest"], ["tune-policy"]):
+        line = refused(*command, "model=smollm2", "name=smoke", f"paths.root={root}")
+        assert f"model=smollm2: checkpoint {trained[:8]} was trained from {GOLDEN}; name one" in line
+    experiment, model, *others = *smoke_words(root), "system=toolformer"
+    for words in ([model], [f"checkpoint={trained}"], ["model=latest"]):
+        assert main(["evaluate", experiment, *words, *others]) == 0
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -74,6 +75,21 @@ def train_run(tracker: Tracker, reference: str, data: str, **tags: str) -> Run:
     return run
 
 
+def check_base(run: Run, model: str, words: str) -> None:
+    """Sees that a train run whose model is read began with the model that the words give, as whose figures its own would pass.
+
+    Raises:
+        UserError: it began with another; without `model=` among the words any will do.
+    """
+    base = run.params.get("model", model)
+    is_same = Path(base).expanduser().resolve() == Path(model).expanduser().resolve()
+    if not is_same and re.search(r"(^|[ '+])model=", words):
+        raise UserError(
+            f"model={model}: checkpoint {run.run_id[:8]} was trained from {base}; name one that was trained from {model} "
+            f"(checkpoint=RUN; toolformer train model={model} makes it), or leave model= out"
+        )
+
+
 def model_folder(tracker: Tracker, run: Run) -> Path:
     """The model of a train run, below the folder of runs wherever that has been moved to.
 
@@ -104,11 +120,11 @@ class Job:
     """Of the answers, which evaluations of other benchmarks with the same system share."""
 
 
-def prepare(config: Config, tracker: Tracker) -> Job:
+def prepare(config: Config, tracker: Tracker, command: str = "") -> Job:
     """What an evaluation is about to do.
 
     Raises:
-        UserError: there is no such benchmark, train run or file of samples.
+        UserError: there is no such benchmark, train run or file of samples, or the command names another model.
     """
     from benchmarks import suite
 
@@ -119,6 +135,8 @@ def prepare(config: Config, tracker: Tracker) -> Job:
         named = config.model == LATEST or config.model.startswith(registry.SCHEME)
         reference = config.model if named else config.checkpoint
         trained = train_run(tracker, reference, TRAINED_ON[config.system], experiment=config.name)
+        if config.model and not named:
+            check_base(trained, config.model, command)
     if config.decoding.policy == TUNED and trained and calls(config):
         config = replace(config, decoding=tuned(config.decoding, model_folder(tracker, trained)))
     asked = identity(config, tasks, trained)
@@ -185,7 +203,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
 
     engine.check(config)
     tracker = instantiate.tracker(config)
-    job, together = prepare(config, tracker), comparison(config)
+    job, together = prepare(config, tracker, command), comparison(config)
     is_tuned, config = config.decoding.policy == TUNED and calls(config), job.config
     facts = _facts(config, job)
     shown = [facts["system"], facts["model"], f"k={facts['k']}" if calls(config) else ""]

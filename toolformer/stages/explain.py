@@ -70,9 +70,9 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
         log.info("explain: run %s already done by run %s", run.run_id[:8], done.run_id)
         return done
     # `latest` is another training by now.
-    config.checkpoint, config.model = run.tags["lineage.train_run_id"], run.params.get("model", "")
+    config.checkpoint = run.tags["lineage.train_run_id"]
     config.model = "" if config.model == evaluation.LATEST else config.model
-    job = evaluation.prepare(config, tracker)
+    job = evaluation.prepare(config, tracker, command)
     assert job.trained
     folder = evaluation.model_folder(tracker, job.trained)
     tools = instantiate.tools(config, inference=True)

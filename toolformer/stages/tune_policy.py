@@ -77,7 +77,7 @@ def tune_policy(
     # Of the settings' own policy nothing is read.
     config = replace(config, benchmarks=tasks, evaluation=both, decoding=under(config.decoding, "topk", 1))
     tracker = instantiate.tracker(config)
-    job = prepare(config, tracker)
+    job = prepare(config, tracker, command)
     assert job.trained
     run = tracker.run(
         stage="tune", name=f"policy of {job.trained.name}", fingerprint=fingerprint("tune", job.fingerprint, reach, by_tool),
