@@ -124,10 +124,18 @@ def test_a_stage_by_hand_sweeps_over_what_concerns_it() -> None:
         (["experiment=table3"], "corpus.path"),
         (["experiment=evidence", "--plan"], "paths.data_dir is missing"),
         (["experiment=smoke", "+run.stages.trian=[]"], "did you mean train"),
+        (
+            ["experiment=smoke", "data=augmented"],
+            "reads a training with data=plain, which this sweep leaves out",
+        ),
         (["experiment=smoke", "seed=range(0,3"], "range(0,3"),
         (["experiment=smoke", "trainer.learning_rate=interval(0,1)"], "one by one"),
         (["experiment=smoke", "model=/no/such/model"], "there is no folder /no/such/model"),
         (["experiment=smoke", f"model={GOLDEN}", "paths.data_dir=/", "benchmarks=[svamp]"], "svamp/svamp"),
+        (
+            ["experiment=smoke", f"model={GOLDEN}", "paths.data_dir=/", "benchmarks=[svamp]", "--plan"],
+            "svamp/svamp",
+        ),
     ],
 )
 def test_bad_input_ends_before_anything_is_done(

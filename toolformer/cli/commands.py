@@ -247,8 +247,8 @@ def run(arguments: list[str], program: str = "run") -> int:
         print(json.dumps(rows, indent=1))
         return 0
     console(sys.stdout if options.plan else sys.stderr).print(_table(plan))
+    experiments.check_data(plan)
     if not options.plan:
-        experiments.check_data(plan)
         experiments.execute(plan)
     return 0
 

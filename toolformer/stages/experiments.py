@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from toolformer.decoding.settings import TRAINED_ON
+from toolformer.decoding.settings import PAPER_SYSTEMS, TRAINED_ON
 from toolformer.errors import UserError
 from toolformer.stages import evaluate, explain, generate, instantiate, train
 from toolformer.stages.config import STAGES, Config, compose, fingerprint, validate
@@ -138,6 +138,14 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
                 swept += [f"name={config.name}" if stage == "report" else ",".join(config.benchmarks)]
             upstream = _upstream(stage, config)
             needs = (jobs | found).get(_key(*upstream)) if upstream else None
+            trained = {job.config.data for job in found.values() if job.stage == "train"}
+            if trained and stage == "evaluate" and upstream and (data := upstream[1].data) not in trained:
+                if not instantiate.tracker(config).latest("train", experiment=config.name, data=data):
+                    others = ",".join(name for name in PAPER_SYSTEMS if TRAINED_ON.get(name) != data)
+                    raise UserError(
+                        f"run: system={config.system} reads a training with data={data}, which this sweep leaves out; "
+                        f"add system={others}, or add {data} to data="
+                    )
             job = Job(stage, key, " ".join(masked_words(swept)), words, config, needs)
             found.setdefault(key, jobs.get(key) or job)
     shown = ("explain", "report")
