@@ -118,13 +118,13 @@ def test_an_endpoint_as_a_system(
 
 
 def test_a_checkpoint_of_another_model_is_not_taken_for_the_given_ones(root: Path, refused: Refused) -> None:
-    (trained,) = (run.run_id for run in Tracker(None, root).runs("train", data="augmented"))
+    (run,) = Tracker(None, root).runs("train", data="augmented")
     for command in (["evaluate"], ["complete", "On day 3"], ["explain", "latest"], ["tune-policy"]):
         line = refused(*command, "model=smollm2", "name=smoke", f"paths.root={root}")
-        assert f"model=smollm2: checkpoint {trained[:8]} was trained from {GOLDEN}; name one" in line
+        assert f"model=smollm2: checkpoint {run.run_id[:8]} was trained from {GOLDEN}; name one" in line
     experiment, model, *others = *smoke_words(root), "system=toolformer"
-    for words in ([model], [f"checkpoint={trained}"], ["model=latest"]):
-        assert main(["evaluate", experiment, *words, *others]) == 0
+    for word in (model, f"checkpoint={run.run_id}", "model=latest"):
+        assert main(["evaluate", experiment, word, *others]) == 0
 
 
 @pytest.mark.parametrize(
