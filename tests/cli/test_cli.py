@@ -1,6 +1,7 @@
 """The command line: every configuration composes, and bad input ends in one line and exit code 2."""
 
 import itertools
+import json
 import re
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from toolformer.cli import COMMANDS, STAGES, doctor, main
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import CONF, compose, validate
+from toolformer.tracking import Tracker
 
 
 @pytest.fixture(autouse=True)
@@ -196,6 +198,19 @@ def test_no_flag_shows_a_secret(place: Path, flags: list[str], capsys: Capture) 
     assert main(["generate", *(flag.format(place=place) for flag in flags), *words]) == 0
     captured = capsys.readouterr()
     assert captured.out and "hunter2" not in captured.out + captured.err
+
+
+def test_runs_are_listed_by_their_name(place: Path, capsys: Capture) -> None:
+    for name in ("demo", "other"):
+        tags = {"experiment": name}
+        with Tracker(None, place / "runs").run(
+            stage="train", name=name, fingerprint=name, config={}, tags=tags
+        ):
+            pass
+    for words, count in ([], 2), (["name=demo"], 1), (["experiment=demo"], 1), (["name=absent"], 0):
+        capsys.readouterr()
+        assert main(["runs", "--json", *words]) == 0
+        assert len(json.loads(capsys.readouterr().out)) == count
 
 
 def test_an_interruption_that_a_library_swallows_is_one(monkeypatch: Patch, capsys: Capture) -> None:

@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     parser = Parser("runs", "lists runs, each below the run that it was made from, the newest first")
     words = (
         "a run's id or its first characters: its line of descent alone; push: copy to the tracking server what it lacks; "
-        "configuration: paths.root=DIR, tracking.uri=URI"
+        "configuration: name=EXPERIMENT, paths.root=DIR, tracking.uri=URI"
     )
     parser.add_argument("words", nargs="*", help=words)
     stages = ("generate", "train", "evaluate", "explain")
@@ -49,7 +49,9 @@ def main(arguments: list[str]) -> int:
     runs = [run for run in tracker.all_runs() if run.stage]
     for reference in named:
         runs = _related(runs, reference)
-    wanted = {"stage": options.stage, "experiment": options.experiment, "system": options.system}
+    is_named = any(word.startswith(("name=", "experiment=")) for word in options.words)
+    experiment = options.experiment or (config.name if is_named else None)
+    wanted = {"stage": options.stage, "experiment": experiment, "system": options.system}
     tags = {tag: value for tag, value in wanted.items() if value is not None}.items()
     runs = [run for run in runs if tags <= run.tags.items() and options.status in (None, run.status)]
     unsent: set[str] = set()
