@@ -75,7 +75,8 @@ def task_names(names: Sequence[str], tasks_dir: str | Path | None = None) -> lis
         raise UserError(f"benchmarks: the list is empty; name some of {', '.join([*TASKS, *GROUPS])}")
     for name in names:
         if name not in TASKS and name not in GROUPS and name not in own:
-            hint = near(name, [*TASKS, *GROUPS, *own])
+            known = [*GROUPS, *TASKS, *own]
+            hint = near(name, known) or f"; known: {', '.join(known)}"
             raise UserError(f"benchmarks: there is no task or group {name!r}{hint}")
     return list(dict.fromkeys(task for name in names for task in GROUPS.get(name, (name,))))
 

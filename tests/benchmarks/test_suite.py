@@ -161,6 +161,8 @@ def test_tools_that_a_task_may_not_use(data_dir: Path) -> None:
 def test_names_and_ids_that_are_none(data_dir: Path) -> None:
     with pytest.raises(UserError, match="no task or group 'svmap' .did you mean svamp"):
         suite.task_names(["svmap"])
+    with pytest.raises(UserError, match="no task or group 'nosuch'; known: lama, math, .*svamp"):
+        suite.task_names(["nosuch"])
     with pytest.raises(UserError, match="the list is empty"):
         suite.task_names([])
     assert suite.task_names(["svamp", "math", "svamp"]) == ["svamp", "asdiv", "mawps"]

@@ -45,6 +45,10 @@ def test_what_was_not_measured_is_the_last_list(report: Report, tmp_path: Path) 
         build(Memory(), None, tmp_path / "file")
     with pytest.raises(UserError, match="no finished run is of the experiment absent: .*name=absent"):
         build(Memory(), "absent", tmp_path)
+    there = Memory()
+    there.add("train", experiment="demo")
+    with pytest.raises(UserError, match="run a stage with name=absent, or add name=demo$"):
+        build(there, "absent", tmp_path)
 
 
 def test_the_whole_of_the_paper_can_be_printed_and_english_rows_stand_in_table_6() -> None:

@@ -46,10 +46,13 @@ def read(store: Tracker, experiment: str | None = None, seed: int = 0) -> Eviden
         UserError: no finished run has this tag, or the store fails.
     """
     tags = {"experiment": experiment} if experiment else {}
-    generated, trained, evaluated = (store.runs(stage, **tags) for stage in ("generate", "train", "evaluate"))
+    stages = ("generate", "train", "evaluate")
+    generated, trained, evaluated = (store.runs(stage, **tags) for stage in stages)
     if experiment and not (generated or trained or evaluated):
+        there = sorted({f"name={run.tags['experiment']}" for stage in stages for run in store.runs(stage)})
+        others = ", ".join(there) or "name=demo, whose runs toolformer demo makes"
         raise UserError(
-            f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or name another"
+            f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or add {others}"
         )
     further = store.runs("evaluate", experiment=FIGURE4) if experiment not in (None, FIGURE4) else []
     trainings = {run.run_id: run for run in store.runs("train")}
