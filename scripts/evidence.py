@@ -11,7 +11,7 @@ texts       1.jsonl, what is annotated in a first round, one of each kind in tur
             2.jsonl, for a second round, the others in turn: 7,361 sums and 1,111 pairs
             glosses.jsonl, for translation: sentences of Wikipedia with words of another language and their English in brackets
 
-`scripts/overlap.py` compares a corpus with the benchmarks.
+FILES says what DIR must hold. `scripts/overlap.py` compares a corpus with the benchmarks.
 """
 
 import datetime
@@ -32,6 +32,16 @@ from toolformer.tools.retrieval.passages import Passage, articles, passages_of
 
 Row = dict[str, Any]
 
+FILES = {
+    "corpus_math/gsm8k_train": "id, text: a problem and its solution in prose",
+    "corpus_web/documents": "id, text, date as YYYY-MM-DD or null, language: en is read",
+    "squad/train_v1.1": "title, context",
+    "corpus_wikipedia/passages_2wiki": "title, text",
+    "lama/trex_evidences": "evidences: each sub_surface, obj_surface, masked_sentence with [MASK]",
+    "nq_open/oracle_passages": "passages: each title, text",
+    "corpus_pile/wikipedia_en": "text: a title, a line break, the article",
+}
+"""What the data folder must hold, each as NAME.jsonl.gz, and the fields of a row."""
 EXCERPT = 700
 """Characters of an excerpt of a web page, at most."""
 PASSAGES = 4000
@@ -191,6 +201,9 @@ def _shown(passages: Sequence[Passage]) -> str:
 
 
 def main(data: Path, folder: Path) -> None:
+    files = [(f"{name}.jsonl.gz", fields) for name, fields in FILES.items()]
+    if missing := [f"{name} ({fields})" for name, fields in files if not (data / name).is_file()]:
+        raise FileNotFoundError(f"{data} lacks {len(missing)} of {len(files)} files: {'; '.join(missing)}")
     for name, texts in wikipedia(data):
         write(folder / "index", name, titled(name, texts))
     search = indexed(folder / "index", folder / "index.bm25")
@@ -207,4 +220,5 @@ if __name__ == "__main__":
     try:
         main(*map(Path, sys.argv[1:]))
     except OSError as error:
-        sys.exit(f"evidence: {error}")
+        print(f"evidence: {error}", file=sys.stderr)
+        sys.exit(2)

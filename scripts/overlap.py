@@ -74,4 +74,5 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except UserError as error:
-        sys.exit(f"overlap: {error}")
+        print(f"overlap: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,6 +1,10 @@
 """Texts of a corpus that share words with a benchmark are found and left out."""
 
 import json
+import runpy
+import sys
+
+import pytest
 
 from scripts import overlap
 
@@ -29,3 +33,11 @@ def test_the_corpus_without_what_a_benchmark_asks(tmp_path, capsys):
         "svamp: 2 of 4 texts share words with 1 of 1 rows; 1 are too short to look for"
         in capsys.readouterr().out
     )
+
+
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["overlap.py", str(tmp_path / "clean.jsonl"), "benchmarks=[nosuch]"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(overlap.__file__, run_name="__main__")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("overlap: benchmarks: there is no task or group 'nosuch'")

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from scripts import rounds
-from tests.conftest import GOLDEN, Capture
+from tests.conftest import GOLDEN, Capture, Patch
 from toolformer.tracking import Tracker
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +57,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command, cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
     )
     return folder
+
+
+def test_all_missing_files_are_named_at_once(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    for name in [*FILES][2:]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.jsonl.gz").touch()
+    monkeypatch.setattr(sys, "argv", ["evidence.py", str(tmp_path), str(tmp_path / "evidence")])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "scripts" / "evidence.py"), run_name="__main__")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and "lacks 2 of 7 files: corpus_math/gsm8k_train.jsonl.gz (id, text" in line
+    assert "corpus_web/documents.jsonl.gz" in line and not (tmp_path / "evidence").exists()
 
 
 @pytest.mark.real
