@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,6 +83,17 @@ def test_the_index_is_built_once_and_follows_the_articles(articles_file: Path) -
     articles_file.write_text(json.dumps([{"title": "Jam", "extract": "Jam is fruit and honey, boiled."}]))
     assert titles(BM25(str(articles_file)), "honey") == ["Jam"]
     assert len(list(folder.iterdir())) == 2, "and no leftovers"
+
+
+def test_it_leaves_jax_asleep(articles_file: Path, tmp_path: Path) -> None:
+    # Awake, JAX takes three quarters of a GPU's memory.
+    (tmp_path / "jax.py").write_text("raise SystemExit('woken')", encoding="utf-8")
+    program = f"from toolformer.tools.retrieval.bm25 import BM25; print(len(BM25({str(articles_file)!r}))); import jax"
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == str(len(ARTICLES)) and done.stderr.strip() == "woken"
 
 
 def test_articles_come_clean_and_a_broken_file_is_one_line(articles_file: Path) -> None:

@@ -1,10 +1,11 @@
 """BM25 by bm25s: pure pip, no Java; stop words and stemming as in Lucene's English analyzer, nearly."""
 
+import functools
 import hashlib
 import logging
+import sys
 import threading
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class BM25:
     def __len__(self) -> int:
         return len(self._index.corpus)
 
-    @cached_property
+    @functools.cached_property
     def _index(self) -> Any:
         """The index, its numbers and passages mapped from disk, not read."""
         folder = Path(self.index_path).expanduser() if self.index_path else self._of_articles()
@@ -120,9 +121,13 @@ def _tokenize(texts: Sequence[str], ids: bool = False) -> Any:
     )
 
 
+@functools.cache
 def _library() -> Any:
-    """bm25s, which asks for its every step to be logged when it is imported."""
+    """bm25s, which asks for its every step to be logged and, where JAX is installed, has it take most of a GPU's memory."""
+    asleep = sys.modules.setdefault("jax", None) is None  # type: ignore[arg-type]
     import bm25s
 
+    if asleep:
+        sys.modules.pop("jax", None)
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     return bm25s
