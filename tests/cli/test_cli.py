@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import torch
 import yaml
 
 from tests.conftest import Capture, Patch, Refused
@@ -228,6 +230,15 @@ def test_an_interruption_that_a_library_swallows_is_one(monkeypatch: Patch, caps
     finally:
         signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "toolformer: interrupted; run the same command again to resume\n"
+
+
+def test_a_full_gpu_is_one_line(monkeypatch: Patch, refused: Refused) -> None:
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB"),
+        torch.AcceleratorError("CUDA error: out of memory\nSearch for it"),
+    ):
+        monkeypatch.setattr("toolformer.cli.runs.main", Mock(side_effect=error))
+        assert "lower engine.batch_tokens (generate), trainer.micro_batch_size" in refused("runs")
 
 
 COMMANDS_IN_TURN = """

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -103,6 +104,11 @@ def _command(argv: Sequence[str] | None) -> int:
             message = printable(" ".join(str(error).split()))
         elif isinstance(error, OSError) and error.errno in _NO_ROOM:
             message = f"{error}; what is finished is kept, make room or name another folder"
+        elif isinstance(error, RuntimeError) and _GPU_IS_FULL.match(str(error)):
+            message = (
+                "the GPU's memory is full; what is finished is kept: see with nvidia-smi what else uses it, or lower "
+                "engine.batch_tokens (generate), trainer.micro_batch_size (train) or decoding.batch_size (evaluate)"
+            )
         else:
             raise
         if not follower:
@@ -111,6 +117,7 @@ def _command(argv: Sequence[str] | None) -> int:
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT)
+_GPU_IS_FULL = re.compile(r"CUDA (error: )?out of memory")
 _SIGNALS: dict[int, tuple[str, int]] = {
     signal.SIGTERM: ("terminated", 143),
     signal.SIGINT: ("interrupted", 130),
