@@ -216,7 +216,8 @@ def main(data: Path, folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("python scripts/evidence.py DATA FOLDER")
+        print("python scripts/evidence.py DATA FOLDER", file=sys.stderr)
+        sys.exit(2)
     try:
         main(*map(Path, sys.argv[1:]))
     except OSError as error:

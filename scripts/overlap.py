@@ -70,7 +70,8 @@ def main(path: str, *words: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        sys.exit("python scripts/overlap.py FILE [KEY=VALUE ...]")
+        print("python scripts/overlap.py FILE [KEY=VALUE ...]", file=sys.stderr)
+        sys.exit(2)
     try:
         main(*sys.argv[1:])
     except UserError as error:

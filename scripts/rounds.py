@@ -3,7 +3,8 @@
     python scripts/evidence.py DIR DIR/evidence
     python scripts/rounds.py paths.data_dir=DIR [KEY=VALUE ...]
 
-Does what is missing, as `toolformer run` does, with which it ends: all four systems, three seeds, and their report.
+Does what is missing, as `toolformer run` does, with which it ends: all four systems, three seeds, or those of
+seed=A,B, and their report.
 """
 
 import sys
@@ -26,21 +27,23 @@ def done(stage: str, *words: str) -> Run:
 
 
 def main(*words: str) -> int:
+    seeds = next((word for word in words if word.startswith("seed=")), "seed=0,1,2")
+    words = tuple(word for word in words if word != seeds or "," not in word)
     first = done("generate", "tools=[calculator,search]", *words).run_id
     dates = done("generate", "tools=[calendar]", *words).run_id
-    teacher = done("train", f"dataset={first}+{dates}", "data=augmented", "name=first_round", *words)
+    teacher = done("train", f"dataset={first}+{dates}", "data=augmented", *words, "name=first_round")
     unprompted = [f"model={teacher.tags['model_path']}", "prompts=none", "propose.rank=probability"]
     further = [f"corpus.path={SECOND}", "corpus.limit=820", "tools=[calculator,search]"]
     second = done("generate", *further, *words, *unprompted).run_id
     dates = done("generate", "tools=[calendar]", *words, *unprompted).run_id
     both = ["experiment=evidence", f"dataset={first}+{second}+{dates}", "trainer.max_steps=200"]
-    seeds = [] if any(word.startswith("seed=") for word in words) else ["seed=0,1,2"]
-    return toolformer(["run", *both, *seeds, *words])
+    return toolformer(["run", *both, *words, *([seeds] if "," in seeds else [])])
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        sys.exit("python scripts/rounds.py paths.data_dir=DIR [KEY=VALUE ...]")
+        print("python scripts/rounds.py paths.data_dir=DIR [KEY=VALUE ...]", file=sys.stderr)
+        sys.exit(2)
     try:
         configure()
         sys.exit(main(*sys.argv[1:]))

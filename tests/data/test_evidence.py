@@ -100,7 +100,13 @@ def test_the_texts_of_the_experiment(data: Path) -> None:
 def test_two_rounds_are_one_command(data: Path, tmp_path: Path, capsys: Capture) -> None:
     words = [f"paths.data_dir={data}", f"paths.root={tmp_path}", f"model={GOLDEN}", "corpus.limit=3"]
     words += ["filter_threshold=-100", "screen={result_ahead: null, new_result: false}", "heldout.limit=2"]
-    words += ["trainer.max_steps=1", "trainer.eval_every=1", "trainer.save_every=0", "seed=0"]
+    words += [
+        "trainer.max_steps=1",
+        "trainer.eval_every=1",
+        "trainer.save_every=0",
+        "seed=3,4",
+        "name=rounds",
+    ]
     words += ["benchmarks=[dateset]", "evaluation.limit=2", "system=toolformer"]
     assert rounds.main(*words) == 0
     tracker = Tracker(None, tmp_path)
@@ -108,6 +114,9 @@ def test_two_rounds_are_one_command(data: Path, tmp_path: Path, capsys: Capture)
     (teacher,) = tracker.runs("train", experiment="first_round")
     assert teacher.params["dataset"] == f"{first.run_id}+{dates.run_id}"
     assert {run.params["model"] for run in (second, again)} == {teacher.tags["model_path"]}
-    (taught,) = tracker.runs("train", experiment="evidence")
-    assert taught.params["dataset"] == "+".join(run.run_id for run in (first, second, again))
+    taught = tracker.runs("train", experiment="rounds")
+    assert {run.params["seed"] for run in taught} == {"3", "4"}
+    assert {run.params["dataset"] for run in taught} == {
+        "+".join(run.run_id for run in (first, second, again))
+    }
     assert "Trained Toolformer" in capsys.readouterr().out

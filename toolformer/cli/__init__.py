@@ -106,8 +106,8 @@ def _command(argv: Sequence[str] | None) -> int:
             message = f"{error}; what is finished is kept, make room or name another folder"
         elif isinstance(error, RuntimeError) and _GPU_IS_FULL.match(str(error)):
             message = (
-                "the GPU's memory is full; what is finished is kept: see with nvidia-smi what else uses it, or lower "
-                "engine.batch_tokens (generate), trainer.micro_batch_size (train) or decoding.batch_size (evaluate)"
+                f"{' '.join(str(error).split())[:120]}; what is finished is kept: see with nvidia-smi what else uses the GPU, "
+                "or lower engine.batch_tokens (generate), trainer.micro_batch_size (train) or decoding.batch_size (evaluate)"
             )
         else:
             raise

@@ -245,10 +245,10 @@ def run(arguments: list[str], program: str = "run") -> int:
     if options.json:
         rows = [{"stage": job.stage, "job": job.shown, "run": plan.done.get(job.key)} for job in plan.jobs]
         print(json.dumps(rows, indent=1))
-        return 0
-    console(sys.stdout if options.plan else sys.stderr).print(_table(plan))
+    else:
+        console(sys.stdout if options.plan else sys.stderr).print(_table(plan))
     experiments.check_data(plan)
-    if not options.plan:
+    if not options.plan and not options.json:
         experiments.execute(plan)
     return 0
 

@@ -124,10 +124,14 @@ def _tokenize(texts: Sequence[str], ids: bool = False) -> Any:
 @functools.cache
 def _library() -> Any:
     """bm25s, which asks for its every step to be logged and, where JAX is installed, has it take most of a GPU's memory."""
-    asleep = sys.modules.setdefault("jax", None) is None  # type: ignore[arg-type]
-    import bm25s
-
+    asleep = "jax" not in sys.modules
     if asleep:
-        sys.modules.pop("jax", None)
+        sys.modules["jax"] = None  # type: ignore[assignment]
+    try:
+        import bm25s
+    finally:
+        if asleep:
+            sys.modules.pop("jax", None)
+
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     return bm25s
