@@ -69,7 +69,7 @@ def main(path: str, *words: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-") or "=" in sys.argv[1]:
         print("python scripts/overlap.py FILE [KEY=VALUE ...]", file=sys.stderr)
         sys.exit(2)
     try:

@@ -12,6 +12,7 @@ import sys
 from toolformer.cli import main as toolformer
 from toolformer.errors import UserError
 from toolformer.progress import configure
+from toolformer.stages import experiments
 from toolformer.stages.config import compose, validate
 from toolformer.stages.launch import run_stage
 from toolformer.tracking import Run
@@ -28,6 +29,8 @@ def done(stage: str, *words: str) -> Run:
 
 def main(*words: str) -> int:
     seeds = next((word for word in words if word.startswith("seed=")), "seed=0,1,2")
+    # What its last step would refuse, before hours are spent.
+    experiments.check_data(experiments.plan(["experiment=evidence", *words]))
     words = tuple(word for word in words if word != seeds or "," not in word)
     first = done("generate", "tools=[calculator,search]", *words).run_id
     dates = done("generate", "tools=[calendar]", *words).run_id

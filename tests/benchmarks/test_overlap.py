@@ -41,3 +41,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys):
         runpy.run_path(overlap.__file__, run_name="__main__")
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("overlap: benchmarks: there is no task or group 'nosuch'")
+    monkeypatch.setattr(sys, "argv", ["overlap.py", "corpus=jsonl"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(overlap.__file__, run_name="__main__")
+    assert ended.value.code == 2 and "overlap.py FILE" in capsys.readouterr().err

@@ -14,6 +14,7 @@ import pytest
 
 from scripts import rounds
 from tests.conftest import GOLDEN, Capture, Patch
+from toolformer.errors import UserError
 from toolformer.tracking import Tracker
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +95,18 @@ def test_the_texts_of_the_experiment(data: Path) -> None:
     said = "He drew. The Dutch saying is zo gezegd, zo gedaan (“no sooner said than done”)."
     glosses = {row["id"]: row["text"] for row in read("texts/glosses.jsonl")}
     assert glosses["squad_train/1"] == said and "squad_train/0" not in glosses
+
+
+def test_rounds_refuse_at_once_what_their_last_step_would(data: Path, tmp_path: Path) -> None:
+    words = [f"paths.data_dir={data}", f"paths.root={tmp_path}", f"model={GOLDEN}"]
+    for word, said in (
+        ("benchmarks=[nosuch]", "nosuch"),
+        ("seed=a,b", "seed"),
+        ("benchmarks=[mawps]", "mawps"),
+    ):
+        with pytest.raises(UserError, match=said):
+            rounds.main(*words, word)
+    assert not Tracker(None, tmp_path).all_runs()
 
 
 @pytest.mark.real

@@ -102,11 +102,18 @@ def complete(arguments: list[str]) -> int:
 
     from toolformer.api import Toolformer
     from toolformer.calls import linearise
+    from toolformer.decoding.settings import TRAINED_ON
     from toolformer.tracking import Tracker
     from toolformer.tracking.entities import log_trace
 
     config = configured("evaluate", options.overrides)
-    toolformer = Toolformer.from_config(options.model or config.checkpoint, options.overrides)
+    named = [word for word in options.overrides if word.startswith("model=")]
+    if options.model and named:
+        raise UserError(f"complete: --model {options.model} and {named[0]} are two models; leave one out")
+    model = options.model or (
+        config.model if named and config.system not in TRAINED_ON else config.checkpoint
+    )
+    toolformer = Toolformer.from_config(model, options.overrides)
     began = time.monotonic()
     (completion,) = toolformer.complete([options.text], max_new_tokens=options.tokens)
     store = Tracker(config.tracking.uri, Path(config.paths.root)).store

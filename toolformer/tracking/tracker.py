@@ -111,10 +111,11 @@ class Tracker:
         wanted += f" of name={name}" if name else ""
         others = {run.tags.get("experiment"): run.run_id[:8] for run in reversed(self.runs(stage, **tags))}
         there = ", ".join(f"name={other} has {run_id}" for other, run_id in others.items())
-        first = (
-            f"say which one, by its name or its id: {there}" if there else f"run `toolformer {stage}` first"
+        run = f"run `toolformer {stage}` first" + (
+            ", with the same experiment= and name=" if name != "default" else ""
         )
-        return f"there is no finished {stage} run{wanted}: {first}{self._silence()}"
+        way_out = f"say which one, by its name or its id: {there}" if there else run
+        return f"there is no finished {stage} run{wanted}: {way_out}{self._silence()}"
 
     def swept(self, stage: str, ref: str) -> list[Run]:
         """The finished runs of a stage in the sweep whose parent run `ref` names (as `resolve`); none if it names no parent."""
