@@ -79,4 +79,4 @@ def _unknown_key(stage: str, key: str) -> str:
                 f"+tool@tool.{tool[1]}=user before"
             )
     every: Any = OmegaConf.to_container(compose(stage, []), resolve=False)
-    return f"there is no key {key!r}{near(key, masked_flat(every))}; see toolformer {stage} --help"
+    return f"there is no key {key!r}{near(key, masked_flat(every))}; docs/keys.md has them all"
