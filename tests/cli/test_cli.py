@@ -79,7 +79,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["generate", "paths.root=README.md"], "README.md cannot be a folder"),
         (["generate", "corpus.limt=3"], "there is no key 'corpus.limt' (did you mean corpus.limit?)"),
         (["generate", "+corpus.limt=3"], "there is no key 'corpus.limt' (did you mean corpus.limit?)"),
-        (["generate", "tool.calculator.place=equals"], "no key 'tool.calculator.place' (did you mean tool.calculator.places?); see"),
+        (["generate", "tool.calculator.place=equals"], "no key 'tool.calculator.place' (did you mean tool.calculator.places?); docs"),
         (["generate", "+tool.calculater.samples=3"], "there is no tool 'calculater' (did you mean calculator?)"),
         (["generate", "tool.dragn.samples=3"], "for one of your own put +tool@tool.dragn=user before"),
         (["generate", "propose.rank=lift", "prompts=none"], "prompts=none has none; add propose.rank=probability"),
