@@ -66,6 +66,20 @@ def test_all_figures_of_a_system_are_of_one_training_and_one_model() -> None:
     assert {figure.key for figure in tables.content(found).figures} >= {"overview", "figure4"}
 
 
+def test_figure_4_is_of_the_tables_k() -> None:
+    store = Memory()
+    for model, size, right in ("gpt2", 124e6, 20.0), ("gpt2-large", 775e6, 30.0):
+        training = trained(store, config={"model": model})
+        metrics = {"parameters": size}
+        evaluated(store, "toolformer_disabled", accuracy("svamp", 5.0) | metrics, training)
+        evaluated(store, "toolformer", accuracy("svamp", right) | metrics, training, **{"decoding.k": "1"})
+    sizes = reader.read(store).sizes
+    assert {model: sizes[model, "toolformer", "svamp"].value for model in ("gpt2", "gpt2-large")} == {
+        "gpt2": 20.0,
+        "gpt2-large": 30.0,
+    }
+
+
 def of_seeds(store: Memory, folder: Path, seeds: Sequence[int], limited: bool) -> Memory:
     """M and Toolformer, both evaluated at each seed, and Toolformer trained at each; `limited` to questions of its own."""
     folder.mkdir()

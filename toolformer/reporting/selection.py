@@ -111,7 +111,7 @@ def select(
         filters = comparable(at_k, (task,), filtered, trained)
         by_threshold |= filters if len(filters) > 1 else {}
     wordings = _wordings(worded, rows, trained)
-    sizes = _sizes([run for run in every if wording_of(run) == PAPER], models, trained)
+    sizes = _sizes([run for run in every if wording_of(run) == PAPER], k, models, trained)
     cells = (*shown.values(), *by_k.values(), *by_threshold.values(), *wordings.values(), *sizes.values())
     used = {run.run_id for runs in cells for run in runs}
     tasks_shown = {key[-1] for key in (*shown, *wordings)}
@@ -330,14 +330,15 @@ def _most(pairs: Iterable[tuple[K, Hashable]], default: K) -> K:
 
 
 def _sizes(
-    runs: Sequence[Run], models: Mapping[str, str], trained: Mapping[str, Run]
+    runs: Sequence[Run], k: str, models: Mapping[str, str], trained: Mapping[str, Run]
 ) -> dict[tuple[str, str, str], Seeds]:
-    """Figure 4: the comparable evaluations of every model of known size, each model of one training."""
-    scaled = [run for run in runs if _system(run) in SCALED and "parameters" in run.metrics]
+    """Figure 4: the comparable evaluations of every model of known size, each model of one training, at the tables' k."""
+    systems = {run.run_id: _system(run, k) or _system(run) for run in runs}
+    scaled = [run for run in runs if systems[run.run_id] in SCALED and "parameters" in run.metrics]
     rows: dict[str, tuple[str, str]] = {}
     for model in dict.fromkeys(models[run.run_id] for run in scaled):
         of_model = [run for run in scaled if models[run.run_id] == model]
-        rows |= {run.run_id: (model, _system(run)) for run in _of_one_training(of_model, trained)}
+        rows |= {run.run_id: (model, systems[run.run_id]) for run in _of_one_training(of_model, trained)}
     tasks = [task for group in ("lama", "math", "qa") for task in GROUPS[group]]
     cells = {(*row, task): seeds[:1] for (row, task), seeds in comparable(runs, tasks, rows, trained).items()}
     sizes = {seeds[0].metrics["parameters"] for seeds in cells.values()}
