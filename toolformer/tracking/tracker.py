@@ -112,7 +112,7 @@ class Tracker:
         others = {run.tags.get("experiment"): run.run_id[:8] for run in reversed(self.runs(stage, **tags))}
         there = ", ".join(f"name={other} has {run_id}" for other, run_id in others.items())
         run = f"run `toolformer {stage}` first" + (
-            ", with the same experiment= and name=" if name != "default" else ""
+            ", with the same experiment= and name=" if name not in ("", "default") else ""
         )
         way_out = f"say which one, by its name or its id: {there}" if there else run
         return f"there is no finished {stage} run{wanted}: {way_out}{self._silence()}"
