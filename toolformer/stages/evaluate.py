@@ -76,10 +76,10 @@ def train_run(tracker: Tracker, reference: str, data: str, **tags: str) -> Run:
 
 
 def check_base(run: Run, model: str, words: str) -> None:
-    """Sees that a train run whose model is read began with the model that the words give, as whose figures its own would pass.
+    """Refuses a `model=` among the words that is not the model which the train run began with: nobody would read it.
 
     Raises:
-        UserError: it began with another; without `model=` among the words any will do.
+        UserError: it is another. Where the words name none, any will do: that of a setting says nothing of a checkpoint.
     """
     base = run.params.get("model", model)
     is_same = Path(base).expanduser().resolve() == Path(model).expanduser().resolve()
