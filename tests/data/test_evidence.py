@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -97,7 +98,10 @@ def test_the_texts_of_the_experiment(data: Path) -> None:
     assert glosses["squad_train/1"] == said and "squad_train/0" not in glosses
 
 
-def test_rounds_refuse_at_once_what_their_last_step_would(data: Path, tmp_path: Path) -> None:
+def test_rounds_refuse_at_once_what_their_last_step_would(
+    data: Path, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(rounds, "done", Mock(side_effect=AssertionError("a stage began")))
     words = [f"paths.data_dir={data}", f"paths.root={tmp_path}", f"model={GOLDEN}"]
     for word, said in (
         ("benchmarks=[nosuch]", "nosuch"),
@@ -106,7 +110,6 @@ def test_rounds_refuse_at_once_what_their_last_step_would(data: Path, tmp_path: 
     ):
         with pytest.raises(UserError, match=said):
             rounds.main(*words, word)
-    assert not Tracker(None, tmp_path).all_runs()
 
 
 @pytest.mark.real
