@@ -230,7 +230,8 @@ def test_the_runs_and_their_lineage(smoke_runs: Path) -> None:
         assert run.tags["lineage.dataset_run_id"] == generated.run_id
         assert f"](#/runs/{generated.run_id})" in run.tags["mlflow.note.content"]
         assert run.tags["registered_model"] == f"models:/{registered}/1" and run.tags["dtype"] == computed
-        assert ("perplexity_calls" in run.metrics) == (data == "augmented")
+        for name in ("perplexity_calls", "perplexity_results"):
+            assert (name in run.metrics) == (data == "augmented")
         assert {key: value for key, value in run.metrics.items() if key.startswith("examples/")} == examples
     read = {"model": "", "model_cc": "plain", "toolformer": "augmented", "toolformer_disabled": "augmented"}
     for system, data in read.items():

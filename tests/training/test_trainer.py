@@ -199,14 +199,14 @@ def test_loss_and_perplexities_are_those_of_their_tokens(
     _, logs = run(gpt2_folder, tmp_path, settings, texts=ANNOTATED)
     kinds = losses_by_kind(gpt2_folder)
     assert sum(count for _, count in kinds.values()) < 62, "both texts must fit into a sequence uncut"
-    calls = [kinds[CALL], kinds[RESULT]] if train_on_results else [kinds[CALL]]
+    targets = [kinds[TEXT], kinds[CALL], *([kinds[RESULT]] if train_on_results else [])]
 
     def mean(parts: list[tuple[float, int]]) -> float:
         return sum(total for total, _ in parts) / sum(count for _, count in parts)
 
-    assert logs.of("loss")[1] == pytest.approx(mean([kinds[TEXT], *calls]), rel=1e-4)
-    assert logs.of("perplexity_texts")[1] == pytest.approx(math.exp(mean([kinds[TEXT]])), rel=1e-4)
-    assert logs.of("perplexity_calls")[1] == pytest.approx(math.exp(mean(calls)), rel=1e-4)
+    assert logs.of("loss")[1] == pytest.approx(mean(targets), rel=1e-4)
+    for kind, name in ((TEXT, "texts"), (CALL, "calls"), (RESULT, "results")):
+        assert logs.of(f"perplexity_{name}")[1] == pytest.approx(math.exp(mean([kinds[kind]])), rel=1e-4)
 
 
 def test_training_ends_when_nothing_gets_better_and_does_not_go_on(

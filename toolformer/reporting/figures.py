@@ -24,7 +24,11 @@ COLOURS = {"model": "C0", "model_cc": "C3", "toolformer_disabled": "C2", "toolfo
 CURVE_PANELS = (
     (("loss",), "Training loss", "nats per token"),
     (("heldout_perplexity",), "Held-out text", "perplexity"),
-    (("perplexity_texts", "perplexity_calls"), "Texts and calls trained on", "perplexity"),
+    (
+        ("perplexity_texts", "perplexity_calls", "perplexity_results"),
+        "Texts, calls and results",
+        "perplexity",
+    ),
 )
 TRAINED = {
     "augmented": ("C* (Toolformer)", COLOURS["toolformer"]),
@@ -195,6 +199,8 @@ def _draw_curves(curves: Mapping[tuple[str, str], Points], title: str, label: st
         name, colour = TRAINED.get(data, (clean(data), COLOURS["model"]))
         if metric == "perplexity_calls":
             name, colour = f"calls of {name}", "C4"
+        elif metric == "perplexity_results":
+            name, colour = f"results of {name}", "C5"
         elif metric == "perplexity_texts":
             name = f"texts of {name}"
         x, y = zip(*points, strict=True)

@@ -32,7 +32,7 @@ from toolformer.reporting.selection import (
 from toolformer.tracking import Run, Tracker
 
 K = TypeVar("K", bound=tuple)
-CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls")
+CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls", "perplexity_results")
 _POINTS = 400
 """Points of a curve."""
 

@@ -19,7 +19,7 @@ from toolformer.training import checkpoints, lora
 from toolformer.training.data import IGNORED, PackedTexts
 from toolformer.training.progress import OnLog, Progress
 from toolformer.training.settings import TrainingResult, TrainingSettings
-from toolformer.training.tokens import TEXT
+from toolformer.training.tokens import CALL, RESULT, TEXT
 
 
 class PackedTrainer(Trainer):
@@ -43,8 +43,8 @@ class PackedTrainer(Trainer):
         self.checkpoints = output_dir / checkpoints.FOLDER
         # Read once: every process must decide alike whether a model is better.
         self.best = checkpoints.best_record(output_dir)
-        # Summed loss in nats and number of targets since the last log, [texts or calls, 2].
-        self.sums = torch.zeros(2, 2, dtype=torch.float64, device=self.args.device)
+        # Summed loss in nats and number of tokens since the last log, [texts, calls or results; 2].
+        self.sums = torch.zeros(3, 2, dtype=torch.float64, device=self.args.device)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """Held-out perplexity; a model that is better than those before it is kept."""
@@ -88,26 +88,31 @@ class PackedTrainer(Trainer):
     def compute_loss(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
         """The mean loss of all targets."""
         self._kinds = inputs.pop("kinds")
+        self._ids = inputs["input_ids"]
         return super().compute_loss(model, inputs, *arguments, **options)
 
     def _mean_loss(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        """Every token's loss is computed once: its sum is trained on, and what texts and calls each gave is kept."""
-        losses, targets = token_losses(outputs.logits, labels), labels[:, 1:] != IGNORED
-        is_text = self._kinds[:, 1:] == TEXT
+        """Every token's loss is computed once: that of the targets is trained on, and what texts, calls and results
+        each gave is kept, of results also where they are no targets."""
+        measured = labels.where(self._kinds != RESULT, self._ids)
+        losses = token_losses(outputs.logits, measured)
+        targets, kinds = labels[:, 1:] != IGNORED, self._kinds[:, 1:]
         with torch.no_grad():  # on the device, which nothing waits for
-            for row, wanted in enumerate((is_text & targets, ~is_text & targets)):
-                self.sums[row, 0] += losses.where(wanted, 0).double().sum()
-                self.sums[row, 1] += wanted.sum()
-        return losses.sum() / (targets.sum() if num_items_in_batch is None else num_items_in_batch)
+            for row, kind in enumerate((TEXT, CALL, RESULT)):
+                counted = (kinds == kind) & (measured[:, 1:] != IGNORED)
+                self.sums[row, 0] += losses.where(counted, 0).double().sum()
+                self.sums[row, 1] += counted.sum()
+        total = losses.where(targets, 0).sum()
+        return total / (targets.sum() if num_items_in_batch is None else num_items_in_batch)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the perplexities of texts and of calls to the logs of a training step."""
+        """Adds the perplexities of texts, calls and results to the logs of a training step."""
         if "loss" in logs:
             sums = self.accelerator.reduce(self.sums.clone(), reduction="sum")
             self.sums.zero_()
-            for name, (total, count) in zip(("texts", "calls"), sums.tolist(), strict=True):
+            for name, (total, count) in zip(("texts", "calls", "results"), sums.tolist(), strict=True):
                 if count:
                     logs[f"perplexity_{name}"] = math.exp(min(total / count, 700.0))
         super().log(logs, start_time)

@@ -19,7 +19,9 @@ from toolformer.training.settings import TrainingSettings
 
 OnLog = Callable[[dict[str, float], int], None]
 """Is given metrics and the step they are of."""
-_OF_A_STEP = ("loss", "learning_rate", "grad_norm", "perplexity_texts", "perplexity_calls")
+_OF_A_STEP = (
+    "loss", "learning_rate", "grad_norm", "perplexity_texts", "perplexity_calls", "perplexity_results",
+)  # fmt: skip
 
 
 class Progress(TrainerCallback):

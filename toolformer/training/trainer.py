@@ -47,9 +47,10 @@ def train(
         output_dir: of one model, texts and settings: others need another folder.
         texts: what is trained on, C* (texts with calls) or C (plain ones).
         heldout: plain texts whose perplexity chooses the checkpoint.
-        on_log: given metrics and the step, in the main process: `loss` (nats per token), `perplexity_texts` and
-            `perplexity_calls` (of the texts' own tokens and of the calls'), `learning_rate`, `grad_norm`,
-            `tokens_per_second`, `memory_gib`, `heldout_perplexity`.
+        on_log: given metrics and the step, in the main process: `loss` (nats per token), `perplexity_texts`,
+            `perplexity_calls` and `perplexity_results` (of the texts' own tokens, of the calls up to their arrows and of
+            what stands behind these, which is measured even where it is not trained on), `learning_rate`,
+            `grad_norm`, `tokens_per_second`, `memory_gib`, `heldout_perplexity`.
         progress: whether to draw progress bars on stderr.
 
     UserError for model, settings, texts and folder that do not fit together, a full disk, a loss that is no number.
