@@ -8,7 +8,7 @@ texts       1.jsonl, what is annotated in a first round, one of each kind in tur
             174 excerpts that name their own month or day of the week: 32 of the embedded corpus, 142 of English web pages;
             420 pairs of sentences of Wikipedia with a name that stands in another passage, which BM25 finds for the words
             before the name.
-            2.jsonl, for a second round, the others in turn: 7,361 sums and 1,111 pairs
+            2.jsonl, for a second round, the others in turn: 7,361 sums and 1,648 pairs
             glosses.jsonl, for translation: sentences of Wikipedia with words of another language and their English in brackets
 
 FILES says what DIR must hold. `scripts/overlap.py` compares a corpus with the benchmarks.
@@ -44,7 +44,7 @@ FILES = {
 """What the data folder must hold, each as NAME.jsonl.gz, and the fields of a row."""
 EXCERPT = 700
 """Characters of an excerpt of a web page, at most."""
-PASSAGES = 4000
+PASSAGES = 5400
 SHOWN = 60
 """Words of a passage that search shows."""
 _SENTENCE = re.compile(r"[^.!?]+(?:[.!?](?!\s+[A-Z\"])[^.!?]*)*[.!?]?")
