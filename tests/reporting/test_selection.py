@@ -189,7 +189,8 @@ def test_toolformer_by_threshold_where_all_else_is_equal(capsys: pytest.CaptureF
     evidence = reader.read(store)
     console.show(tables.content(evidence), ["by_threshold"])
     shown = capsys.readouterr().out
-    assert shown.startswith("By τ_f Score by filtering threshold") and "Runs" not in shown
+    assert "\nBy τ_f Score by filtering threshold" in shown and "Runs" not in shown
+    assert shown.startswith("Other finished evaluations left out: 2.")
     table = by_threshold(evidence)
     rows = [[cell.text for cell in row] for row in table.rows]
     assert rows == [["0.3", "5", "33", "8.0"], ["1", "5", "10", "7.0"]]

@@ -40,9 +40,7 @@ def main(arguments: list[str]) -> int:
     """Runs lm-eval's command; returns the exit code.
 
     Without `--include_path` names are this project's tasks where it has them; `none` leaves them out.
-
-    Raises:
-        UserError: unknown tasks or model arguments, or data that is missing or of another schema.
+    UserError for unknown tasks or model arguments.
     """
     sys.argv = ["toolformer lm_eval", *arguments]
     setup_logging()
@@ -76,11 +74,7 @@ def _look_up_tasks(parsed: Any) -> None:
 
 @register_model("toolformer")
 class ConfiguredLM(ToolformerLM):
-    """`--model toolformer`: a `ToolformerLM` made from `model_args` (see `SHORT`).
-
-    Raises:
-        UserError: no model, an unknown argument, or a wrong value.
-    """
+    """`--model toolformer`: a `ToolformerLM` made from `model_args` (see `SHORT`)."""
 
     folders: ClassVar[list[str]] = [str(TASKS_DIR)]
     """Of tasks, which say what tools they may not use."""
@@ -152,10 +146,7 @@ class ConfiguredLM(ToolformerLM):
                 continue_final_message=not add_generation_prompt,
             )
         except Exception as error:  # a template is a program
-            name = self.language_model.name
-            raise UserError(
-                f"--apply_chat_template: the template of {name} fails: {one_line(error)}"
-            ) from error
+            raise UserError(f"--apply_chat_template: the template fails: {one_line(error)}") from error
         return str(prompt)
 
 

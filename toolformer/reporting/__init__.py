@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolformer.reporting import plots, reader, render, samples_page, table, tables
+from toolformer.reporting import console, plots, reader, render, samples_page, table, tables
 from toolformer.storage import write_whole, writing
 from toolformer.tracking import Tracker
 
@@ -64,7 +64,5 @@ def build(
 
 
 def terminal(report: Report, only: Collection[str] = ()) -> None:
-    """Print the report to the terminal, or `only` the tables with these keys."""
-    from toolformer.reporting import console  # Rich is for the terminal alone
-
+    """Print the report to the terminal, or of its tables `only` those with these keys."""
     console.show(report.content, only)

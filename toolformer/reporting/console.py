@@ -19,10 +19,10 @@ _GAP = 3
 
 
 def show(content: Content, only: Collection[str] = ()) -> None:
-    """Prints the tables; `only`: those with these keys, and nothing else."""
+    """Prints the report, or of its tables `only` those with these keys, with the headline and the remarks."""
     # A file or a pipe has no width; Rich would take 80 columns.
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160, highlight=False)
-    for text in () if only else (content.title, content.headline, *content.remarks):
+    for text in ("" if only else content.title, content.headline, *content.remarks):
         if text:
             console.print(clean(text), markup=False, end="\n\n")
     for table in content.tables:

@@ -1,12 +1,10 @@
 """What was measured beside the scores: paired differences and their significance, how often tools are called, cost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from benchmarks.figures import GOLD_NATS
+from benchmarks.paired import Estimate, ScoreComparison
 from toolformer.decoding.settings import TRAINED_ON
 from toolformer.reporting import paper
 from toolformer.reporting.data import Evidence, Score
@@ -26,9 +24,6 @@ from toolformer.reporting.formatting import (
 from toolformer.reporting.pairing import PAIRS, Compared, is_significant
 from toolformer.reporting.selection import DEFAULT_K
 from toolformer.reporting.table import Cell, Column, Table
-
-if TYPE_CHECKING:
-    from benchmarks.paired import Estimate, ScoreComparison
 
 DIFFERENCE = ("difference", "only it", "only other", "p", "detectable")
 SIGN_OF = {"toolformer_disabled": "†", "model": "‡"}

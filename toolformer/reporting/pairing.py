@@ -42,8 +42,7 @@ BASELINE_PAIRS = ("toolformer_disabled", "model")
 def read_samples(path: Path, more: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The rows of a file of samples with the columns that a comparison needs and `more`, None where it lacks one.
 
-    Raises:
-        UserError: it is no file of samples.
+    UserError if it is no file of samples.
     """
     try:
         names = pq.read_schema(path).names
@@ -53,9 +52,7 @@ def read_samples(path: Path, more: Sequence[str] = ()) -> list[dict[str, Any]]:
         wanted = dict.fromkeys([*needed, DATE, *more])
         rows = pq.read_table(path, columns=[name for name in wanted if name in names]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{path} holds no samples ({type(error).__name__}): run `toolformer evaluate` again"
-        ) from error
+        raise UserError(f"{path} holds no samples ({type(error).__name__}); evaluate again") from error
     return [{**wanted, **row} for row in rows]
 
 
@@ -96,21 +93,24 @@ class Compared:
 
 
 def pair(first: Sequence[Row], second: Sequence[Row]) -> tuple[list[tuple[Row, Row]], Unpaired]:
-    """Samples that were asked the same, in the first run's order; of equal ones the n-th goes with the n-th."""
-    partners: dict[str, list[Row]] = {}
-    for row in second:
-        partners.setdefault(asked(row), []).append(row)
-    pairs: list[tuple[Row, Row]] = []
-    alone: Counter[str] = Counter()
-    for row in first:
-        matches = partners.get(asked(row))
-        if matches:
-            pairs.append((row, matches.pop(0)))
-        else:
-            alone[str(row["id"])] += 1
-    left = Counter(str(row["id"]) for rows in partners.values() for row in rows)
+    """Samples that were asked the same, in the first run's order."""
+    ones, twos = _by_question(first), _by_question(second)
+    pairs = [(row, twos[question]) for question, row in ones.items() if question in twos]
+    alone = Counter(str(ones[question]["id"]) for question in ones.keys() - twos.keys())
+    left = Counter(str(twos[question]["id"]) for question in twos.keys() - ones.keys())
     changed = (alone & left).total()
     return pairs, Unpaired(alone.total() - changed, left.total() - changed, changed)
+
+
+def _by_question(rows: Iterable[Row]) -> dict[str, Row]:
+    """Samples by what was asked, with a number: of equal questions the n-th goes with the n-th."""
+    times: Counter[str] = Counter()
+    samples: dict[str, Row] = {}
+    for row in rows:
+        question = asked(row)
+        times[question] += 1
+        samples[f"{question} {times[question]}"] = row
+    return samples
 
 
 def asked(row: Row) -> str:
@@ -185,14 +185,10 @@ def unit_of(rows: Iterable[Row]) -> str:
 
 def answers_of(rows: Iterable[Row], unit: str) -> Answers:
     """One seed's answers by question; without a unit scores."""
-    answers: dict[str, tuple[float, float]] = {}
-    times: Counter[str] = Counter()
-    for row in rows:
-        question = asked(row)
-        times[question] += 1  # of equal ones the n-th goes with the n-th
-        value = (row["log_likelihood"], row[unit]) if unit else (row["score"], 1.0)
-        answers[f"{question} {times[question]}"] = value
-    return answers
+    samples = _by_question(rows)
+    if unit:
+        return {question: (row["log_likelihood"], row[unit]) for question, row in samples.items()}
+    return {question: (row["score"], 1.0) for question, row in samples.items()}
 
 
 def over_seeds(runs: Sequence[Sequence[Row]], seed: int, resamples: int = RESAMPLES) -> Interval:
@@ -216,9 +212,6 @@ def compare_systems(
 
     Args:
         files: by system (a baseline's name after `BASELINE`) and task, the samples of each seed.
-
-    Raises:
-        UserError: a file of samples cannot be read.
     """
     comparisons: dict[tuple[str, str, str], Compared] = {}
     for task in dict.fromkeys(task for _, task in files):

@@ -40,10 +40,7 @@ _POINTS = 400
 def read(store: Tracker, experiment: str | None = None, seed: int = 0) -> Evidence:
     """Everything that a report shows, restricted to runs tagged `experiment` if given.
 
-    `seed` decides the resamples behind paired intervals.
-
-    Raises:
-        UserError: no finished run has this tag, or the store fails.
+    `seed` decides the resamples behind paired intervals. UserError if no finished run has this tag.
     """
     tags = {"experiment": experiment} if experiment else {}
     stages = ("generate", "train", "evaluate")
@@ -231,11 +228,7 @@ def _curves(store: Tracker, trainings: Mapping[str, Run]) -> dict[tuple[str, str
 
 
 def annotation_of(store: Tracker, run: Run) -> Annotation:
-    """What a generate run found.
-
-    Raises:
-        UserError: a file is gone or cannot be read.
-    """
+    """What a generate run found. UserError if a file cannot be read."""
     names = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet", "funnel.json")
     files = {name: store.artifact_path(run, name) for name in names}
     with suppress(UserError):

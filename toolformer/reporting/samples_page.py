@@ -43,11 +43,7 @@ Row = dict[str, Any]
 
 
 def data(evidence: Evidence) -> Row | None:
-    """`candidates` and `questions` for the page, or None where no run has either.
-
-    Raises:
-        UserError: a file of samples cannot be read.
-    """
+    """`candidates` and `questions` for the page, or None where no run has either."""
     page = {
         "candidates": annotated(evidence.annotation) if evidence.annotation else None,
         "questions": questions(evidence.sampled),
@@ -155,11 +151,7 @@ def _drawn(shown: int, total: int) -> str:
 
 
 def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[Row]:
-    """For each benchmark with scores: at most `limit` questions, with the answers of the newest runs.
-
-    Raises:
-        UserError: a file of samples cannot be read.
-    """
+    """For each benchmark with scores: at most `limit` questions, with the answers of the newest runs."""
     page = []
     names = list(SYSTEMS.values())
     for task in in_table_order(task for run in sampled for task in run.files):

@@ -64,8 +64,9 @@ _SCORES: Sequence[tuple[str, str, Sequence[str], str]] = (
 def content(evidence: Evidence, full: bool = False) -> Content:
     """A report's tables in the paper's order; with `full` also what was not measured, with the paper's own figures."""
     annotation = evidence.annotation
+    kept = examples_kept(annotation, full)
     tables = [
-        examples_kept(annotation, full),
+        from_run(kept, annotation.run) if annotation else kept,
         *(systems_by_tasks(evidence, *spec, full) for spec in _SCORES),
         paired(evidence),
         tool_use(evidence),
@@ -76,9 +77,7 @@ def content(evidence: Evidence, full: bool = False) -> Content:
         cost(evidence),
     ]
     if annotation:
-        tables += [funnel(annotation), lost(annotation), reasons(annotation)]
-        of_run = ("table2", "funnel", "lost", "reasons")
-        tables = [from_run(table, annotation.run) if table.key in of_run else table for table in tables]
+        tables += [from_run(build(annotation), annotation.run) for build in (funnel, lost, reasons)]
     drawn = figures(evidence)
     parts: list[Table | Figure] = [figure for figure in drawn if not figure.after]
     for table in tables:

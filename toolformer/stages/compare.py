@@ -3,23 +3,18 @@
 Paired differences by benchmark, and the settings in which the two differ.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from benchmarks.figures import GOLD_NATS
+from benchmarks.paired import Estimate
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, near
 from toolformer.reporting.pairing import Compared, Row, Seeds, compare_measures, corrected, read_samples
 from toolformer.reporting.selection import asked_by, kind_of, seed_of
 from toolformer.reporting.table import Cell, Column, Content, Table
-
-if TYPE_CHECKING:
-    from benchmarks.paired import Estimate
-    from toolformer.tracking import Run, Tracker
+from toolformer.tracking import Run, Tracker
 
 _IGNORED = ("name", "run.", "paths.root", "paths.cache", "tracking.", "like", "paper", "index.", "engine.")
 """Parameters that decide no answer."""
@@ -48,8 +43,8 @@ def find(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
     """An evaluation, or several that differ only in their seed, in its order.
 
     Args:
-        reference: a run id or the first characters (at least 6) of one, `latest` (with these tags), `latest:SYSTEM`; several of these with
-            commas between; the parent run of a sweep over seeds, or PARENT:SYSTEM.
+        reference: a run id or its first six characters, `latest` (with these tags), `latest:SYSTEM`; several of these
+            with commas between; the parent run of a sweep over seeds, or PARENT:SYSTEM.
 
     Raises:
         UserError: there is none, it is no finished evaluation, or several differ in more than their seed.
@@ -75,9 +70,7 @@ def find(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
 def _named(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
     name, colon, system = reference.partition(":")
     if colon and system not in SYSTEMS:
-        raise UserError(
-            f"compare: {reference!r} is no run; say an id, latest or latest:SYSTEM{near(system, SYSTEMS)}"
-        )
+        raise UserError(f"{reference!r} is no run; say an id, latest or latest:SYSTEM{near(system, SYSTEMS)}")
     if swept := tracker.swept("evaluate", name):
         return [run for run in swept if system in ("", run.tags.get("system"))]
     if colon and name == "latest":
@@ -104,9 +97,7 @@ def compare(
     if not benchmarks:
         what = f"samples of {', '.join(common)}" if common else "benchmark"
         differ = f" (they differ in {', '.join(list(settings)[:6])})" if settings else ""
-        raise UserError(
-            f"compare: {first} and {second} have no {what} in common{differ}; evaluate both alike"
-        )
+        raise UserError(f"compare: {first} and {second} have no {what} in common{differ}; evaluate alike")
     compared = {benchmark.task for benchmark in benchmarks}
     only_one = tuple(task for task in samples_one if task not in compared)
     only_two = tuple(task for task in samples_two if task not in compared)

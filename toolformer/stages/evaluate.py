@@ -13,8 +13,6 @@ Tasks, data, samples and tools are checked before a model is loaded. Answers are
 evaluation asks only for the missing ones.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import logging
@@ -24,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks import PAPER
 from toolformer.decoding.settings import SYSTEMS, TRAINED_ON, TUNED, chosen_on, tuned
@@ -43,15 +41,11 @@ from toolformer.stages.evaluation_identity import (
 )
 from toolformer.stages.evaluation_pages import log_result, show
 from toolformer.stages.identity import weights
-from toolformer.stages.served import possible, served
 from toolformer.storage import below, whole_file, write_whole
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
-from toolformer.tracking import registry
+from toolformer.tracking import Run, Tracker, registry
 from toolformer.tracking.provenance import describe, model_name
-
-if TYPE_CHECKING:
-    from toolformer.tracking import Run, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +57,7 @@ LATEST = "latest"
 def train_run(tracker: Tracker, reference: str, data: str, **tags: str) -> Run:
     """The train run that `reference` names: `latest` (with these tags), an id, or `models:/NAME/VERSION`.
 
-    Raises:
-        UserError: there is no such run, or it was trained on other data.
+    UserError if there is none, or it was trained on other data.
     """
     if reference.startswith(registry.SCHEME):
         run = registry.resolve(tracker, reference)
@@ -78,8 +71,7 @@ def train_run(tracker: Tracker, reference: str, data: str, **tags: str) -> Run:
 def check_base(run: Run, model: str, words: str) -> None:
     """Refuses a `model=` among the words that is not the model which the train run began with: nobody would read it.
 
-    Raises:
-        UserError: it is another. Where the words name none, any will do: that of a setting says nothing of a checkpoint.
+    Where the words name none, any will do: that of a setting says nothing of a checkpoint.
     """
     base = run.params.get("model", model)
     is_same = Path(base).expanduser().resolve() == Path(model).expanduser().resolve()
@@ -91,11 +83,7 @@ def check_base(run: Run, model: str, words: str) -> None:
 
 
 def model_folder(tracker: Tracker, run: Run) -> Path:
-    """The model of a train run, below the folder of runs wherever that has been moved to.
-
-    Raises:
-        UserError: it is gone, or its run names a folder elsewhere.
-    """
+    """The model of a train run, below the folder of runs wherever that has been moved to; UserError if it is gone."""
     tagged = Path(run.tags.get("model_path", ""))
     folder = below(tracker.root / "train", tagged.parent.name, tagged.name)
     if not (folder / "config.json").is_file():
@@ -121,14 +109,10 @@ class Job:
 
 
 def prepare(config: Config, tracker: Tracker, command: str = "") -> Job:
-    """What an evaluation is about to do.
-
-    Raises:
-        UserError: there is no such benchmark, train run or file of samples, or the command names another model.
-    """
+    """What an evaluation is about to do. UserError if there is no such benchmark, train run or file of samples."""
     from benchmarks import suite
 
-    tasks = possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
+    tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
     trained: Run | None = None
     if config.system in TRAINED_ON:
         # `model` names a checkpoint too: the newest, or one of the registry.
@@ -142,6 +126,20 @@ def prepare(config: Config, tracker: Tracker, command: str = "") -> Job:
     asked = identity(config, tasks, trained)
     folder = Path(config.paths.root) / "evaluate" / asked.folder
     return Job(tasks, trained, asked, fingerprint(asked.evaluation, config.name), config, folder)
+
+
+def _possible(config: Config, tasks: list[str]) -> list[str]:
+    """The tasks that the system can do: without a tokenizer, an endpoint's log-probabilities mean nothing."""
+    endpoint = config.endpoint
+    if config.system != "endpoint" or (endpoint.tokenizer and endpoint.api == "completions"):
+        return tasks
+    possible = [task for task in tasks if not task.endswith("_perplexity")]
+    needed = "endpoint.tokenizer, the served model's tokenizer (a folder or hub name), and endpoint.api=completions"
+    if not possible:
+        raise UserError(f"benchmarks: nothing is left to do: perplexity of an endpoint needs {needed}")
+    if len(possible) < len(tasks):
+        log.warning("evaluate: perplexity skipped: of an endpoint it needs %s", needed)
+    return possible
 
 
 def finished(config: Config) -> str | None:
@@ -230,7 +228,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
         asked = asks(config, job, folder, place, job.tasks, job.identity.questions["samples"])
         loaded = asked.load()
         # A wrong key or tokenizer begins no run.
-        lm: Any = served(asked, answers, tools) if config.system == "endpoint" else None
+        lm: Any = asked.served(answers, tools) if config.system == "endpoint" else None
         tracked = tracker.run(
             stage="evaluate", name=f"{title} {swept}", fingerprint=job.fingerprint, config=asdict(config),
             tags={**_tags(config, job, asked.day), "comparison": together}, parent=parent,
@@ -256,11 +254,11 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
         for task, result in results.items():
             ids = (sample["id"] for sample in result.samples)
             if is_tuned and (chosen := chosen_on(asked.model, task, ids)):
-                text = (
+                log.warning(
                     "evaluate: %s: the policy was chosen on %d of these %d examples; evaluation.samples takes the others, "
-                    "test.json of tune-policy's run"
+                    "test.json of tune-policy's run",
+                    *(task, chosen, len(result.samples)),
                 )
-                log.warning(text, task, chosen, len(result.samples))
             metrics |= {f"{task}/{figure}": value for figure, value in figures(result, names).items()}
             run.artifact(written(job.folder / place / f"{task}.parquet", result.samples), SAMPLES)
         show(run, results, config, job.trained)

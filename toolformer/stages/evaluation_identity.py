@@ -51,11 +51,7 @@ def calls(config: Config) -> bool:
 
 
 def identity(config: Config, tasks: Sequence[str], trained: Run | None) -> Identity:
-    """The identity of a configured evaluation.
-
-    Raises:
-        UserError: `evaluation.samples` or the held-out corpus cannot be read.
-    """
+    """The identity of a configured evaluation. UserError if its samples or held-out texts cannot be read."""
     from benchmarks import suite
 
     settings = config.evaluation
@@ -161,8 +157,7 @@ def comparison(config: Config) -> str:
 def sample_ids(samples: Any) -> dict[str, list[str]] | list[str] | None:
     """`evaluation.samples` as ids: a list, a mapping from benchmark to list, or a file that holds either.
 
-    Raises:
-        UserError: it is something else, holds no ids, or the file cannot be read.
+    UserError if there are none.
     """
     if samples is None:
         return None

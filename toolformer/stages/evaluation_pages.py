@@ -8,13 +8,13 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from toolformer.stages.config import Config
+from toolformer.tracking import ActiveRun, Run
 from toolformer.tracking.entities import Dataset, log_trace
 from toolformer.tracking.run import LOGGED_MODEL
 
 if TYPE_CHECKING:
     from benchmarks.suite import TaskResult
-    from toolformer.stages.config import Config
-    from toolformer.tracking import ActiveRun, Run
 
 log = logging.getLogger(__name__)
 

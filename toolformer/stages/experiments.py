@@ -75,8 +75,7 @@ class Plan:
 def plan(overrides: Sequence[str]) -> Plan:
     """What `toolformer run` with these overrides has to do. Reads corpora and the store, loads no model.
 
-    Raises:
-        UserError: no experiment that has stages is named, or bad input anywhere in it.
+    UserError for bad input in any job.
     """
     overrides = [word.lstrip("+") if "+experiment=" in word else word for word in overrides]
     names = [word.partition("=")[2] for word in overrides if word.startswith("experiment=")]
@@ -183,11 +182,7 @@ def _upstream(stage: str, config: Config) -> tuple[str, Config] | None:
 
 
 def check_data(plan: Plan) -> None:
-    """Sees that evaluations to come find their benchmarks' files, before hours are spent on what they read.
-
-    Raises:
-        UserError: `paths.data_dir` lacks a file, which the message names.
-    """
+    """Refuses a `paths.data_dir` without a benchmark's file before hours are spent on what the evaluation reads."""
     from benchmarks import suite
 
     for job in plan.jobs:

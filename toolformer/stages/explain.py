@@ -4,16 +4,21 @@ The ladder decodes the rungs that an evaluation lacks with its own configuration
 explanation that is done is not made again.
 """
 
-from __future__ import annotations
-
 import datetime
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow.parquet as pq
+
+from benchmarks import TASKS_DIR
+from benchmarks.ladder.classes import CLASSES, RUNGS
+from benchmarks.ladder.rungs import Ladder, usable
+from benchmarks.suite import Loaded
+from toolformer.decoding.recording import AnswerFile
 from toolformer.decoding.settings import SYSTEMS, under
 from toolformer.errors import UserError
 from toolformer.reporting import annotation_tables, reader
@@ -28,9 +33,6 @@ from toolformer.storage import sha256
 from toolformer.tools.runtime import log_faults, usages
 from toolformer.tracking import Run, Tracker
 from toolformer.tracking.provenance import describe
-
-if TYPE_CHECKING:
-    from benchmarks.suite import Loaded
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +60,8 @@ def finished(config: Config) -> str | None:
 def ladder(config: Config, run: Run, parent: str | None = None, command: str = "") -> Run:
     """Classes the examples of an evaluation, with its own configuration; returns the run that logs them.
 
-    Raises:
-        UserError: another system, nothing to class, the model is gone, or the data is another than was asked.
+    UserError if it has nothing to class, or the data has changed.
     """
-    from benchmarks.ladder.rungs import Ladder, usable
-    from toolformer.decoding.recording import AnswerFile
-
     _refuse_others(run.tags.get("system", ""))
     tracker = instantiate.tracker(config)
     if done := tracker.latest("explain", fingerprint=_fingerprint(run.run_id, config)):
@@ -116,12 +114,8 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
 
 
 def find(tracker: Tracker, reference: str, **tags: str) -> Run:
-    """An evaluation or an annotation: a run id, its first characters, `latest` (Toolformer's, with these
-    tags), or `latest:generate`.
-
-    Raises:
-        UserError: there is none, or it is another stage's.
-    """
+    """An evaluation or an annotation: a run id, its first characters, `latest` (Toolformer's, with these tags), or
+    `latest:generate`."""
     if reference == "latest":
         return tracker.resolve("evaluate", reference, system="toolformer", **tags)
     if reference == "latest:generate":
@@ -131,11 +125,7 @@ def find(tracker: Tracker, reference: str, **tags: str) -> Run:
 
 
 def content(tracker: Tracker, run: Run) -> Content:
-    """The tables of an explanation, or of a generate run's lost yield and its nearest misses.
-
-    Raises:
-        UserError: the generate run's files cannot be read.
-    """
+    """The tables of an explanation, or of a generate run's lost yield and its nearest misses."""
     if run.stage == "generate":
         annotation = reader.annotation_of(tracker, run)
         tables = [annotation_tables.lost(annotation), annotation_tables.nearest(misses(annotation))]
@@ -147,8 +137,6 @@ def content(tracker: Tracker, run: Run) -> Content:
 
 def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """n, how many examples have each class, and by rung the percent right and of how many."""
-    from benchmarks.ladder.classes import CLASSES, RUNGS
-
     counts = Counter(row["class"] for row in rows)
     found: dict[str, float] = {"n": len(rows), **{f"class/{name}": counts[name] for name in CLASSES}}
     for rung in RUNGS:
@@ -158,8 +146,6 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _fingerprint(run_id: str, config: Config) -> str:
-    from benchmarks import TASKS_DIR
-
     code = {file.name: sha256(file) for file in sorted((TASKS_DIR / LADDER).glob("*.py"))}
     return fingerprint("explain", run_id, decoding(config), config.tools, code)
 
@@ -171,8 +157,6 @@ def _refuse_others(system: str) -> None:
 
 def _samples(tracker: Tracker, run: Run) -> dict[str, list[dict[str, Any]]]:
     """The samples of the benchmarks with scores, by name."""
-    import pyarrow.parquet as pq
-
     files = sorted(tracker.artifact_path(run, evaluation.SAMPLES).glob("*.parquet"))
     return {
         file.stem: pq.read_table(file).to_pylist() for file in files if "score" in pq.read_schema(file).names

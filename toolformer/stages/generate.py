@@ -5,8 +5,6 @@ those that are missing: the same command again goes on where it stopped, and giv
 Thresholds τ_f are applied to the finished shards, so that another τ_f needs no model.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -14,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 from filelock import FileLock
@@ -30,12 +28,9 @@ from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.identity import model_identity, tool_identity
 from toolformer.storage import acquired
 from toolformer.tools.runtime import figures, log_faults
+from toolformer.tracking import ActiveRun, Run, StoreFault, Tracker
 from toolformer.tracking.provenance import describe, model_name
-from toolformer.tracking.run import REPLICATE, Run
-from toolformer.tracking.store import StoreFault
-
-if TYPE_CHECKING:
-    from toolformer.tracking import ActiveRun, Tracker
+from toolformer.tracking.run import REPLICATE
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +49,7 @@ def finished(config: Config) -> str | None:
 
 
 def results(tracker: Tracker, run: Run, names: Sequence[str] = RESULTS) -> Path | None:
-    """The folder of a run's results; None if one of them is gone or broken.
-
-    Raises:
-        UserError: the tracking store does not answer.
-    """
+    """The folder of a run's results; None if one of them is gone or broken. StoreFault if the store does not answer."""
     try:
         paths = [tracker.artifact_path(run, name) for name in names]
         for path in paths:
@@ -73,8 +64,7 @@ def results(tracker: Tracker, run: Run, names: Sequence[str] = RESULTS) -> Path 
 def read_dataset(tracker: Tracker, run: Run, name: str) -> list[dict[str, Any]]:
     """The rows of C* (`dataset_augmented.parquet`) or C (`dataset_plain.parquet`) of a finished annotation.
 
-    Raises:
-        UserError: the file is gone, broken, or has other columns.
+    UserError if it is gone or broken.
     """
     path = tracker.artifact_path(run, name)
     try:
@@ -82,9 +72,7 @@ def read_dataset(tracker: Tracker, run: Run, name: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
         line = str(error).partition("\n")[0]
-        raise UserError(
-            f"{path} cannot be read ({line:.200}); give the command of run {run.run_id[:8]} again"
-        ) from error
+        raise UserError(f"{path} cannot be read ({line:.200}); do run {run.run_id[:8]} again") from error
     return rows
 
 

@@ -22,8 +22,7 @@ log = logging.getLogger(__name__)
 def index(config: Config) -> tuple[Path, int]:
     """Builds the index of the corpus, unless it is there; returns its folder and the number of its passages.
 
-    Raises:
-        UserError: no folder is named, it holds something else, the corpus holds no text, or Lucene cannot be started.
+    UserError if the folder holds something else.
     """
     settings = config.index
     if not settings.path:

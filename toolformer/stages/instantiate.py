@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
+from toolformer.annotation.candidates import ToolSettings
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Document, FileCorpus, HubCorpus, assets, demo_corpus
 from toolformer.decoding import examples
@@ -32,12 +33,11 @@ from toolformer.tools.base import Tool, check
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.prompt_sets import Prompt
 from toolformer.tools.runtime import Limits, ToolRuntime
+from toolformer.tracking import Tracker
 from toolformer.tracking.entities import Dataset
 
 if TYPE_CHECKING:
-    from toolformer.annotation.candidates import ToolSettings
     from toolformer.decoding.decoder import Decoder
-    from toolformer.tracking import Tracker
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +45,7 @@ log = logging.getLogger(__name__)
 class Corpus:
     """The documents of a configured corpus, streamed anew at each iteration; of several with one id, the first.
 
-    Raises:
-        UserError: there is no such corpus, called `key`; while reading, a file that cannot be read.
+    UserError names it by `key`.
     """
 
     def __init__(self, config: CorpusConfig, key: str = "corpus") -> None:
@@ -105,8 +104,7 @@ def _source(corpus: CorpusConfig, key: str) -> Iterable[Document] | Callable[[],
 def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = False) -> dict[str, Tool]:
     """The configured tools by key, each in its runtime; with `inference`, with the arguments that differ there.
 
-    Raises:
-        UserError: arguments that a tool cannot work with, or what it needs is not there (`Tool.check`).
+    UserError for arguments that a tool cannot work with, or if what it needs is not there.
     """
     made: dict[str, Tool] = {}
     for key in keys if keys is not None else config.tools:
@@ -147,13 +145,7 @@ def _check_files(place: str, arguments: Mapping[str, Any]) -> None:
 
 
 def tool_settings(config: Config, key: str) -> ToolSettings:
-    """How calls of a tool are proposed and kept.
-
-    Raises:
-        UserError: it has no few-shot prompt, or one that shows no calls of it.
-    """
-    from toolformer.annotation.candidates import ToolSettings
-
+    """How calls of a tool are proposed and kept."""
     given = {**vars(config.propose), **vars(config.tool[key]), "key": key, "prompt": _prompt(config, key)}
     given["max_call_tokens"] = config.tool[key].max_call_tokens or config.propose.max_call_tokens
     if given["filter_threshold"] is None:
@@ -209,8 +201,7 @@ def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
 def of_system(config: Config, model: str, tools: Mapping[str, Tool]) -> dict[str, Any]:
     """What the decoder of a system has besides; loads no weights.
 
-    Raises:
-        UserError: a tool has no examples to be shown by, or a model's chat template has no tools.
+    UserError if a tool has no examples to be shown by, or a chat template no tools.
     """
     if config.system == "prompted":
         return {"examples": _examples(config, tools)}
@@ -226,11 +217,7 @@ def of_system(config: Config, model: str, tools: Mapping[str, Tool]) -> dict[str
 
 
 def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]:
-    """The sentences that show calls of each tool: our own, else made of the calls that its author gives as examples.
-
-    Raises:
-        UserError: a tool has neither, or its examples are no calls with results.
-    """
+    """The sentences that show calls of each tool: our own, else made of the calls that its author gives as examples."""
     shown: dict[str, list[str]] = {}
     for key, tool in tools.items():
         described = getattr(getattr(tool, "tool", tool), "description", None)
@@ -251,8 +238,6 @@ def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]
 
 def tracker(config: Config) -> Tracker:
     """MLflow as configured, with the settings of places applied."""
-    from toolformer.tracking import Tracker
-
     apply_paths(config)
     return Tracker(config.tracking.uri, Path(config.paths.root), config.tracking.system_metrics)
 

@@ -9,28 +9,27 @@ import gc
 import importlib
 import io
 import logging
-import os
 import re
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext, redirect_stderr, suppress
 from typing import TYPE_CHECKING, Any
 
+from omegaconf import DictConfig
+
 from toolformer.errors import UserError, one_line
 from toolformer.progress import configure
-from toolformer.stages.config import CONF, Config, compose, fingerprint, register, validate
+from toolformer.stages import instantiate
+from toolformer.stages.config import CONF, Config, compose, fingerprint, validate
+from toolformer.stages.engine.ray import connected
+from toolformer.tracking import Run, Tracker
 from toolformer.tracking.provenance import command_of, describe, masked_words
 from toolformer.tracking.sweep import summarise
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from toolformer.reporting.selection import Kind
-    from toolformer.tracking import Run, Tracker
 
 log = logging.getLogger(__name__)
 
-PARENT = "TOOLFORMER_PARENT_RUN"
-"""Names the parent run to jobs, whose environment Hydra sets wherever they run."""
 _NAMED = ("system=", "decoding.k=", "model=", "data=", "dataset=", "checkpoint=", "wording=")
 
 
@@ -48,8 +47,6 @@ def run_stage(
 
 def parent_run(config: Config, name: str, *key: object, command: str = "") -> str:
     """The run that holds those of a sweep together, known by its key."""
-    from toolformer.stages import instantiate
-
     tracker = instantiate.tracker(config)
     description = describe(command, {"experiment": config.name, "holds": "the runs of a sweep, below it"})
     return tracker.parent_run(fingerprint("sweep", *key), name, {"experiment": config.name}, description)
@@ -72,32 +69,24 @@ def launch(
         Of each job the run's id, or what it raised.
 
     Raises:
-        UserError: bad input, or a launcher that is not there.
+        UserError: the launcher is not installed, or cannot be started.
     """
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.plugins import Plugins
     from hydra.experimental.callback import Callback
-    from hydra.types import HydraContext, RunMode
+    from hydra.types import HydraContext
 
-    from toolformer.stages.engine.ray import connected
-
-    # Hydra sets the environment wherever a job runs; ours would not reach workers that are already running.
-    words = [*of_hydra, *([f"+hydra.job.env_set.{PARENT}={parent}"] if parent else [])]
     # Where Hydra writes comes from the configuration; what jobs differ in comes from each of them.
     common = [word for word in jobs[0] if all(word in job for job in jobs)]
     # A launcher that is not installed ends here, in one line.
-    compose(stage, [*common, *words], with_hydra=True)
-    register()
+    whole = compose(stage, [*common, *of_hydra], with_hydra=True)
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        hydra = GlobalHydra.instance().hydra
-        assert hydra is not None
-        whole = hydra.compose_config(stage, [*common, *words], RunMode.MULTIRUN, with_log_configuration=False)
         callbacks: Any = Callback()  # none of its own; the sweep's parent run is made by `parent_run`
-        context = HydraContext(config_loader=hydra.config_loader, callbacks=callbacks)
+        context = HydraContext(GlobalHydra.instance().config_loader(), callbacks)
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=context,
-            task_function=Task(stage, [_apart(job, common) for job in jobs]),
+            task_function=Task(stage, [_apart(job, common) for job in jobs], parent),
             config=whole,
         )
         try:
@@ -119,8 +108,6 @@ def launch(
         run: _apart(job, common) for job, run in zip(jobs, outcomes, strict=True) if isinstance(run, str)
     }
     if parent and children:
-        from toolformer.stages import instantiate
-
         config = validate(compose(stage, jobs[0]), "report")
         tracker = instantiate.tracker(config)
         summarise(tracker, parent, children)
@@ -156,9 +143,7 @@ def _mean_over_seeds(tracker: Tracker, parent: str, ids: Sequence[str], seed: in
             metrics |= {f"{_name(kind, kinds)}{task}/{key}": value for key, value in values.items()}
     tracker.sum_up(parent, metrics, ids)
     if metrics:
-        log.info(
-            "evaluate: means over seeds are on the sweep's run %s, which toolformer compare takes too", parent
-        )
+        log.info("evaluate: means over seeds are on the sweep's run %s; toolformer compare takes it", parent)
 
 
 def _name(kind: Kind, kinds: Collection[Kind]) -> str:
@@ -184,8 +169,9 @@ def _apart(job: Sequence[str], common: Sequence[str]) -> str:
 class Task:
     """A stage as Hydra runs it, in whichever process a launcher starts; returns the run's id."""
 
-    def __init__(self, stage: str, jobs: Sequence[str]) -> None:
-        self.stage, self.jobs = stage, list(jobs)
+    def __init__(self, stage: str, jobs: list[str], parent: str | None) -> None:
+        self.stage, self.parent = stage, parent
+        self.jobs = jobs
         """What tells each job from the others."""
 
     def __call__(self, config: DictConfig) -> str | None:
@@ -203,5 +189,5 @@ class Task:
         command = command_of(self.stage, words)
         gc.collect()  # models of earlier jobs in this process
         valid = validate(config, self.stage)
-        result = run_stage(self.stage, valid, os.environ.get(PARENT), command, self.jobs[number])
+        result = run_stage(self.stage, valid, self.parent, command, self.jobs[number])
         return getattr(result, "run_id", None)

@@ -15,24 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow.parquet import read_metadata
 
+from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.generate import read_dataset
 from toolformer.stages.identity import model_identity
 from toolformer.storage import below, locked, sha256
-from toolformer.tracking import registry
+from toolformer.tracking import Run, Tracker, registry
 from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe, model_name
 from toolformer.tracking.run import REPLICATE
 from toolformer.training.checkpoints import RECORD, suffices
 from toolformer.training.distributed import processes, rank
+from toolformer.training.settings import Recipe, TrainingResult, TrainingSettings
 
 if TYPE_CHECKING:
-    from toolformer.data import Document
-    from toolformer.tracking import Run, Tracker
     from toolformer.training.progress import OnLog
-    from toolformer.training.settings import TrainingResult, TrainingSettings
     from toolformer.training.tokens import AnnotatedText
 
 log = logging.getLogger(__name__)
@@ -55,8 +54,6 @@ class _Job:
 
 
 def _job(config: Config, tracker: Tracker) -> _Job:
-    from toolformer.training.settings import Recipe, TrainingSettings
-
     recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
     settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
     ids = config.dataset.split("+")
@@ -136,9 +133,7 @@ def _texts(
         rows += [{**row, "plain": plain[row["doc_id"]]} for row in kept]
     if not rows:
         shown = " and ".join(run.run_id[:8] for run in datasets)
-        raise UserError(
-            f"dataset: run {shown} kept no call to train on; lower filter_threshold, or annotate more texts"
-        )
+        raise UserError(f"dataset: run {shown} kept no call; lower filter_threshold, or annotate more texts")
     chosen = limit_per_tool(rows, limit=config.trainer.limit_per_tool, seed=config.seed)
     texts: list[str | AnnotatedText] = [row["plain"] for row in chosen]
     if config.data == "augmented":

@@ -3,8 +3,6 @@
 Every example is decoded once, traced; what each policy comes to is read off.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import random
@@ -12,18 +10,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
 
+import pandas
+
+from benchmarks import suite
+from benchmarks.policy_curve import Example, Point, choose, corrected, point, points, values
+from toolformer.decoding.recording import AnswerFile
 from toolformer.decoding.settings import POLICIES, store_policy, under
+from toolformer.decoding.trace import TracingDecoder
 from toolformer.errors import UserError
+from toolformer.lm.language_model import LanguageModel
 from toolformer.reporting.table import Cell, Column, Content, Table
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.evaluate import ANSWERS, Job, asks, model_folder, prepare
 from toolformer.tracking.provenance import describe
-
-if TYPE_CHECKING:
-    from benchmarks.policy_curve import Example, Point
 
 log = logging.getLogger(__name__)
 
@@ -56,17 +57,8 @@ def tune_policy(
     """Chooses a policy within `reach` (`trace.REACH`), `by_tool` with a value for each tool, and stores it with the model.
 
     `evaluation.limit` is the examples of a benchmark in each draw. Benchmarks of perplexity, which call nothing, are left
-    out.
-
-    Raises:
-        UserError: the system calls no tools, the model is gone, or nothing is left to draw from.
+    out; UserError if no other is named.
     """
-    import pandas
-
-    from benchmarks import suite
-    from benchmarks.policy_curve import choose, corrected, point, points, values
-    from toolformer.decoding.recording import AnswerFile
-
     if config.system != "toolformer" or config.engine.workers > 1 or config.engine.kind != "local":
         raise UserError("tune-policy: it takes system=toolformer in one process; leave system and engine out")
     names = suite.task_names(config.benchmarks, config.paths.tasks_dir)
@@ -132,14 +124,9 @@ def tune_policy(
 
 
 def _traced(
-    config: Config, job: Job, model: Path, reach: Mapping[str, float], by_tool: bool, answers: Any
+    config: Config, job: Job, model: Path, reach: Mapping[str, float], by_tool: bool, answers: AnswerFile
 ) -> Iterator[tuple[str, str, Example]]:
     """Every example of the benchmarks, traced, behind its benchmark and its prompt."""
-    from benchmarks import suite
-    from benchmarks.policy_curve import Example
-    from toolformer.decoding.trace import TracingDecoder
-    from toolformer.lm.language_model import LanguageModel
-
     asked = asks(config, job, model, job.identity.evaluation, job.tasks, job.identity.questions["samples"])
     loaded = asked.load()
     tools = instantiate.tools(config, inference=True)

@@ -29,8 +29,7 @@ CONF = next((folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") 
 def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
     """The configuration of a stage; `with_hydra` also Hydra's own, as `hydra` (and then `like` is not looked up).
 
-    Raises:
-        UserError: an unknown key, a wrong type or a broken override, in one line.
+    UserError, in one line, for an unknown key, a wrong type or a broken override.
     """
     register()
     # Ids of runs may look like numbers, 52137e92 for one.

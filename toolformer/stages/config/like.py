@@ -15,6 +15,7 @@ from toolformer.credentials import MASK
 from toolformer.errors import UserError
 from toolformer.stages.config.messages import one_line
 from toolformer.stages.config.schema import OF_SOURCES, Config
+from toolformer.tracking import Tracker
 
 _OWN = ("paths.root", "tracking")
 """Where runs are looked up: the command's own, since a folder of runs may have been moved."""
@@ -23,11 +24,8 @@ _OWN = ("paths.root", "tracking")
 def like(stage: str, composed: DictConfig, overrides: list[str], conf: Path) -> DictConfig:
     """The configuration of the run `composed.like`, with what the overrides (in `composed` too) set or choose laid over it.
 
-    Raises:
-        UserError: there is no such run of this stage, a word cannot be laid over it, or a masked value is not given again.
+    UserError if there is no such run of this stage, or a masked value of it is not given again.
     """
-    from toolformer.tracking import Tracker
-
     tracker = Tracker(composed.tracking.uri, Path(composed.paths.root))
     run = tracker.resolve(stage, composed.like, experiment=composed.name)
     try:

@@ -36,8 +36,7 @@ class Sweep:
 def parse(stage: str, overrides: Sequence[str]) -> Sweep:
     """The sweep that overrides and their experiment describe; the command line goes before the experiment.
 
-    Raises:
-        UserError: a broken override, or an experiment that is not there.
+    UserError for a broken override.
     """
     of_hydra = tuple(filter(_OF_HYDRA.match, overrides))
     fixed, choices = _taken_apart([word for word in overrides if word not in of_hydra])

@@ -43,8 +43,7 @@ class Source(McpServer):
 def add_tools(config: Config) -> None:
     """Adds the tools of all sources to `config.tool`; keys that are already set there stay.
 
-    Raises:
-        UserError: a source cannot be read, a tool in use cannot be loaded, two tools have one name.
+    UserError if a source cannot be read or two tools have one name.
     """
     origin = {key: "the configuration" for key, tool in config.tool.items() if tool.implementation}
     for number, given in enumerate(config.tool_sources):

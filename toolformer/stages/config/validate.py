@@ -30,9 +30,7 @@ def validate(config: DictConfig, stage: str = "") -> Config:
     """The configuration as typed objects, with absolute paths to write to.
 
     For the stage `report` alone, which only reads finished runs, corpora and benchmark data may be missing.
-
-    Raises:
-        UserError: an impossible value, named by its key.
+    UserError for an impossible value, named by its key.
     """
     try:
         values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
@@ -131,9 +129,7 @@ def _check_endpoint(endpoint: Endpoint) -> None:
     if missing := [key for key in ("url", "model") if not getattr(endpoint, key)]:
         raise UserError(f"endpoint.{missing[0]} is missing, which system=endpoint needs")
     if not credentials.is_address(endpoint.url):
-        raise UserError(
-            "endpoint.url must begin with http:// or https://, and hold no user name and no password"
-        )
+        raise UserError("endpoint.url must begin with http:// or https://, and hold no user name or password")
     is_chat = str(endpoint.url).partition("?")[0].rstrip("/").endswith("/chat/completions")
     if is_chat and endpoint.api != "chat":
         raise UserError("endpoint.url ends with /chat/completions; add endpoint.api=chat")

@@ -10,13 +10,13 @@ from collections.abc import Callable, Generator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
 from toolformer.progress import Bar
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
+from toolformer.stages.engine import local, ray
 from toolformer.stages.engine.plan import POLL_SECONDS, Plan
 from toolformer.stages.engine.work import Outcome
 from toolformer.tools.runtime import Usage, added
@@ -43,14 +43,8 @@ class Work:
 
 
 def check(config: Config) -> None:
-    """Whether the engine can work, before anything is read.
-
-    Raises:
-        UserError: its library is not installed, its cluster does not answer, or it asks for more than there is.
-    """
+    """UserError if the engine cannot work, before anything is read."""
     if config.engine.kind == "ray":
-        from toolformer.stages.engine import ray
-
         ray.check(config.engine)
 
 
@@ -69,7 +63,11 @@ def annotate(config: Config, store: ShardStore, plan: Plan) -> Generator[Work]:
         closing(_outcomes(config, store, plan, bar.set_postfix_str)) as outcomes,
     ):
         for outcome in outcomes:
-            bar.total, there = plan.total, _count(bar, plan.there, there)
+            bar.total = plan.total
+            if not bar.disable:  # what others did counts, but not for our rate
+                bar.initial += plan.there - there
+                bar.update(plan.there - there)
+                there = plan.there
             bar.set_description_str("generate" if plan.is_complete else "generate, reading on", refresh=False)
             if outcome:
                 count = plan.documents[outcome.name]
@@ -95,8 +93,12 @@ def _outcomes(
     yield None
     deaths = 0
     while plan.missing or not plan.is_complete:
+        if config.engine.kind == "ray":
+            run = ray.run(config, store.folder, plan)
+        else:
+            run = local.run(config, store.folder, plan, on_step)
         try:
-            with closing(_run(config, store.folder, plan, on_step)) as outcomes:
+            with closing(run) as outcomes:
                 for outcome in outcomes:
                     if outcome and outcome.error:
                         raise UserError(outcome.error)
@@ -128,18 +130,6 @@ def _check_work(config: Config) -> None:
     instantiate.tools(config)
 
 
-def _run(
-    config: Config, folder: Path, plan: Plan, on_step: Callable[[str], object]
-) -> Generator[Outcome | None]:
-    if config.engine.kind == "ray":
-        from toolformer.stages.engine import ray
-
-        return ray.run(config, folder, plan)
-    from toolformer.stages.engine import local
-
-    return local.run(config, folder, plan, on_step)
-
-
 def _others(store: ShardStore, plan: Plan) -> Generator[None]:
     """Until other processes have done all that is missing, or have left some of it to us."""
     is_logged = False
@@ -154,11 +144,3 @@ def _others(store: ShardStore, plan: Plan) -> Generator[None]:
             log.info("generate: other processes are working on the last %d shards", len(plan.missing))
             is_logged = True
         time.sleep(POLL_SECONDS)
-
-
-def _count(bar: Bar, there: int, counted: int) -> int:
-    """Counts what others did, without crediting our own rate with it; returns what is counted by now."""
-    if not bar.disable:  # not drawn, it keeps no such count
-        bar.initial += there - counted
-        bar.update(there - counted)
-    return there

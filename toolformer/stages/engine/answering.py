@@ -9,9 +9,7 @@ import datetime
 import logging
 import multiprocessing
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,14 +20,16 @@ from toolformer.errors import UserError
 from toolformer.progress import Bar
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-from toolformer.stages.engine.local import end_with_parent
+from toolformer.stages.engine.local import follow_parent
+from toolformer.stages.engine.ray import connected
 from toolformer.stages.engine.work import threads
 
 if TYPE_CHECKING:
     from benchmarks.suite import Loaded
     from toolformer.decoding.decoder import Decoder
     from toolformer.decoding.lm_eval_model import ToolformerLM
-    from toolformer.decoding.recording import AnswerFile
+    from toolformer.decoding.recording import AnswerFile, RecordingLM
+    from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,26 @@ class Asked:
 
         identity = {**self.identity, **(more or {})}
         return ToolformerLM(decoder, answers, identity, progress, self.clocks, self.day)
+
+    def served(self, answers: AnswerFile, tools: Mapping[str, Tool]) -> RecordingLM:
+        """Who answers where the system is an endpoint."""
+        from toolformer.decoding.endpoint import EndpointLM
+        from toolformer.decoding.endpoint_chat import ChatEndpointLM
+        from toolformer.decoding.offers import offer
+
+        endpoint = self.config.endpoint
+        if endpoint.api == "completions":
+            return EndpointLM(answers, endpoint=endpoint)
+        return ChatEndpointLM(
+            answers,
+            endpoint=endpoint,
+            identity=self.identity,
+            tools=tools,
+            offers={name: offer(name, tool) for name, tool in tools.items()},
+            decoding=self.config.decoding,
+            clocks=self.clocks,
+            day=self.day,
+        )
 
     def share(self, rank: int) -> Path:
         return self.answers.with_name(f"answers-{rank}-of-{self.config.engine.workers}.jsonl")
@@ -145,8 +165,7 @@ def _by_processes(asked: Asked, on_wait: Callable[[], object]) -> None:
 
 
 def _in_process(asked: Asked, rank: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    follow_parent()
     try:
         answer_share(asked, rank)
     except UserError:
@@ -154,8 +173,6 @@ def _in_process(asked: Asked, rank: int) -> None:
 
 
 def _by_ray(asked: Asked, on_wait: Callable[[], object]) -> None:
-    from toolformer.stages.engine.ray import connected
-
     engine = asked.config.engine
     with connected(engine.address):
         import ray

@@ -67,14 +67,18 @@ def run(
 def _start(config: Config, folder: Path, count: int | None) -> None:
     """In a new worker process."""
     global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    follow_parent()
     instantiate.apply_paths(config)
     _worker = Worker(config, folder, count)
 
 
-def end_with_parent() -> None:
-    """A killed parent tells nobody; a worker that waited for its next shard would wait for ever."""
+def follow_parent() -> None:
+    """In a worker process: leaves Ctrl-C to the parent, which ends us, and ends with a parent that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

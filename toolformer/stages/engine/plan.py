@@ -27,11 +27,7 @@ STOP_SECONDS = 5.0
 
 
 class Plan:
-    """The shards of a corpus as far as it has been read, and which of them are still to be done.
-
-    Raises:
-        UserError: there is no such corpus.
-    """
+    """The shards of a corpus as far as it has been read, and which of them are still to be done."""
 
     def __init__(self, config: Config) -> None:
         self.documents: dict[str, int] = {}
@@ -71,8 +67,7 @@ class Plan:
     def read(self, store: ShardStore | None = None) -> None:
         """Reads the corpus to its end; documents of shards that are not done wait in the store, if one is given.
 
-        Raises:
-            UserError: the corpus cannot be read, or holds no document; the folder cannot be written.
+        UserError if the corpus cannot be read or holds no document.
         """
         documents = iter(self._corpus)
         while batch := list(itertools.islice(documents, self._size)):
@@ -121,14 +116,8 @@ class Plan:
         with self._changed:
             self._changed.notify_all()
 
-    # ------------------------------------------------- of those who do the shards
-
     def wait(self, seconds: float) -> bool:
-        """Waits until the plan is complete; returns whether it is.
-
-        Raises:
-            UserError: as `read`.
-        """
+        """Waits until the plan is complete; returns whether it is. Raises what `read` has raised."""
         with self._changed:
             self._changed.wait_for(lambda: self.is_complete or self._error, seconds)
         if self._error:
@@ -136,11 +125,7 @@ class Plan:
         return self.is_complete
 
     def take(self, seconds: float = 0.0) -> str | None:
-        """The next shard to be done; None if none becomes known within the time.
-
-        Raises:
-            UserError: as `read`.
-        """
+        """The next shard to be done; None if none becomes known within the time. Raises what `read` has raised."""
         with self._changed:
             self._changed.wait_for(lambda: self._todo or self.is_complete or self._error, seconds)
             if self._error:

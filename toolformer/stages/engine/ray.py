@@ -27,11 +27,7 @@ TOKEN = secrets.token_hex(32)
 
 
 def check(engine: EngineConfig) -> None:
-    """Whether Ray is installed, its cluster answers, and a Ray of our own would have room.
-
-    Raises:
-        UserError: it is not so.
-    """
+    """UserError unless Ray is installed, its cluster answers, and a Ray of our own would have room."""
     if importlib.util.find_spec("ray") is None:
         raise UserError("engine=ray needs Ray, which is not installed: pip install 'toolformer[ray]'")
     if engine.address is None:
@@ -52,8 +48,7 @@ def check(engine: EngineConfig) -> None:
 def run(config: Config, folder: Path, plan: Plan) -> Generator[Outcome | None]:
     """Does the shards of the plan; an outcome each, as they are finished, and None where there is none for a while.
 
-    Raises:
-        UserError: no cluster answers, or shards keep killing their workers.
+    UserError if no cluster answers, or shards keep killing their workers.
     """
     with connected(config.engine.address):
         import ray
@@ -146,10 +141,10 @@ class _Replica:
 
     def annotate(self, name: str) -> Outcome:
         try:
-            worker = self._worker = self._worker or self._start()
+            self._worker = self._worker or self._start()
         except UserError as error:
             return Outcome(name, error=str(error))
-        return worker(name)
+        return self._worker(name)
 
     def _start(self) -> Worker:
         config, engine = self._config, self._config.engine
