@@ -40,6 +40,8 @@ from typing import Any
 
 import holidays
 
+from toolformer.tools.calendar import DAYS, MONTHS
+
 SIZES = {
     "days_to_date": 400,
     "date_ago": 800,
@@ -52,12 +54,6 @@ SIZES = {
 CURRENT_DATES = 500
 FIRST, LAST = datetime.date(2010, 1, 1), datetime.date(2029, 12, 31)
 
-# Written out rather than taken from strftime, which follows the machine's language.
-MONTHS = (
-    "January", "February", "March", "April", "May", "June",
-    "July", "August", "September", "October", "November", "December",
-)  # fmt: skip
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 PARTS = ("day of the week", "day of the month", "month", "year")
 UNITS = ("days", "weeks", "months", "years")
 DIRECTIONS = ("past", "future")
@@ -186,7 +182,7 @@ def _written(day: datetime.date) -> str:
 
 def _part(part: str, day: datetime.date) -> list[str]:
     if part == "day of the week":
-        return [WEEKDAYS[day.weekday()]]
+        return [DAYS[day.weekday()]]
     if part == "day of the month":
         ending = "th" if 11 <= day.day <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
         return [str(day.day), f"{day.day}{ending}"]

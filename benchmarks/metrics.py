@@ -85,8 +85,7 @@ def _value(match: re.Match[str], divided: bool = False) -> Fraction:
 def as_number(answer: str | int | float | Fraction) -> Fraction:
     """A benchmark's answer as an exact number: 1234, 0.1 (the decimal, not the float), "1,234", "1/2", "10/2" (5).
 
-    Raises:
-        ValueError: it is not one number; a division by zero is none.
+    ValueError if it is not one number; a division by zero is none.
     """
     match = _NUMBER.fullmatch(_plain(str(answer)).strip().rstrip("%"))
     if not match or (match["fraction"] and not exact(match["denominator"])):
@@ -112,10 +111,8 @@ def score_math(completion: str, answer: str | int | float | Fraction) -> bool:
     (True, False)
 
     For an answer with more than two decimals (5.666666666666667 in MAWPS) a number also counts that is rounded correctly
-    from it to two decimals or more, since the calculator gives no more; a number rounded to zero does not.
-
-    Raises:
-        ValueError: `answer` is not one number.
+    from it to two decimals or more, since the calculator gives no more; a number rounded to zero does not. ValueError if
+    `answer` is not one number.
     """
     found, right = number_in(completion), as_number(answer)
     if found is None or found == right:
@@ -268,10 +265,7 @@ def percent_interval(correct: Sequence[bool | float], seed: int = 0, resamples: 
     """The share of right answers in percent.
 
     Where all answers are right, or all wrong, a bootstrap has nothing to vary: Wilson's interval says then what such
-    a sample leaves open.
-
-    Raises:
-        ValueError: no answers at all.
+    a sample leaves open. ValueError without any answers.
     """
     if not len(correct):
         raise ValueError("an interval needs at least one document")
@@ -304,10 +298,7 @@ def perplexity_interval(
 ) -> Interval:
     """Perplexity per unit (word or token), with the documents resampled.
 
-    `log_likelihoods[n]` is the sum over document n in nats, `units[n]` its number of words or tokens.
-
-    Raises:
-        ValueError: no documents, or no units in them.
+    `log_likelihoods[n]` is the sum over document n in nats, `units[n]` its number of words or tokens; ValueError without any.
     """
     value = perplexity(log_likelihoods, units)
     sums, counts = np.asarray(log_likelihoods, dtype=float), np.asarray(units, dtype=float)

@@ -75,8 +75,7 @@ def point(
 ) -> Point:
     """A policy with its value and those of tools with their own, measured on examples.
 
-    Raises:
-        ValueError: no examples, or the value is out of the traces' reach.
+    ValueError without examples, or if the value is out of the traces' reach.
     """
     numbers = [example.trace.number(policy, value, by_tool) for example in examples]
     chosen = [one.trace.completions[number] for one, number in zip(examples, numbers, strict=True)]

@@ -65,11 +65,7 @@ class Loaded:
 
 
 def task_names(names: Sequence[str], tasks_dir: str | Path | None = None) -> list[str]:
-    """Tasks and groups as tasks, each once. `tasks_dir` is a folder of the user's own task files.
-
-    Raises:
-        UserError: no names, one that is no task or group, or a folder whose tasks cannot be used.
-    """
+    """Tasks and groups as tasks, each once; UserError for an unknown one. `tasks_dir` has the user's own task files."""
     own = own_tasks(tasks_dir)
     if not names:
         raise UserError(f"benchmarks: the list is empty; name some of {', '.join([*TASKS, *GROUPS])}")
@@ -94,9 +90,8 @@ def load(
         ids: leaves only the documents with these ids, given for each task, or in one list for all.
         tasks_dir: a folder of the user's own task files.
 
-    Raises:
-        UserError: an unknown task, a benchmark whose data is missing or of another schema, an unknown id, or a task of
-            the user's that cannot be asked and scored as the others.
+    UserError for an unknown task or id, data that is missing or of another schema, or a task of the user's that cannot be
+    asked and scored as the others.
     """
     names = task_names(tasks, tasks_dir)
     own = own_tasks(tasks_dir)
@@ -129,11 +124,7 @@ def load(
 
 
 def switched_off(metadata: Any, file: str) -> frozenset[str]:
-    """The tools, by key, that a task's metadata says it may not use: `switched_off: [search]`.
-
-    Raises:
-        UserError: it is no list of texts; the message names the file.
-    """
+    """The tools, by key, that a task's metadata says it may not use: `switched_off: [search]`."""
     tools = (metadata or {}).get("switched_off") or []
     if not isinstance(tools, list) or not all(isinstance(tool, str) for tool in tools):
         raise UserError(
@@ -143,11 +134,7 @@ def switched_off(metadata: Any, file: str) -> frozenset[str]:
 
 
 def check_data(names: Sequence[str], data_dir: str | None, tasks_dir: str | Path | None = None) -> None:
-    """Sees that a data folder has the file of every benchmark, without reading any; None is the hub.
-
-    Raises:
-        UserError: a file or the folder is missing, or a name is no task or group.
-    """
+    """Refuses a data folder that lacks the file of a benchmark, without reading any; None is the hub."""
     folder = data_folder({"data_dir": data_dir})
     if folder is None:
         return
@@ -208,10 +195,8 @@ def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequenc
         rows = [row for row, identity in enumerate(known) if identity in wanted]
         missing = wanted.difference(known)
         if not rows or (missing and each is ids):
-            raise UserError(
-                f"samples: {name} has no document {min(missing, default='')!r}; its {len(known)} ids are like "
-                f"{', '.join(known[:3])}"
-            )
+            like = f"its {len(known)} ids are like {', '.join(known[:3])}"
+            raise UserError(f"samples: {name} has no document {min(missing, default='')!r}; {like}")
         unknown -= set(known)
         task.dataset[split] = task.dataset[split].select(rows)
     if unknown:
@@ -257,9 +242,6 @@ def run(
         limit: takes the first documents only, as lm-eval's; `metadata`'s `subset` makes a seeded choice.
         bootstrap_iters: resamples of the intervals, which `seed` decides.
         gold_nats: ask a model of ours also for −log p of each first right answer (of tasks that are answered in words).
-
-    Raises:
-        UserError: an unknown task, or a benchmark whose data is missing.
     """
     loaded = tasks if isinstance(tasks, Loaded) else load(tasks, metadata, ids)
     before = len(getattr(lm, "records", []))

@@ -17,11 +17,7 @@ _IGNORED = (".log", ".out", ".pyc", ".swp", ".lock")
 
 
 def own_tasks(tasks_dir: str | Path | None) -> dict[str, Path]:
-    """The tasks of a folder, each with its file.
-
-    Raises:
-        UserError: there are none, a file is no YAML, or a task has no usable name.
-    """
+    """The tasks of a folder, each with its file; UserError if there are none, or a file or a name cannot be used."""
     if tasks_dir is None:
         return {}
     folder = Path(tasks_dir).expanduser().resolve()
@@ -58,10 +54,8 @@ def deciding_files(folder: Path) -> list[Path]:
 def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
     """Sees that lm-eval's `task` of the file `path` has what is asked of all, and takes the subset that is wanted.
 
-    Its scores are looked at from here on: of no answer and of a right one now, of the others as they come.
-
-    Raises:
-        UserError: it is asked in another way, its rows have no ids of their own, or its scores are none.
+    Its scores are looked at from here on: of no answer and of a right one now, of the others as they come. UserError if it
+    is asked in another way, its rows have no ids of their own, or its scores are none.
     """
     config, split = task.config, task.config.test_split
     if task.OUTPUT_TYPE != "generate_until":
@@ -69,18 +63,12 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
     if split is None or split not in task.dataset:
         raise UserError(f"{path}: test_split is {split!r}; it must name a split of the task's data")
     if "id" not in task.dataset[split].column_names:
-        raise UserError(
-            f"{path}: the rows have no field `id`, which pairs the answers of two systems; add it"
-        )
+        raise UserError(f"{path}: the rows have no field `id`, which pairs two systems' answers; add it")
     if twice := [one for one, count in Counter(map(str, task.dataset[split]["id"])).items() if count > 1]:
-        raise UserError(
-            f"{path}: the id {twice[0]!r} stands in several rows; ids pair the answers of two systems"
-        )
+        raise UserError(f"{path}: the id {twice[0]!r} stands in several rows; give each row its own")
     if config.process_results is None or [one["metric"] for one in config.metric_list or ()] != ["score"]:
-        raise UserError(
-            f"{path}: process_results and a metric_list of `score` alone are needed, which gives 0 to 100 to an answer "
-            "(benchmarks.tasks has some)"
-        )
+        wanted = "process_results and a metric_list of `score` alone are needed, which is 0 to 100"
+        raise UserError(f"{path}: {wanted} (benchmarks.tasks has some)")
     if metadata.get("subset") is not None:
         task.dataset[split] = as_splits(config.task, list(task.dataset[split]), metadata)["test"]
     score_of: Callable[[Any, Any], Any] = task.process_results

@@ -49,8 +49,7 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
 def reworded(name: str, prompt: Any, wording: str) -> Callable[[Doc], str]:
     """What asks a document of the task `name` in another wording; `prompt` is the task's own (`doc_to_text`).
 
-    Raises:
-        UserError: the task has a prompt of its own, in one wording.
+    UserError if the task has a prompt of its own, in one wording.
     """
     kind = prompt.__name__ if getattr(prompt, "__module__", "") == tasks.__name__ else name
     if kind not in TEMPLATES:

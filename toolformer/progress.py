@@ -33,8 +33,6 @@ def configure(quiet: bool = False) -> None:
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     # Each of its tries, twice; the last is told by who asked.
     logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
-    # What a server prints beside its messages; that it does not answer is told by who asked.
-    logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
     for name in PACKAGES:
         logging.getLogger(name).setLevel(logging.WARNING if quiet else logging.INFO)
 

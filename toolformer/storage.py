@@ -72,10 +72,9 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(
-            f"{path.parent}: cannot write {path.name} ({error.strerror or error}); finished work is kept: make room "
-            "or name another folder, and give the same command again"
-        ) from error
+        reason = f"cannot write {path.name} ({error.strerror or error})"
+        advice = "finished work is kept: make room or name another folder, and give the same command again"
+        raise UserError(f"{path.parent}: {reason}; {advice}") from error
 
 
 def sha256(path: Path) -> str:
@@ -140,10 +139,7 @@ def build_once(
         build: fills the empty folder that it is given; if it raises, nothing is left.
         scratch: the parent of locks and unfinished folders, on the same file system as `folder`.
         is_whole: whether the folder is what `build` makes.
-        replace: whether a folder there that is not whole is replaced; otherwise it is an error.
-
-    Raises:
-        OSError: nothing can be written, or something else is in its place.
+        replace: whether a folder there that is not whole is replaced; otherwise it is an OSError.
     """
     if is_whole(folder):
         return

@@ -56,8 +56,7 @@ class Gold:
 def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[Gold]:
     """The right call of each document of a task of `TOOLS`; `metadata` is the task's, as the loaders get it.
 
-    Raises:
-        UserError: the published data cannot be read.
+    UserError if the published data cannot be read.
     """
     rows: dict[str, Row] = {}
     if task in (*GROUPS["math"], *GROUPS["lama"]):

@@ -95,8 +95,7 @@ class Ladder:
             task: lm-eval's, with at least the documents of the samples.
             off: the tools, by key, that it may not use.
 
-        Raises:
-            UserError: the published data cannot be read.
+        UserError if the published data cannot be read.
         """
         keys = usable(name, self.tools, off)
         self._free.switched_off = self._forced.switched_off = {name: off}

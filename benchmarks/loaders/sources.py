@@ -49,10 +49,8 @@ def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise UserError(
-        f"{DATA_DIR}: {folder} has no {benchmark}; expected the file {folder / names[0]}: add it, or leave {benchmark} "
-        "out of the benchmarks"
-    )
+    advice = f"expected the file {folder / names[0]}: add it, or leave {benchmark} out of the benchmarks"
+    raise UserError(f"{DATA_DIR}: {folder} has no {benchmark}; {advice}")
 
 
 def published(
@@ -79,11 +77,7 @@ def published(
 
 
 def rows_of(path: Path) -> Iterator[Placed]:
-    """Rows of a JSON Lines file: plain, gzip or Zstandard.
-
-    Raises:
-        UserError: the file cannot be read, or a line is no JSON object; the message names it.
-    """
+    """Rows of a JSON Lines file, plain, gzip or Zstandard; UserError for a line that is no JSON object."""
     for line, row in read_jsonl(path):
         place = f"{path}, {line}"
         if isinstance(row, BadRow):
@@ -111,9 +105,6 @@ def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()
     Its keys are `path`, `config`, `split` (one or a list), `revision`; `data_files` where `path` is a format and the file
     of each split stands at a bare address; `data_dir` where a folder of the repository is the configuration. The name of the
     cached copy is logged, which holds the commit. `columns` reads these only, where all are there.
-
-    Raises:
-        UserError: no pin, or the hub does not give the data.
     """
     if not hub.get("path") or not hub.get("split"):
         raise UserError(f"{benchmark}: no {DATA_DIR}, and metadata.hub of the task names no path and split")
@@ -124,11 +115,9 @@ def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()
             loaded = datasets.load_dataset(hub["path"], hub.get("config"), split=split, **options)
         # The hub client raises a dozen types, from its own to those of the HTTP library, for "not there".
         except Exception as error:
-            reason = f"{type(error).__name__}: {one_line(error, 160)}"
-            raise UserError(
-                f"{benchmark}: {hub['path']} cannot be read from the hub ({reason}); set {DATA_DIR} to a folder that holds "
-                "the benchmark"
-            ) from error
+            reason = f"cannot be read from the hub ({type(error).__name__}: {one_line(error, 160)})"
+            advice = f"set {DATA_DIR} to a folder that holds the benchmark"
+            raise UserError(f"{benchmark}: {hub['path']} {reason}; {advice}") from error
         for file in loaded.cache_files[:1]:
             log.info("%s: read as %s", benchmark, file["filename"])
         if columns and set(columns) <= set(loaded.column_names):
@@ -138,11 +127,7 @@ def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()
 
 
 def value_of(row: Mapping[str, Any], name: str, place: str, what: str = "value") -> Any:
-    """Whatever is in a field, null included.
-
-    Raises:
-        UserError: the row has no such field; the message names both.
-    """
+    """Whatever is in a field, null included; UserError if the row has no such field."""
     if name not in row:
         fields = ", ".join(map(str, row))
         raise UserError(f"{place}: no {what} in field `{name}` (the row has {fields}); fix the row")
@@ -226,7 +211,5 @@ def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str |
             log.info("%s: %d of %d rows (subset)", name, len(chosen), len(rows))
         rows = chosen
     if not rows:
-        raise UserError(
-            f"{name}: no documents are left to evaluate; check {DATA_DIR} or the file it is read from"
-        )
+        raise UserError(f"{name}: no documents are left; check {DATA_DIR} or the file it is read from")
     return {"test": datasets.Dataset.from_list(rows)}

@@ -306,15 +306,6 @@ SENTENCES = {
 }
 
 
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "lid.bin"
-    path.write_text("not a model")
-    with pytest.raises(UserError, match=r"lid\.bin"):
-        LanguageIdentifier(path)
-    with pytest.raises(UserError, match="absent"):
-        LanguageIdentifier(tmp_path / "absent.ftz")
-
-
 @pytest.mark.real
 def test_real_sentences_whatever_disturbs_fasttext() -> None:
     identifier = LanguageIdentifier()

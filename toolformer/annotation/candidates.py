@@ -198,14 +198,11 @@ def _longest(language_model: LanguageModel, settings: ToolSettings) -> int:
     if settings.prompt != UNPROMPTED:
         fits //= 2  # the prompt holds the text too
     if fits < 16:
-        raise UserError(
-            f"tool.{settings.key}: its prompt does not fit into the context of {language_model.context_length} tokens "
-            f"of model {language_model.name}; shorten the prompt or choose a model with a longer context"
-        )
+        context = f"the context of {language_model.context_length} tokens of model {language_model.name}"
+        advice = "shorten it, or choose a model with a longer context"
+        raise UserError(f"tool.{settings.key}: its prompt does not fit into {context}; {advice}")
     longest = min(fits, settings.window_tokens or fits)
     if settings.window_overlap > longest - 8:
-        raise UserError(
-            f"propose.window_overlap is {settings.window_overlap}, but a window of tool {settings.key} has {longest} "
-            f"tokens; it must be at most {longest - 8}"
-        )
+        reason = f"a window of tool {settings.key} has {longest} tokens; it must be at most {longest - 8}"
+        raise UserError(f"propose.window_overlap is {settings.window_overlap}, but {reason}")
     return longest

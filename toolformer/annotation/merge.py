@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolformer.annotation.candidates import SCORED, Candidate
+from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall, insert, linearise, parse
 from toolformer.data import Document
 
@@ -34,24 +35,13 @@ class KeptCall:
 def row(candidate: Candidate) -> dict[str, object]:
     """The candidate as a row of `candidates.parquet`."""
     call = candidate.call
-    return {
+    made = {
         "doc_id": candidate.window.document.doc_id,
-        "tool": candidate.tool,
-        "position": candidate.position,
-        "token_position": candidate.token_position,
-        "start_probability": candidate.start_probability,
-        "sample": candidate.sample,
         "call": linearise(replace(call, result=None)).strip() if call else candidate.text,
         "call_input": call.input if call else None,
         "result": call.result if call else None,
-        "status": candidate.status,
-        "loss_result": candidate.loss_result,
-        "loss_no_result": candidate.loss_no_result,
-        "loss_none": candidate.loss_none,
-        "gain": candidate.gain,
-        "gain_at_most": candidate.gain_at_most,
-        "start_lift": candidate.start_lift,
     }
+    return {name: made[name] if name in made else getattr(candidate, name) for name in CANDIDATES.names}
 
 
 def gain(entry: Mapping[str, Any], baseline: str = PAPER) -> float | None:

@@ -88,12 +88,8 @@ def choose_positions(
     rank: Sequence[float] | None = None,
 ) -> list[int]:
     """I = {i : p_i > τ_s}, the `most` of them that rank highest (by p_i unless given), in the text's order."""
-    above = [
-        i
-        for i, probability in enumerate(probabilities)
-        if probability is not None and probability > threshold
-    ]
-    highest = sorted(above, key=lambda i: (-(rank[i] if rank else probabilities[i] or 0.0), i))[:most]
+    above = {i: p for i, p in enumerate(probabilities) if p is not None and p > threshold}
+    highest = sorted(above, key=lambda i: -(rank or above)[i])[:most]  # of equals the first
     return sorted(highest)
 
 

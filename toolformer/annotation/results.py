@@ -83,10 +83,8 @@ def write_results(
                 if document.doc_id not in kept:
                     to_read.add(document.doc_id, len(document.text), merge(document, ()))
         if broken:
-            raise UserError(
-                f"{store.folder}: {len(broken)} shards are not what was written; give the same command again, which does "
-                "them again, and no others"
-            )
+            reason = f"{len(broken)} shards are not what was written"
+            raise UserError(f"{store.folder}: {reason}; give the same command again, which does them again")
         without(_dataset(to_read.held()))
     write_whole(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
     return funnel, seconds

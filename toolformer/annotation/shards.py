@@ -25,25 +25,16 @@ from toolformer.data import Document
 from toolformer.errors import UserError, one_line
 from toolformer.storage import acquired, lock_file, locked, sha256, whole_file, write_whole, writing
 
+_LOSSES = ("loss_result", "loss_no_result", "loss_none", "gain", "gain_at_most", "start_lift")
 CANDIDATES = pa.schema(
-    [
-        ("doc_id", pa.string()),
-        ("tool", pa.string()),
-        ("position", pa.int64()),
-        ("token_position", pa.int64()),
-        ("start_probability", pa.float64()),
-        ("sample", pa.int64()),
-        ("call", pa.string()),
-        ("call_input", pa.string()),
-        ("result", pa.string()),
-        ("status", pa.string()),
-        ("loss_result", pa.float64()),
-        ("loss_no_result", pa.float64()),
-        ("loss_none", pa.float64()),
-        ("gain", pa.float64()),
-        ("gain_at_most", pa.float64()),
-        ("start_lift", pa.float64()),
-    ]
+    {
+        **dict.fromkeys(("doc_id", "tool"), pa.string()),
+        **dict.fromkeys(("position", "token_position"), pa.int64()),
+        "start_probability": pa.float64(),
+        "sample": pa.int64(),
+        **dict.fromkeys(("call", "call_input", "result", "status"), pa.string()),
+        **dict.fromkeys(_LOSSES, pa.float64()),
+    }
 )
 _TEXT = {"text": pa.string(), "url": pa.string(), "date": pa.date32()}
 SHARD = pa.unify_schemas([CANDIDATES, pa.schema(_TEXT)])

@@ -65,10 +65,7 @@ def document_from_row(
     """The document that a row holds.
 
     The date in the URL speaks first, as in the paper; a date field serves corpora whose URLs carry none. A row without
-    an id is named by its text.
-
-    Raises:
-        BadRow: it has no text, or a field that is not what it should be.
+    an id is named by its text. BadRow if it has no text, or a field that is not what it should be.
     """
     fields = fields or Fields()
     text = _decoded(row.get(fields.text_field)) if isinstance(row, Mapping) else None

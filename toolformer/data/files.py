@@ -15,10 +15,7 @@ from toolformer.data.row_corpus import RowCorpus, Rows
 from toolformer.errors import UserError
 
 JSONL, PARQUET, MIXED = "jsonl", "parquet", "files"
-SUFFIXES = {
-    JSONL: (".jsonl", ".json", ".ndjson"),
-    PARQUET: (".parquet", ".pq"),
-}
+SUFFIXES = {JSONL: (".jsonl", ".json", ".ndjson"), PARQUET: (".parquet", ".pq")}
 PACKED = (".gz", ".zst", ".zstd")
 DEMO_SPLITS = ("train", "heldout", "sums")
 """Texts of all kinds, others of the same kinds, and short ones with a worked sum or two."""
@@ -42,9 +39,7 @@ class FileCorpus(RowCorpus):
         folder = Path(self.path).expanduser()
         if not folder.is_dir():
             if not folder.exists():
-                raise UserError(
-                    f"{self.key}.path: there is no file {self.path}; name a file or a folder of files"
-                )
+                raise UserError(f"{self.key}.path: there is no file {self.path}; name a file or a folder")
             return [folder]
         kinds = (JSONL, PARQUET) if self.format == MIXED else (self.format,)
         names = [
@@ -66,10 +61,8 @@ class FileCorpus(RowCorpus):
         for path in self.files():
             kind = self.format if self.format != MIXED else _kind(path)
             if kind is None:
-                raise UserError(
-                    f"{self.key}.path: {path} is neither JSON Lines nor Parquet by its name; say {self.key}=jsonl or "
-                    f"{self.key}=parquet"
-                )
+                reason = f"{path} is neither JSON Lines nor Parquet by its name"
+                raise UserError(f"{self.key}.path: {reason}; say {self.key}=jsonl or {self.key}=parquet")
             rows = read_parquet(path, self.fields, self.key) if kind == PARQUET else read_jsonl(path)
             yield str(path), rows
 

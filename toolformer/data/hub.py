@@ -30,10 +30,8 @@ class HubCorpus(RowCorpus):
             for number, row in enumerate(rows, start=1):
                 yield f"row {number}", row
         except Exception as error:  # whatever the storage, the network or the format's reader raises
-            raise UserError(
-                f"{self.key}.path: the data set {self.path} breaks off after row {number} ({one_line(error)}); "
-                "start the same command again, finished work is kept"
-            ) from error
+            reason = f"the data set {self.path} breaks off after row {number} ({one_line(error)})"
+            raise UserError(f"{self.key}.path: {reason}; start the same command again") from error
 
     def _open(self) -> Any:
         from datasets import load_dataset
@@ -42,16 +40,14 @@ class HubCorpus(RowCorpus):
             rows = load_dataset(self.path, self.subset, split=self.split, streaming=True)
         # Offline, unknown, gated, without this subset or split, needing code of its own ...
         except Exception as error:
+            reason = f"the data set {self.path} cannot be streamed ({one_line(error)})"
             raise UserError(
-                f"{self.key}.path: the data set {self.path} cannot be streamed ({one_line(error)}); check {self.key}.path, "
-                f"{self.key}.subset and {self.key}.split"
+                f"{self.key}.path: {reason}; check {self.key}.subset and {self.key}.split"
             ) from error
         known = rows.column_names
         if known is None:
             return rows
         if self.fields.text_field not in known:
-            raise UserError(
-                f"{self.key}.text_field: the data set {self.path} has no field {self.fields.text_field!r}; "
-                f"it has {', '.join(known[:8])}"
-            )
+            reason = f"the data set {self.path} has no field {self.fields.text_field!r}"
+            raise UserError(f"{self.key}.text_field: {reason}; it has {', '.join(known[:8])}")
         return rows.select_columns([name for name in self.fields.named() if name in known])

@@ -17,8 +17,7 @@ _GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 def read_jsonl(path: Path) -> Rows:
     """(`line N`, row) of every line; a file that breaks off is read as far as it goes.
 
-    Raises:
-        UserError: the file cannot be opened or read at all (not: what is in it is broken).
+    UserError if the file cannot be opened or read at all (not: what is in it is broken).
     """
     number = 0
     try:

@@ -14,6 +14,8 @@ from decimal import Decimal
 from fractions import Fraction
 from operator import itemgetter
 
+from toolformer.data.url_date import MONTH
+
 WINDOW = 100
 """Tokens within which three numbers have to stand to be seen as a computation."""
 
@@ -33,10 +35,7 @@ SIGN = r"(?:(?<![\w)\]%])[-−](?=[$€£¥.\d]))?"
 
 _WORD = rf"[^\W{_UNSPACED}]"  # a letter, figure or underscore that may not touch a number
 _LETTER = rf"[^\W\d_{_UNSPACED}]"
-_MONTH = (  # capitalised, since people march
-    r"(?=[A-Z])(?i:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?"
-    r"|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\b\.?"
-)
+_MONTH = rf"(?=[A-Z])(?i:{MONTH})\b\.?"  # capitalised, since people march
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?(?:\s?[-–]\s?\d{1,2}(?:st|nd|rd|th)?)?"  # or days: 14-16
 _NOT_NUMBERS = re.compile(
     "|".join(

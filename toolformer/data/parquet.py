@@ -13,10 +13,7 @@ _BUFFER = 2**20
 def read_parquet(path: Path, fields: Fields, key: str) -> Rows:
     """(`row N`, row) of every row, counted from 1; a file that breaks off is read as far as it goes.
 
-    Texts come as bytes, since a file may claim UTF-8 falsely.
-
-    Raises:
-        UserError: the file cannot be opened or read at all (not: what is in it is broken).
+    Texts come as bytes, since a file may claim UTF-8 falsely. UserError as `read_jsonl`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -73,11 +73,7 @@ class RowCorpus(ABC):
 
 
 def broken_off(path: Path, error: BaseException, reason: str = "broken off", count: int = 1) -> BadRow:
-    """What stands for the rest of a file whose content is broken.
-
-    Raises:
-        UserError: the file cannot be opened or read at all.
-    """
+    """What stands for the rest of a file whose content is broken; UserError if it cannot be opened or read at all."""
     # What cannot be unpacked has no error number, neither from gzip nor from pyarrow.
     if getattr(error, "errno", None) is not None:
         raise UserError(

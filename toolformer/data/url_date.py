@@ -8,10 +8,12 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 
 _YEAR = r"(?P<y>(?:19|20)\d\d)"
 _DAY = r"(?P<d>\d{1,2})"
-_NAME = (
-    r"(?P<m>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
-    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+MONTH = (
+    r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?"
 )
+"""A month's English name or its beginning, in small letters, as a pattern."""
+_NAME = rf"(?P<m>{MONTH})"
 _SEPARATOR = r"(?P<s>[/\-_.])"
 # Each alternative is a lookahead: a match that is no date must not swallow the beginning of one that is.
 _FORMS = [

@@ -35,11 +35,7 @@ Message = dict[str, Any]
 
 
 def check_template(tokenizer: Any, name: str, tools: str, offers: Sequence[Offer]) -> None:
-    """Sees that a model's chat template can offer these tools; `tools` is `chat.tools`.
-
-    Raises:
-        UserError: it has no template, or one without tools or without messages of the system.
-    """
+    """Refuses a model without a chat template that can offer these tools; `tools` is `chat.tools`."""
     if not tokenizer.chat_template:
         raise UserError(f"model: {name} has no chat template; name an instruct model, or another system")
     schemas = [offer.schema() for offer in offers]

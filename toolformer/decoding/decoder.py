@@ -101,10 +101,8 @@ class Decoder(Decoding):
         go to `on_batch` as soon as they are there, with the prompts' indices. `head` is a text that most prompts begin with:
         the model reads it once.
 
-        A prompt that leaves no room for its continuation and a call loses its beginning, with a line in the log.
-
-        Raises:
-            UserError: the context has no room at all, or with `strict` too little for a prompt.
+        A prompt that leaves no room for its continuation and a call loses its beginning, with a line in the log. UserError if
+        the context has no room at all, or with `strict` too little for a prompt.
         """
         rows, writer, tries = self._begin(prompts, documents, max_new_tokens, stop, allowed, strict)
         model = self.language_model
@@ -171,8 +169,8 @@ class Decoder(Decoding):
             )
         cut = [max(0, len(ids) - room) for ids in encoded]
         if long:
-            longer = f"{len(long)} of {len(encoded)} prompts are longer than {room} tokens"
-            log.warning("decoding: %s: cut on their left", longer)
+            longer = "decoding: %d of %d prompts are longer than %d tokens: cut on their left"
+            log.warning(longer, len(long), len(encoded), room)
             head = model.own_prefix
             for n in long:
                 encoded[n] = head + encoded[n][cut[n] + len(head) :]

@@ -49,11 +49,7 @@ class EndpointLM(RecordingLM):
 
     A completion is recorded by address, model and the prompt that is sent, a score by tokenizer and length as well.
 
-    Args:
-        identity: what else decides an answer.
-
-    Raises:
-        UserError: the tokenizer cannot be loaded, or the key is none.
+    `identity` is what else decides an answer. UserError if the tokenizer cannot be loaded, or the key is none.
     """
 
     def __init__(

@@ -68,9 +68,7 @@ class ChatEndpointLM(EndpointLM):
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         """Chat completions give no log-probabilities of a prompt."""
-        raise UserError(
-            "endpoint.api: chat gives no log-probabilities of texts; use completions for perplexity"
-        )
+        raise UserError("endpoint.api: chat gives no log-probabilities; use completions for perplexity")
 
     def _converse(self, question: Question) -> dict[str, Any]:
         """One conversation, as a completion's fields."""

@@ -109,8 +109,7 @@ def _schema(adapter: Any) -> dict[str, Any]:
 def requested(name: Any, arguments: Any, offers: Sequence[Offer]) -> Request:
     """The call that a model asks for; arguments may be JSON in a text.
 
-    Raises:
-        CallSyntaxError: no such tool is offered, or these are not its arguments; the message is the reason.
+    CallSyntaxError if no such tool is offered, or these are not its arguments; the message is the reason.
     """
     offered = next((each for each in offers if each.name == name), None)
     if offered is None:
@@ -125,10 +124,7 @@ def written(text: str, offers: Sequence[Offer]) -> Request | None:
     """The first call in a model's message, or None where the message has none.
 
     A call is an object with `name` and `arguments` (or `parameters`), or the first of a list of them, behind a mark or as the
-    message's beginning.
-
-    Raises:
-        CallSyntaxError: a call was begun that is none; the message is the reason.
+    message's beginning. CallSyntaxError if a call was begun that is none; the message is the reason.
     """
     mark = _MARK.search(text)
     start = mark.end() if mark else 0

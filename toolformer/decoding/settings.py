@@ -79,17 +79,11 @@ class Decoding:
 
 
 def check(settings: Decoding, tools: Collection[str]) -> None:
-    """Refuses a policy without its value, a value without its policy, and one for what is none of the tools, by key.
-
-    Raises:
-        UserError: one of these, by key.
-    """
+    """Refuses a policy without its value, a value without its policy, and one for what is none of the tools, by key."""
     for policy, key in POLICIES.items():
         value = getattr(settings, key)
         if policy == settings.policy and value is None:
-            raise UserError(
-                f"decoding.{key} is missing: decoding.policy={policy} needs a number, decoding.{key}=..."
-            )
+            raise UserError(f"decoding.{key} is missing: decoding.policy={policy} needs a number")
         if policy not in (settings.policy, "topk") and value is not None:  # k has a default
             raise UserError(
                 f"decoding.{key} is {value}, but decoding.policy is {settings.policy}, which does not read it; add "
@@ -185,11 +179,7 @@ def chosen_on(model: str | Path, task: str, ids: Iterable[str]) -> int:
 
 
 def tuned(settings: Decoding, model: str | Path) -> Decoding:
-    """The settings with the policy that is stored in a model's folder, where they ask for it.
-
-    Raises:
-        UserError: none is stored, or it cannot be read.
-    """
+    """The settings with the policy that is stored in a model's folder, where they ask for it; UserError if there is none."""
     if settings.policy != TUNED:
         return settings
     path = Path(model).expanduser() / STORED

@@ -51,8 +51,7 @@ class Trace(Completion):
     def number(self, policy: str, value: float, by_tool: Mapping[str, float] = NO_OTHERS) -> int:
         """Which of `completions` decoding with `decoding.policy`, its value and `decoding.by_tool` gives.
 
-        Raises:
-            ValueError: the value is out of the trace's reach.
+        ValueError if the value is out of the trace's reach.
         """
         measured = self.measures.get(policy, ())
         limits = (by_tool.get(self.named.get(place, ""), value) for place in range(len(measured)))
@@ -87,10 +86,8 @@ class TracingDecoder(Decoder):
 
     def __post_init__(self) -> None:
         if self.max_calls != 1:
-            raise UserError(
-                f"decoding.max_calls is {self.max_calls}; a traced decode tells policies apart by where their only call "
-                "starts: leave it at 1"
-            )
+            reason = "a traced decode tells policies apart by where their only call starts: leave it at 1"
+            raise UserError(f"decoding.max_calls is {self.max_calls}; {reason}")
         names = sorted(tool.name for tool in self.tools.values())
         alike = any(other.startswith(name) for name, other in itertools.pairwise(names))
         if self.of_each_tool and (alike or not self.constrain_tool_name):

@@ -6,6 +6,7 @@ Masks and positions stay in main memory; the model moves them to its device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,6 +33,7 @@ def cached_per_batch(tokens: int) -> int:
     return 16 * tokens
 
 
+@dataclass(eq=False)
 class Branches:
     """Continuations that grow side by side over cached contexts, each seeing its own context and itself only.
 
@@ -39,13 +41,12 @@ class Branches:
     branches grow from it: a branch is a row of the attention mask (a tree mask), not a copy of the cache.
     """
 
-    def __init__(self, model: LanguageModel, cache: Cache, visible: torch.Tensor, positions: torch.Tensor):
-        self.model = model
-        self.cache = cache
-        self.visible = visible
-        """[rows, columns, cached]: which cached keys each branch sees."""
-        self.positions = positions
-        """[rows, columns]: position id of the next token of each branch."""
+    model: LanguageModel
+    cache: Cache
+    visible: torch.Tensor
+    """[rows, columns, cached]: which cached keys each branch sees."""
+    positions: torch.Tensor
+    """[rows, columns]: position id of the next token of each branch."""
 
     def step(self, tokens: torch.Tensor, idle: Sequence[int] = ()) -> torch.Tensor:
         """Feeds one token a branch [rows, columns]; returns the logits after it [rows, columns, vocabulary].

@@ -76,8 +76,7 @@ def post(
 ) -> Any:
     """What `read` takes from the JSON that a request is answered with.
 
-    Raises:
-        NoAnswer: there is none, or `read` does not find what it looks for (then it `lacks` something).
+    `NoAnswer` if there is none, or `read` does not find what it looks for (then it `lacks` something).
     """
     options: Any = {"headers": {"Authorization": openai.Omit()}} if client.api_key == _NO_KEY else {}
     try:

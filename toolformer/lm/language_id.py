@@ -1,9 +1,6 @@
 """Language identification with fastText's lid.176 model: a text in, a language code and a probability out."""
 
-from pathlib import Path
-
 from toolformer.data import assets
-from toolformer.errors import UserError
 
 UNDETERMINED = "und"
 """ISO 639's code for no language; the answer for a text without any letter."""
@@ -12,23 +9,13 @@ _END = "</s>"
 
 
 class LanguageIdentifier:
-    """A loaded fastText classifier over 176 languages (1 MB); threads may share it.
+    """A loaded fastText classifier over 176 languages (1 MB); threads may share it."""
 
-    `path` is `lid.176.ftz` or `lid.176.bin`; by default the embedded model. UserError if it is none.
-    """
-
-    def __init__(self, path: str | Path | None = None) -> None:
+    def __init__(self) -> None:
         import fasttext
 
-        self.path = Path(path).expanduser() if path is not None else assets.ensure("lid")
-        try:
-            model = fasttext.load_model(str(self.path))
-        except ValueError as error:
-            raise UserError(
-                f"language identification: {error} Name a fastText model such as lid.176.ftz"
-            ) from error
         # What `model.predict` calls for a line, without its checks and rearrangements: a tenth of the time.
-        self._predict = model.f.predict
+        self._predict = fasttext.load_model(str(assets.ensure("lid"))).f.predict
 
     def identify(self, text: str) -> tuple[str, float]:
         """The most likely language ("en", "fr", "zh", ...) and its probability in 0..1; ("und", 0.0) without letters.

@@ -28,9 +28,9 @@ def choose_device(device: str = "auto") -> str:
     if device == "auto":
         return "cuda" if count else "cpu"
     if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= count:
+        found = f"{count or 'no'} CUDA device{'s' if count > 1 else ''} here"
         raise UserError(
-            f"lm.device is {device}, and PyTorch finds {count or 'no'} CUDA device{'s' if count > 1 else ''} here; set "
-            "lm.device=auto or lm.device=cpu"
+            f"lm.device is {device}, and PyTorch finds {found}; set lm.device=auto or lm.device=cpu"
         )
     return device
 

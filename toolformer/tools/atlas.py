@@ -13,6 +13,7 @@ import pathlib
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,41 +38,30 @@ _CONVERSION = "1"
 _KEY = "tool.qa.implementation.checkpoint_path"
 
 
+@dataclass(eq=False)
 class Atlas(Reader):
-    """Question answering as a tool, by a checkpoint of Atlas."""
+    """Question answering as a tool, by a checkpoint of Atlas; `UserError` if there is none."""
 
-    def __init__(
-        self,
-        retriever: Retriever,
-        checkpoint_path: str | None = None,
-        tokenizer: str = "google-t5/t5-base",
-        passages: int = 40,
-        max_tokens: int = 512,
-        max_new_tokens: int = 32,
-        dtype: str = "auto",
-        device: str = "auto",
-    ) -> None:
-        """
-        Args:
-            checkpoint_path: Atlas's `model.pth.tar`, or the folder that it is in.
-            tokenizer: a hub name or folder with T5's tokenizer, which is the same for all sizes of T5.
-            passages: read for each question; Atlas was evaluated with 40.
-            max_tokens: of the question with one passage that are read.
-            max_new_tokens: of an answer.
+    retriever: Retriever
+    checkpoint_path: str | None = None
+    """Atlas's `model.pth.tar`, or the folder that it is in."""
+    tokenizer: str = "google-t5/t5-base"
+    """A hub name or folder with T5's tokenizer, which is the same for all sizes of T5."""
+    passages: int = 40
+    """Read for each question; Atlas was evaluated with 40."""
+    max_tokens: int = 512
+    """Of the question with one passage that are read."""
+    max_new_tokens: int = 32
+    dtype: str = "auto"
+    device: str = "auto"
 
-        Raises:
-            UserError: there is no checkpoint.
-        """
-        path = Path(checkpoint_path or "").expanduser()
+    def __post_init__(self) -> None:
+        path = Path(self.checkpoint_path or "").expanduser()
         checkpoint = path if path.is_file() else path / CHECKPOINT
-        if checkpoint_path is None or not checkpoint.is_file():
-            raise UserError(
-                f"{_KEY} is {checkpoint_path}; name the {CHECKPOINT} of an Atlas model, or its folder"
-            )
-        super().__init__(retriever, passages)
-        self.load = functools.partial(load_reader, checkpoint, tokenizer, dtype, device)
-        self.max_tokens = max_tokens
-        self.max_new_tokens = max_new_tokens
+        if self.checkpoint_path is None or not checkpoint.is_file():
+            place = f"{_KEY} is {self.checkpoint_path}"
+            raise UserError(f"{place}; name the {CHECKPOINT} of an Atlas model, or its folder")
+        self.load = functools.partial(load_reader, checkpoint, self.tokenizer, self.dtype, self.device)
 
     def prompt(self, question: str, passages: Sequence[Passage]) -> tuple[str, ...]:
         """What Atlas's encoder was trained to read: the question as its task `qa` writes it, with one passage each."""
@@ -93,10 +83,8 @@ def load_reader(checkpoint: Path, tokenizer: str, dtype: str, device: str) -> Fu
     folder = str(converted(checkpoint))
     model = load_weights(T5ForConditionalGeneration, "T5", folder, choose_dtype(dtype, place))
     if len(loaded) > model.config.vocab_size:
-        raise UserError(
-            f"qa: the tokenizer {tokenizer} has {len(loaded)} tokens and {checkpoint} knows {model.config.vocab_size}; "
-            "name T5's"
-        )
+        known = f"{checkpoint} knows {model.config.vocab_size}"
+        raise UserError(f"qa: the tokenizer {tokenizer} has {len(loaded)} tokens and {known}; name T5's")
     return FusionInDecoder(model.to(place), loaded)
 
 
@@ -169,8 +157,7 @@ def _convert(checkpoint: Path, folder: Path) -> None:
 def reader_weights(checkpoint: Path) -> dict[str, torch.Tensor]:
     """The weights of a checkpoint's reader under the names that Transformers gives them.
 
-    Raises:
-        UserError: the file is no such checkpoint, or wants more than weights and settings to be made of it.
+    `UserError` if the file is no such checkpoint, or wants more than weights and settings to be made of it.
     """
     try:
         # Nothing is run that the file names: but tensors and plain values, it may make settings and paths.

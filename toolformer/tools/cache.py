@@ -4,6 +4,7 @@ A cache costs time at worst: a file that cannot be used is reported once, and it
 """
 
 import hashlib
+import json
 import logging
 import sqlite3
 import threading
@@ -23,12 +24,7 @@ T = TypeVar("T")
 
 def call_key(text: str, context: str) -> bytes:
     """The key of a call: its input, and what of its document the answer depends on; any texts, of any length."""
-    digest = hashlib.sha256()
-    for part in (text, context):
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "big"))
-        digest.update(data)
-    return digest.digest()
+    return hashlib.sha256(json.dumps([text, context]).encode()).digest()
 
 
 class ResultCache:

@@ -30,11 +30,7 @@ _TOKEN = re.compile(
 
 
 def calculate(expression: str) -> str:
-    """The value as the paper writes it: 17, 2.87, 3.70.
-
-    Raises:
-        ValueError: there is none; the message is the reason.
-    """
+    """The value as the paper writes it: 17, 2.87, 3.70. ValueError if there is none; the message is the reason."""
     if len(expression) > MOST_CHARACTERS:
         raise ValueError("expression too long")
     tokens = _tokens(expression)[::-1]

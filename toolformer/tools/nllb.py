@@ -121,10 +121,8 @@ def load(model: str, dtype: str, device: str) -> tuple[Any, Any]:
 
     tokenizer = load_tokenizer(model)
     if not knows(tokenizer, ENGLISH):
-        raise UserError(
-            f"translation: the tokenizer of {model} has no language codes such as {ENGLISH}: one that is made from a "
-            "raw SentencePiece file lacks them; put the model's own tokenizer.json beside it"
-        )
+        reason = f"the tokenizer of {model} has no language codes such as {ENGLISH}"
+        raise UserError(f"translation: {reason}; put the model's own tokenizer.json beside it")
     place = choose_device(device)
     # The published models are pickled.
     loaded = load_weights(

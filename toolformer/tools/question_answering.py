@@ -6,6 +6,7 @@ The reader gets a few worked examples, the passages and the question, and its fi
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from toolformer.data import Document
@@ -37,11 +38,9 @@ class Reader(ABC):
     """Question answering as a tool; a subclass says how passages are read."""
 
     name = "QA"
-
-    def __init__(self, retriever: Retriever, passages: int) -> None:
-        """`passages` are read at most for each question."""
-        self.retriever = retriever
-        self.passages = passages
+    retriever: Retriever
+    passages: int
+    """Read at most for each question."""
 
     def depends_on(self, document: Document) -> str:
         """What its own article is known by."""
@@ -73,24 +72,21 @@ class Reader(ABC):
         """A text, or a fault, for each of these prompts, which are all different."""
 
 
+@dataclass(eq=False)
 class QuestionAnswering(Reader):
     """By a language model that is shown worked examples, the best passages and the question."""
 
-    def __init__(
-        self,
-        retriever: Retriever,
-        generate: TextGenerator,
-        passages: int = 2,
-        passage_words: int = 45,
-        max_new_tokens: int = 12,
-    ) -> None:
-        at_least_one("qa", passages=passages, passage_words=passage_words, max_new_tokens=max_new_tokens)
-        super().__init__(retriever, passages)
-        self.generate = generate
-        self.passage_words = passage_words
-        self.max_new_tokens = max_new_tokens
-        self.elsewhere = works_elsewhere(generate)
-        self.check = functools.partial(check, generate)
+    retriever: Retriever
+    generate: TextGenerator
+    passages: int = 2
+    passage_words: int = 45
+    max_new_tokens: int = 12
+
+    def __post_init__(self) -> None:
+        sizes = ("passages", "passage_words", "max_new_tokens")
+        at_least_one("qa", **{name: getattr(self, name) for name in sizes})
+        self.elsewhere = works_elsewhere(self.generate)
+        self.check = functools.partial(check, self.generate)
 
     def prompt(self, question: str, passages: Sequence[Passage]) -> str:
         """The best passage stands last, nearest to the question."""

@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from toolformer.data import Document
 from toolformer.tools.base import Result, at_least_one
@@ -13,22 +14,19 @@ TokenEnds = Callable[[str], list[int]]
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
+@dataclass(eq=False)
 class WikiSearch:
     """Wikipedia search as a tool: the snippet of the best passage."""
 
     name = "WikiSearch"
+    retriever: Retriever
+    max_tokens: int = 35
+    """How many tokens of the passage's text are shown behind its title."""
+    tokenizer: str | None = None
+    """Whose tokens: a model's, by name or folder; None counts words and signs, which is fast and the same for all."""
 
-    def __init__(self, retriever: Retriever, max_tokens: int = 35, tokenizer: str | None = None) -> None:
-        """
-        Args:
-            max_tokens: how many tokens of the passage's text are shown behind its title.
-            tokenizer: whose tokens: None counts words and signs, which is fast and the same for every model; a model's
-                name or folder counts that model's own.
-        """
-        at_least_one("search", max_tokens=max_tokens)
-        self.retriever = retriever
-        self.max_tokens = max_tokens
-        self.tokenizer = tokenizer
+    def __post_init__(self) -> None:
+        at_least_one("search", max_tokens=self.max_tokens)
 
     def depends_on(self, document: Document) -> str:
         """What its own article is known by."""

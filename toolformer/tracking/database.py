@@ -13,17 +13,16 @@ _CHOSEN = """
     FROM runs JOIN experiments USING (experiment_id)
     WHERE runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
 """
-_WITH_ID = "AND run_uuid = ?"
-_WITH_TAG = "AND run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value = ?)"
+_WITH_ID = "AND run_uuid = ? "
+_WITH_TAG = "AND run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value = ?) "
 
 
 def read(path: Path, tags: Mapping[str, str], run_id: str = "") -> list[Run]:
-    """The runs with these tags, and with this id if one is given, that are not deleted; the last to finish first.
+    """The runs with these tags, and this id if given, that are not deleted; the last to finish first.
 
-    Raises:
-        sqlite3.Error: it is no database of MLflow's.
+    sqlite3.Error if it is no database of MLflow's.
     """
-    chosen = " ".join([_CHOSEN, *([_WITH_ID] if run_id else []), *(_WITH_TAG for _ in tags)])
+    chosen = _CHOSEN + (_WITH_ID if run_id else "") + _WITH_TAG * len(tags)
     values = [*([run_id] if run_id else []), *(text for tag in tags.items() for text in tag)]
 
     def pairs(table: str, condition: str = "") -> dict[str, dict[str, Any]]:

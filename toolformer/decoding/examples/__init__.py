@@ -25,11 +25,7 @@ def of_tool(key: str, name: str) -> list[str]:
 
 
 def described(name: str, summary: str, calls: Sequence[str]) -> list[str]:
-    """Sentences for a tool from calls with results, `square(3) -> 9`, and what it does.
-
-    Raises:
-        CallSyntaxError: a text is no call, or has no result.
-    """
+    """Sentences for a tool from calls with results, `square(3) -> 9`, and what it does; CallSyntaxError if one is none."""
     sentences = []
     for text in calls[:MOST_DESCRIBED]:
         call = example_call(text)

@@ -80,10 +80,8 @@ def place(prompts: str, key: str) -> Path:
 def check_set(prompts: str) -> None:
     """Refuses a name that is neither a set nor a folder."""
     if prompts not in (*SETS, NO_SET) and not Path(prompts).expanduser().is_dir():
-        raise UserError(
-            f"prompts: there is no set and no folder {prompts!r}; use {', '.join(SETS)}, none, or a folder with a file for each "
-            "tool, such as calculator.txt"
-        )
+        known = f"{', '.join(SETS)}, none, or a folder with a file for each tool, such as calculator.txt"
+        raise UserError(f"prompts: there is no set and no folder {prompts!r}; use {known}")
 
 
 def read(path: Path) -> Prompt:
@@ -95,18 +93,14 @@ def read(path: Path) -> Prompt:
     parts = [part.split("\n") for part in re.split(r"\n(?:[ \t]*\n)+", text)]
     last = parts[-1]
     if len(last) != 2 or not last[0].endswith(f" {PLACE}") or text.count(PLACE) != 1:
-        raise UserError(
-            f"{path}: it has no place for the text; end it with the lines `Input: {PLACE}` and `Output:`, with {PLACE} "
-            "nowhere else"
-        )
+        ending = f"end it with the lines `Input: {PLACE}` and `Output:`, with {PLACE} nowhere else"
+        raise UserError(f"{path}: it has no place for the text; {ending}")
     labels = (last[0].removesuffix(PLACE).strip(), last[1].strip())
     first, *pairs = parts[:-1] or [[]]
     shapes = [len(pair) == 2 and all(map(str.startswith, pair, labels)) for pair in pairs]
     if len(first) != 1 or first[0].startswith(labels[0]) or not all(shapes):
-        raise UserError(
-            f"{path}: it is not an instruction in one line and pairs of a line `{labels[0]} ...` and a line "
-            f"`{labels[1]} ...`, parted by empty lines"
-        )
+        layout = f"an instruction in one line and pairs of lines `{labels[0]} ...`, `{labels[1]} ...`"
+        raise UserError(f"{path}: it is not {layout}, parted by empty lines")
     examples = tuple(
         (text.removeprefix(labels[0]).strip(), annotated.removeprefix(labels[1]).strip())
         for text, annotated in pairs

@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +21,23 @@ BACKEND = "bm25"
 _CACHED_VERSION = "2"
 
 
+@dataclass(eq=False)
 class BM25:
-    """BM25 over a list of articles, indexed once beside the assets, or an index on disk; safe to use from threads."""
+    """BM25 over a list of articles, indexed once beside the assets, or an index on disk; safe to use from threads.
 
-    def __init__(self, articles_path: str | None = None, index_path: str | None = None) -> None:
-        """The index is opened, or built, at the first query.
+    The index is opened, or built, at the first query. `UserError` if the folder is no index of this backend.
+    """
 
-        Args:
-            articles_path: a JSON file of articles (title, extract); None is the embedded Wikipedia summaries.
-            index_path: a folder made by `toolformer index`, instead of articles.
+    articles_path: str | None = None
+    """A JSON file of articles (title, extract); None is the embedded Wikipedia summaries."""
+    index_path: str | None = None
+    """A folder made by `toolformer index`, instead of articles."""
 
-        Raises:
-            UserError: the folder is no index of this backend.
-        """
-        if articles_path is not None and index_path is not None:
+    def __post_init__(self) -> None:
+        if self.articles_path is not None and self.index_path is not None:
             raise UserError("search: both articles_path and index_path are given; leave one of them out")
-        if index_path is not None:
-            index.check(Path(index_path).expanduser(), BACKEND)
-        self.articles_path = articles_path
-        self.index_path = index_path
+        if self.index_path is not None:
+            index.check(Path(self.index_path).expanduser(), BACKEND)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:

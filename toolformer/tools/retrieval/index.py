@@ -33,9 +33,7 @@ def write(
         about: what the manifest keeps beside that number: where the texts came from.
         scratch: the folder for locks and unfinished indexes; beside the index if it is None.
 
-    Raises:
-        UserError: there is no passage.
-        OSError: the folder cannot be written, or something else is in it.
+    UserError if there is no passage, OSError if the folder cannot be written or something else is in it.
     """
 
     def build(unfinished: Path) -> None:

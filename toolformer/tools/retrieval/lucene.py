@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,38 +38,34 @@ _bridge = threading.Lock()
 """Held by the thread that is in Java: the bridge mixes up the objects of several. Java has threads of its own."""
 
 
+@dataclass(eq=False)
 class Lucene:
-    """BM25 over a Lucene index; safe to use from several threads."""
+    """BM25 over a Lucene index; safe to use from several threads.
 
-    def __init__(
-        self,
-        index_path: str | None = None,
-        prebuilt: str | None = KILT,
-        passage_words: int | None = 100,
-        threads: int | None = None,
-    ) -> None:
-        """Java starts now, and a prebuilt index that is not there is downloaded; an index is opened at the first query.
+    Java starts now, and a prebuilt index that is not there is downloaded; an index is opened at the first query. `UserError` if
+    Java or Pyserini is missing, there is no such index, the folder holds none, or there is no network.
+    """
 
-        Args:
-            index_path: a folder made by `toolformer index`, or any Lucene index of Anserini's or Pyserini's that stores
-                the raw documents; goes before `prebuilt`.
-            prebuilt: one of Pyserini's indexes by name.
-            passage_words: a longer text is narrowed to its best piece of so many words; None leaves it whole.
-            threads: of Java that search a batch side by side; None is one for each core of this process.
+    index_path: str | None = None
+    """A folder made by `toolformer index`, or any Lucene index of Anserini's or Pyserini's that stores the raw documents;
+    goes before `prebuilt`."""
+    prebuilt: str | None = KILT
+    """One of Pyserini's indexes by name."""
+    passage_words: int | None = 100
+    """A longer text is narrowed to its best piece of so many words; None leaves it whole."""
+    threads: int | None = None
+    """Of Java that search a batch side by side; None is one for each core of this process."""
 
-        Raises:
-            UserError: Java or Pyserini is missing, there is no such index, the folder holds none, no network.
-        """
+    def __post_init__(self) -> None:
         java.java_class("java.lang.Object")
-        if index_path is not None:
-            self.folder = Path(index_path).expanduser()
+        if self.index_path is not None:
+            self.folder = Path(self.index_path).expanduser()
             index.check(self.folder, BACKEND)
-        elif prebuilt is None:
+        elif self.prebuilt is None:
             raise UserError("search: name an index: retriever.index_path=FOLDER or retriever.prebuilt=NAME")
         else:
-            self.folder = _prebuilt(prebuilt)
-        self.passage_words = passage_words
-        self.threads = threads or len(os.sched_getaffinity(0))
+            self.folder = _prebuilt(self.prebuilt)
+        self.threads = self.threads or len(os.sched_getaffinity(0))
 
     def __len__(self) -> int:
         return int(self._searcher.get_total_num_docs())
@@ -86,15 +83,13 @@ class Lucene:
     def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
         """See `Retriever`."""
         asked = {n: plain_line(query[:LONGEST_QUERY]) for n, query in enumerate(queries) if query.strip()}
+
+        def search(numbers: Sequence[int], k: int) -> list[list[Passage]]:
+            return self._ranked([asked[n] for n in numbers], k)
+
         with _bridge:
             try:
-                return others(
-                    documents,
-                    list(asked),
-                    k,
-                    len(self),
-                    lambda ns, k: self._ranked([asked[n] for n in ns], k),
-                )
+                return others(documents, list(asked), k, len(self), search)
             finally:
                 java.leave_thread()
 
@@ -117,8 +112,7 @@ class Lucene:
 def passage_of(docid: str, raw: str | None, score: float) -> Passage:
     """What an index stores of a document: our own rows, KILT's, or any with `contents`, its first line the title.
 
-    Raises:
-        UserError: the index stores no raw documents.
+    `UserError` if it stores no raw documents.
     """
     try:
         row = json.loads(raw or "")
@@ -133,11 +127,7 @@ def passage_of(docid: str, raw: str | None, score: float) -> Passage:
 
 
 def build(passages: Iterable[Passage], folder: Path, threads: int | None = None) -> int:
-    """Writes an index of the passages into a folder, a thousand at a time; returns how many there are.
-
-    Raises:
-        UserError: Java or Pyserini is missing, or Lucene refused a passage.
-    """
+    """Writes an index of the passages into a folder, a thousand at a time; returns how many there are."""
     arguments = ["-index", str(folder), "-collection", "JsonCollection", "-input", "", "-storeRaw"]
     arguments += ["-threads", str(threads or len(os.sched_getaffinity(0)))]
     indexer = java.java_class("io.anserini.index.SimpleIndexer")(arguments)

@@ -49,11 +49,7 @@ _Given = tuple[Any, str]
 
 
 def bind(text: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """The arguments in a call's input by name, converted.
-
-    Raises:
-        ArgumentError: one is wrong, missing or unknown, or the input is out of bounds.
-    """
+    """The arguments in a call's input by name, converted; `ArgumentError` if one is wrong, missing or unknown."""
     text = text.strip()
     if len(text) > MOST_CHARACTERS:
         raise ArgumentError("arguments too long")

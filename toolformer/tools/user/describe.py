@@ -93,8 +93,7 @@ def draft(
 ) -> tuple[str, list[tuple[str, str]]]:
     """(instruction, demonstrations) for a tool, from its description and calls with results, `square(3) -> 9`.
 
-    Raises:
-        UserError: an example is no call with a result, or one that the tool would refuse; the line begins with `place`.
+    `UserError` if an example is no call with a result, or one that the tool would refuse; the line begins with `place`.
     """
     shown = ", ".join(key for key, _ in description.parameters)
     meanings = [f'"{key}" is {_lower(meaning)}' for key, meaning in description.parameters if meaning]

@@ -23,10 +23,7 @@ class EndpointGenerator:
 
     Requests run side by side; one that fails for good is a fault beside the texts of the others. An address that ends in
     `/chat/completions` gets each prompt as one message of the user, any other the bare prompt. The key is read from the
-    environment at each batch, and kept nowhere.
-
-    Raises:
-        ValueError: an argument with which nothing could be asked.
+    environment at each batch, and kept nowhere. ValueError for an argument with which nothing could be asked.
     """
 
     url: str = ""

@@ -78,8 +78,7 @@ class FunctionTool(UserTool):
         valves: for a class with `Valves`: their values; `$NAME` in one stands for an environment variable.
         version: any text; results are cached under it. Without one they are not cached.
 
-    Raises:
-        UserError: it cannot be loaded, or lacks a docstring or a type hint.
+    `UserError` if it cannot be loaded, or lacks a docstring or a type hint.
     """
 
     def __init__(

@@ -93,8 +93,7 @@ class McpTool(UserTool):
         schema: a digest of what the server says of the tool, which tells states of the tool apart in configuration.
         server: the fields of `McpServer`.
 
-    Raises:
-        UserError: the server does not answer, or has no such tool.
+    `UserError` if the server does not answer, or has no such tool.
     """
 
     side_by_side = SIDE_BY_SIDE
