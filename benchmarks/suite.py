@@ -138,9 +138,17 @@ def check_data(names: Sequence[str], data_dir: str | None, tasks_dir: str | Path
     folder = data_folder({"data_dir": data_dir})
     if folder is None:
         return
+    missing: dict[str, str] = {}
     for task in task_names(names, tasks_dir):
         for file in DATA_FILES.get(task, ()):
-            find_file(folder, task, file)
+            try:
+                find_file(folder, task, file)
+            except UserError as error:
+                missing.setdefault(task, str(error))
+    if missing:
+        first, *others = missing
+        more = f"; files of {', '.join(others)} are missing too" if others else ""
+        raise UserError(f"{missing[first]}{more}")
 
 
 def data_state(tasks: Sequence[str], data_dir: str | None, root: str | Path) -> dict[str, tuple[int, int]]:

@@ -194,6 +194,11 @@ def test_missing_data_is_named_before_anything_is_read(name: str, tmp_path: Path
         suite.load([name], {"data_dir": str(tmp_path)})
 
 
+def test_missing_data_of_several_benchmarks_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no svamp; .*; files of nq, webqs are missing too"):
+        suite.check_data(["svamp", "dateset", "nq", "webqs"], str(tmp_path))
+
+
 def test_a_task_pins_its_data_and_has_room_for_the_words_it_scores() -> None:
     for name in TASKS:
         found = config(name)

@@ -154,7 +154,7 @@ def test_a_file_of_ones_own_that_is_no_yaml_is_named(
 def test_a_tool_by_hand(capsys: Capture) -> None:
     assert main(["tool", "calculator", "-5 + 2"]) == 0 and capsys.readouterr().out == "-3\n"
     assert main(["tool", "calculator", "two"]) == 1
-    assert capsys.readouterr().err == "toolformer: calculator gave no result: invalid expression\n"
+    assert capsys.readouterr() == ("", "toolformer: calculator gave no result: invalid expression\n")
 
 
 def test_configuration_and_commands_are_explained(capsys: Capture) -> None:

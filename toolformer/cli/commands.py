@@ -47,10 +47,11 @@ def tool(arguments: list[str]) -> int:
     # An argument may be called as a key is.
     given = [word for word in words if word not in settings or word.partition("=")[0] in parameters]
     (result,) = run_safely(tool, [_call_input(given, parameters)], [Document("command line", "")])
-    print(printable(result.text or ""))
     if result.text is None:
         print(f"toolformer: {options.name} gave no result: {printable(result.reason or '')}", file=sys.stderr)
-    return int(result.text is None)
+        return 1
+    print(printable(result.text))
+    return 0
 
 
 def _is_configuration(word: str) -> bool:
