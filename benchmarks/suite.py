@@ -94,6 +94,7 @@ def load(
     asked and scored as the others.
     """
     names = task_names(tasks, tasks_dir)
+    check_data(names, (metadata or {}).get("data_dir"), tasks_dir)
     own = own_tasks(tasks_dir)
     folders = [TASKS_DIR, *([Path(tasks_dir).expanduser().resolve()] if tasks_dir is not None else [])]
     with _quiet():

@@ -21,6 +21,7 @@ from transformers import GPTNeoConfig, GPTNeoForCausalLM, T5ForConditionalGenera
 from tests.conftest import tiny_model
 from tests.t5 import t5_tokenizer, textbook, tiny_t5
 from tests.textbook import logits, stock
+from toolformer.data import assets
 from toolformer.errors import UserError
 from toolformer.lm import fast_linear, text_generator
 from toolformer.lm.batching import Branches, by_length, rows_per_batch
@@ -304,6 +305,14 @@ SENTENCES = {
     "zh": "北京大学是中国最著名的大学之一。",
     "ar": "القاهرة هي عاصمة جمهورية مصر العربية وأكبر مدنها.",
 }
+
+
+def test_a_damaged_language_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lid.176.ftz"
+    path.write_text("not a model")
+    monkeypatch.setattr(assets, "ensure", lambda name: path)
+    with pytest.raises(UserError, match=rf"lid\.176\.ftz.*Delete {tmp_path} and run again"):
+        LanguageIdentifier()
 
 
 @pytest.mark.real

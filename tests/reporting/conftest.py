@@ -231,6 +231,7 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Memory:
     curves = {
         "loss": [(1, 3.0), (2, 2.5), (3, 2.25)],
         "perplexity_texts": [(1, 19.0), (2, 18.0), (3, 17.0)],
+        "perplexity_results": [(1, 9.0), (2, 8.0), (3, 7.0)],
         "heldout_perplexity": [(0, 50.0), (3, 40.0)],
     }
     augmented, plain = (trained(store, data, dataset, curves=curves) for data in ("augmented", "plain"))

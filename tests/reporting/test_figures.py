@@ -75,6 +75,9 @@ def test_figures_hold_their_data(evidence: Evidence) -> None:
     assert axes.get_title() == "Math (SVAMP)" and axes.get_xscale() == "log"
     assert drawn["Toolformer"] == [[124e6, 37.5], [6.05e9, 100.0]]
     assert drawn["Toolformer, paper"] == [[6.7e9, 29.4]]
+    (*_, trained_on) = panels(figure(evidence, "training"))
+    curves = {line.get_label(): line.get_ydata().tolist() for line in trained_on.get_lines()}
+    assert curves["results of C* (Toolformer)"][:3] == [9.0, 8.0, 7.0]
     files = plots.files(figure(evidence, "figure4"))
     assert set(files) == {"figure4.svg", "figure4.pdf"} and files["figure4.pdf"].startswith(b"%PDF")
     text = "".join(ElementTree.fromstring(files["figure4.svg"]).itertext())

@@ -131,7 +131,7 @@ def test_a_checkpoint_of_another_model_is_not_taken_for_the_given_ones(root: Pat
     ("more", "said"),
     [
         (["benchmarks=[svmp]"], "did you mean svamp"),
-        (["benchmarks=[svamp]"], "expected the file"),
+        (["benchmarks=[svamp,nq]"], "files of nq are missing too"),
         (["benchmarks=[svamp]", "model=/no/such/model"], "there is no folder /no/such/model"),
         (["evaluation.samples={}"], "holds no ids"),
         (["evaluation.samples=[[1]]"], "must be a list of ids"),

@@ -170,6 +170,10 @@ def compare(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--resamples", type=int, default=2000, help="resamples behind an interval")
     options = parser.parsed(arguments, "name=demo paths.root=DIR")
+    if "=" in options.second:
+        raise UserError(
+            f"compare: only {options.first} is named; it takes two runs: toolformer compare RUN RUN"
+        )
     if options.resamples < 1:
         raise UserError(f"compare: --resamples is {options.resamples}; it must be at least 1")
     # Finished runs are read, as by a report: no data folder, corpus or model of an evaluation has to be there.

@@ -1,6 +1,7 @@
 """Language identification with fastText's lid.176 model: a text in, a language code and a probability out."""
 
 from toolformer.data import assets
+from toolformer.errors import UserError
 
 UNDETERMINED = "und"
 """ISO 639's code for no language; the answer for a text without any letter."""
@@ -9,13 +10,18 @@ _END = "</s>"
 
 
 class LanguageIdentifier:
-    """A loaded fastText classifier over 176 languages (1 MB); threads may share it."""
+    """A loaded fastText classifier over 176 languages (1 MB); threads may share it. UserError if its file is damaged."""
 
     def __init__(self) -> None:
         import fasttext
 
+        path = assets.ensure("lid")
+        try:
+            model = fasttext.load_model(str(path))
+        except ValueError as error:
+            raise UserError(f"language identification: {error} Delete {path.parent} and run again") from error
         # What `model.predict` calls for a line, without its checks and rearrangements: a tenth of the time.
-        self._predict = fasttext.load_model(str(assets.ensure("lid"))).f.predict
+        self._predict = model.f.predict
 
     def identify(self, text: str) -> tuple[str, float]:
         """The most likely language ("en", "fr", "zh", ...) and its probability in 0..1; ("und", 0.0) without letters.

@@ -43,7 +43,7 @@ def find(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
     """An evaluation, or several that differ only in their seed, in its order.
 
     Args:
-        reference: a run id or its first six characters, `latest` (with these tags), `latest:SYSTEM`; several of these
+        reference: a run id or at least its first six characters, `latest` (with these tags), `latest:SYSTEM`; several of these
             with commas between; the parent run of a sweep over seeds, or PARENT:SYSTEM.
 
     Raises:

@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 def call_key(text: str, context: str) -> bytes:
     """The key of a call: its input, and what of its document the answer depends on; any texts, of any length."""
-    return hashlib.sha256(json.dumps([text, context]).encode()).digest()
+    return hashlib.sha256(
+        json.dumps([text, context], ensure_ascii=False).encode("utf-8", "surrogatepass")
+    ).digest()
 
 
 class ResultCache:

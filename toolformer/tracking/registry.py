@@ -17,7 +17,9 @@ def resolve(tracker: Tracker, reference: str) -> Run:
     """The train run behind `models:/NAME/VERSION`, `models:/NAME/latest` or `models:/NAME@ALIAS`; UserError if none."""
     match = re.fullmatch(rf"{SCHEME}([^/@]+)(?:/(\d+|latest)|@([^/@]+))", reference)
     if not match:
-        raise UserError(f"model is {reference}; write {SCHEME}NAME/VERSION, NAME/latest or NAME@ALIAS")
+        raise UserError(
+            f"model is {reference}; write {SCHEME}NAME/VERSION, {SCHEME}NAME/latest or {SCHEME}NAME@ALIAS"
+        )
     name, number, alias = match.groups()
     with (tracker.server or tracker.store).faults() as client:
         versions = list(client.search_model_versions(f"name = '{name}'"))

@@ -65,9 +65,10 @@ def annotate(config: Config, store: ShardStore, plan: Plan) -> Generator[Work]:
         for outcome in outcomes:
             bar.total = plan.total
             if not bar.disable:  # what others did counts, but not for our rate
-                bar.initial += plan.there - there
-                bar.update(plan.there - there)
-                there = plan.there
+                new = plan.there - there  # read once, as a thread raises it
+                bar.initial += new
+                bar.update(new)
+                there += new
             bar.set_description_str("generate" if plan.is_complete else "generate, reading on", refresh=False)
             if outcome:
                 count = plan.documents[outcome.name]
