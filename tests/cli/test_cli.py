@@ -116,7 +116,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["complete", "x", "--tokens", "0"], "complete: --tokens is 0; it must be at least 1"),
         (["complete", "x", "checkpoint=nosuch"], "there is no run nosuch"),
         (["tool", "search", "x", "tool.search.implementation.max_tokens=0"], "max_tokens is 0; it must be at least 1"),
-        (["tool", "qa", "x", "tool.qa.implementation.passage_words=0"], "passage_words is 0; it must be at least 1"),
+        (["tool", "qa", "x", "+tool.qa.implementation.passage_words=0"], "passage_words is 0; it must be at least 1"),
         (["compare", "abc123", "paths.root=x"], "compare: only abc123 is named; it takes two runs"),
         (["complete", "x", "--model", "nosuch"], "a model of the hub is named as OWNER/NAME"),
         (["runs", "tracking.uri=postgresql://me:word@h/db"], "postgresql://h/db needs what is not installed"),
