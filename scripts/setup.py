@@ -151,7 +151,9 @@ def main(extra: str = "") -> None:
         f"installing {'everything for the tests' if extra else 'the other packages'}, as locked in constraints.txt"
     )
     package = f"{ROOT}[{extra}]" if extra else str(ROOT)
-    if not install("--constraint", str(CONSTRAINTS), "--no-build-isolation", "--editable", package):
+    # By path: otherwise Python would take a clone's folder of the same name for the package, where it is run beside it.
+    by_path = ("--config-settings", "editable_mode=compat", "--editable", package)
+    if not install("--constraint", str(CONSTRAINTS), "--no-build-isolation", *by_path):
         fail(failed)
     STAMP.write_text(fingerprint(extra), encoding="utf-8")
     say(f"done; the programs are in {environment_python().parent}")

@@ -53,3 +53,11 @@ def test_an_installed_toolformer_runs_a_tool_and_the_smoke_experiment(
     shown(*toolformer, "run", "experiment=smoke", *words)
     folder = tmp_path / "runs" / "report" / "smoke"
     assert {"report.md", "report.html", "report.tex"} <= {path.name for path in folder.iterdir()}
+
+
+def test_a_script_beside_the_clone_finds_the_package(tmp_path: Path) -> None:
+    """The clone's folder has the package's name, and the folder of a script comes first on Python's path."""
+    (tmp_path / "toolformer").mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", "from toolformer import Toolformer"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
