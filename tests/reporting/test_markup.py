@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,9 @@ def test_the_terminal_shows_the_tables_and_cuts_no_number(
     shown = " ".join(capsys.readouterr().out.split())
     assert all(words in shown for words in ("Table 4", "12.3†‡", "29.4", "Table 10", "[bold](x) `y`"))
     assert "<sup>" not in shown and "figures/" not in shown
+    for only in ([], ["table4"]):
+        console.show(replace(report("x"), headline="What calls are worth."), only)
+        assert capsys.readouterr().out.count("What calls are worth.") == 1
     monkeypatch.setenv("COLUMNS", "100")
     content = tables.content(reader.read(tracker, "default"), full=True)
     console.show(content)
