@@ -64,6 +64,21 @@ def test_every_number_of_ours_leads_to_its_run_and_command(evidence: Evidence) -
     assert outcome_tables.headline(Evidence()) == ""
 
 
+def test_the_first_sentence_says_where_no_call_was_made(evidence: Evidence) -> None:
+    key = "svamp", *PAIRS[0]
+    for metrics, end in (
+        ({"n_ac": 0.0, "n_failed": 0.0}, "it may be chance; no call was made."),
+        ({"n_ac": 0.0}, "it may be chance; no call was made."),
+        ({"n_ac": 0.0, "n_failed": 2.0}, "it may be chance."),
+        ({"n_ac": 0.2}, "it may be chance."),  # a mean of several seeds
+        ({}, "it may be chance."),
+    ):
+        score = replace(SCORE, metrics=metrics)
+        paired = {key: evidence.paired["svamp", "toolformer_disabled", "model"]}
+        shown = outcome_tables.headline(Evidence(scores={("toolformer", "svamp"): score}, paired=paired))
+        assert shown.endswith(end), metrics
+
+
 def test_figures_hold_their_data(evidence: Evidence) -> None:
     (bars,) = [axes for axes in panels(figure(evidence, "gains")) if axes.get_title() == "Calculator (4)"]
     assert sum(bar.get_height() for bar in bars.patches) == 4

@@ -52,6 +52,9 @@ def headline(evidence: Evidence) -> str:
         p += f" (corrected {shown_p(compared.p_holm)})"
     tie = "no difference is shown; it may be chance" if scores.difference.value else "a tie"
     meaning = {1: "better by more than chance", -1: "worse by more than chance"}.get(_verdict(compared), tie)
+    metrics = evidence.scores[system, task].metrics if (system, task) in evidence.scores else {}
+    if system == "toolformer" and metrics.get("n_ac") == metrics.get("n_failed", 0) == 0:
+        meaning += "; no call was made"
     sentence = (
         f"{title_of(task)}: {name_of(system)} has {scores.second:.1f} % right and {name_of(other)} {scores.first:.1f} %, a "
         f"difference of {value} points [{low}, {high}]{p}, n = {shown_count(scores.n)}: {meaning}."
