@@ -15,6 +15,7 @@ import yaml
 
 from tests.conftest import Capture, Patch, Refused
 from toolformer.cli import COMMANDS, STAGES, doctor, main
+from toolformer.cli.runs import LINEAGE
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import CONF, compose, validate
@@ -218,6 +219,24 @@ def test_runs_are_listed_by_their_name(place: Path, capsys: Capture) -> None:
         capsys.readouterr()
         assert main(["runs", "--json", *words]) == 0
         assert len(json.loads(capsys.readouterr().out)) == count
+
+
+def test_runs_are_listed_in_whole_words_in_a_narrow_terminal(
+    place: Path, capsys: Capture, monkeypatch: Patch
+) -> None:
+    above, words = "", {"FINISHED", "Toolformer", "(disabled)", "heldout_perplexity", "arithmetic"}
+    for tag in LINEAGE[::-1]:
+        name, tags = "Toolformer (disabled) smollm2 k=1", {tag: above, "experiment": "evidence"}
+        with Tracker(None, place / "runs").run(
+            stage="evaluate", name=name, fingerprint=tag, config={}, tags=tags
+        ) as run:
+            run.metrics({"arithmetic/score": 86.3, "heldout_perplexity/perplexity": 80.3})
+        above = run.run_id
+    monkeypatch.setenv("TERM", "dumb")  # 80 columns
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["runs"]) == 0
+    table = capsys.readouterr().out.partition("run ")[2]
+    assert words <= {*table.split()} and max(map(len, table.splitlines())) <= 80
 
 
 def test_an_interruption_that_a_library_swallows_is_one(monkeypatch: Patch, capsys: Capture) -> None:

@@ -60,7 +60,8 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps([_as_json(run, run.run_id in unsent) for run in runs], indent=1))
         return 0
-    console().print(_table(runs, tracker.place(), unsent))
+    screen = console()
+    screen.print(_table(runs, tracker.place(), unsent, screen.width))
     if unsent:
         print(
             f"not whole on {tracker.shown_uri}: {len(unsent)} of the runs; toolformer runs push copies them"
@@ -113,7 +114,7 @@ def _in_order(runs: Sequence[Run], above: str = "", depth: int = 0) -> Iterable[
             yield from _in_order(runs, run.run_id, depth + 1)
 
 
-def _table(runs: Sequence[Run], place: str, unsent: set[str]) -> Table:
+def _table(runs: Sequence[Run], place: str, unsent: set[str], width: int) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -124,21 +125,22 @@ def _table(runs: Sequence[Run], place: str, unsent: set[str]) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     deepest = max((depth for depth, _ in _in_order(runs)), default=0)
     table.add_column("run", no_wrap=True, min_width=2 * deepest + 9)
-    for name in ("what", "experiment", "status", "began (UTC)", "minutes", "figures"):
+    names = ("what", "status", "figures", "experiment", "began (UTC)", "minutes")
+    for name in names if width >= 120 else names[:3]:  # in a narrow terminal words would be cut
         table.add_column(name, overflow="fold", justify="right" if name == "minutes" else "left")
     for depth, run in _in_order(runs):
         seconds = run.metrics.get("duration_seconds")
         cells = (
             "  " * depth + run.run_id[:8] + ("*" if run.run_id in unsent else ""),
             run.name if run.name.startswith(run.stage) else f"{run.stage} {run.name}",
-            run.tags.get("experiment", ""),
             run.status,
+            ", ".join(_figure(key, value) for key, value in figures(run).items()),
+            run.tags.get("experiment", ""),
             f"{run.started:%Y-%m-%d %H:%M}",
             "" if seconds is None else f"{seconds / 60:.1f}",
-            ", ".join(_figure(key, value) for key, value in figures(run).items()),
         )
         # As text: what a run holds is neither markup nor an escape sequence.
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        table.add_row(*(Text(printable(cell)) for cell in cells[: len(table.columns)]))
     return table
 
 
