@@ -120,7 +120,7 @@ def test_a_stage_by_hand_sweeps_over_what_concerns_it() -> None:
         (["experiment=smoke,demo"], "name one experiment"),
         (["experiment=smoke", "model=/a folder, (old)"], "quote a value"),
         (["experiment=smoke", "seed=1,2", "model=/a (old)"], "model='/a folder, (old)'"),
-        (["experiment=smok"], "Could not find 'experiment/smok'"),
+        (["experiment=smok"], "Could not find 'experiment/smok' (did you mean smoke?); available options in"),
         (["experiment=table3"], "corpus.path"),
         (["experiment=evidence", "--plan"], "paths.data_dir is missing"),
         (["experiment=smoke", "+run.stages.trian=[]"], "did you mean train"),

@@ -3,10 +3,11 @@
 import re
 from typing import Any
 
-from hydra.errors import OverrideParseException
+from hydra.errors import MissingConfigException, OverrideParseException
 from pydantic import ValidationError
 
 from toolformer.credentials import MASK, SECRETS
+from toolformer.errors import near
 
 _QUOTING = (
     "; quote a value with letters beyond a to z, a comma, parenthesis, brace, colon or equals sign once more inside the shell's quotes: "
@@ -30,6 +31,9 @@ def one_line(error: BaseException) -> str:
     lines = [re.sub(r"^Error merging override (.*)", r"\1:", line) for line in lines]
     text = " ".join(line for line in lines if not line.startswith("full_key:"))
     text = re.sub(r"\w+ raised while composing config: ", "", text)
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        hint = near(error.missing_cfg_file.rpartition("/")[2], error.options or ())
+        text = text.removeprefix("In 'base': ").replace(" Available", f"{hint}; available", 1)
     text = re.sub(
         r"Invalid value assigned: \w+ is not a ListConfig.*?\.", "it must be a list, such as [a,b];", text
     ).rstrip(";")
