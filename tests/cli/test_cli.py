@@ -71,6 +71,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "experiment=evidnce"], "Could not find 'experiment/evidnce' (did you mean evidence?); available"),
         (["evaluate", "corpus=jsnl"], "Could not find 'corpus/jsnl' (did you mean jsonl?); available options in 'corpus'"),
         (["evaluate", "experment=evidence"], "there is no key 'experment' (did you mean experiment?)"),
+        (["evaluate", "decoding.k=1,2"], "toolformer: decoding.k=1,2: several values need -m, a list needs brackets"),
         (["evaluate", "decoding=3"], "decoding=3: Config group override must be a string"),
         (["evaluate", "benchmarks=svamp"], "benchmarks=svamp: it must be a list, such as [a,b]"),
         (["evaluate", "model=null"], "model=null: field 'model' is not Optional"),

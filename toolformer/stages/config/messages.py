@@ -35,6 +35,11 @@ def one_line(error: BaseException) -> str:
         hint = near(error.missing_cfg_file.rpartition("/")[2], error.options or ())
         text = text.removeprefix("In 'base': ").replace(" Available", f"{hint}; available", 1)
     text = re.sub(
+        r"^Ambiguous value for argument '(.*)' 1\. .*",
+        r"\1: several values need -m, a list needs brackets, and a value with a comma quotes inside the shell's",
+        text,
+    )
+    text = re.sub(
         r"Invalid value assigned: \w+ is not a ListConfig.*?\.", "it must be a list, such as [a,b];", text
     ).rstrip(";")
     return f"{key}: {text}" if key and key not in text else text
