@@ -1,6 +1,8 @@
 """The texts and the index of `experiment=evidence`, from the data folder.
 
-    python scripts/evidence.py DIR DIR/evidence
+    python scripts/evidence.py DIR DIR/evidence [PASSAGES]
+
+PASSAGES (5400, of 35,043) is how many passages of Wikipedia are searched for pairs; every 5,400 take some ten minutes.
 
 index       all Wikipedia text of the data folder and the embedded summaries; index.bm25 is the index of it
 texts       1.jsonl, what is annotated in a first round, one of each kind in turn:
@@ -44,7 +46,6 @@ FILES = {
 """What the data folder must hold, each as NAME.jsonl.gz, and the fields of a row."""
 EXCERPT = 700
 """Characters of an excerpt of a web page, at most."""
-PASSAGES = 5400
 SHOWN = 60
 """Words of a passage that search shows."""
 _SENTENCE = re.compile(r"[^.!?]+(?:[.!?](?!\s+[A-Z\"])[^.!?]*)*[.!?]?")
@@ -166,12 +167,12 @@ def indexed(texts: Path, folder: Path) -> bm25.BM25:
     return bm25.BM25(index_path=str(folder))
 
 
-def sentences(texts: Path, search: bm25.BM25) -> Iterator[Row]:
+def sentences(texts: Path, search: bm25.BM25, passages: int) -> Iterator[Row]:
     """A sentence with a name that BM25's best passage for the words before it shows, and the sentence before that."""
     sources = (texts / f"{name}.jsonl" for name in ("squad_train", "2wiki", "summaries"))
     rows = [json.loads(line) for file in sources for line in open(file, encoding="utf-8")]
     random.Random(1).shuffle(rows)
-    for row in rows[:PASSAGES]:
+    for row in rows[:passages]:
         spans = [match.span() for match in _SENTENCE.finditer(row["text"])]
         document = Document(row["id"], row["text"], source_id=row["id"])
         for before, (start, end) in zip([(0, 0), *spans], spans, strict=False):
@@ -200,14 +201,14 @@ def _shown(passages: Sequence[Passage]) -> str:
     return " ".join(f"{each.title} > {' '.join(each.text.split()[:SHOWN])}".lower() for each in passages)
 
 
-def main(data: Path, folder: Path) -> None:
+def main(data: Path, folder: Path, passages: str = "5400") -> None:
     files = [(f"{name}.jsonl.gz", fields) for name, fields in FILES.items()]
     if missing := [f"{name} ({fields})" for name, fields in files if not (data / name).is_file()]:
         raise FileNotFoundError(f"{data} lacks {len(missing)} of {len(files)} files: {'; '.join(missing)}")
     for name, texts in wikipedia(data):
         write(folder / "index", name, titled(name, texts))
     search = indexed(folder / "index", folder / "index.bm25")
-    sums, pairs = maths(data), sentences(folder / "index", search)
+    sums, pairs = maths(data), sentences(folder / "index", search, int(passages))
     first = (itertools.islice(sums, 250), dates(data), itertools.islice(pairs, 420))
     write(folder / "texts", "1", in_turn(*first))
     write(folder / "texts", "2", in_turn(sums, pairs))
@@ -215,11 +216,11 @@ def main(data: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        print("python scripts/evidence.py DATA FOLDER", file=sys.stderr)
+    if len(sys.argv) not in (3, 4) or not all(map(str.isdecimal, sys.argv[3:])):
+        print("python scripts/evidence.py DATA FOLDER [PASSAGES]", file=sys.stderr)
         sys.exit(2)
     try:
-        main(*map(Path, sys.argv[1:]))
+        main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
     except OSError as error:
         print(f"evidence: {error}", file=sys.stderr)
         sys.exit(2)

@@ -54,7 +54,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file = folder / f"{name}.jsonl.gz"
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-    command = [sys.executable, "scripts/evidence.py", str(folder), str(folder / "evidence")]
+    command = [sys.executable, "scripts/evidence.py", str(folder), str(folder / "evidence"), "3000"]
     subprocess.run(
         command, cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
     )
@@ -88,7 +88,8 @@ def test_the_texts_of_the_experiment(data: Path) -> None:
     # A pair of sentences comes from an article, and no other pair comes from there.
     index = {row["id"]: row for row in read("index/summaries.jsonl")}
     pairs = [row for row in first + second if "source_id" in row]
-    assert len(pairs) > 420 and len({row["source_id"] for row in pairs}) == len(pairs)
+    assert len(pairs) == 957, "of 3,000 passages"
+    assert len({row["source_id"] for row in pairs}) == len(pairs)
     assert all(row["text"] in index[row["source_id"]]["text"] for row in pairs)
     assert [row["id"] for row in second[::2]][:2] == ["gsm112", "gsm113"], "those after 250 sums, in turn"
     assert [row for row in second if "source_id" in row] == pairs[420:]
