@@ -2,7 +2,7 @@
 
     python scripts/evidence.py DIR DIR/evidence [PASSAGES]
 
-PASSAGES (5400, of 35,043) is how many passages of Wikipedia are searched for pairs; every 5,400 take some ten minutes.
+PASSAGES (5400, of 35,043) is how many passages of Wikipedia are searched for pairs; each 5,400 take some ten minutes.
 
 index       all Wikipedia text of the data folder and the embedded summaries; index.bm25 is the index of it
 texts       1.jsonl, what is annotated in a first round, one of each kind in turn:
@@ -201,14 +201,14 @@ def _shown(passages: Sequence[Passage]) -> str:
     return " ".join(f"{each.title} > {' '.join(each.text.split()[:SHOWN])}".lower() for each in passages)
 
 
-def main(data: Path, folder: Path, passages: str = "5400") -> None:
+def main(data: Path, folder: Path, passages: int) -> None:
     files = [(f"{name}.jsonl.gz", fields) for name, fields in FILES.items()]
     if missing := [f"{name} ({fields})" for name, fields in files if not (data / name).is_file()]:
         raise FileNotFoundError(f"{data} lacks {len(missing)} of {len(files)} files: {'; '.join(missing)}")
     for name, texts in wikipedia(data):
         write(folder / "index", name, titled(name, texts))
     search = indexed(folder / "index", folder / "index.bm25")
-    sums, pairs = maths(data), sentences(folder / "index", search, int(passages))
+    sums, pairs = maths(data), sentences(folder / "index", search, passages)
     first = (itertools.islice(sums, 250), dates(data), itertools.islice(pairs, 420))
     write(folder / "texts", "1", in_turn(*first))
     write(folder / "texts", "2", in_turn(sums, pairs))
@@ -216,11 +216,12 @@ def main(data: Path, folder: Path, passages: str = "5400") -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (3, 4) or not all(map(str.isdecimal, sys.argv[3:])):
-        print("python scripts/evidence.py DATA FOLDER [PASSAGES]", file=sys.stderr)
+    passages = sys.argv[3] if len(sys.argv) == 4 else "5400"
+    if len(sys.argv) not in (3, 4) or not re.fullmatch("[1-9][0-9]*", passages):
+        print("python scripts/evidence.py DATA FOLDER [PASSAGES], a number from 1", file=sys.stderr)
         sys.exit(2)
     try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
+        main(Path(sys.argv[1]), Path(sys.argv[2]), int(passages))
     except OSError as error:
         print(f"evidence: {error}", file=sys.stderr)
         sys.exit(2)

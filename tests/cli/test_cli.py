@@ -71,6 +71,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "experiment=evidnce"], "Could not find 'experiment/evidnce' (did you mean evidence?); available"),
         (["evaluate", "corpus=jsnl"], "Could not find 'corpus/jsnl' (did you mean jsonl?); available options in 'corpus'"),
         (["evaluate", "experment=evidence"], "there is no key 'experment' (did you mean experiment?)"),
+        (["evaluate", "tool=mine"], "there is no key 'tool' (did you mean tools?)"),
         (["evaluate", "decoding.k=1,2"], "toolformer: decoding.k=1,2: several values need -m, a list needs brackets"),
         (["evaluate", "decoding=3"], "decoding=3: Config group override must be a string"),
         (["evaluate", "benchmarks=svamp"], "benchmarks=svamp: it must be a list, such as [a,b]"),
@@ -241,6 +242,8 @@ def test_runs_are_listed_in_whole_words_in_a_narrow_terminal(
     assert main(["runs"]) == 0
     table = capsys.readouterr().out.partition("run ")[2]
     assert words <= {*table.split()} and max(map(len, table.splitlines())) <= 80
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)  # 160 columns
+    assert main(["runs"]) == 0 and words | {"evidence", "minutes"} <= {*capsys.readouterr().out.split()}
 
 
 def test_an_interruption_that_a_library_swallows_is_one(monkeypatch: Patch, capsys: Capture) -> None:

@@ -71,6 +71,10 @@ def test_all_missing_files_are_named_at_once(tmp_path: Path, monkeypatch: Patch,
     (line,) = capsys.readouterr().err.splitlines()
     assert ended.value.code == 2 and "lacks 2 of 7 files: corpus_math/gsm8k_train.jsonl.gz (id, text" in line
     assert "corpus_web/documents.jsonl.gz" in line and not (tmp_path / "evidence").exists()
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "0"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "scripts" / "evidence.py"), run_name="__main__")
+    assert ended.value.code == 2 and "[PASSAGES], a number from 1" in capsys.readouterr().err
 
 
 @pytest.mark.real

@@ -77,6 +77,6 @@ def _unknown_key(stage: str, key: str) -> str:
                 f"there is no tool {tool[1]!r}{near(tool[1], known)} to set {key} of; for one of your own put "
                 f"+tool@tool.{tool[1]}=user before"
             )
-    groups = (folder.name for folder in CONF.glob("*/"))
+    alone = {folder.name for folder in CONF.glob("*/")} - {"tool", "retriever", "hydra"}
     every: Any = OmegaConf.to_container(compose(stage, []), resolve=False)
-    return f"there is no key {key!r}{near(key, [*masked_flat(every), *groups])}; docs/keys.md has them all"
+    return f"there is no key {key!r}{near(key, [*masked_flat(every), *alone])}; docs/keys.md has them all"

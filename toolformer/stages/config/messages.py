@@ -36,7 +36,7 @@ def one_line(error: BaseException) -> str:
         text = text.removeprefix("In 'base': ").replace(" Available", f"{hint}; available", 1)
     text = re.sub(
         r"^Ambiguous value for argument '(.*)' 1\. .*",
-        r"\1: several values need -m, a list needs brackets, and a value with a comma quotes inside the shell's",
+        r"\1: several values need -m, a list needs brackets, and a value with a comma its own quotes inside the shell's",
         text,
     )
     text = re.sub(
