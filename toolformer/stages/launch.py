@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext, redirect_stderr, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -86,7 +87,7 @@ def launch(
         context = HydraContext(GlobalHydra.instance().config_loader(), callbacks)
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=context,
-            task_function=Task(stage, [_apart(job, common) for job in jobs], parent),
+            task_function=partial(_run_job, stage, [_apart(job, common) for job in jobs], parent),
             config=whole,
         )
         try:
@@ -166,28 +167,18 @@ def _apart(job: Sequence[str], common: Sequence[str]) -> str:
     return " ".join(re.sub(r"^((?:dataset|checkpoint)=\w{8})\w*$", r"\1", word) for word in words)
 
 
-class Task:
-    """A stage as Hydra runs it, in whichever process a launcher starts; returns the run's id."""
+def _run_job(stage: str, jobs: Sequence[str], parent: str | None, config: DictConfig) -> str | None:
+    """A job in whichever process a launcher starts; `jobs` is what tells each from the others. Returns the run's id."""
+    from hydra.core.hydra_config import HydraConfig
 
-    def __init__(self, stage: str, jobs: list[str], parent: str | None) -> None:
-        self.stage, self.parent = stage, parent
-        self.jobs = jobs
-        """What tells each job from the others."""
-
-    def __call__(self, config: DictConfig) -> str | None:
-        from hydra.core.hydra_config import HydraConfig
-
-        if not logging.getLogger().handlers:
-            configure()  # a worker that a launcher started
-        hydra = HydraConfig.get()
-        number = hydra.job.num
-        if len(self.jobs) > 1:
-            log.info("%s", f"{self.stage} {number + 1} of {len(self.jobs)} {self.jobs[number]}".strip())
-        words = list(hydra.overrides.task)
-        if config.like:
-            config = compose(self.stage, words)
-        command = command_of(self.stage, words)
-        gc.collect()  # models of earlier jobs in this process
-        valid = validate(config, self.stage)
-        result = run_stage(self.stage, valid, self.parent, command, self.jobs[number])
-        return getattr(result, "run_id", None)
+    if not logging.getLogger().handlers:
+        configure()  # a worker that a launcher started
+    hydra = HydraConfig.get()
+    number, words = hydra.job.num, list(hydra.overrides.task)
+    if len(jobs) > 1:
+        log.info("%s", f"{stage} {number + 1} of {len(jobs)} {jobs[number]}".strip())
+    if config.like:
+        config = compose(stage, words)
+    gc.collect()  # models of earlier jobs in this process
+    result = run_stage(stage, validate(config, stage), parent, command_of(stage, words), jobs[number])
+    return getattr(result, "run_id", None)
