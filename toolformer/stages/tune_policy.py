@@ -9,7 +9,6 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pandas
 
@@ -103,20 +102,15 @@ def tune_policy(
         active.tags({"policy": policy, "policy.value": value})
         if by_tool:
             active.tags({"policy.by_tool": json.dumps(own)})
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "curves.csv"
-            rows = [
-                {"benchmark": task, "draw": draw, **vars(one), **_figures(one)}
-                for (task, draw, _), of_policy in curves.items()
-                for one in of_policy
-            ]
-            pandas.DataFrame(rows, columns=COLUMNS).to_csv(path, index=False)
-            active.artifact(path)
-            for draw in DRAWS:
-                ids = {task: sorted({example.id for example in drawn[task, draw]}) for task in tasks}
-                path = Path(folder) / f"{draw}.json"  # as evaluation.samples takes it
-                path.write_text(json.dumps(ids, indent=1), encoding="utf-8")
-                active.artifact(path)
+        rows = [
+            {"benchmark": task, "draw": draw, **vars(one), **_figures(one)}
+            for (task, draw, _), of_policy in curves.items()
+            for one in of_policy
+        ]
+        active.text("curves.csv", pandas.DataFrame(rows, columns=COLUMNS).to_csv(index=False))
+        for draw in DRAWS:
+            ids = {task: sorted({example.id for example in drawn[task, draw]}) for task in tasks}
+            active.text(f"{draw}.json", json.dumps(ids, indent=1))  # as evaluation.samples takes it
         ids = {task: sorted({example.id for example in examples}) for task, examples in development.items()}
         store_policy(model, policy, value, active.run_id, ids, own)
     log.info("tune-policy: %s, stored with %s, run %s", _words(policy, value, own), model, active.run_id[:8])

@@ -52,7 +52,7 @@ class ActiveRun:
         """Logs a configuration, flattened and whole; `logged` are the parameters that the run has."""
         flat = masked_flat(config)
         self.store.log(self.run_id, params={key: flat[key] for key in flat if key not in logged})
-        self._text("config.yaml", yaml.safe_dump(masked(config), sort_keys=False, allow_unicode=True))
+        self.text("config.yaml", yaml.safe_dump(masked(config), sort_keys=False, allow_unicode=True))
         # MLflow refuses to change a parameter; what may change without changing the work goes into tags.
         self.tags({f"changed.{key}": value for key, value in flat.items() if logged.get(key, value) != value})
 
@@ -68,10 +68,11 @@ class ActiveRun:
         """Writes rows with equal keys as a table that MLflow's pages show, `NAME.json`."""
         columns = list(rows[0]) if rows else []
         content = {"columns": columns, "data": [[row[key] for key in columns] for row in rows]}
-        self._text(f"{name}.json", json.dumps(content, ensure_ascii=False, default=str))
+        self.text(f"{name}.json", json.dumps(content, ensure_ascii=False, default=str))
         self.tag("mlflow.loggedArtifacts", json.dumps([{"path": f"{name}.json", "type": "table"}]))
 
-    def _text(self, name: str, text: str) -> None:
+    def text(self, name: str, text: str) -> None:
+        """Writes an artifact."""
         write_whole(self._target(name), text.encode("utf-8"))
 
     def _target(self, *names: str) -> Path:
