@@ -77,6 +77,6 @@ def test_a_runs_tag_leads_nowhere_else(root: Path) -> None:
     (model.parent.parent / "training.json").write_text('{"heldout_perplexity": 1}')
     same = first.tags["fingerprint"]
     with tracker.run(stage="train", name="t", fingerprint=same, config={}) as run:
-        run.tag("model_path", f"{model}/..")
+        run.tags({"model_path": f"{model}/.."})
     with pytest.raises(UserError, match="is no file name"):
         train(given)

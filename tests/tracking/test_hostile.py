@@ -130,7 +130,7 @@ def test_secrets_reach_nothing_that_is_stored(store: Tracker) -> None:
         stage="secret", name=command, fingerprint="f", config=config, description=describe(command, {}),
         tags={"endpoint": f"http://u:{SECRET}@h/", "device": "cuda"},
     ) as active:  # fmt: skip
-        active.tag("error", f"no http://me:{SECRET}@h/x")
+        active.tags({"error": f"no http://me:{SECRET}@h/x"})
     stored = b"".join(path.read_bytes() for path in store.root.rglob("*") if path.is_file())
     assert SECRET.encode() not in stored
     tags = store.get(active.run_id).tags

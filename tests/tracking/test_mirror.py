@@ -50,7 +50,7 @@ def test_a_run_is_whole_on_the_server(served: Tracker, tmp_path: Path) -> None:
         active.artifact(result, "samples")
         active.model("toolformer", tmp_path, {"data": "augmented"})
         active.datasets(Dataset("corpus", "3f2a", "training", "FILE", 3))
-        active.tag("after", 1)
+        active.tags({"after": 1})
     local, far = served.get(active.run_id), elsewhere(served)
     copy = far.resolve("train", active.run_id[:8])
     assert (copy.run_id, copy.name, copy.params) == (local.run_id, local.name, local.params)

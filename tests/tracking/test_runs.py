@@ -20,7 +20,7 @@ def test_a_run_holds_what_it_logs(store: Tracker, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("one")
     with run(store, "files") as active:
         active.metrics({"a/score": 12.5, "a/nothing": None, "odd key!": 1})
-        active.tag("note", 3)
+        active.tags({"note": 3})
         active.artifact(tmp_path / "one.txt", "samples")
         with pytest.raises(UserError, match="no such file"):
             active.artifact(tmp_path / "absent")

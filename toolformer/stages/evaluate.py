@@ -242,7 +242,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
             lm = asked.lm(instantiate.decoder(config, asked.model, tools), answers)
         metrics: dict[str, float] = {}
         if language_model := getattr(lm, "language_model", None):
-            run.tag("dtype", str(language_model.dtype).removeprefix("torch."))
+            run.tags({"dtype": str(language_model.dtype).removeprefix("torch.")})
             metrics["parameters"] = language_model.model.num_parameters()
         settings = config.evaluation
         gold_nats = settings.gold_nats and config.system not in ("prompted", "chat", "endpoint")

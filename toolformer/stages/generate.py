@@ -226,7 +226,7 @@ def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) ->
         metrics |= {f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)}
     run.metrics(metrics)
     if dtype := job.store.begun_with({}).get("lm.dtype"):
-        run.tag("dtype", dtype)
+        run.tags({"dtype": dtype})
     log_faults(done.tools)
     for file in RESULTS:
         run.artifact(folder / file)

@@ -202,9 +202,9 @@ def _train(
         )
         if result.seconds:
             run.metrics({"overall_tokens_per_second": result.tokens / result.seconds})
-        run.tag("model_path", str(result.model_path.resolve()))
+        run.tags({"model_path": str(result.model_path.resolve())})
         if result.ended_by_max_hours is not None:
-            run.tag(_ENDED_BY, result.ended_by_max_hours)
+            run.tags({_ENDED_BY: result.ended_by_max_hours})
             text = "train: ended by trainer.max_hours=%g after %d steps; the same command with more hours continues"
             log.info(text, result.ended_by_max_hours, result.steps)
         run.model(registry.NAMES[config.data], result.model_path, {**lineage, "fingerprint": job.fingerprint})

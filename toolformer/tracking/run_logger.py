@@ -39,10 +39,6 @@ class ActiveRun:
         rows = [(key, value, now(), step, *further) for key, value in known.items()]
         self.store.log(self.run_id, metrics=rows)
 
-    def tag(self, key: str, value: object) -> None:
-        """Sets a tag."""
-        self.tags({key: value})
-
     def tags(self, values: Mapping[str, object]) -> None:
         """Sets tags in one request."""
         if values:
@@ -69,7 +65,7 @@ class ActiveRun:
         columns = list(rows[0]) if rows else []
         content = {"columns": columns, "data": [[row[key] for key in columns] for row in rows]}
         self.text(f"{name}.json", json.dumps(content, ensure_ascii=False, default=str))
-        self.tag("mlflow.loggedArtifacts", json.dumps([{"path": f"{name}.json", "type": "table"}]))
+        self.tags({"mlflow.loggedArtifacts": json.dumps([{"path": f"{name}.json", "type": "table"}])})
 
     def text(self, name: str, text: str) -> None:
         """Writes an artifact."""
@@ -114,7 +110,7 @@ class ActiveRun:
             )
             client.finalize_logged_model(model.model_id, "READY")
             client.log_outputs(self.run_id, [LoggedModelOutput(model.model_id, step=0)])
-        self.tag(LOGGED_MODEL, model.model_id)
+        self.tags({LOGGED_MODEL: model.model_id})
 
     def uses_model(self, model_id: str) -> None:
         """Makes a logged model an input of the run."""

@@ -194,7 +194,7 @@ class Tracker:
             except BaseException as error:
                 killed = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
                 with suppress(UserError):  # the first fault is the one to report
-                    active.tag("error", f"{type(error).__name__}: {error}")
+                    active.tags({"error": f"{type(error).__name__}: {error}"})
                     active.end("KILLED" if killed else "FAILED", spent + time.monotonic() - began)
                 raise
             active.end("FINISHED", spent + time.monotonic() - began)
@@ -252,7 +252,7 @@ class Tracker:
         with self.reopened(parent) as active:
             active.metrics(metrics)
             if held := " ".join(run_id for run_id in runs if run_id not in below_it):
-                active.tag(HELD, held)
+                active.tags({HELD: held})
 
     def pending(self) -> list[Run]:
         """Local runs that the server does not have as they are; none without a server, StoreFault if it does not answer."""
