@@ -246,20 +246,12 @@ def _read_plain(text: str, start: int) -> tuple[str, int]:
 
 
 def _is_plain(value: str) -> bool:
-    """Whether an input reads back the same without quotes."""
-    if value != value.strip(_BLANKS) or ARROW in value:
-        return False
-    quote = _QUOTED_REST.match(value)  # up to the first quote
-    if quote and (quote.end() == len(value) or value.startswith('"') and not _several(value)):
-        return False
-    depth = 0
-    for character in value:
-        if character in "[]" or _LINE_BREAK.match(character):
-            return False
-        depth += (character == "(") - (character == ")")
-        if depth < 0:
-            return False
-    return depth == 0
+    """Whether an input reads back the same without quotes, and does not end with its only quote."""
+    with suppress(CallSyntaxError):
+        quote = _QUOTED_REST.match(value)  # up to the first one
+        is_last = quote is not None and quote.end() == len(value)
+        return not is_last and _read_plain(f"{value})", 0) == (value, len(value) + 1)
+    return False
 
 
 def _several(text: str, start: int = 0) -> bool:
