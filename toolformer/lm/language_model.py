@@ -333,18 +333,17 @@ class LanguageModel:
         A text longer than the context is read in disjoint windows, each token scored once, as lm-eval does. What the
         tokenizer puts before a text (a BOS) counts as its first token there, and so here.
         """
+        from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
         encoded = [self.own_prefix + self.encode(text) for text in texts]
         windows: list[list[int]] = []
         tails: list[int] = []
         owner: list[int] = []
         for n, ids in enumerate(encoded):
-            stream = [self._first_token(), *ids]
-            for start in range(0, len(ids), self.context_length):
-                end = min(start + self.context_length, len(ids))
-                # A window is filled up with tokens before it, as many as fit: context only.
-                first = max(0, end - self.context_length) if start else 0
-                windows.append(stream[first : end + 1])
-                tails.append(end - start)
+            rolling = get_rolling_token_windows(ids, self._first_token(), self.context_length, 1)
+            for context, continuation in map(make_disjoint_window, rolling):
+                windows.append(context + continuation)
+                tails.append(len(continuation))
                 owner.append(n)
         sums = [0.0] * len(texts)
         for n, (total, _) in zip(owner, self._score_tails(windows, tails, calls), strict=True):
