@@ -5,7 +5,7 @@ Knows tasks only by name (which tools they may not use) and by two fields of the
 """
 
 import datetime
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from toolformer.decoding.call_state import Completion
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.recording import AnswerFile, Question, RecordingLM, stopwatch
 from toolformer.decoding.trace import Trace, TracingDecoder
+from toolformer.lm.batching import batches
 
 PAIRS_AT_ONCE = 64
 """Context-continuation pairs scored between two writes of the answer file."""
@@ -138,11 +139,16 @@ class ToolformerLM(RecordingLM):
     ) -> None:
         """Answers what is not answered yet in small batches, each written to disk."""
         missing = {key: value for key, value in zip(keys, inputs, strict=True) if self._is_ours(key)}
+        own, values, lap = list(missing), list(missing.values()), stopwatch()
+
+        def fits(batch: list[int]) -> bool:
+            characters = sum(len("".join(values[n])) for n in batch)
+            return len(batch) <= at_once and characters <= CHARACTERS_AT_ONCE
+
         with self._progress(len(set(keys)), len(missing), unit) as bar:
-            lap = stopwatch()
-            for batch in _batches(list(missing.items()), at_once):
-                answers = answer([value for _, value in batch])
-                given = {key: list(values) for (key, _), values in zip(batch, answers, strict=True)}
+            for batch in batches([0] * len(values), fits):  # in their order
+                answers = answer([values[n] for n in batch])
+                given = {own[n]: list(scores) for n, scores in zip(batch, answers, strict=True)}
                 self.answers.add(given, seconds=lap())
                 bar.update(len(batch))
 
@@ -184,18 +190,3 @@ class ToolformerLM(RecordingLM):
             log_likelihood, tokens = self.answers[key]
             self._record(request, key, log_likelihood=log_likelihood, tokens=int(tokens))
         return [self.answers[key][0] for key in keys]
-
-
-def _batches(items: Sequence[tuple[str, Any]], at_once: int) -> Iterator[list[tuple[str, Any]]]:
-    """At most `at_once` keys with their inputs, and none beyond `CHARACTERS_AT_ONCE` but a first one."""
-    batch: list[tuple[str, Any]] = []
-    characters = 0
-    for key, value in items:
-        own = len(value) if isinstance(value, str) else sum(map(len, value))
-        if batch and (len(batch) == at_once or characters + own > CHARACTERS_AT_ONCE):
-            yield batch
-            batch, characters = [], 0
-        batch.append((key, value))
-        characters += own
-    if batch:
-        yield batch
