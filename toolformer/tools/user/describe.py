@@ -35,16 +35,11 @@ def from_docstring(function: Callable[..., Any], place: str) -> Description:
     text = inspect.getdoc(function)
     if not text or not text.strip():
         raise UserError(f"{place}: it has no docstring; say there in a sentence what it does")
-    summary, meanings = "", {}
-    try:
-        parsed = docstring_parser.parse(text)
-        summary = parsed.short_description or ""
-        meanings = {parameter.arg_name: parameter.description for parameter in parsed.params}
-    except docstring_parser.ParseError:
-        pass
+    parsed = docstring_parser.parse(text)
+    meanings = {parameter.arg_name: parameter.description for parameter in parsed.params}
     names = [name for name in inspect.signature(function).parameters if not re.fullmatch("__.*__", name)]
     return Description(
-        one_sentence(summary or text.strip().split("\n\n")[0]),
+        one_sentence(parsed.short_description or text.strip().split("\n\n")[0]),
         tuple((name, one_sentence(meanings.get(name) or "")) for name in names),
         tuple(_examples(text, function.__name__)),
     )
