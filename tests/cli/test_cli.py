@@ -29,6 +29,13 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     return tmp_path
 
 
+def test_what_an_experiment_sets_by_tool_takes_a_further_tool() -> None:
+    words = ["experiment=evidence", "decoding.name_bias={qa: 2}", "decoding.by_tool.translation=3"]
+    decoding = compose("evaluate", words).decoding
+    assert decoding.name_bias == {"search": 3, "qa": 2}
+    assert decoding.by_tool == {"calendar": 10, "search": 10, "qa": 10, "translation": 3}
+
+
 def test_every_option_of_every_group_composes() -> None:
     groups = ("corpus", "decoding", "trainer", "toolset", "benchmark")
     options = [[f"{group}={path.stem}" for path in (CONF / group).glob("*.yaml")] for group in groups]

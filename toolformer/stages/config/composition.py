@@ -34,6 +34,8 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
     register()
     # Ids of runs may look like numbers, 52137e92 for one.
     overrides = [re.sub(r"^((?:like|dataset|checkpoint)=)(\d+e?\d*)$", r"\1'\2'", word) for word in overrides]
+    # Where an experiment has some tools already, Hydra takes no further one without this.
+    overrides = [re.sub(r"^(?=decoding\.(?:by_tool|stand_in|name_bias)\b)", "++", word) for word in overrides]
     given = dict(override.lstrip("+").partition("=")[::2] for override in overrides)
     GlobalHydra.instance().clear()
     # Files below a search path are the user's own, and may change between two commands of a process.
