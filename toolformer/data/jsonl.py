@@ -1,7 +1,9 @@
 """JSON Lines, plain or packed with gzip or Zstandard (by the file's first bytes, not its name), a line at a time."""
 
+import gzip
 import io
 import json
+import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -9,8 +11,7 @@ from toolformer.data.document import BadRow
 from toolformer.data.row_corpus import Rows, broken_off
 
 _BUFFER = 2**16
-_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-"""By a file's first bytes."""
+_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 def read_jsonl(path: Path) -> Rows:
@@ -24,7 +25,7 @@ def read_jsonl(path: Path) -> Rows:
             for number, line in enumerate(unpacked(file), start=1):
                 if line.strip():
                     yield f"line {number}", _row(line, "utf-8-sig" if number == 1 else "utf-8")
-    except OSError as error:
+    except (EOFError, zlib.error, OSError) as error:
         yield f"after line {number}", broken_off(path, error)
 
 
@@ -40,10 +41,11 @@ def _row(line: bytes, encoding: str) -> Any:
 def unpacked(file: io.BufferedReader) -> BinaryIO:
     """What a file holds that is packed with gzip or Zstandard, or is not packed."""
     head = file.peek(4)  # a pipe cannot be read twice
-    codec = next((codec for mark, codec in _PACKED.items() if head.startswith(mark)), None)
-    if codec is None:
-        return file
-    import pyarrow as pa
+    if head.startswith(_GZIP):
+        return cast(BinaryIO, gzip.open(file, "rb"))
+    if head.startswith(_ZSTANDARD):
+        import pyarrow as pa
 
-    stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), codec)
-    return io.BufferedReader(cast(Any, stream), _BUFFER)
+        stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
+        return io.BufferedReader(cast(Any, stream), _BUFFER)
+    return file
