@@ -94,7 +94,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["generate", "+corpus.limt=3"], "there is no key 'corpus.limt' (did you mean corpus.limit?)"),
         (["generate", "tool.calculator.place=equals"], "no key 'tool.calculator.place' (did you mean tool.calculator.places?); docs"),
         (["generate", "+tool.calculater.samples=3"], "there is no tool 'calculater' (did you mean calculator?)"),
-        (["generate", "tool.dragn.samples=3"], "for one of your own put +tool@tool.dragn=user before"),
+        (["generate", "tool.dragn.samples=3"], "for one of your own (tool_sources) put +tool@tool.dragn=user before"),
         (["generate", "propose.rank=lift", "prompts=none"], "prompts=none has none; add propose.rank=probability"),
         (["generate", "tool_sources=[nope.py]"], "tool_sources[0]: nope.py cannot be imported (FileNotFoundError"),
         (["train", "trainer.batch_size=3", "trainer.micro_batch_size=2"], "trainer.batch_size is 3, no multiple of"),

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from safetensors.torch import load, load_file, save
 from torch import nn
 from transformers import GPTNeoConfig, GPTNeoForCausalLM, T5ForConditionalGeneration
 
-from tests.conftest import tiny_model
+from tests.conftest import Patch, tiny_model
 from tests.t5 import t5_tokenizer, textbook, tiny_t5
 from tests.textbook import logits, stock
 from toolformer.data import assets
@@ -27,7 +28,7 @@ from toolformer.lm import fast_linear, text_generator
 from toolformer.lm.batching import Branches, by_length, rows_per_batch
 from toolformer.lm.language_id import UNDETERMINED, LanguageIdentifier
 from toolformer.lm.language_model import LanguageModel
-from toolformer.lm.loading import choose_dtype, load_tokenizer, native_bfloat16
+from toolformer.lm.loading import choose_dtype, load_config, load_tokenizer, native_bfloat16
 from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder
 from toolformer.lm.text_generator import ModelGenerator
 from toolformer.tools.base import TextGenerator
@@ -293,6 +294,13 @@ def test_the_kind_of_a_model_is_told_by_its_configuration(
     (tmp_path / "pickled" / "model.safetensors").unlink()
     with pytest.raises(UserError, match="cannot be loaded"):
         ModelGenerator(str(tmp_path / "pickled"))(["a"], 2)
+
+
+def test_a_misspelt_model_is_near_one(monkeypatch: Patch) -> None:
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", Mock(side_effect=OSError("no such model")))
+    said = "model: smolm2 cannot be loaded: no such model; name a folder, a hub model or one of .*did you mean smollm2"
+    with pytest.raises(UserError, match=said):
+        load_config("smolm2")
 
 
 SENTENCES = {

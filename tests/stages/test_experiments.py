@@ -30,6 +30,20 @@ def test_there_is_an_experiment_for_every_result() -> None:
     assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == results
 
 
+def test_an_experiment_of_ones_own_is_planned(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    text = """# @package _global_
+name: mine
+hydra: {sweeper: {params: {system: "model,toolformer"}}}
+run: {stages: {generate: [], train: [], evaluate: [system]}}
+"""
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(text)
+    words = [f"hydra.searchpath=[file://{tmp_path}/conf]", "experiment=mine", f"paths.root={tmp_path}/runs"]
+    jobs = experiments.plan([*words, "benchmarks=[arithmetic]"]).jobs
+    assert [job.stage for job in jobs] == ["generate", "train", "evaluate", "evaluate"]
+    assert {job.config.name for job in jobs} == {"mine"}
+
+
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A corpus as cc_net writes it."""

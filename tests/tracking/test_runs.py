@@ -169,7 +169,7 @@ def test_looking_up(store: Tracker) -> None:
     said = f"of name=mine: say which one.*: name=toolformer has {active.run_id[:8]}$"
     with pytest.raises(UserError, match=said):
         store.resolve("looked", "latest", experiment="mine")
-    said = "^there is no finished train run with data=plain: run `toolformer train` first$"
+    said = "^there is no finished train run with data=plain: run `toolformer train data=plain` first$"
     with pytest.raises(UserError, match=said):
         store.resolve("train", "latest", data="plain")
     with pytest.raises(RuntimeError), run(store, "other", "broken") as broken:

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers import logging as transformers_logging
 
 from toolformer.data import assets
-from toolformer.errors import UserError, one_line
+from toolformer.errors import UserError, near, one_line
 
 EMBEDDED_MODELS = ("smollm2", "gemma3")
 
@@ -68,7 +68,7 @@ def locate(name_or_path: str) -> str:
 def load_config(name_or_path: str) -> Any:
     """A model's configuration, without its weights. UserError if it is no model, or cannot be reached."""
     location = locate(name_or_path)
-    with _loading(f"{name_or_path} cannot be loaded"):
+    with _loading(f"{name_or_path} cannot be loaded", location):
         return AutoConfig.from_pretrained(location, trust_remote_code=False)
 
 
@@ -85,7 +85,7 @@ def load_tokenizer(name_or_path: str) -> Any:
     """
     folder = Path(name_or_path).expanduser()
     location = str(folder) if (folder / "tokenizer_config.json").is_file() else locate(name_or_path)
-    with _loading(f"the tokenizer of {name_or_path} cannot be loaded"):
+    with _loading(f"the tokenizer of {name_or_path} cannot be loaded", location):
         return AutoTokenizer.from_pretrained(location, use_fast=True, trust_remote_code=False)
 
 
@@ -160,7 +160,7 @@ def load_weights(
     """
     location = locate(name_or_path)
     transformers_logging.disable_progress_bar()
-    with _loading(f"{name_or_path} cannot be loaded as a {description} model"):
+    with _loading(f"{name_or_path} cannot be loaded as a {description} model", location):
         return kind.from_pretrained(
             location,
             dtype=dtype,
@@ -171,10 +171,12 @@ def load_weights(
 
 
 @contextmanager
-def _loading(problem: str) -> Iterator[None]:
+def _loading(problem: str, location: str) -> Iterator[None]:
     """Turns whatever Transformers, safetensors and tokenizers raise for damaged or missing files into one line."""
     try:
         yield
     except Exception as error:
         advice = "if a run has written it, delete its folder and give the run's command again"
+        if not Path(location).is_dir():
+            advice = f"name a folder, a hub model or one of {', '.join(EMBEDDED_MODELS)}{near(location, EMBEDDED_MODELS)}"
         raise UserError(f"model: {problem}: {one_line(error)}; {advice}") from error

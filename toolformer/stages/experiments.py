@@ -126,7 +126,9 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
     sweep = parse("report", overrides)
     stages = validate(compose("report", sweep.fixed)).run.stages
     if not stages:
-        raise UserError(f"run: the experiment {name} has no run.stages; name another")
+        raise UserError(
+            f"run: the experiment {name} has no run.stages; docs/experiments.md shows what a file says"
+        )
     found: dict[str, Job] = {}
     for stage in sorted(stages, key=STAGES.index):
         for words in sweep.jobs(stage, stages):

@@ -97,7 +97,7 @@ class Tracker:
         wanted += f" of name={name}" if name else ""
         others = {run.tags.get("experiment"): run.run_id[:8] for run in reversed(self.runs(stage, **tags))}
         there = ", ".join(f"name={other} has {run_id}" for other, run_id in others.items())
-        run = f"run `toolformer {stage}` first" + (
+        run = f"run `toolformer {stage}{' data=plain' if tags.get('data') == 'plain' else ''}` first" + (
             ", with the same experiment= and name=" if name not in ("", "default") else ""
         )
         way_out = f"say which one, by its name or its id: {there}" if there else run

@@ -76,7 +76,7 @@ def _unknown_key(stage: str, key: str) -> str:
         known = sorted(path.stem for path in (CONF / "tool").glob("*.yaml"))
         if tool[1] not in known:
             return (
-                f"there is no tool {tool[1]!r}{near(tool[1], known)} to set {key} of; for one of your own put "
+                f"there is no tool {tool[1]!r}{near(tool[1], known)} to set {key} of; for one of your own (tool_sources) put "
                 f"+tool@tool.{tool[1]}=user before"
             )
     alone = {folder.name for folder in CONF.glob("*/")} - {"tool", "retriever", "hydra"}

@@ -12,7 +12,7 @@ from toolformer.errors import UserError
 from toolformer.stages.config.composition import compose
 from toolformer.stages.config.messages import one_line
 
-_OF_HYDRA = re.compile(r"[+~]*hydra[./@=:]")
+_OF_HYDRA = re.compile(r"[+~]*hydra[./@=:](?!searchpath=)")  # every job finds the user's own files
 
 
 @dataclass(frozen=True)

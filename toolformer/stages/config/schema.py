@@ -254,7 +254,7 @@ class Config:
     `model` is one that was trained on calls and writes them into the text unprompted."""
     filter_threshold: Finite = 1.0
     """τ_f in nats, of every tool that has none of its own: a call is kept where its gain reaches it; applied after
-    scoring, so that another needs no model."""
+    scoring, so that a higher one needs no model."""
     propose: Proposing = field(default_factory=Proposing)
     screen: Screen = field(default_factory=Screen)
     score: ScoreConfig = field(default_factory=ScoreConfig)
