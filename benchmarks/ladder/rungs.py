@@ -84,7 +84,9 @@ class Ladder:
         self._model = decoder.language_model
         self._limit = decoder.max_result_tokens
         self._free = make(replace(decoder, k=0), {})
-        self._forced = make(ForcedDecoder(**{**vars(decoder), "k": 1, "max_calls": 1}), {"rung": "forced"})
+        # A k of its own would have a tool's call taken back where it is forced, over and over.
+        forced = {**vars(decoder), "k": 1, "max_calls": 1, "by_tool": None}
+        self._forced = make(ForcedDecoder(**forced), {"rung": "forced"})
         self._day = day
 
     def climb(self, name: str, task: Any, off: frozenset[str], samples: Sequence[Sample]) -> list[Sample]:

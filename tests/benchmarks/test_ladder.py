@@ -196,6 +196,22 @@ def test_the_right_input_to_another_tool_that_could_answer_is_a_right_call(
     assert [row["class"] for row in rows] == ["tool_failed", "wrong_input"]
 
 
+def test_a_call_is_forced_whatever_k_its_tool_has(
+    tmp_path: Path, monkeypatch: Patch, tiny_gpt2: LanguageModel
+) -> None:
+    """It was started and taken back for ever."""
+    write(tmp_path, "nq_open/dev", [{"id": "p", "question": "who is he", "answers": ["King"]}])
+    loaded = replace(suite.load(["nq"], {"data_dir": str(tmp_path)}), switched_off={"nq": frozenset()})
+    plan = Plan(
+        "", " nobody.", forced='WikiSearch("who is he?")', reads=lambda read: " King." if "King" in read else " no."
+    )  # fmt: skip
+    scripted(monkeypatch, tiny_gpt2, {"Answer the following question: who is he?": plan})
+    tools: dict[str, Tool] = {"search": Recorder(lambda _: Result("It was King"), "WikiSearch")}
+    decoder = Decoder(tiny_gpt2, tools, k=1, by_tool={"search": 0}, constrain_tool_name=False)
+    (rows,) = climb(decoder, loaded, AnswerFile(tmp_path / "answers.jsonl")).values()
+    assert [row["class"] for row in rows] == ["did_not_call"]
+
+
 def test_the_right_result_for_a_foreign_question_is_the_question_in_english(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
 ) -> None:
