@@ -52,6 +52,10 @@ def test_they_are_found() -> None:
 def test_a_command_is_as_the_program_takes_it(command: str, tmp_path: Path, monkeypatch: Patch) -> None:
     for name in ("corpus", "conf/experiment", "prompts", "tasks"):
         (tmp_path / name).mkdir(parents=True)
+    own = re.search(
+        r"^```yaml\n(.*?)^```", (ROOT / "docs/experiments.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(own[1] if own else "")
     monkeypatch.chdir(tmp_path)
     name, *words = shlex.split(command)
     assert name in {*STAGES, *COMMANDS}
