@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TypeVar, cast
 from unittest import mock
 
@@ -53,10 +52,16 @@ def show(title: str, rows: Mapping[str, Mapping[str, float]], figures: Mapping[s
     print(json.dumps(figures))
 
 
+class Peak:
+    """The most memory beyond what was in use at the beginning, in GiB."""
+
+    gib = 0.0
+
+
 @contextmanager
-def peak_memory() -> Iterator[SimpleNamespace]:
-    """Yields what has, as `gib`, the most memory of a block beyond that at its beginning, in GiB: the GPU's, or this process's."""
-    peak = SimpleNamespace(gib=0.0)
+def peak_memory() -> Iterator[Peak]:
+    """Watches the memory of a block: the GPU's where there is one, else this process's resident set, by looking often."""
+    peak = Peak()
     if torch.cuda.is_available():
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
