@@ -313,8 +313,8 @@ def test_a_checkpoint_by_its_names(root: Path, caplog: Log, refused: Refused) ->
     ):
         assert said in caplog.text
     for reference, reason in (
-        ("models:/toolformer/7", "name=toolformer, version=7. not found"),
-        ("models:/other/latest", "name=other not found"),
+        ("models:/toolformer/7", "has versions 1 of toolformer"),
+        ("models:/other/1", "no version of other"),
         ("models:/toolformer", "write models:/NAME/VERSION"),
     ):
         with pytest.raises(UserError, match=reason):

@@ -15,10 +15,21 @@ SCHEME = "models:/"
 
 def resolve(tracker: Tracker, reference: str) -> Run:
     """The train run behind `models:/NAME/VERSION`, `models:/NAME/latest` or `models:/NAME@ALIAS`; UserError if none."""
-    if not re.fullmatch(rf"{SCHEME}[^/@]+(/\d+|/latest|@[^/@]+)", reference):
-        raise UserError(f"model is {reference}; write {SCHEME}NAME/VERSION, NAME/latest or NAME@ALIAS")
+    match = re.fullmatch(rf"{SCHEME}([^/@]+)(?:/(\d+|latest)|@([^/@]+))", reference)
+    if not match:
+        raise UserError(
+            f"model is {reference}; write {SCHEME}NAME/VERSION, {SCHEME}NAME/latest or {SCHEME}NAME@ALIAS"
+        )
+    name, number, alias = match.groups()
     with (tracker.server or tracker.store).faults() as client:
-        from mlflow.store.artifact.utils.models import get_model_name_and_version
-
-        run_id = client.get_model_version(*get_model_name_and_version(client, reference)).run_id
-    return tracker.get(run_id)
+        versions = list(client.search_model_versions(f"name = '{name}'"))
+        if alias:
+            models = client.search_registered_models(filter_string=f"name = '{name}'")
+            number = next((str(model.aliases.get(alias)) for model in models), None)
+    known = {str(version.version): str(version.run_id) for version in versions}
+    if number == "latest" and known:
+        number = max(known, key=int)
+    if number not in known:
+        there = f"versions {', '.join(sorted(known, key=int))}" if known else "no version"
+        raise UserError(f"model: {reference} is not in the registry, which has {there} of {name}")
+    return tracker.get(known[str(number)])
