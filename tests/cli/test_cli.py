@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from tests.conftest import Capture, Patch, Refused
+from tests.conftest import GOLDEN, Capture, Patch, Refused
 from toolformer.cli import COMMANDS, STAGES, doctor, main
 from toolformer.cli.runs import LINEAGE
 from toolformer.errors import UserError
@@ -34,6 +34,16 @@ def test_what_an_experiment_sets_by_tool_takes_a_further_tool() -> None:
     decoding = compose("evaluate", words).decoding
     assert decoding.name_bias == {"search": 3, "qa": 2}
     assert decoding.by_tool == {"calendar": 10, "search": 10, "qa": 10, "translation": 3}
+
+
+def test_a_sweep_takes_a_further_tool(tmp_path: Path) -> None:
+    words = ["experiment=evidence", f"paths.data_dir={tmp_path}", f"paths.root={tmp_path}", f"model={GOLDEN}"]
+    words += ["system=model", "benchmarks=[arithmetic]", "evaluation.limit=1", "decoding.name_bias={qa: 2}"]
+    assert main(["evaluate", "-m", *words, "decoding.by_tool.translation=3,4"]) == 0
+    (run,) = Tracker(None, tmp_path).runs(
+        "evaluate"
+    )  # M makes no calls, so that the second job finds the first's run
+    assert run.params["decoding.by_tool.translation"] == "3.0"
 
 
 def test_every_option_of_every_group_composes() -> None:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from toolformer.errors import UserError, one_line
 from toolformer.progress import configure
 from toolformer.stages import instantiate
-from toolformer.stages.config import CONF, Config, compose, fingerprint, validate
+from toolformer.stages.config import CONF, Config, compose, fingerprint, taking_tools, validate
 from toolformer.stages.engine.ray import connected
 from toolformer.tracking import Run, Tracker
 from toolformer.tracking.provenance import command_of, describe, masked_words
@@ -94,7 +94,7 @@ def launch(
             settings = whole.hydra.launcher
             is_ray = str(settings.get("_target_")).endswith(".RayLauncher")
             with connected(settings.ray.init.get("address")) if is_ray else nullcontext():
-                returned = launcher.launch([list(job) for job in jobs], initial_job_idx=0)
+                returned = launcher.launch([taking_tools(job) for job in jobs], initial_job_idx=0)
         except RuntimeError as error:  # a fault of a job is in its return; this is one of the launcher
             raise UserError(f"hydra/launcher: {one_line(error)}") from error
     outcomes: list[str | Exception | None] = []

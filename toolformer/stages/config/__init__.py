@@ -11,6 +11,7 @@ from typing import Any
 from toolformer import __version__
 from toolformer.stages.config.composition import CONF as CONF
 from toolformer.stages.config.composition import compose as compose
+from toolformer.stages.config.composition import taking_tools as taking_tools
 from toolformer.stages.config.schema import STAGES as STAGES
 from toolformer.stages.config.schema import Config as Config
 from toolformer.stages.config.schema import CorpusConfig as CorpusConfig

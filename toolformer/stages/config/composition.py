@@ -34,8 +34,7 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
     register()
     # Ids of runs may look like numbers, 52137e92 for one.
     overrides = [re.sub(r"^((?:like|dataset|checkpoint)=)(\d+e?\d*)$", r"\1'\2'", word) for word in overrides]
-    # Where an experiment has some tools already, Hydra takes no further one without this.
-    overrides = [re.sub(r"^(?=decoding\.(?:by_tool|stand_in|name_bias)\b)", "++", word) for word in overrides]
+    overrides = taking_tools(overrides)
     given = dict(override.lstrip("+").partition("=")[::2] for override in overrides)
     GlobalHydra.instance().clear()
     # Files below a search path are the user's own, and may change between two commands of a process.
@@ -59,6 +58,11 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
         # Hydra's message for a group that is given a number names no key.
         groups = " ".join(f"{key}={value}" for key, value in given.items() if (CONF / key).is_dir())
         raise UserError(f"{groups}: {error}; see toolformer {stage} --help") from error
+
+
+def taking_tools(overrides: Sequence[str]) -> list[str]:
+    """Overrides whose decoding settings by tool take, of Hydra, a tool that the experiment's own lack."""
+    return [re.sub(r"^(?=decoding\.(?:by_tool|stand_in|name_bias)\b)", "++", word) for word in overrides]
 
 
 @functools.lru_cache(maxsize=32)
