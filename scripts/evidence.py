@@ -2,7 +2,7 @@
 
     python scripts/evidence.py DIR DIR/evidence [PASSAGES]
 
-PASSAGES (5400, of 35,043) is how many passages of Wikipedia are searched for pairs; each 5,400 take some ten minutes.
+PASSAGES (5400, of 35,043) is how many passages of Wikipedia are searched for pairs: ten minutes or so for 5,400.
 
 index       all Wikipedia text of the data folder and the embedded summaries; index.bm25 is the index of it
 texts       1.jsonl, what is annotated in a first round, one of each kind in turn:

@@ -127,7 +127,7 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
     stages = validate(compose("report", sweep.fixed)).run.stages
     if not stages:
         raise UserError(
-            f"run: the experiment {name} has no run.stages; docs/experiments.md shows what a file says"
+            f"run: the experiment {name} has no run.stages; docs/experiments.md shows how to write one"
         )
     found: dict[str, Job] = {}
     for stage in sorted(stages, key=STAGES.index):
