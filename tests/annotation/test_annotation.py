@@ -205,7 +205,7 @@ def test_thresholds_are_applied_afterwards_and_texts_stay_unchanged(tiny_gpt2: L
     merged = merge(window.document, keep(rows, {"qa": 0.5})["d0"])
     text = merged["text"]
     assert isinstance(text, str) and text.startswith(" [QA(zero) -> 0]The")
-    assert strip(text) == window.document.text
+    assert strip(text, {"QA"}) == window.document.text
     assert ' [QA("better \\\\ \\"q\\"") -> 2]' in text
     assert merged["date"] == "2020-05-01"
     both = [

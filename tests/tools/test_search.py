@@ -32,7 +32,15 @@ def test_it_finds_by_stem_and_title(retriever: BM25) -> None:
 
 
 def test_words_of_one_character_count(articles_file: Path) -> None:
-    names = ("Vitamin A", "Vitamin C", "Vitamin K", "Symphony No. 3", "Symphony No. 5", "Edward I", "Edward II")
+    names = (
+        "Vitamin A",
+        "Vitamin C",
+        "Vitamin K",
+        "Symphony No. 3",
+        "Symphony No. 5",
+        "Edward I",
+        "Edward II",
+    )
     rows = [{"title": name, "extract": f"{name} is the subject of this article."} for name in names]
     rows.append({"title": "Ohm", "extract": "Ohm's s s s"})
     articles_file.write_text(json.dumps(rows))
