@@ -30,7 +30,10 @@ TOKEN = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
 """A number without a sign, as a pattern: 1234, 1,234.5, .5; `exact` says what it is worth."""
 
-SIGN = r"(?:(?<![\w)\]%])[-−](?=[$€£¥.\d]))?"
+CURRENCY = "$€£¥"
+"""Signs that may stand before a number, or after it."""
+
+SIGN = rf"(?:(?<![\w)\]%])[-−](?=[{CURRENCY}.\d]))?"
 """The sign of a number, as a pattern to stand before it and its currency: the minus of -3, and of $-3, not that of 4-3."""
 
 _WORD = rf"[^\W{_UNSPACED}]"  # a letter, figure or underscore that may not touch a number
@@ -72,7 +75,7 @@ _BODY = (
     rf"|(?P<figures>{UNSIGNED})"
 )
 _NUMBER = re.compile(
-    rf"(?<!{_WORD})(?<![.,])(?<!{_LETTER}[-–−])(?:(?<![\d)\]%])(?P<sign>[-−])(?=[$€£¥.\d]))?[$€£¥]?"
+    rf"(?<!{_WORD})(?<![.,])(?<!{_LETTER}[-–−])(?:(?<![\d)\]%])(?P<sign>[-−])(?=[{CURRENCY}.\d]))?[{CURRENCY}]?"
     rf"(?<![\d.,])(?:{_BODY})(?![.,]?\d)(?:(?={_UNIT})|(?!{_WORD}))(?P<percent>\s?%)?"
 )
 MOST_FIGURES = 30
