@@ -19,6 +19,9 @@ from toolformer.data.url_date import MONTH
 WINDOW = 100
 """Tokens within which three numbers have to stand to be seen as a computation."""
 
+MOST_NUMBERS = 300
+"""Of a text that are looked at for a computation: one of ordinary texts is found far earlier, and each costs milliseconds."""
+
 # Scripts written without blanks: Thai, Lao, Myanmar, Khmer, kana, Han. Each of their characters is a token.
 _UNSPACED = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -122,8 +125,10 @@ def compute(found: Sequence[Number]) -> bool:
     """Whether, within 100 tokens, one number is two others' sum, difference, product or quotient.
 
     A number with decimals is met by what rounds to it, a whole number or a fraction only exactly. A percentage is
-    taken as written and as hundredths. Numbers that no blank parts (1;2;3) count as a token each.
+    taken as written and as hundredths. Numbers that no blank parts (1;2;3) count as a token each. Only the first
+    `MOST_NUMBERS` are looked at.
     """
+    found = found[:MOST_NUMBERS]
     readings = [_readings(number) for number in found]
     places: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for n, number in enumerate(found):
