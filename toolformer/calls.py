@@ -12,15 +12,16 @@ so that the opening quote of a call never closes the quotes of an unfinished cal
 
 A result is one line without brackets or arrows: `clean_result` turns "[" and "]" into parentheses and "->" into
 "→". So the first "]" after the arrow ends the call, whatever a tool answered, and a text with calls can always be
-read back: `parse(linearise(call)) == call`, and `strip(insert(text, calls)) == text` for every text that has no
-call with a result of its own, unfinished calls included, unless a call is put right behind a
-backslash. Reading takes time linear in the text.
+read back: `parse(linearise(call)) == call`, and `strip(insert(text, calls), names) == text`, `names` being those of the
+tools, for every text that has no call of these with a result, unfinished calls included, unless a call is put right
+after a backslash. `[Note (x) -> y]` in somebody's text is text: no tool has that name. Reading takes time linear in the
+text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -103,17 +104,16 @@ def parse(text: str) -> ApiCall:
     return call
 
 
-def find(text: str) -> list[tuple[int, int, ApiCall]]:
-    """Every call with a result in `text`, as (start, end, call); the blank before "[" belongs to the call."""
+def find(text: str, names: Collection[str]) -> list[tuple[int, int, ApiCall]]:
+    """Every call with a result of the tools with these names, as (start, end, call); the blank before "[" belongs to it."""
     calls: list[tuple[int, int, ApiCall]] = []
     position = 0
     while (bracket := text.find("[", position)) >= 0:
-        # Behind what is no call, or has no result: its quotes may be an unfinished call's, which reach into a call
-        # with a result.
+        # Look on inside what is not such a call: its quotes may reach into one.
         position = bracket + 1
         with suppress(CallSyntaxError):
             call, end = _parse_at(text, bracket)
-            if call.result is not None:
+            if call.result is not None and call.tool in names:
                 position = end
                 calls.append((bracket - (text[bracket - 1 : bracket] == " "), end, call))
     return calls
@@ -135,11 +135,11 @@ def insert(text: str, calls: Sequence[tuple[int, ApiCall]]) -> str:
     return "".join(pieces)
 
 
-def strip(text: str) -> str:
-    """`text` without its calls that have a result."""
+def strip(text: str, names: Collection[str]) -> str:
+    """`text` without the calls that `find` finds."""
     pieces: list[str] = []
     last = 0
-    for start, end, _ in find(text):
+    for start, end, _ in find(text, names):
         pieces.append(text[last:start])
         last = end
     pieces.append(text[last:])

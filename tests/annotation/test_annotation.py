@@ -54,6 +54,16 @@ def whole_window(language_model: LanguageModel, document: Document) -> Window:
     return Window(document, encoding, 0, len(encoding.ids))
 
 
+def test_no_call_starts_inside_what_reads_as_one_character(tiny_gpt2: LanguageModel) -> None:
+    characters = ["a", "e\u0301", " ", "👨\u200d👩\u200d👧", "ć", "कि", "🇩🇪", "b", "क्षि", ".\u0301"]
+    text = "".join(characters)
+    begins = {len("".join(characters[:n])) for n in range(len(characters))}
+    (window,) = windows(tiny_gpt2, Document("d", text), tiny_gpt2.encode_text(text), QA, [(0, len(text))])
+    assert window.ids == tiny_gpt2.encode(text), "all of it is read"
+    offered = {position for position in window.positions if position is not None}
+    assert {0, 1, text.index("b")} <= offered <= begins
+
+
 def whole_windows(language_model: LanguageModel, documents: list[Document] = DOCUMENTS) -> list[Window]:
     return [whole_window(language_model, document) for document in documents]
 
@@ -205,7 +215,7 @@ def test_thresholds_are_applied_afterwards_and_texts_stay_unchanged(tiny_gpt2: L
     merged = merge(window.document, keep(rows, {"qa": 0.5})["d0"])
     text = merged["text"]
     assert isinstance(text, str) and text.startswith(" [QA(zero) -> 0]The")
-    assert strip(text) == window.document.text
+    assert strip(text, {"QA"}) == window.document.text
     assert ' [QA("better \\\\ \\"q\\"") -> 2]' in text
     assert merged["date"] == "2020-05-01"
     both = [

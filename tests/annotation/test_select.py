@@ -9,10 +9,24 @@ from hypothesis import strategies as st
 from toolformer.annotation import select
 from toolformer.data import Document
 from toolformer.data.numbers import TOKEN
+from toolformer.lm.language_id import LanguageIdentifier
 
 
 def document(text: str, **fields: object) -> Document:
     return Document("d", text, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.real
+def test_english_in_capitals_is_english() -> None:
+    paragraph = (
+        "The town office has a small notice on its door this week and people stop to read it on their way home. ALL "
+        "ORDERS PLACED BEFORE NOON ARE SHIPPED ON THE SAME DAY SUBJECT TO STOCK AND TERMS AND CONDITIONS. After that the "
+        "people go home and talk about it over dinner with their families and friends."
+    )
+    identify = LanguageIdentifier().identify
+    assert not select.translation(document(paragraph), identify)
+    foreign = "LES GENS DU VILLAGE SONT VENUS AU MARCHÉ POUR ACHETER DU PAIN"
+    assert select.translation(document(re.sub("ALL ORDERS.*CONDITIONS", foreign, paragraph)), identify)
 
 
 @pytest.mark.parametrize(

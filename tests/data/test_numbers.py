@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer.data import date_from_url
-from toolformer.data.numbers import TOKEN, compute, numbers
+from toolformer.data.numbers import MOST_NUMBERS, TOKEN, compute, numbers
 
 
 def values(text: str) -> list[Fraction]:
@@ -94,6 +94,12 @@ def test_the_three_may_stand_in_any_order_within_the_window(
     first, second, third = (str(three[n]) for n in order)
     assert compute(numbers(f"{first} and {second} {'word ' * gap}{third}"))
     assert not compute(numbers(f"{first} and {second} {'word ' * (97 + gap)}{third}"))
+
+
+def test_numbers_beyond_the_most_are_not_looked_at() -> None:
+    far = "word " * 100 + "2 and 3 are 5"
+    assert compute(numbers("5 " * (MOST_NUMBERS - 3) + far))
+    assert not compute(numbers("5 " * (MOST_NUMBERS - 2) + far))
 
 
 TODAY = datetime.date(2024, 6, 1)

@@ -337,6 +337,8 @@ def test_real_sentences_whatever_disturbs_fasttext() -> None:
         assert (code, probability > 0.7) == ("fr", True)
     for without_letters in ("", "  \n", "123 456", "$ 4.50 -> ?"):
         assert identifier.identify(without_letters) == (UNDETERMINED, 0.0)
+    for language, text in SENTENCES.items():
+        assert identifier.identify(text.upper())[0] == language, "capitals"
     texts = [*SENTENCES.values(), "", "12 5", "\ud800 mundo", "caf\u00e9\nnoir"] * 40
     expected = [identifier.identify(text) for text in texts]
     with ThreadPoolExecutor(8) as pool:

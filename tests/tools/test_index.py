@@ -85,6 +85,16 @@ def test_an_index_is_made_once_and_other_texts_or_none_are_refused(
             BM25(index_path=str(folder))
 
 
+def test_an_index_of_another_version_is_refused(corpus: Path, tmp_path: Path, refused: Refused) -> None:
+    folder = tmp_path / "index"
+    assert main(command(corpus, folder)) == 0
+    manifest = json.loads((folder / "index.json").read_text())
+    (folder / "index.json").write_text(json.dumps({**manifest, "version": 1}))
+    assert "another version of toolformer" in refused(*command(corpus, folder))
+    with pytest.raises(UserError, match="delete it and build it again"):
+        BM25(index_path=str(folder))
+
+
 @given(st.text(max_size=300), st.integers(1, 9))
 def test_pieces_are_the_text(text: str, words: int) -> None:
     pieces = list(cut(text, words))

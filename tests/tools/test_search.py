@@ -31,6 +31,26 @@ def test_it_finds_by_stem_and_title(retriever: BM25) -> None:
     assert titles(retriever, "SHIPS lighthouse", 2) == ["Lighthouse", "Harbour"]
 
 
+def test_words_of_one_character_count(articles_file: Path) -> None:
+    names = (
+        "Vitamin A",
+        "Vitamin C",
+        "Vitamin K",
+        "Symphony No. 3",
+        "Symphony No. 5",
+        "Edward I",
+        "Edward II",
+    )
+    rows = [{"title": name, "extract": f"{name} is the subject of this article."} for name in names]
+    rows.append({"title": "Ohm", "extract": "Ohm's s s s"})
+    articles_file.write_text(json.dumps(rows))
+    retriever = BM25(str(articles_file))
+    asked = ("Vitamin C", "Vitamin K", "C", "Symphony No. 5", "symphony 3", "Edward I", "Edward II")
+    named = [name for query in asked for name in titles(retriever, query)]
+    assert named == [*names[1:3], "Vitamin C", "Symphony No. 5", "Symphony No. 3", "Edward I", "Edward II"]
+    assert titles(retriever, "the article's subject", 9).count("Ohm") == 0, "a possessive's s is no word"
+
+
 def test_the_score_is_bm25_with_the_papers_parameters(articles_file: Path) -> None:
     """By hand: idf * tf / (tf + k1 * (1 - b + b * length / mean length)), as Lucene has it; k1 = 0.9, b = 0.4."""
     rows = [("Oak", "tree tree leaf"), ("Pine", "tree needle cone resin bark"), ("Fern", "spore leaf")]

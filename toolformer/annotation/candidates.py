@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
+import regex
 from pydantic import Field
 
 from toolformer.calls import ApiCall
@@ -92,6 +93,8 @@ class Window:
     end: int
     first: int = 0
     """The first token that a call may stand before: an earlier window has tried those of this one before it."""
+    inside: frozenset[int] = frozenset()
+    """The document's tokens that begin inside of what a reader sees as one character."""
 
     @property
     def ids(self) -> list[int]:
@@ -101,7 +104,8 @@ class Window:
     def positions(self) -> list[int | None]:
         """For each token the character that a call would stand before, None where none may stand."""
         context = max(self.first - self.start, 0)
-        return [None] * context + self.encoding.positions[self.start + context : self.end]
+        tried = range(self.start + context, self.end)
+        return [None] * context + [None if n in self.inside else self.encoding.positions[n] for n in tried]
 
     @property
     def text(self) -> str:
@@ -170,6 +174,7 @@ def windows(
     UserError if the tool's prompt leaves no room for a text, or the overlap none for a position.
     """
     longest = _longest(language_model, settings)
+    inside = _inside_characters(document.text, encoding)
     # Tokens that begin between characters, and where; the latter never decrease.
     tokens = [n for n, position in enumerate(encoding.positions) if position is not None]
     positions = [position for position in encoding.positions if position is not None]
@@ -184,11 +189,19 @@ def windows(
             cut = min(start + longest, end)
             while cut < end and encoding.positions[cut] is None and cut > first + 1:
                 cut -= 1
-            result.append(Window(document, encoding, start, cut, first))
+            result.append(Window(document, encoding, start, cut, first, inside))
             start, first = max(cut - settings.window_overlap, tokens[low]), cut
             while start < end and encoding.positions[start] is None:
                 start -= 1
     return result
+
+
+def _inside_characters(text: str, encoding: Encoding) -> frozenset[int]:
+    """The tokens that begin inside a grapheme cluster: between an e and its accent, or the members of a family."""
+    if text.isascii():
+        return frozenset()
+    starts = {match.start() for match in regex.finditer(r"\X", text)} | {None, len(text)}
+    return frozenset(n for n, position in enumerate(encoding.positions) if position not in starts)
 
 
 def _longest(language_model: LanguageModel, settings: ToolSettings) -> int:

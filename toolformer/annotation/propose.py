@@ -17,7 +17,7 @@ import torch
 from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window
 from toolformer.annotation.gumbel_sampling import draw, draw_keys
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, parse
-from toolformer.data.numbers import SIGN, UNSIGNED
+from toolformer.data.numbers import CURRENCY, SIGN, UNSIGNED
 from toolformer.lm.batching import Branches, batches, cached_per_batch, rows_per_batch
 from toolformer.lm.language_model import LanguageModel, Prefix
 from toolformer.tools.prompt_sets import UNPROMPTED
@@ -26,7 +26,7 @@ NUMBER_AHEAD = 3
 """Tokens within which a number is right ahead: a blank and a currency may be tokens of their own."""
 _ASKED = f") {ARROW}"
 """A call behind which the model waits for the result."""
-_EQUALS = re.compile(rf"=\s*(?:[$€£]\s*)?(?={SIGN}[$€£]?{UNSIGNED})")
+_EQUALS = re.compile(rf"=\s*(?:[{CURRENCY}]\s*)?(?={SIGN}[{CURRENCY}]?{UNSIGNED})")
 _CAPITALISED = r"[A-ZÀ-ÖØ-Þ]\w*"
 _NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*|(?<![\w.,]){UNSIGNED}")
 

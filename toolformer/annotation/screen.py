@@ -14,12 +14,12 @@ from typing import Annotated
 from pydantic import Field
 
 from toolformer.annotation.candidates import SCORED, Candidate
-from toolformer.data.numbers import SIGN, UNSIGNED, exact
+from toolformer.data.numbers import CURRENCY, SIGN, UNSIGNED, exact
 
 NOT_AHEAD = "screened: nothing of the result occurs ahead"
 NOT_NEW = "screened: the result stands in the input"
 NOT_NEARBY = "screened: no gain with a short context"
-_TERM = re.compile(rf"(?P<sign>{SIGN})[$€£]?(?P<number>{UNSIGNED})|[^\W\d_]{{4,}}")
+_TERM = re.compile(rf"(?P<sign>{SIGN})[{CURRENCY}]?(?P<number>{UNSIGNED})|[^\W\d_]{{4,}}")
 
 
 @dataclass

@@ -19,6 +19,9 @@ from toolformer.data.url_date import MONTH
 WINDOW = 100
 """Tokens within which three numbers have to stand to be seen as a computation."""
 
+MOST_NUMBERS = 300
+"""Of a text that are looked at for a computation: one of ordinary texts is found far earlier, and each costs milliseconds."""
+
 # Scripts written without blanks: Thai, Lao, Myanmar, Khmer, kana, Han. Each of their characters is a token.
 _UNSPACED = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -30,7 +33,10 @@ TOKEN = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
 """A number without a sign, as a pattern: 1234, 1,234.5, .5; `exact` says what it is worth."""
 
-SIGN = r"(?:(?<![\w)\]%])[-−](?=[$€£¥.\d]))?"
+CURRENCY = "$€£¥"
+"""Signs that may stand before a number, or after it."""
+
+SIGN = rf"(?:(?<![\w)\]%])[-−](?=[{CURRENCY}.\d]))?"
 """The sign of a number, as a pattern to stand before it and its currency: the minus of -3, and of $-3, not that of 4-3."""
 
 _WORD = rf"[^\W{_UNSPACED}]"  # a letter, figure or underscore that may not touch a number
@@ -72,7 +78,7 @@ _BODY = (
     rf"|(?P<figures>{UNSIGNED})"
 )
 _NUMBER = re.compile(
-    rf"(?<!{_WORD})(?<![.,])(?<!{_LETTER}[-–−])(?:(?<![\d)\]%])(?P<sign>[-−])(?=[$€£¥.\d]))?[$€£¥]?"
+    rf"(?<!{_WORD})(?<![.,])(?<!{_LETTER}[-–−])(?:(?<![\d)\]%])(?P<sign>[-−])(?=[{CURRENCY}.\d]))?[{CURRENCY}]?"
     rf"(?<![\d.,])(?:{_BODY})(?![.,]?\d)(?:(?={_UNIT})|(?!{_WORD}))(?P<percent>\s?%)?"
 )
 MOST_FIGURES = 30
@@ -119,8 +125,10 @@ def compute(found: Sequence[Number]) -> bool:
     """Whether, within 100 tokens, one number is two others' sum, difference, product or quotient.
 
     A number with decimals is met by what rounds to it, a whole number or a fraction only exactly. A percentage is
-    taken as written and as hundredths. Numbers that no blank parts (1;2;3) count as a token each.
+    taken as written and as hundredths. Numbers that no blank parts (1;2;3) count as a token each. Only the first
+    `MOST_NUMBERS` are looked at.
     """
+    found = found[:MOST_NUMBERS]
     readings = [_readings(number) for number in found]
     places: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for n, number in enumerate(found):

@@ -26,7 +26,8 @@ class LanguageIdentifier:
     def identify(self, text: str) -> tuple[str, float]:
         """The most likely language ("en", "fr", "zh", ...) and its probability in 0..1; ("und", 0.0) without letters.
 
-        Lines are joined, since fastText reads one line at a time.
+        Lines are joined, since fastText reads one line at a time. A text mostly in capitals is read in small letters: fastText
+        takes English in capitals for other languages.
         """
         line = _line(text)
         prediction = self._predict(line + "\n", 1, 0.0, "strict") if line else []
@@ -38,10 +39,12 @@ class LanguageIdentifier:
 
 
 def _line(text: str) -> str:
-    """What fastText is given: a line with the text's words; nothing for a text without letters."""
+    """What fastText is given: a line with the text's words, mostly in small letters; nothing for a text without letters."""
     if not (text.isascii() and text.isprintable() and _END not in text):  # most texts need none of it
         words = text.replace("\0", " ").split()  # a NUL would end the text
         line = " ".join(word for word in words if word != _END)
         # A lone surrogate cannot be encoded for fastText.
         text = line.encode("utf-8", errors="replace").decode("utf-8")
-    return text if any(map(str.isalpha, text)) else ""
+    if not any(map(str.isalpha, text)):
+        return ""
+    return text.lower() if sum(map(str.isupper, text)) > sum(map(str.islower, text)) else text

@@ -13,7 +13,7 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.storage import sha256
 from toolformer.tools.retrieval import bm25, java, lucene
-from toolformer.tools.retrieval.index import manifest_of, write
+from toolformer.tools.retrieval.index import VERSIONS, manifest_of, write
 from toolformer.tools.retrieval.passages import passages_of
 
 log = logging.getLogger(__name__)
@@ -35,13 +35,15 @@ def index(config: Config) -> tuple[Path, int]:
     described = {key: value for key, value in asdict(config.corpus).items() if key != "paragraphs"}
     about = {"corpus": described, "passage_words": settings.passage_words, "contents": _contents(corpus)}
     manifest = manifest_of(folder)
-    if manifest and {**about, "backend": settings.backend}.items() <= manifest.items():
+    made = {"backend": settings.backend, "version": VERSIONS[settings.backend]}
+    if manifest and {**about, **made}.items() <= manifest.items():
         log.info("index: %s is already there", folder)
         return folder, int(manifest["passages"])
     try:
         if folder.exists() and any(folder.iterdir()):
             raise UserError(
-                f"index.path: {folder} holds something else, or an index of other texts; name another folder"
+                f"index.path: {folder} holds something else, or an index of other texts or of another version of "
+                "toolformer; name another folder"
             )
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -4,8 +4,9 @@
     factor = "-" factor | number ["%"] | "(" expression ")" ["%"]
     number = digits with "," between thousands, and a fraction behind "."
 
-Exact arithmetic on SymPy's rationals, from left to right; 11.4% is 0.114. Anything else gives no result. Length, digits and
-depth are bounded, so that a hostile input costs no time.
+Exact arithmetic on SymPy's rationals, from left to right; 11.4% is 0.114. The signs of print, − × ÷, are those of the
+keyboard, and signs of currencies count as blanks. Anything else gives no result. Length, digits and depth are bounded, so
+that a hostile input costs no time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from toolformer.data import Document
+from toolformer.data.numbers import CURRENCY
 from toolformer.tools.base import Result
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ DEEPEST = 20
 _TOKEN = re.compile(
     r"[ \t]*(?:((?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)(?![0-9,.])|([-+*/()%]))"
 )
+_SIGNS = str.maketrans({"−": "-", "×": "*", "÷": "/", **dict.fromkeys(CURRENCY, " ")})
+_TIMES = re.compile(r"[ \t]*[xX][ \t]*[-(.0-9]")
+"""Where a sign is expected: 3 x 4, as the paper's prompt has it in the text but not in the call."""
 
 
 def calculate(expression: str) -> str:
@@ -73,12 +78,13 @@ class Calculator:
 
 def _tokens(expression: str) -> list[str]:
     tokens: list[str] = []
-    text = expression.strip(" \t")
+    text = expression.translate(_SIGNS).strip(" \t")
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if not match:
-            raise ValueError("invalid expression")
+            is_times = tokens and tokens[-1][-1] in "0123456789%)" and _TIMES.match(text, position)
+            raise ValueError("times written as x" if is_times else "invalid expression")
         if match[1] and len(match[1]) > MOST_DIGITS:
             raise ValueError("number too long")
         tokens.append(match[1] or match[2])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from toolformer.calls import clean_result, find, linearise
+from toolformer.calls import START, call_end, clean_result, linearise, parse
 from toolformer.tools.user.describe import example_call
 
 MOST_DESCRIBED = 4
@@ -19,8 +19,10 @@ def of_tool(key: str, name: str) -> list[str]:
     path = Path(__file__).parent / f"{key}.txt"
     sentences = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        ((start, end, call),) = find(line)
-        sentences.append(f"{line[:start]}{linearise(replace(call, tool=name))}{line[end:]}")
+        before, _, rest = line.partition(START)
+        end = call_end(rest)
+        call = replace(parse(START + rest[:end]), tool=name)
+        sentences.append(f"{before}{linearise(call)}{rest[end:]}")
     return sentences
 
 

@@ -18,7 +18,8 @@ from toolformer.tools.retrieval import index
 from toolformer.tools.retrieval.passages import K1, LONGEST_QUERY, B, Passage, articles, others
 
 BACKEND = "bm25"
-_CACHED_VERSION = "2"
+_WORD = r"(?<!['’])\b\w\b|\b\w\w+"
+"""Words of one character too (Vitamin C), as Lucene has them, but not the s of a possessive."""
 
 
 @dataclass(eq=False)
@@ -55,7 +56,7 @@ class BM25:
     def _of_articles(self) -> Path:
         """The folder of the articles' index, built first if need be."""
         passages = articles(self.articles_path)
-        digest = hashlib.sha256(_CACHED_VERSION.encode())
+        digest = hashlib.sha256(str(index.VERSIONS[BACKEND]).encode())
         for passage in passages:
             digest.update(f"{passage.title}\0{passage.text}\0".encode("utf-8", "replace"))
         folder = assets.cache_dir() / "indexes" / f"bm25-{digest.hexdigest()[:16]}"
@@ -116,7 +117,12 @@ def _tokenize(texts: Sequence[str], ids: bool = False) -> Any:
 
     # A stemmer of our own each time: PyStemmer's are not safe to share between threads.
     return _library().tokenize(
-        list(texts), stopwords="en", stemmer=Stemmer.Stemmer("english"), return_ids=ids, show_progress=False
+        list(texts),
+        token_pattern=_WORD,
+        stopwords="en",
+        stemmer=Stemmer.Stemmer("english"),
+        return_ids=ids,
+        show_progress=False,
     )
 
 

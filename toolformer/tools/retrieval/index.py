@@ -11,7 +11,8 @@ from toolformer.storage import build_once
 from toolformer.tools.retrieval.passages import Passage
 
 MANIFEST = "index.json"
-VERSION = 1
+VERSIONS = {"bm25": 3, "lucene": 1}
+"""By backend; raised when its indexes would find other passages than before."""
 
 
 def row(passage: Passage) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def write(
         count = fill(unfinished)
         if not count:
             raise UserError("index: the corpus holds no text; nothing was written")
-        manifest = {"backend": backend, "version": VERSION, "passages": count, **(about or {})}
+        manifest = {"backend": backend, "version": VERSIONS[backend], "passages": count, **(about or {})}
         (unfinished / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
     build_once(folder, build, scratch or folder.parent, lambda path: manifest_of(path) is not None)
@@ -57,11 +58,15 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
 
 
 def check(folder: Path, backend: str) -> None:
-    """Refuses (`UserError`) a folder that is no index of this backend, as far as its files' names tell."""
-    built_for = (manifest_of(folder) or {}).get("backend")
+    """Refuses (`UserError`) a folder that is not an index of this backend and version, as far as its files' names tell."""
+    manifest = manifest_of(folder) or {}
+    built_for = manifest.get("backend")
     # Lucene's own folders have no manifest of ours.
     is_lucenes = backend == "lucene" and built_for is None and any(folder.glob("segments_*"))
     if not is_lucenes and built_for != backend:
         what = f"an index for {built_for}, not for" if built_for else "no index for"
         command = f"toolformer index index.path=FOLDER index.backend={backend}"
         raise UserError(f"search: index_path: {folder} is {what} {backend}; make one with {command}")
+    if not is_lucenes and manifest.get("version") != VERSIONS[backend]:
+        reason = "an index of another version of toolformer, which splits texts into other words"
+        raise UserError(f"search: index_path: {folder} is {reason}; delete it and build it again")
