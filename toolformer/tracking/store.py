@@ -303,7 +303,7 @@ def _make_database(path: Path) -> None:
     with locked(path.with_name(".mlflow.lock"), f"{path}: another process makes it; waiting"):
         if path.exists():
             return
-        for leftover in path.parent.glob(f".{path.name}.part*"):  # of a killed process
+        for leftover in path.parent.glob(f".{path.name}.*.part*"):  # of a killed process
             leftover.unlink()
         with whole_file(path) as temporary:
             SqlAlchemyStore(f"sqlite:///{temporary.as_posix()}", ARTIFACTS)._dispose_engine()
