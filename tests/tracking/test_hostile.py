@@ -57,7 +57,6 @@ def served(tmp_path: Path) -> Tracker:
     "place",
     [
         "PRECIOUS",
-        "SERVER/artifacts?/../../../precious",
         "file://PRECIOUS",
         "file:SERVER/artifacts/%2e%2e/%2e%2e/precious",
         "runs:/" + "0" * 32,
@@ -85,6 +84,14 @@ def test_a_server_sends_no_artifact_to_another_place(tmp_path: Path, precious: P
     with pytest.raises(Refused, match="nothing is read or written there"):
         ours.artifact_path(found, "config.yaml")
     assert [path.name for path in precious.iterdir()] == ["work.txt"]
+
+
+def test_an_address_is_used_as_it_was_read_when_it_was_checked(tmp_path: Path) -> None:
+    server = served(tmp_path).server
+    assert server
+    with server.faults():
+        folder = server.artifacts(f"{tmp_path}/server/artifacts/x?/../../../../precious").artifact_dir
+    assert folder == f"{tmp_path}/server/artifacts/x"
 
 
 def test_a_server_that_changes_its_answer_is_not_followed(tmp_path: Path, precious: Path) -> None:
