@@ -4,7 +4,8 @@
 #   make chaos     the tests that kill, crowd and starve: processes, disks, servers, clusters, browsers
 #   make lint      ruff, mypy and the import rules; make format fixes what ruff can fix
 #   make ui        the MLflow UI on this machine
-#   make setup     only the set-up; make setup-dev with what the tests need; PYTHON=python3.12 names another interpreter
+#   make setup     only the set-up; make setup EXTRA="mcp ray" with optional parts, make setup-dev with what the tests need;
+#                  PYTHON=python3.12 names another interpreter
 
 PYTHON ?= python3
 BIN := .venv/bin

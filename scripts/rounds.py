@@ -12,8 +12,9 @@ import sys
 from toolformer.cli import main as toolformer
 from toolformer.errors import UserError
 from toolformer.progress import configure
-from toolformer.stages import experiments
+from toolformer.stages import experiments, instantiate
 from toolformer.stages.config import compose, validate
+from toolformer.stages.evaluate import model_folder
 from toolformer.stages.launch import run_stage
 from toolformer.tracking import Run
 from toolformer.tracking.provenance import command_of
@@ -35,7 +36,8 @@ def main(*words: str) -> int:
     first = done("generate", "tools=[calculator,search]", *words).run_id
     dates = done("generate", "tools=[calendar]", *words).run_id
     teacher = done("train", f"dataset={first}+{dates}", "data=augmented", *words, "name=first_round")
-    unprompted = [f"model={teacher.tags['model_path']}", "prompts=none", "propose.rank=probability"]
+    tracker = instantiate.tracker(validate(compose("train", ["experiment=evidence", *words])))
+    unprompted = [f"model='{model_folder(tracker, teacher)}'", "prompts=none", "propose.rank=probability"]
     further = [f"corpus.path={SECOND}", "corpus.limit=820", "tools=[calculator,search]"]
     second = done("generate", *further, *words, *unprompted).run_id
     dates = done("generate", "tools=[calendar]", *words, *unprompted).run_id

@@ -1,7 +1,8 @@
 """Sets up `.venv` with plain pip: PyTorch for this machine first, then the packages that constraints.txt locks.
 
 `python scripts/setup.py` installs what the pipeline needs (`make demo`), `python scripts/setup.py dev` also what the tests
-need (`make test`). A second run only compares a hash. Uses the standard library alone, since nothing is installed yet.
+need (`make test`), `python scripts/setup.py mcp ray` the extras of pyproject.toml that are named. What was named before
+stays. A second run only compares a hash. Uses the standard library alone, since nothing is installed yet.
 """
 
 from __future__ import annotations
@@ -30,18 +31,26 @@ PROBE_SECONDS = 15
 """How long an index that does not answer may hold up the set-up."""
 
 
-def fingerprint(extra: str) -> str:
-    """Changes when anything changes that decides what is installed, and where."""
-    digest = hashlib.sha256(f"{ROOT}\n{extra}".encode())
+def fingerprint() -> str:
+    """Changes when anything but the extras changes that decides what is installed, and where."""
+    digest = hashlib.sha256(str(ROOT).encode())
     for path in INPUTS:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def is_done(extra: str) -> bool:
-    """Whether the environment has all packages of this extra; the one for tests has those of any."""
-    stamp = STAMP.read_text(encoding="utf-8") if STAMP.exists() and environment_python().exists() else ""
-    return stamp in (fingerprint(extra), fingerprint("dev"))
+def stamp() -> tuple[str, set[str]]:
+    """The fingerprint and the extras of the last set-up that was finished; nothing if there is none."""
+    words = (
+        STAMP.read_text(encoding="utf-8").split() if STAMP.exists() and environment_python().exists() else []
+    )
+    return "".join(words[:1]), set(words[1:])
+
+
+def is_done(extras: set[str]) -> bool:
+    """Whether the environment has all packages of these extras; the one for tests has those of any."""
+    made_from, there = stamp()
+    return made_from == fingerprint() and ("dev" in there or extras <= there)
 
 
 def environment_python() -> Path:
@@ -134,11 +143,18 @@ def install_torch() -> None:
         fail(f"pip could not install {ordinary}; see its message above, and run the same command again")
 
 
-def main(extra: str = "") -> None:
+def main(*words: str) -> None:
     if sys.version_info < MINIMUM_PYTHON:
         fail("Python 3.11 or newer is needed; name one with `make setup PYTHON=python3.12`")
-    if is_done(extra):
+    import tomllib
+
+    extras = set(re.findall(r"[\w-]+", " ".join(words)))
+    known = tomllib.loads(INPUTS[0].read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    if unknown := extras - {*known}:
+        fail(f"there is no extra {min(unknown)}; known: {', '.join(known)}")
+    if is_done(extras):
         return
+    extras |= stamp()[1] & {*known}
     create_environment()
     STAMP.unlink(missing_ok=True)
     failed = "pip failed; see its message above, and run the same command again: it resumes where it stopped"
@@ -147,17 +163,16 @@ def main(extra: str = "") -> None:
     if not install("--constraint", str(CONSTRAINTS), "setuptools"):
         fail(failed)
     install_torch()
-    say(
-        f"installing {'everything for the tests' if extra else 'the other packages'}, as locked in constraints.txt"
-    )
-    package = f"{ROOT}[{extra}]" if extra else str(ROOT)
+    named = ",".join(sorted(extras))
+    say(f"installing the other packages{named and f' and those of {named}'}, as locked in constraints.txt")
+    package = f"{ROOT}[{named}]" if named else str(ROOT)
     # By path: otherwise Python would take a clone's folder of the same name for the package, where it is run beside it.
     by_path = ("--config-settings", "editable_mode=compat", "--editable", package)
     if not install("--constraint", str(CONSTRAINTS), "--no-build-isolation", *by_path):
         fail(failed)
-    STAMP.write_text(fingerprint(extra), encoding="utf-8")
+    STAMP.write_text(" ".join([fingerprint(), *sorted(extras)]), encoding="utf-8")
     say(f"done; the programs are in {environment_python().parent}")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(*sys.argv[1:])

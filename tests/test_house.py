@@ -14,6 +14,8 @@ from importlinter.configuration import configure
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from scripts import setup
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PACKAGES = ("toolformer", "benchmarks")
@@ -87,6 +89,21 @@ def test_the_readmes_tree_is_true_and_names_every_room() -> None:
     assert len(loose) <= 6 and len(rooms) <= 11
     missing = sorted((folders | loose | rooms) - named)
     assert not missing, f"not named in the README's tree: {missing}"
+
+
+def test_the_set_up_keeps_the_extras_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "STAMP", tmp_path / "stamp")
+    monkeypatch.setattr(setup, "environment_python", lambda: Path(sys.executable))
+    assert not setup.is_done(set())
+    setup.STAMP.write_text(f"{setup.fingerprint()} mcp ray")
+    assert setup.is_done(set()) and setup.is_done({"ray", "mcp"}) and not setup.is_done({"mcp", "lora"})
+    setup.main("mcp,ray")  # nothing to do
+    with pytest.raises(SystemExit, match="there is no extra mpc; known: dev, "):
+        setup.main("ray", "mpc")
+    setup.STAMP.write_text(f"{setup.fingerprint()} dev")
+    assert setup.is_done({"mcp"})
+    setup.STAMP.write_text("of another pyproject.toml mcp")
+    assert not setup.is_done({"mcp"})
 
 
 def test_an_old_python_is_told_in_one_line(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     offline = ["--no-deps", "--no-index"]
     subprocess.run([*pip, "wheel", *offline, "--no-build-isolation", "-w", wheels, source], check=True)
-    (wheel,) = wheels.glob("toolformer-*.whl")
+    (wheel,) = wheels.glob("toolformer_harness-*.whl")
     subprocess.run([*pip, "install", *offline, "--no-compile", "--target", target, wheel], check=True)
     return target
 

@@ -82,6 +82,33 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
         write_whole(tmp_path / "absent" / "file", b"")
 
 
+def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / ".bashrc").write_text("mine")
+    (tmp_path / ".report.md.part").symlink_to(tmp_path / ".bashrc")
+    names = set()
+    for _ in range(2):
+        with whole_file(tmp_path / "report.md") as temporary:
+            temporary.write_bytes(b"text")
+            names.add(temporary.name)
+    assert (tmp_path / ".bashrc").read_text() == "mine" and len(names) == 2
+    assert (tmp_path / "report.md").read_bytes() == b"text"
+
+
+def test_parts_of_killed_processes_go_after_a_day(tmp_path: Path) -> None:
+    names = [
+        f".file.{'0' * 16}.part",
+        f".other.{'f' * 16}.part-journal",
+        f".file.{'1' * 16}.part",
+        ".theirs.part",
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+        if name != names[2]:
+            os.utime(tmp_path / name, (1, 1))
+    write_whole(tmp_path / "file", b"")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [names[2], ".theirs.part", "file"]
+
+
 def test_names_and_links_of_others_lead_nowhere_else(tmp_path: Path) -> None:
     for name in ("../x", "/etc", "a/b", "", ".", "..", "a\nb", ".hidden", "x" * 300):
         with pytest.raises(UserError, match="no file name"):

@@ -75,16 +75,27 @@ class Toolformer:
         max_new_tokens: int = 40,
         stop: Sequence[str] = (),
     ) -> list[Completion]:
-        """Continues each prompt. `text` holds the continuation with its call, `plain` without, `call` the call itself."""
+        """Continues each prompt. `text` holds the continuation with its call, `plain` without, `call` the call itself.
+
+        UserError for a bare text in place of a list: each of its characters would be a prompt, or end the continuation.
+        """
+        _check_list("prompts", prompts)
+        _check_list("stop", stop)
         return self.decoder.complete(
             prompts, documents, max_new_tokens=max_new_tokens, stop=stop, strict=True
         )
+
+
+def _check_list(name: str, value: Sequence[str]) -> None:
+    if isinstance(value, str):
+        raise UserError(f"{name} is the text {value!r:.60}; give a list of texts, for one [{value!r:.60}]")
 
 
 def _config(overrides: Sequence[str]) -> Config:
     from toolformer.stages import instantiate
     from toolformer.stages.config import compose, validate
 
+    _check_list("overrides", overrides)
     config = validate(compose("evaluate", overrides))
     if config.system == "endpoint":
         raise UserError("system=endpoint is for evaluations; choose one that runs here")

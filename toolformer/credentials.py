@@ -8,19 +8,25 @@ SECRETS = frozenset({"args", "env", "headers", "valves"})
 """Keys of the configuration whose values may be secrets: whatever is not `$NAME` is masked there."""
 _USER_INFO = re.compile(r"(?<=://)[^/\s\"'<>]+@")
 """Up to the last @: a password may hold one that nobody has encoded."""
-_QUERY = re.compile(r"((?::/|(?<![\w/:]))/[^\s?#\"'<>]*)\?([^\s#\"'<>]+)")
-"""Of an address, or of the path alone, as HTTP libraries write it in their errors (`url: /weather?appid=...`)."""
-_FRAGMENT = re.compile(r"(://[^\s#\"'<>]*)#([^\s\"'<>]+)")
+_QUERY = re.compile(r"((?::/|(?<![\w/:]))/[^\s?#\"'<>]*)(?:\?([^\s#\"'<>]+))?")
+"""Of an address, or of the path alone, as HTTP libraries write it in their errors (`url: /weather?appid=...`). One without a
+query matches too: so that its end is not looked for again from every further `://` in it."""
+_FRAGMENT = re.compile(r"(://[^\s#\"'<>]*)(?:#([^\s\"'<>]+))?")
+"""As `_QUERY`."""
 
 
 def without_credentials(text: str, mark: str = "") -> str:
     """Masks the query values and fragments of all addresses in a text; puts `mark` where a user and password were."""
 
-    def masked(match: re.Match[str]) -> str:
-        fields = (re.sub(r"(?<==).+", MASK, part) if "=" in part else MASK for part in match[2].split("&"))
-        return f"{match[1]}?{'&'.join(fields)}"
+    def query(match: re.Match[str]) -> str:
+        parts = match[2].split("&") if match[2] else ()
+        fields = [re.sub(r"(?<==).+", MASK, part) if "=" in part else MASK for part in parts]
+        return f"{match[1]}?{'&'.join(fields)}" if fields else match[0]
 
-    return _FRAGMENT.sub(rf"\1#{MASK}", _QUERY.sub(masked, _USER_INFO.sub(mark, text)))
+    def fragment(match: re.Match[str]) -> str:
+        return f"{match[1]}#{MASK}" if match[2] else match[0]
+
+    return _FRAGMENT.sub(fragment, _QUERY.sub(query, _USER_INFO.sub(mark, text)))
 
 
 def shown_address(url: str) -> str:

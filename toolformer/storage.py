@@ -5,13 +5,18 @@ renames finished files into place, syncs them or takes a lock.
 """
 
 import errno
+import functools
+import glob
 import hashlib
 import logging
 import os
 import re
+import secrets
 import shutil
+import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,6 +24,10 @@ from filelock import FileLock, Timeout
 from toolformer.errors import UserError
 
 log = logging.getLogger(__name__)
+
+_PART = ".part"
+_DAY = 86_400
+"""Seconds after which nobody is at work on a file any more."""
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -33,14 +42,29 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     UserError if it cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.part")
+    # A name that nobody can foresee and put a link at, which writing would follow.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_PART}")
     with writing(path):
+        _remove_leftovers(path.parent)
+        temporary.touch(exist_ok=False)
         try:
             yield temporary
             into_place(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+@functools.cache
+def _remove_leftovers(folder: Path) -> None:
+    """Removes what killed processes left of files in a folder, once in a process: it may hold many."""
+    for part in folder.glob(f".*{_PART}*"):
+        with suppress(OSError):
+            if (
+                re.search(rf"\.[0-9a-f]{{16}}{_PART}", part.name)
+                and part.lstat().st_mtime < time.time() - _DAY
+            ):
+                part.unlink()
 
 
 def into_place(temporary: Path, path: Path) -> None:
@@ -147,10 +171,12 @@ def build_once(
         if is_whole(folder):  # another process was first
             return
         name = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]
-        unfinished = scratch / f".making-{folder.name}-{name}"
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a killed process
+        prefix = f".making-{folder.name}-{name}-"
+        for leftover in scratch.glob(f"{glob.escape(prefix)}*"):  # of a killed process
+            shutil.rmtree(leftover, ignore_errors=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=scratch))
         made = unfinished / "made"
-        made.mkdir(parents=True)
+        made.mkdir()
         try:
             build(made)
             folder.parent.mkdir(parents=True, exist_ok=True)

@@ -320,7 +320,7 @@ def test_the_doctor_of_a_machine_that_works(tmp_path: Path, capsys: Capture, mon
     assert lines["libraries"].startswith("ok ") and " torch 2" in lines["libraries"]
     assert lines["runs"].startswith("ok ") and "lm.dtype=auto is" in lines["device"]
     assert lines["assets"].startswith("-- ") and lines["assets"].endswith("toolformer assets fetches them")
-    assert lines["peft"].startswith("-- ") and lines["peft"].endswith("pip install 'toolformer[lora]'")
+    assert lines["peft"].startswith("-- ") and lines["peft"].endswith("make setup EXTRA=lora")
     assert not list(tmp_path.iterdir()), "nothing was made"
 
 

@@ -259,6 +259,9 @@ def test_a_folder_is_read_in_order_recursively_and_mixed(tmp_path: Path) -> None
     assert texts(FileCorpus(tmp_path, pattern="b/*")) == ["1", "2", "3"]
     with pytest.raises(UserError, match="no file in .* matches corpus.pattern=z/"):
         FileCorpus(tmp_path, pattern="z/*")
+    for pattern in ("/etc/*", "../*", "b/../../*"):
+        with pytest.raises(UserError, match="corpus.pattern=.* leads out of corpus.path"):
+            FileCorpus(tmp_path / "b", pattern=pattern)
     with pytest.raises(UserError, match="README.md is neither JSON Lines nor Parquet"):
         texts(FileCorpus(tmp_path, pattern="*.md"))
     (tmp_path / "empty").mkdir()

@@ -117,6 +117,12 @@ def test_an_answer_that_is_no_text_is_not_kept(server: Completions, tmp_path: Pa
     assert [sample["prediction"] for sample in run(text("y"))] == ["x ?"] * 2 and not server.payloads
 
 
+def test_an_answer_longer_than_was_asked_for_is_cut(server: Completions) -> None:
+    server.answer = {"choices": [{"index": 0, "text": "9 " * 500_000}]}
+    (text,) = endpoint(server).generate_until([asked("x")])
+    assert len(text) == 128 * server.payloads[0]["max_tokens"]
+
+
 def test_faults_are_one_line(server: Completions, tiny_folder: Path) -> None:
     with pytest.raises(UserError, match="HTTP 404; check the address"):
         endpoint(server, url=server.url + "/x", concurrency=2).generate_until([asked("x")])

@@ -137,9 +137,11 @@ def test_a_csv_is_beside_each_table() -> None:
     rows = list(csv.reader(io.StringIO(texts["tables/table4.csv"])))
     assert len({len(row) for row in rows}) == 1 and rows[1][2:5] == ["12.3", "[1, 2]", "29.4"]
     cells = [Cell("9,400"), Cell("−1.5"), Cell("–"), Cell("=cmd()"), Cell("-x")]
-    table = Table("t", "", "", tuple(Column(str(n)) for n in range(5)), (tuple(cells),))
+    cells += [Cell("＝cmd()"), Cell("＠x"), Cell("a;=cmd(); ＋1;b"), Cell("a=b-c")]
+    table = Table("t", "", "", tuple(Column(str(n)) for n in range(9)), (tuple(cells),))
     text = render.latex(Content("", [table]))["tables/t.csv"]
-    assert text == "0,1,2,3,4\n9400,-1.5,,'=cmd(),'-x\n"
+    shown = "9400,-1.5,,'=cmd(),'-x,'＝cmd(),'＠x,a;'=cmd();' ＋1;b,a=b-c"
+    assert text == f"0,1,2,3,4,5,6,7,8\n{shown}\n"
 
 
 class Page(HTMLParser):

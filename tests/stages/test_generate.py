@@ -156,7 +156,7 @@ def test_what_ray_cannot_have_is_one_line(
         pytest.importorskip("ray")
         assert message in refused(*place.words(tmp_path, "engine=ray", *words))
     monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks a module that cannot be imported
-    assert "pip install 'toolformer[ray]'" in refused(*place.words(tmp_path, "engine=ray"))
+    assert "make setup EXTRA=ray" in refused(*place.words(tmp_path, "engine=ray"))
     assert not (tmp_path / "mlflow.db").exists(), "no run was begun"
 
 

@@ -1,5 +1,6 @@
-"""`like=RUN` composes to what the run logged, with the other words over it."""
+"""`like=RUN` composes to what the run logged, with the other words over it, and takes no more than values from it."""
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from toolformer.cli import commands
 from toolformer.errors import UserError
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.config.tool_sources import MCP
 from toolformer.tracking import Tracker
 
 
@@ -26,7 +27,9 @@ def test_every_run_is_repeated_by_like(smoke_runs: Path) -> None:
     for stage in ("generate", "train", "evaluate"):
         for run in tracker.runs(stage):
             logged = yaml.safe_load(tracker.artifact_path(run, "config.yaml").read_text(encoding="utf-8"))
-            assert plain(configured(stage, smoke_runs, f"like={run.run_id[:8]}")) == logged
+            again = plain(configured(stage, smoke_runs, f"like={run.run_id[:8]}"))
+            own = ("run", "paths")  # the experiment that made it, and this machine's places
+            assert {**again, **{key: logged[key] for key in own}} == logged
 
 
 def test_an_id_that_looks_like_a_number_is_an_id() -> None:
@@ -55,32 +58,99 @@ def logged(root: Path, *words: str, **tool: Any) -> str:
     """A run of a configuration; of the calculator with `tool` for its implementation."""
     config = asdict(configured("generate", root, *words))
     config["tool"]["calculator"]["implementation"] |= tool
-    if "_target_" in tool:  # as its source had made it
-        config["tool_sources"] = [{"command": "x", "args": ["a"]}]
-    with Tracker(None, root).run(stage="generate", name="g", fingerprint=str(tool), config=config) as run:
-        return run.run_id
+    return tracked(root, config)
 
 
-def test_tools_of_ones_own_are_repeated(tmp_path: Path) -> None:
+def tracked(root: Path, config: dict[str, Any], stage: str = "generate") -> str:
+    """A run that says of itself that it had this configuration."""
+    fingerprint, tags = str(config), {"system": "toolformer", "experiment": "default"}
+    tracker = Tracker(None, root)
+    with tracker.run(stage=stage, name="g", fingerprint=fingerprint, config={}, tags=tags) as run:
+        run.text("config.yaml", yaml.safe_dump(config))
+    return run.run_id
+
+
+def test_tools_of_ones_own_are_named_again(tmp_path: Path) -> None:
     source = tmp_path / "mine.py"
     source.write_text('def double(number: int) -> int:\n    """Double a number."""\n    return 2 * number\n')
-    words = ["+tool@tool.double=user", f"tool_sources=[{source}]", "tool.double.example='double(2) -> 4'"]
-    words += ["tools=[double]"]
-    config = configured("generate", tmp_path, f"like={logged(tmp_path, *words)}")
-    assert config.tools == ["double"] and config.tool["double"].implementation["name"] == "double"
-    server = logged(tmp_path, _target_=MCP, args=["a"])
-    words = [f"like={server}", "tool_sources=[{command: x, args: [b]}]", f"paths.root={tmp_path}"]
-    assert compose("generate", words).tool.calculator.implementation == {}, "the source says it anew"
-
-
-def test_what_is_masked_is_asked_for_by_its_key(tmp_path: Path) -> None:
-    url = "http://127.0.0.1:1/v1/completions"
-    words = ["tool@tool.qa=qa_endpoint", f"tool.qa.implementation.generate.url={url}"]
-    run = logged(tmp_path, *words, key="***")
-    with pytest.raises(UserError, match=r"like: tool\.calculator\.implementation\.key of run \w+ is masked"):
+    again = f"tool_sources=[{source}]"
+    words = ["+tool@tool.double=user", again, "tool.double.example='double(2) -> 4'", "tools=[double]"]
+    run = logged(tmp_path, *words)
+    with pytest.raises(UserError, match=rf"like: run {run[:8]} had tool_sources=\[\"/.*mine.py\"\], which"):
         configured("generate", tmp_path, f"like={run}")
-    again = configured("generate", tmp_path, f"like={run}", "tool@tool.calculator=calculator")
-    assert again.tool["qa"].implementation["generate"]["url"] == url
+    config = configured("generate", tmp_path, f"like={run}", again)
+    assert config.tools == ["double"] and config.tool["double"].implementation["name"] == "double"
+    assert config.tool["double"].example == "double(2) -> 4"
+
+
+def test_what_a_run_had_beside_values_is_asked_for_by_its_key(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:1/v1/completions"
+    words = [
+        "tool@tool.qa=qa_endpoint",
+        f"tool.qa.implementation.generate.url={url}",
+        "tools=[calculator,qa]",
+    ]
+    run = logged(tmp_path, *words, key="***")
+    with pytest.raises(UserError, match=r"had tool\.calculator\.implementation\.key=\*\*\* tool\.qa\."):
+        configured("generate", tmp_path, f"like={run}")
+    words = [f"like={run}", "tool@tool.calculator=calculator"]
+    with pytest.raises(UserError, match=rf"{run[:8]} had tool\.qa\.implementation\.generate\..*\.url={url}"):
+        configured("generate", tmp_path, *words)
+    words += [
+        "tool@tool.qa=qa_endpoint",
+        "tool.qa.implementation.generate.url=http://127.0.0.1:2/v1/completions",
+    ]
+    ours = configured("generate", tmp_path, *words).tool["qa"].implementation["generate"]
+    assert ours["url"] == "http://127.0.0.1:2/v1/completions"
+    assert configured("generate", tmp_path, f"like={run}", "tools=[search]").tools == ["search"], "not in use"
+
+
+@pytest.mark.parametrize(
+    ("changed", "refusal"),
+    [
+        ({"tool_sources": [{"command": "touch", "args": ["PLANTED"]}]}, "tool_sources="),
+        ({"tool_sources": ["PLANTED.py"]}, "tool_sources="),
+        ({"tool": {"calculator": {"implementation": {"_target_": "pandas.read_pickle"}}}}, r"implementation\._target_="),
+        ({"tool": {"calculator": {"inference": {"_target_": "joblib.load"}}}}, r"inference\._target_="),
+        ({"tool": {"new": {"implementation": {"_target_": "sympy.sympify"}}}, "tools": ["new"]}, r"tool\.new\.implementation\._target_="),
+        ({"paths": {"tasks_dir": "PLANTED"}}, r"paths\.tasks_dir="),
+        ({"endpoint": {"url": "http://127.0.0.1:1/", "key_variable": "SECRET"}, "system": "endpoint"}, r"endpoint\.\w+="),
+        ({"name": "${oc.env:SECRET}"}, r"name holds \$\{"),
+        ({"tool": {"calculator": {"demonstrations": [{"text": "${oc.env:SECRET}", "annotated": ""}]}}}, r"tool\.calculator\.demonstrations holds"),
+        ({"engine": {"address": "127.0.0.1:1"}, "tracking": {"uri": "http://127.0.0.1:1"}}, None),
+    ],
+    ids=["command", "python", "target", "inference", "new", "tasks", "endpoint", "name", "list", "engine"],
+)  # fmt: skip
+def test_a_strangers_run_starts_and_reads_nothing(
+    tmp_path: Path, changed: dict[str, Any], refusal: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "hunter2")
+    planted = tmp_path / "planted"
+    planted.with_suffix(".py").write_text(f"open({str(planted)!r}, 'w')")
+    changed = json.loads(json.dumps(changed).replace("PLANTED", str(planted)))
+    config = asdict(configured("evaluate", tmp_path))
+    for key, value in changed.items():
+        config[key] = value if isinstance(value, list | str) else merged(config[key], value)
+    run = tracked(tmp_path, config, "evaluate")
+    if refusal is None:
+        ours = configured("evaluate", tmp_path, f"like={run}")
+        assert ours.engine.address is None and ours.tracking.uri is None
+        return
+    for command in (lambda *words: configured("evaluate", tmp_path, "like=latest"), commands.explain):
+        with pytest.raises(UserError, match=f"like: .*{refusal}") as error:
+            command(["latest", f"paths.root={tmp_path}"])
+        assert "hunter2" not in str(error.value)
+    assert not planted.exists()
+
+
+def merged(base: Any, changes: dict[str, Any]) -> Any:
+    return {
+        **base,
+        **{
+            key: merged(base.get(key, {}), value) if isinstance(value, dict) else value
+            for key, value in changes.items()
+        },
+    }
 
 
 def test_mistakes_are_one_line(smoke_runs: Path) -> None:

@@ -23,7 +23,7 @@ from toolformer.tools.search import WikiSearch
 
 is_missing = pytest.mark.skipif(
     not (importlib.util.find_spec("pyserini") and importlib.util.find_spec("jnius")),
-    reason="pyserini is not installed (pip install 'toolformer[lucene]', Python 3.11)",
+    reason="pyserini is not installed (make setup EXTRA=lucene, Python 3.11)",
 )
 
 
@@ -140,7 +140,7 @@ def test_both_indexes_of_the_embedded_encyclopedia_rank_alike(tmp_path: Path) ->
 
 def test_without_pyserini_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'toolformer\[lucene\]'"):
+    with pytest.raises(UserError, match=r"make setup EXTRA=lucene"):
         java.jar()
 
 

@@ -53,8 +53,9 @@ def test_four_processes_at_once_on_a_fresh_store_lose_nothing(tmp_path: Path) ->
 
 def test_what_a_kill_left_of_a_database_does_not_matter(tmp_path: Path) -> None:
     """Half of a database, and the journal by which SQLite would roll another one back."""
-    (tmp_path / ".mlflow.db.part").write_bytes(b"SQLite format 3\0 half")
-    (tmp_path / ".mlflow.db.part-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504))
+    part = f".mlflow.db.{'0' * 16}.part"
+    (tmp_path / part).write_bytes(b"SQLite format 3\0 half")
+    (tmp_path / f"{part}-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504))
     tracker = Tracker(None, tmp_path)
     assert tracker.latest("train") is None and not (tmp_path / "mlflow.db").exists(), "looking makes none"
     with run(tracker, "made") as active:

@@ -17,6 +17,7 @@ from toolformer.reporting.pairing import compare_groups
 from toolformer.stages.compare import Comparison, content
 from toolformer.tracking import Tracker, provenance
 from toolformer.tracking.provenance import command_of, describe, masked, masked_words, model_name
+from toolformer.tracking.store import Refused
 
 HOSTILE = "../../precious"
 
@@ -32,7 +33,7 @@ def precious(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("local_id", ["/../../precious", HOSTILE, "0" * 31, "A" * 32])
 def test_a_tag_of_a_server_is_no_path(tmp_path: Path, precious: Path, local_id: str) -> None:
     """Another user of a shared server tagged a run."""
-    theirs = Tracker(f"sqlite:///{tmp_path / 'server' / 'mlflow.db'}", tmp_path / "theirs")
+    theirs = served(tmp_path)
     with run(theirs, "train", "hostile") as active:
         pass
     assert theirs.server
@@ -46,6 +47,64 @@ def test_a_tag_of_a_server_is_no_path(tmp_path: Path, precious: Path, local_id: 
         with pytest.raises(UserError, match="is no file name"):
             ours.artifact_path(found, name)
     assert (precious / "work.txt").read_text() == "years of work"
+
+
+def served(tmp_path: Path) -> Tracker:
+    return Tracker(f"sqlite:///{tmp_path / 'server' / 'mlflow.db'}", tmp_path / "theirs")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "PRECIOUS",
+        "file://PRECIOUS",
+        "file:SERVER/artifacts/%2e%2e/%2e%2e/precious",
+        "runs:/" + "0" * 32,
+        "models:/x/1",
+        "http://127.0.0.1:1/x",
+        "mlflow-artifacts:/x",
+        "mlflow-artifacts://elsewhere/x",
+        "ftp://127.0.0.1/x",
+        "dbfs:/x",
+        "http://[",
+    ],
+)
+def test_a_server_sends_no_artifact_to_another_place(tmp_path: Path, precious: Path, place: str) -> None:
+    theirs = served(tmp_path)
+    with run(theirs, "train", "hostile") as active:
+        pass
+    place = place.replace("PRECIOUS", str(precious)).replace("SERVER", str(tmp_path / "server"))
+    with sqlite3.connect(tmp_path / "server" / "mlflow.db") as database:
+        database.execute("UPDATE runs SET artifact_uri = ?", [place])
+    assert theirs.server and theirs.mirror
+    with pytest.raises(Refused, match="nothing is read or written there"):
+        theirs.mirror.copy(active.run_id)
+    ours = Tracker(theirs.server.uri, tmp_path / "ours")
+    (found,) = ours.runs("train")
+    with pytest.raises(Refused, match="nothing is read or written there"):
+        ours.artifact_path(found, "config.yaml")
+    assert [path.name for path in precious.iterdir()] == ["work.txt"]
+
+
+def test_an_address_is_used_as_it_was_read_when_it_was_checked(tmp_path: Path) -> None:
+    server = served(tmp_path).server
+    assert server
+    with server.faults():
+        folder = server.artifacts(f"{tmp_path}/server/artifacts/x?/../../../../precious").artifact_dir
+    assert folder == f"{tmp_path}/server/artifacts/x"
+
+
+def test_a_server_that_changes_its_answer_is_not_followed(tmp_path: Path, precious: Path) -> None:
+    theirs = served(tmp_path)
+    with run(theirs, "train", "hostile", config={"a": 1}):
+        pass
+    assert theirs.server
+    ours = Tracker(theirs.server.uri, tmp_path / "ours")
+    (found,) = ours.runs("train")
+    (precious / "config.yaml").write_text("secret")
+    with sqlite3.connect(tmp_path / "server" / "mlflow.db") as database:
+        database.execute("UPDATE runs SET artifact_uri = ?", [str(precious)])
+    assert ours.artifact_path(found, "config.yaml").read_text() == "a: 1\n"
 
 
 def test_a_runs_folder_leads_nowhere_else(tmp_path: Path, precious: Path) -> None:

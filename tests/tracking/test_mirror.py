@@ -1,13 +1,16 @@
 """A server's copy of local runs, whole, made once and never in the way of a run; and MLflow's interface on the runs."""
 
 import http.client
+import http.server
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -99,12 +102,12 @@ def test_what_a_server_refuses_holds_nothing_else_back(served: Tracker, tmp_path
         client.create_experiment("toolformer", artifact_location=place.as_uri())
     with run(served, "refused") as active:
         active.metrics({"loss": 1.0}, step=1)
-    assert not place.exists() and "folder of its own" in caplog.text
+    assert not place.exists() and "neither behind its address" in caplog.text
     copy = elsewhere(served).get(active.run_id)
     assert copy.status == "FINISHED" and copy.metrics["loss"] == 1.0
     assert [pending.run_id for pending in served.pending()] == [active.run_id]
     (fault,) = served.push()[1]
-    assert "folder of its own" in str(fault)
+    assert "neither behind its address" in str(fault)
     with served.server.faults() as client:  # what is deleted there stays deleted
         client.delete_run(copy.stored_as)
     assert served.pending() == [] == elsewhere(served).runs("refused")
@@ -124,6 +127,39 @@ def test_a_dead_server_costs_no_run_and_one_warning(tmp_path: Path, monkeypatch:
     assert "does not answer" in warning and "toolformer runs push" in warning and "hunter2" not in warning
     with pytest.raises(UserError, match="does not answer"):
         dead.get("0" * 32)  # somebody else's, or nobody's
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, b"<html>log in</html>", r"refuses access \(HTTP 401\): set MLFLOW_TRACKING_USERNAME"),
+        (403, b'{"error_code": "PERMISSION_DENIED"}', r"refuses access \(PERMISSION_DENIED"),
+        (200, b"<html>log in</html>", "answers, and not as an MLflow server does"),
+        (200, b'{"experiments": 5}', "answers, and not as an MLflow server does"),
+        (404, b"<html>no</html>", r"answers, and not as an MLflow server does \(HTTP 404\)"),
+    ],
+)
+def test_a_server_that_is_none_is_one_line(
+    tmp_path: Path, monkeypatch: Patch, caplog: Log, status: int, body: bytes, said: str
+) -> None:
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST
+
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        tracker = Tracker(f"http://127.0.0.1:{server.server_port}", tmp_path)
+        assert tracker.all_runs() == []
+        server.shutdown()
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert re.search(said, warning) and "disk" not in warning and "<html>" not in warning
 
 
 def mlflow_server(folder: Path, port: int) -> subprocess.Popen[bytes]:

@@ -64,7 +64,7 @@ def examine(config: Config) -> Iterator[Finding]:
     for module, (extra, purpose) in EXTRAS.items():
         part = module.rpartition(".")[2].removeprefix("hydra_").replace("_", " ")
         more = " and pip install --no-deps hydra-ray-launcher==1.2.2" if part == "ray launcher" else ""
-        fix = f"; pip install 'toolformer[{extra}]'{more}"
+        fix = f"; make setup EXTRA={extra}{more}"
         yield (_OK, part, purpose) if is_there(module) else (_ABSENT, part, purpose + fix)
     yield _assets(config)
     yield _folder(Path(config.paths.root).expanduser().absolute())

@@ -41,6 +41,10 @@ class FileCorpus(RowCorpus):
             if not folder.exists():
                 raise UserError(f"{self.key}.path: there is no file {self.path}; name a file or a folder")
             return [folder]
+        if self.pattern and (self.pattern.startswith("/") or ".." in self.pattern.split("/")):
+            raise UserError(
+                f"{self.key}.pattern={self.pattern} leads out of {self.key}.path; write a glob below it"
+            )
         kinds = (JSONL, PARQUET) if self.format == MIXED else (self.format,)
         names = [
             path.relative_to(folder)

@@ -20,7 +20,7 @@ from toolformer.decoding.call_state import Completion
 from toolformer.decoding.recording import AnswerFile, RecordingLM, stopwatch
 from toolformer.decoding.settings import Endpoint
 from toolformer.errors import UserError
-from toolformer.lm.endpoint import NoAnswer, key_from, open_client, post
+from toolformer.lm.endpoint import LONGEST_TOKEN, NoAnswer, key_from, open_client, post
 from toolformer.lm.loading import load_tokenizer
 from toolformer.tools.base import encodable
 
@@ -172,11 +172,14 @@ class EndpointLM(RecordingLM):
         until = settings.get("until") or ()
         stop = [until] if isinstance(until, str) else list(until)
         # Some servers refuse an empty list.
-        payload = {"prompt": prompt, "max_tokens": _new_tokens(settings)} | ({"stop": stop} if stop else {})
+        payload: dict[str, Any] = {"prompt": prompt, "max_tokens": _new_tokens(settings)} | (
+            {"stop": stop} if stop else {}
+        )
 
         def text_of(answer: Any) -> str | None:
             text = answer["choices"][0]["text"]
-            return None if text is None else encodable(text)
+            # A server may ignore how many tokens are asked for; what is too long to be those is not scored.
+            return None if text is None else encodable(text)[: LONGEST_TOKEN * payload["max_tokens"]]
 
         return self._post(payload, text_of, "is no completion")
 

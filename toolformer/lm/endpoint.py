@@ -16,6 +16,8 @@ from toolformer.errors import UserError
 
 MOST_BYTES = 1 << 24
 """Bytes of an answer that are read."""
+LONGEST_TOKEN = 128
+"""Characters of the longest token in the usual vocabularies (of blanks)."""
 _NO_KEY = "none"
 """In place of a key, which the client insists on; it is not sent."""
 

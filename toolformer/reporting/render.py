@@ -63,6 +63,10 @@ def _characters(table: Table) -> int:
     return sum(widths)
 
 
+_FORMULA = r"=+\-@＝＋－＠﹦﹢﹣﹫"
+"""What a formula of a spreadsheet begins with, also as East Asian keyboards write it."""
+
+
 def _csv(table: Table) -> str:
     """The cells as text, numbers as machines read them; details, such as intervals, in columns of their own."""
     file = io.StringIO()
@@ -86,8 +90,8 @@ def _plain(text: str) -> str:
     text = escape.clean(text)
     if re.fullmatch(r"[−+-]?[\d,]+(\.\d+)?", text):
         return text.replace(",", "").replace("−", "-")
-    # A spreadsheet must not take what a model wrote for a formula.
-    return "" if text == DASH else f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+    # A spreadsheet must not take what a model wrote for a formula, nor one that takes ; for the end of a cell.
+    return "" if text == DASH else re.sub(rf"(^|;)(?=\s*[{_FORMULA}])", r"\1'", text)
 
 
 def html(content: Content, images: Mapping[str, bytes], samples: str = "") -> str:

@@ -137,9 +137,9 @@ class Mirror:
         yield partial(self.server.status, copy_id, run.info.status, run.info.end_time)
 
     def _send(self, copy: Any, path: Path, folder: str) -> None:
-        self.server.check_artifacts(copy.info.artifact_uri)
-        with self.server.faults() as client:
-            client.log_artifact(copy.info.run_id, str(path), None if folder == "." else folder)
+        with self.server.faults():
+            there = self.server.artifacts(copy.info.artifact_uri)
+            there.log_artifact(str(path), None if folder == "." else folder)
 
     def _tags(self, run: Any) -> dict[str, str]:
         """A run's tags with the server's ids where MLflow follows them: the parent, and a description's links."""

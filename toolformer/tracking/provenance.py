@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolformer import __version__
 from toolformer.credentials import MASK, SECRETS, without_credentials
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ def provenance() -> dict[str, object]:
         "git_commit": commit,
         "mlflow.source.git.commit": commit.removesuffix("-dirty"),
         "version.python": platform.python_version(),
+        f"version.{PROJECT}": __version__,
     }
-    for library in (PROJECT, *LIBRARIES):
+    for library in LIBRARIES:
         with suppress(importlib.metadata.PackageNotFoundError):
             tags[f"version.{library}"] = importlib.metadata.version(library)
     if torch.cuda.is_available():

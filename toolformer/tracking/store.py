@@ -50,8 +50,13 @@ Runs of Toolformer's stages: `generate` annotates a corpus, `train` finetunes on
 """
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """With this tag the pages of MLflow show an experiment as model training, where no view of all experiments is chosen."""
-_ASK_AGAIN = (401, 403, 407, 408, 429)
-"""HTTP statuses that are about who asks or how often, not about what is asked."""
+_CLOUDS = ("s3", "gs", "wasbs", "abfss")
+"""Schemes of the stores to which a server may send artifacts."""
+_NO_ENTRY = (401, 403, 407)
+"""HTTP statuses that are about who asks."""
+_ASK_AGAIN = (408, 429)
+"""Those about how often it is asked."""
+_SERVED = ("http://", "https://", "databricks")
 _SILENT: set[str] = set()
 """Servers that did not answer, until they do; every stage of a process has a tracker of its own."""
 
@@ -83,7 +88,7 @@ class Store:
     @property
     def is_served(self) -> bool:
         """Whether a server stands before the store, which then knows no folder of this machine."""
-        return self.uri.startswith(("http://", "https://", "databricks"))
+        return self.uri.startswith(_SERVED)
 
     def is_absent(self) -> bool:
         """Whether it is a database that is not there yet; reading makes none."""
@@ -247,32 +252,56 @@ class Store:
 
     def _fetch(self, run: Run, name: str, folder: Path) -> None:
         """Downloads an artifact under its own name, file by file: no name of the store's leads out of the folder."""
-        self.check_artifacts(run.artifact_uri)
-        with self.faults() as client:
-            listed = client.list_artifacts(run.stored_as, name.rpartition("/")[0] or None)
+        with self.faults():
+            there = self.artifacts(run.artifact_uri)
+            listed = there.list_artifacts(name.rpartition("/")[0] or None)
             items = [item for item in listed if item.path == name] or _no_artifact(run, name)
             while items:
                 item = items.pop()
                 path = below(folder, *item.path.split("/"))
                 (path if item.is_dir else path.parent).mkdir(parents=True, exist_ok=True)
                 if item.is_dir:
-                    items += client.list_artifacts(run.stored_as, item.path)
-                else:
-                    client.download_artifacts(run.stored_as, item.path, str(path.parent))
+                    items += there.list_artifacts(item.path)
+                else:  # as a file, whatever the store says when it is asked again
+                    there._download_file(item.path, str(path))
 
     @property
     def _copies(self) -> Path:
         """Where artifacts go of a database that `tracking.uri` names and no server stands before."""
         return self._database.parent / "artifacts" if self._database else self.root / "copies"
 
-    def check_artifacts(self, uri: str) -> None:
-        """Refuses a place for artifacts that a store chose among the folders of this machine."""
-        parts = urlsplit(uri)
-        path = Path(unquote(parts.path)).resolve()
-        if parts.scheme in ("", "file") and not path.is_relative_to(self._copies.resolve()):
+    def artifacts(self, uri: str) -> Any:
+        """MLflow's access to artifacts at an address that the store gave, which is not asked for another one again.
+
+        Refused if it is a folder of this machine that is not the store's, a server that is another one, or resolved anew
+        at each use, as `runs:/` is.
+        """
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+        from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
+
+        if not (address := self._checked(uri)):
             raise Refused(
-                f"{self.shown_uri} keeps artifacts in a folder of its own ({uri}), not behind its address"
+                f"{self.shown_uri} keeps artifacts at {without_credentials(uri)[:200]}, which is neither behind its address "
+                f"nor one of {', '.join(_CLOUDS)}; nothing is read or written there"
             )
+        address = add_databricks_profile_info_to_artifact_uri(address, self.uri)
+        return get_artifact_repository(address, tracking_uri=self.uri)
+
+    def _checked(self, uri: str) -> str:
+        """The address of artifacts to use; empty for a place that the store has nothing to do with."""
+        try:
+            parts = urlsplit(uri)
+            own = urlsplit(self.uri).netloc.rpartition("@")[2]
+        except ValueError:
+            return ""
+        if parts.scheme in ("", "file"):
+            path = Path(unquote(parts.path)).resolve()
+            is_ours = not self.is_served and path.is_relative_to(self._copies.resolve())
+            return path.as_uri() if is_ours else ""
+        if parts.scheme == "mlflow-artifacts":
+            return uri if self.is_served and parts.netloc in ("", own) else ""
+        clouds = (*_CLOUDS, *(["dbfs"] if self.uri.startswith("databricks") else []))
+        return uri if parts.scheme in clouds else ""
 
     def _to_run(self, row: Any) -> Run:
         """A server's run, under its local id if it is a copy."""
@@ -303,7 +332,7 @@ def _make_database(path: Path) -> None:
     with locked(path.with_name(".mlflow.lock"), f"{path}: another process makes it; waiting"):
         if path.exists():
             return
-        for leftover in path.parent.glob(f".{path.name}.part*"):  # of a killed process
+        for leftover in path.parent.glob(f".{path.name}.*.part*"):  # of a killed process
             leftover.unlink()
         with whole_file(path) as temporary:
             SqlAlchemyStore(f"sqlite:///{temporary.as_posix()}", ARTIFACTS)._dispose_engine()
@@ -333,18 +362,29 @@ def _as_fault(error: Exception, uri: str) -> UserError | None:
     from requests import HTTPError, RequestException
     from sqlalchemy.exc import SQLAlchemyError
 
-    if not isinstance(error, MlflowException | RequestException | SQLAlchemyError | OSError):
+    is_odd = type(error).__module__.startswith("google.protobuf")  # JSON, and not MLflow's
+    if not is_odd and not isinstance(error, MlflowException | RequestException | SQLAlchemyError | OSError):
         return None
+    reason = re.split(r" \[SQL|\. Response body", one_line(error))[0]
     status = error.get_http_status_code() if isinstance(error, MlflowException) else 500
     if isinstance(error, HTTPError) and error.response is not None:
         status = error.response.status_code
-    if foreign := re.search(r"failed with error code (\d+)", str(error)):
-        # An answer that is not MLflow's, say of a proxy, of which only one is about what was asked: its size.
-        status = 413 if foreign[1] == "413" else 500
-    if 400 <= status < 500 and status not in _ASK_AGAIN:
-        return Refused(f"the tracking store {uri} refuses it ({one_line(error)})")
+    # An answer that is not MLflow's, say of a proxy, of which only one is about what was asked: its size.
+    foreign = re.search(r"failed with error code (\d+)", str(error))
+    if foreign:
+        status, reason = int(foreign[1]), f"HTTP {foreign[1]}"
+    if status in _NO_ENTRY:
+        login = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        return StoreFault(f"the tracking server {uri} refuses access ({reason}): set {login}")
+    if 400 <= status < 500 and status not in _ASK_AGAIN and (not foreign or status == 413):
+        return Refused(f"the tracking store {uri} refuses it ({reason})")
     if re.search(r"[Cc]onnect|timed out|Max retries|NameResolution", str(error)):
         return StoreFault(f"the tracking server {uri} does not answer: start it or change tracking.uri")
-    reason = one_line(error).partition(" [SQL")[0]
+    if foreign or is_odd or "not in a valid JSON format" in str(error):
+        return StoreFault(
+            f"{uri} answers, and not as an MLflow server does ({reason}): give its address in tracking.uri"
+        )
+    if uri.startswith(_SERVED) and isinstance(error, MlflowException | RequestException):
+        return StoreFault(f"the tracking server {uri} fails ({reason}): see its log, or change tracking.uri")
     advice = "fix it (is the disk full?) or name another paths.root or tracking.uri; what is on disk is kept"
     return StoreFault(f"the tracking store {uri} fails ({reason}): {advice}")

@@ -57,7 +57,10 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
             command, env=environment, cwd=empty, stdout=subprocess.DEVNULL, start_new_session=True
         )
         page = f"http://{address}:{port}/#/experiments/{experiment}/runs?{_TRAINING}"
-        print(f"MLflow UI: {page} (ready in a few seconds; Ctrl-C ends it)", flush=True)
+        print(
+            f"MLflow UI: {page} (ready in a few seconds; no login: every user of this machine sees and changes the runs; Ctrl-C ends it)",
+            flush=True,
+        )
         try:
             code = server.wait()
             raise UserError(f"the MLflow UI ended with code {code}: its message is above")

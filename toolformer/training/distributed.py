@@ -80,7 +80,7 @@ def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
         import deepspeed
     except ImportError as error:
         raise UserError(
-            "trainer.deepspeed is set, and DeepSpeed is not installed: pip install 'toolformer[deepspeed]'"
+            "trainer.deepspeed is set, and DeepSpeed is not installed: make setup EXTRA=deepspeed"
         ) from error
     for key in _OF_THE_TRAINER:
         configuration.setdefault(key, "auto")

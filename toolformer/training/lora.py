@@ -13,7 +13,7 @@ def with_adapters(model: Any, rank: int, alpha: int | None) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise UserError(
-            "trainer.lora_rank is set, and peft is not installed: pip install 'toolformer[lora]'"
+            "trainer.lora_rank is set, and peft is not installed: make setup EXTRA=lora"
         ) from error
     configuration = LoraConfig(
         r=rank,

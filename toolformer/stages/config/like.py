@@ -1,7 +1,12 @@
-"""`like=RUN`: a run's own logged configuration, with the other words of the command line over it."""
+"""`like=RUN`: the settings that a run logged, with the other words of the command line over them.
 
+A run may be a stranger's, also the one that `latest` names on a shared server: only plain values are taken from it. What
+starts a command, loads code, or reads, writes and sends at places that it names is this command's own.
+"""
+
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +19,36 @@ from omegaconf.errors import OmegaConfBaseException
 from toolformer.credentials import MASK
 from toolformer.errors import UserError
 from toolformer.stages.config.messages import one_line
-from toolformer.stages.config.schema import OF_SOURCES, Config
-from toolformer.tracking import Tracker
+from toolformer.stages.config.schema import OF_A_RUN, OF_SOURCES, Config
+from toolformer.tracking import Run, Tracker
+from toolformer.tracking.provenance import masked
 
-_OWN = ("paths.root", "tracking")
-"""Where runs are looked up: the command's own, since a folder of runs may have been moved."""
+_ANSWERS = ("implementation", "inference")
+"""The keys of a tool that say which code answers, and where."""
 
 
 def like(stage: str, composed: DictConfig, overrides: list[str], conf: Path) -> DictConfig:
-    """The configuration of the run `composed.like`, with what the overrides (in `composed` too) set or choose laid over it.
+    """`composed` with the values of the run `composed.like` where the overrides neither set nor choose one.
 
-    UserError if there is no such run of this stage, or a masked value of it is not given again.
+    UserError if there is no such run of this stage, a value of it is masked or an interpolation, or it had other tools
+    or data than are configured here, which are not taken from it.
     """
     tracker = Tracker(composed.tracking.uri, Path(composed.paths.root))
     run = tracker.resolve(stage, composed.like, experiment=composed.name)
     try:
-        logged = yaml.safe_load(tracker.artifact_path(run, "config.yaml").read_text(encoding="utf-8"))
-        config = OmegaConf.merge(OmegaConf.structured(Config), logged)
-    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
+        logged = _read(tracker.artifact_path(run, "config.yaml"))
+        config = OmegaConf.merge(OmegaConf.structured(Config), _values(logged))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"like: run {run.run_id[:8]} cannot be repeated here ({one_line(error)})") from error
     assert isinstance(config, DictConfig)
-    if config.tool_sources:  # whose tools are added again
-        for tool in config.tool.values():
-            if tool.implementation.get("_target_") in OF_SOURCES:
-                tool.implementation = {}
-    for key in _OWN:
+    own = [key for key in map(str, composed) if key not in OF_A_RUN]
+    own += [f"tool.{name}.{key}" for name in config.tool if name in composed.tool for key in _ANSWERS]
+    for key in own:
         OmegaConf.update(config, key, OmegaConf.select(composed, key), merge=False)
+    given: list[str] = []
     for override in OverridesParser.create().parse_overrides(overrides):
         for key in _set_by(override, conf):
+            given.append(key)
             if override.is_delete():
                 parent, _, name = key.rpartition(".")
                 OmegaConf.select(config, parent).pop(name, None)
@@ -49,10 +56,74 @@ def like(stage: str, composed: DictConfig, overrides: list[str], conf: Path) -> 
                 value = OmegaConf.select(composed, key)
                 OmegaConf.update(config, key, value, merge=False, force_add=True)
     config.like = None
-    for key, value in _leaves(OmegaConf.to_container(config)):
-        if isinstance(value, str) and MASK in value:
-            raise UserError(f"like: {key} of run {run.run_id[:8]} is masked; give it again: {key}=...")
+    _check(run, logged, config, given)
     return config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A logged configuration; ValueError for what no run of ours logs, such as a text that another one is put into."""
+    text = path.read_text(encoding="utf-8")
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+        raise ValueError("config.yaml has aliases")
+    logged = yaml.safe_load(text)
+    if not isinstance(logged, dict):
+        raise ValueError("config.yaml is no mapping")
+    for key, value in _leaves(_values(logged)):
+        if "${" in str(value):
+            raise ValueError(f"{key} holds ${{, which is not taken from a run")
+    return logged
+
+
+def _values(logged: dict[str, Any]) -> dict[str, Any]:
+    """What is taken from a run."""
+    values = {key: value for key, value in logged.items() if key in OF_A_RUN}
+    values["tool"] = {
+        name: {key: value for key, value in tool.items() if key not in _ANSWERS}
+        for name, tool in _mapping(values, "tool").items()
+        if isinstance(tool, dict)
+    }
+    return values
+
+
+def _check(run: Run, logged: dict[str, Any], config: DictConfig, given: Sequence[str]) -> None:
+    """Refuses to repeat a run without what it had and is not taken from it, unless a word says otherwise."""
+    here: Any = OmegaConf.to_container(config, resolve=True)
+    for key, value in _leaves(_values(here)):
+        if MASK in str(value):
+            raise UserError(f"like: {key} of run {run.run_id[:8]} is masked; give it again: {key}=...")
+    there, now = _decisive(logged, here), _decisive(masked(here), here)
+    values = {key: there.get(key, now.get(key)) for key in (*there, *now)}
+    other = {key: value for key, value in values.items() if there.get(key) != now.get(key)}
+    words = [
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in other.items()
+        if not any(f"{key}.".startswith(f"{word}.") for word in given)
+    ]
+    if words:
+        raise UserError(
+            f"like: run {run.run_id[:8]} had {' '.join(words)[:1000]}, which is not taken from a run, for that may be anyone's: "
+            "add those of these words that you trust, or others for the same keys"
+        )
+
+
+def _decisive(config: dict[str, Any], here: dict[str, Any]) -> dict[str, Any]:
+    """What decides a result of the configuration `here` and is not taken from a run, by key."""
+    found = {"tool_sources": config.get("tool_sources") or []}
+    found |= {f"paths.{key}": _mapping(config, "paths").get(key) for key in ("data_dir", "tasks_dir")}
+    if here["system"] == "endpoint":
+        found |= _leaves(config.get("endpoint"), "endpoint")
+    for name in here["tools"]:
+        tool = _mapping(_mapping(config, "tool"), name)
+        if _mapping(tool, "implementation").get("_target_") in OF_SOURCES:
+            continue  # its source says it
+        for key in _ANSWERS:
+            found |= _leaves(tool.get(key), f"tool.{name}.{key}")
+    return found
+
+
+def _mapping(config: dict[str, Any], key: str) -> dict[str, Any]:
+    value = config.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _set_by(override: Override, conf: Path) -> Iterator[str]:
@@ -75,8 +146,9 @@ def _set_by(override: Override, conf: Path) -> Iterator[str]:
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, dict | list):
+    """The keys of a configuration with their values; a list is one value."""
+    if not isinstance(value, dict):
         yield key, value
         return
-    for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+    for name, item in value.items():
         yield from _leaves(item, f"{key}.{name}" if key else str(name))

@@ -23,6 +23,25 @@ from toolformer.training.settings import Recipe
 
 STAGES = ("generate", "train", "evaluate", "explain", "report")
 NAME = r"[A-Za-z0-9_][\w .+@=-]{0,99}"
+OF_A_RUN = frozenset(
+    (
+        *("name", "seed", "model", "lm", "corpus", "heldout", "tools", "tool", "tool_default", "prompts"),
+        *(
+            "filter_threshold",
+            "propose",
+            "screen",
+            "score",
+            "filter",
+            "generate",
+            "dataset",
+            "data",
+            "trainer",
+        ),
+        *("system", "chat", "checkpoint", "decoding", "benchmarks", "wording", "evaluation", "paper"),
+    )
+)
+"""The keys of which `like=RUN` takes the run's values, but of a tool neither implementation nor inference. Whatever names
+code, a command, or an address to send to is not among them: a run may be anyone's."""
 OF_SOURCES = ("toolformer.tools.user.functions.FunctionTool", "toolformer.tools.user.mcp.McpTool")
 """What implements a tool of tool_sources, a function or one of a server: its source says all of the implementation."""
 SOURCES = ("demo", "wikipedia", "jsonl", "parquet", "files", "hub")

@@ -29,7 +29,7 @@ TOKEN = secrets.token_hex(32)
 def check(engine: EngineConfig) -> None:
     """UserError unless Ray is installed, its cluster answers, and a Ray of our own would have room."""
     if importlib.util.find_spec("ray") is None:
-        raise UserError("engine=ray needs Ray, which is not installed: pip install 'toolformer[ray]'")
+        raise UserError("engine=ray needs Ray, which is not installed: make setup EXTRA=ray")
     if engine.address is None:
         cpus, wanted = len(os.sched_getaffinity(0)), engine.workers * engine.cpus_per_worker
         if wanted > cpus:

@@ -21,7 +21,7 @@ def jar() -> str:
         for folder in pyserini.submodule_search_locations or []:
             for path in glob.glob(f"{folder}/resources/jars/anserini-*-fatjar.jar"):
                 return path
-    raise UserError("search: Lucene is not installed; pip install 'toolformer[lucene]' (Python 3.11)")
+    raise UserError("search: Lucene is not installed; make setup EXTRA=lucene (Python 3.11)")
 
 
 def java_class(name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import openai
 
 from toolformer.credentials import is_address, is_variable, shown_address
-from toolformer.lm.endpoint import NoAnswer, key_from, open_client, post
+from toolformer.lm.endpoint import LONGEST_TOKEN, NoAnswer, key_from, open_client, post
 from toolformer.lm.text_generator import cut_at
 from toolformer.tools.base import Result, encodable
 from toolformer.tools.threads import Threads
@@ -90,7 +90,8 @@ class EndpointGenerator:
 
         def written(answer: Any) -> str:
             choice = answer["choices"][0]
-            return encodable((choice["message"]["content"] or "") if is_chat else choice["text"])
+            text = (choice["message"]["content"] or "") if is_chat else choice["text"]
+            return encodable(text)[: LONGEST_TOKEN * max_new_tokens]
 
         try:
             return cut_at(post(client, self.url, body, written), stop)

@@ -162,7 +162,7 @@ _connections: dict[str, Connection] = {}
 def connection(server: McpServer) -> Connection:
     """This process's connection to a server; `UserError` if the client library is not there."""
     if importlib.util.find_spec("mcp") is None:
-        raise UserError("an MCP server needs the package mcp: pip install 'toolformer[mcp]'")
+        raise UserError("an MCP server needs the package mcp: make setup EXTRA=mcp")
     return _connections.setdefault(repr(server), Connection(server))
 
 
