@@ -152,6 +152,42 @@ def test_a_run_at_work_is_left_alone_ends_in_one_line_by_a_signal_and_is_continu
     assert store.get(held).status == "FINISHED"
 
 
+READER = """
+    import os, signal, sys
+    from pathlib import Path
+    from sqlalchemy.engine.default import DefaultDialect
+    from toolformer import cli
+    from toolformer.cli import runs
+    from toolformer.tracking import Tracker
+
+    def read(arguments):
+        tracker, execute = Tracker(None, Path(sys.argv[1])), DefaultDialect.do_execute
+
+        def interrupted(dialect, cursor, statement, *more):
+            execute(dialect, cursor, statement, *more)
+            if "FROM metrics" in statement:  # its first row is there, the others are not
+                DefaultDialect.do_execute = execute
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with tracker.run(stage="cut", name="a", fingerprint="f", config={}) as run:
+            for step in range(3):
+                run.metrics({"loss": 1.0}, step=step)
+            DefaultDialect.do_execute = interrupted
+            tracker.store.history(run.run_id, "loss")
+
+    runs.main = read
+    sys.exit(cli.main(["runs"]))
+"""
+
+
+@pytest.mark.chaos
+def test_a_signal_inside_a_read_of_the_database_ends_the_run(store: Tracker) -> None:
+    process = start(READER, str(store.root))
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, "terminated" in error) == (143, True)
+    assert [run.status for run in store.all_runs(stage="cut")] == ["KILLED"]
+
+
 def test_looking_up(store: Tracker) -> None:
     for fingerprint, data in (("a", "augmented"), ("b", "plain"), ("c", "augmented")):
         tags = {"data": data, "lineage.dataset_run_id": "d'1"}

@@ -5,6 +5,7 @@ asked for the runs of other machines. One that does not answer delays no result 
 """
 
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -193,6 +194,9 @@ class Tracker:
                 yield active
             except BaseException as error:
                 killed = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+                if killed:
+                    # The traceback keeps the cursor of a read that the signal cut short, and SQLite its lock.
+                    traceback.clear_frames(error.__traceback__)
                 with suppress(UserError):  # the first fault is the one to report
                     active.tags({"error": f"{type(error).__name__}: {error}"})
                     active.end("KILLED" if killed else "FAILED", spent + time.monotonic() - began)
