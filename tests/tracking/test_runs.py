@@ -253,7 +253,7 @@ def test_latest_is_no_run_of_a_sweep_over_something_else(store: Tracker, caplog:
     )
     with pytest.raises(UserError, match=said):
         store.resolve("filtered", "latest", {"seed": "0"})
-    assert store.resolve("filtered", "latest", asks=False).run_id == ids[1]
+    assert store.resolve("filtered", "latest", None, False).run_id == ids[1]
     assert f"{ids[1][:8]} (the newest is of a sweep over filter_threshold; name another" in caplog.text
     assert store.resolve("filtered", "latest", {"filter_threshold": "0.1"}).run_id == ids[0]
     alone = made(store, "filtered", filter_threshold=1.0)

@@ -127,9 +127,9 @@ def find(tracker: Tracker, reference: str, **tags: str) -> Run:
     """An evaluation or an annotation: a run id, its first characters, `latest` (Toolformer's, with these tags), or
     `latest:generate`."""
     if reference == "latest":
-        return tracker.resolve("evaluate", reference, asks=False, system="toolformer", **tags)
+        return tracker.resolve("evaluate", reference, None, False, system="toolformer", **tags)
     if reference == "latest:generate":
-        return tracker.resolve("generate", "latest", asks=False, **tags)
+        return tracker.resolve("generate", "latest", None, False, **tags)
     stages = {run.stage for run in tracker.all_runs() if run.run_id.startswith(reference)}
     return tracker.resolve("generate" if stages == {"generate"} else "evaluate", reference)
 

@@ -76,7 +76,9 @@ def read_dataset(tracker: Tracker, run: Run, name: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
         line = str(error).partition("\n")[0]
-        raise UserError(f"{path} cannot be read ({line:.200}); give its command again: {run.command}") from error
+        raise UserError(
+            f"{path} cannot be read ({line:.200}); give its command again: {run.command}"
+        ) from error
     return rows
 
 

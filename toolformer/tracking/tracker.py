@@ -98,6 +98,7 @@ class Tracker:
         ref: str,
         preferred: Mapping[str, str] | None = None,
         asks: bool = True,
+        /,
         **tags: str,
     ) -> Run:
         """The finished run that `ref` names: `latest`, with these tags; a run id, or at least 6 characters of one.
