@@ -44,7 +44,7 @@ class Toolformer:
         """
         from toolformer.lm.loading import EMBEDDED_MODELS
         from toolformer.stages import instantiate
-        from toolformer.stages.evaluate import LATEST, check_base, model_folder, train_run
+        from toolformer.stages.evaluate import LATEST, check_base, model_folder, preferred, train_run
         from toolformer.tracking import registry
 
         config = _config(overrides)
@@ -54,9 +54,10 @@ class Toolformer:
                 raise UserError(
                     f"system={config.system} has no training that {model} could name; name its model, such as --model smollm2"
                 )
-            runs = instantiate.tracker(config)
+            runs, words = instantiate.tracker(config), " ".join(overrides)
+            own = preferred(config.seed, config.model, words)
             try:
-                run = train_run(runs, model, TRAINED_ON[config.system], experiment=config.name)
+                run = train_run(runs, model, TRAINED_ON[config.system], own, experiment=config.name)
                 model = str(model_folder(runs, run))
             except UserError as error:
                 if model == LATEST or model.startswith(registry.SCHEME):
@@ -64,7 +65,7 @@ class Toolformer:
                 raise UserError(
                     f"{error}; a model of the hub is named as OWNER/NAME, another by its folder"
                 ) from error
-            check_base(run, config.model, " ".join(overrides))
+            check_base(run, config.model, words)
         return cls(_decoder(config, model))
 
     def complete(

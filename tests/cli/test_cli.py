@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from tests.conftest import GOLDEN, Capture, Patch, Refused
-from toolformer.cli import COMMANDS, STAGES, doctor, main
+from toolformer.cli import COMMANDS, STAGES, doctor, main, runs
 from toolformer.cli.runs import LINEAGE
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
@@ -241,6 +241,22 @@ def test_runs_are_listed_by_their_name(place: Path, capsys: Capture) -> None:
         capsys.readouterr()
         assert main(["runs", "--json", *words]) == 0
         assert len(json.loads(capsys.readouterr().out)) == count
+
+
+def test_each_runs_source_is_looked_up_a_few_times_however_many_runs(
+    place: Path, capsys: Capture, monkeypatch: Patch
+) -> None:
+    looked: list[str] = []
+    made_from = runs._made_from
+    monkeypatch.setattr(runs, "_made_from", lambda run: looked.append(run.run_id) or made_from(run))
+    store, above = Tracker(None, place / "runs").store, ""
+    for number in range(12):
+        tags = {"stage": "train", "project": "toolformer"} | ({LINEAGE[-1]: above} if above else {})
+        made = store.create(f"number {number}", tags)
+        above = made if number % 3 == 0 else above
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.count("number") == 12
+    assert len(looked) <= 2 * 12
 
 
 def test_runs_are_listed_in_whole_words_in_a_narrow_terminal(

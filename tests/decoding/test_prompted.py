@@ -94,7 +94,7 @@ def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused
     store = Tracker(None, tmp_path)
     run = store.get(done.run_id)
     assert (run.tags["baseline"], run.tags["decoding.k"]) == ("model, prompted, k = 10", "10")
-    assert run.name == "Prompted model k=10" and done.metrics["dateset/call_share/calendar"] > 0
+    assert run.name == "tiny: Prompted model k=10" and done.metrics["dateset/call_share/calendar"] > 0
     assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
     without = run_stage("evaluate", config(tmp_path, *more, "system=model"))
     assert store.get(without.run_id).tags["comparison"] == run.tags["comparison"]

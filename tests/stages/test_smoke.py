@@ -55,7 +55,7 @@ def test_smoke_goes_through_all_stages_and_does_only_what_is_missing(
     evaluated = tracker.runs("evaluate")
     assert {run.tags["system"] for run in evaluated} == set(PAPER_SYSTEMS)
     (parent,) = {run.tags["mlflow.parentRunId"] for run in evaluated}
-    assert tracker.get(parent).name == "smoke: evaluate", "one sweep, though it was interrupted"
+    assert tracker.get(parent).name == "smoke: evaluate over system", "one sweep, though it was interrupted"
     before = {run.run_id for stage in STAGES for run in tracker.runs(stage)}
     capsys.readouterr()
     assert main(["run", *words]) == 0
@@ -73,6 +73,7 @@ def test_smoke_goes_through_all_stages_and_does_only_what_is_missing(
     [
         ("train", "toolformer.training.trainer.train", "trainer.learning_rate=3e-4", "trains this model"),
         ("evaluate", "benchmarks.suite.run", "evaluation.bootstrap=30", "evaluates this system"),
+        ("explain", "toolformer.stages.explain._check_asked", "system=toolformer", "evaluates this system"),
     ],
 )
 def test_the_same_job_twice_at_once_is_done_once(
@@ -122,7 +123,8 @@ def test_what_is_gone_is_made_again_when_it_is_read(pipeline: Path, capsys: Capt
     words = [*smoke_words(pipeline), "system=toolformer"]
     stages = ["generate", "train", "evaluate", "report"]
     done = [(stage, stage != "report") for stage in stages]
-    for folder in (*pipeline.glob("train/*/model"), *pipeline.glob("artifacts/*/artifacts")):
+    made = (pipeline / "artifacts" / run.run_id for run in Tracker(None, pipeline).runs("generate"))
+    for folder in (*pipeline.glob("train/*/model"), *made):
         shutil.rmtree(folder)
     assert planned(words, capsys) == done, "nothing reads them"
     more = [*words, "evaluation.limit=3"]
@@ -139,7 +141,10 @@ def test_a_job_that_fails_is_named_and_the_rest_is_done_and_reported(pipeline: P
     failed = [line for line in said if "failed:" in line]
     assert len(failed) == 2 and all("svamp" in line for line in failed)
     assert sum(line.startswith("toolformer:") for line in said) == 1
-    assert len(Tracker(None, pipeline).runs("evaluate", experiment="failing")) == 2
+    tracker = Tracker(None, pipeline)
+    first, second = tracker.runs("evaluate", experiment="failing")
+    assert first.tags["mlflow.parentRunId"] == second.tags["mlflow.parentRunId"]
+    assert tracker.get(first.tags["mlflow.parentRunId"]).status == "FAILED"
     assert (pipeline / "report" / "failing" / "report.md").is_file()
     with pytest.raises(UserError, match="there is no run abcdefgh"):
         experiments.plan([*smoke_words(pipeline), "system=toolformer", "checkpoint=abcdefgh"])
@@ -229,7 +234,7 @@ def test_the_runs_and_their_lineage(smoke_runs: Path) -> None:
     trained = {run.tags["data"]: run for run in runs.runs("train")}
     for data, registered in (("augmented", "toolformer"), ("plain", "toolformer-cc")):
         run = trained[data]
-        assert run.name == f"train {GOLDEN.name} {data}"
+        assert run.name == f"train smoke: {GOLDEN.name} {data} demo/train"
         assert run.tags["lineage.dataset_run_id"] == generated.run_id
         assert f"](#/runs/{generated.run_id})" in run.tags["mlflow.note.content"]
         assert run.tags["registered_model"] == f"models:/{registered}/1" and run.tags["dtype"] == computed
@@ -241,7 +246,9 @@ def test_the_runs_and_their_lineage(smoke_runs: Path) -> None:
         (run,) = runs.runs("evaluate", system=system)
         assert run.metrics["dateset/n"] == 4 and run.metrics["heldout_perplexity/n"] == 2
         assert run.tags.get("lineage.train_run_id") == (trained[data].run_id if data else None)
-        assert run.tags["dtype"] == computed and run.name.startswith(f"{SYSTEMS[system]} {GOLDEN.name}")
+        assert run.tags["dtype"] == computed and run.name.startswith(
+            f"smoke: {SYSTEMS[system]} {GOLDEN.name}"
+        )
         samples = table(smoke_runs, run, "samples/dateset.parquet")
         assert len(samples) == 4 and (system == "toolformer" or not any(row["tool"] for row in samples))
 

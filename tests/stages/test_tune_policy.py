@@ -2,19 +2,22 @@
 
 import csv
 import json
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.paired import mcnemar
 from benchmarks.policy_curve import Point
 from benchmarks.suite import load
-from tests.conftest import Capture, Refused
+from tests.conftest import Capture, Log, Patch, Refused, wait_for
 from tests.processes import config, save_calling_model, trained, words
 from toolformer import Toolformer
 from toolformer.cli import main
 from toolformer.decoding.settings import store_policy
+from toolformer.stages import tune_policy
 from toolformer.stages.evaluate import model_folder
 from toolformer.stages.launch import run_stage
 from toolformer.stages.tune_policy import Tuned, content
@@ -85,6 +88,27 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     assert (toolformer.decoder.k, toolformer.decoder.by_tool) == (1, {"calendar": 3})
     (folder / "call_policy.json").write_text("{}")
     assert "call_policy.json cannot be read" in refused("complete", "On day 3 we", *root)
+
+
+def test_the_same_choice_twice_at_once_is_made_once(tmp_path: Path, caplog: Log, monkeypatch: Patch) -> None:
+    caplog.set_level("INFO")
+    save_calling_model(tmp_path / "taught" / "model", "yes")
+    trained(tmp_path, tmp_path / "taught" / "model")
+    given, original = config(tmp_path, *MORE, "evaluation.limit=4"), tune_policy._choose
+    second: list[Future[Any]] = []
+
+    def at_work(*arguments: Any) -> Any:
+        assert not second, "the second command does not do it again"
+        second.append(pool.submit(tune_policy.tune_policy, given, {"topk": 2}))
+        wait_for(lambda: "another process" in caplog.text or second[0].done(), 120)
+        return original(*arguments)
+
+    monkeypatch.setattr(tune_policy, "_choose", at_work)
+    with ThreadPoolExecutor(1) as pool:
+        first = tune_policy.tune_policy(given, {"topk": 2})
+        assert first and second[0].result() is None
+    assert [run.run_id for run in Tracker(None, tmp_path).runs("tune")] == [first.run_id]
+    assert f"run {first.run_id[:8]}, given at the same time, has chosen and stored a policy" in caplog.text
 
 
 def test_the_table_has_the_corrected_p_beside_the_raw_one() -> None:

@@ -43,6 +43,8 @@ def test_a_run_is_whole_on_the_server(served: Tracker, tmp_path: Path) -> None:
     result = tmp_path / "result.txt"
     result.write_text("result")
     parent = served.parent_run("sweep", "a sweep")
+    with served.reopened(parent):
+        assert served.get(parent).status == "RUNNING"
     with run(served, "train", "first") as first:
         pass
     made_from = describe("", {}, [served.get(first.run_id)])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.conftest import Log
 from tests.tracking.conftest import run, start
 from toolformer.errors import UserError
 from toolformer.tracking import Tracker
@@ -152,6 +153,42 @@ def test_a_run_at_work_is_left_alone_ends_in_one_line_by_a_signal_and_is_continu
     assert store.get(held).status == "FINISHED"
 
 
+READER = """
+    import os, signal, sys
+    from pathlib import Path
+    from sqlalchemy.engine.default import DefaultDialect
+    from toolformer import cli
+    from toolformer.cli import runs
+    from toolformer.tracking import Tracker
+
+    def read(arguments):
+        tracker, execute = Tracker(None, Path(sys.argv[1])), DefaultDialect.do_execute
+
+        def interrupted(dialect, cursor, statement, *more):
+            execute(dialect, cursor, statement, *more)
+            if "FROM metrics" in statement:  # its first row is there, the others are not
+                DefaultDialect.do_execute = execute
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with tracker.run(stage="cut", name="a", fingerprint="f", config={}) as run:
+            for step in range(3):
+                run.metrics({"loss": 1.0}, step=step)
+            DefaultDialect.do_execute = interrupted
+            tracker.store.history(run.run_id, "loss")
+
+    runs.main = read
+    sys.exit(cli.main(["runs"]))
+"""
+
+
+@pytest.mark.chaos
+def test_a_signal_inside_a_read_of_the_database_ends_the_run(store: Tracker) -> None:
+    process = start(READER, str(store.root))
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, "terminated" in error) == (143, True)
+    assert [run.status for run in store.all_runs(stage="cut")] == ["KILLED"]
+
+
 def test_looking_up(store: Tracker) -> None:
     for fingerprint, data in (("a", "augmented"), ("b", "plain"), ("c", "augmented")):
         tags = {"data": data, "lineage.dataset_run_id": "d'1"}
@@ -189,6 +226,41 @@ def test_looking_up(store: Tracker) -> None:
         pass
     newest = store.latest("other")
     assert newest is not None and newest.run_id == broken.run_id
+
+
+def made(store: Tracker, stage: str, parent: str | None = None, **params: object) -> str:
+    with run(store, stage, str(params), config=params, parent=parent) as active:
+        return str(active.run_id)
+
+
+def test_latest_is_of_the_preferred_seed_where_there_is_one(store: Tracker, caplog: Log) -> None:
+    parent = store.parent_run("seeds", "a sweep", {"swept": "seed"})
+    ids = [made(store, "seeded", parent, seed=seed) for seed in range(3)]
+    for seed in range(3):
+        assert store.resolve("seeded", "latest", {"seed": str(seed)}).run_id == ids[seed]
+    caplog.set_level("INFO")
+    assert store.resolve("seeded", "latest", {"seed": "7"}).run_id == ids[2]
+    assert f"latest seeded run: {ids[2][:8]} (none has seed=7)" in caplog.text
+
+
+def test_latest_is_no_run_of_a_sweep_over_something_else(store: Tracker, caplog: Log) -> None:
+    caplog.set_level("INFO")
+    parent = store.parent_run("thresholds", "a sweep", {"swept": "filter_threshold"})
+    ids = [made(store, "filtered", parent, seed=0, filter_threshold=value) for value in (0.1, 0.5)]
+    said = (
+        "the newest is of a sweep over filter_threshold; instead of latest name one: "
+        rf"{ids[1][:8]} \(filter_threshold=0.5\), {ids[0][:8]} \(filter_threshold=0.1\)$"
+    )
+    with pytest.raises(UserError, match=said):
+        store.resolve("filtered", "latest", {"seed": "0"})
+    assert store.resolve("filtered", "latest", None, False).run_id == ids[1]
+    assert f"{ids[1][:8]} (the newest is of a sweep over filter_threshold; name another" in caplog.text
+    assert store.resolve("filtered", "latest", {"filter_threshold": "0.1"}).run_id == ids[0]
+    alone = made(store, "filtered", filter_threshold=1.0)
+    made(store, "filtered", parent, filter_threshold=0.7)
+    caplog.clear()
+    assert store.resolve("filtered", "latest").run_id == alone
+    assert f"{alone[:8]} (the newest is of a sweep over filter_threshold)" in caplog.text
 
 
 def test_a_run_that_was_deleted_in_mlflow_is_not_there(store: Tracker) -> None:

@@ -188,7 +188,7 @@ def _stage(stage: str, arguments: list[str]) -> int:
 def _run(stage: str, words: list[str], multirun: bool) -> None:
     from toolformer.stages.config import compose, validate
     from toolformer.stages.config.multirun import parse
-    from toolformer.stages.launch import launch, parent_run, run_stage
+    from toolformer.stages.launch import apart, launch, parent_run, run_stage, shown
     from toolformer.tracking.provenance import command_of
 
     sweep = parse(stage, words) if multirun else None
@@ -203,8 +203,8 @@ def _run(stage: str, words: list[str], multirun: bool) -> None:
     jobs = sweep.jobs(stage, config.run.stages)
     for job in jobs:
         validate(compose(stage, job), stage)
-    command = command_of(stage, words, "-m")
-    parent = parent_run(config, command.removeprefix("toolformer "), stage, sorted(words), command=command)
-    for outcome in launch(stage, jobs, sweep.of_hydra, parent):
+    command, differing = command_of(stage, words, "-m"), apart(jobs)
+    parent = parent_run(config, stage, config.name, differing, stage, sorted(words), command=command)
+    for outcome in launch(stage, jobs, sweep.of_hydra, parent, [*map(shown, differing)]):
         if isinstance(outcome, Exception):
             raise outcome

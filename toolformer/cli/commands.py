@@ -211,7 +211,8 @@ def tune_policy(arguments: list[str]) -> int:
     if options.policy:
         reach = {options.policy: reach[options.policy]}
     tuned = tuning.tune_policy(config, reach, command_of("tune-policy", arguments), options.by_tool)
-    show(tuning.content(tuned))
+    if tuned:
+        show(tuning.content(tuned))
     return 0
 
 

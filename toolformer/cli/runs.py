@@ -105,13 +105,20 @@ def _as_json(run: Run, unsent: bool) -> dict[str, Any]:
     return {**shown, "started": run.started.isoformat(), "ended": run.ended and run.ended.isoformat()}
 
 
-def _in_order(runs: Sequence[Run], above: str = "", depth: int = 0) -> Iterable[tuple[int, Run]]:
+def _in_order(runs: Sequence[Run]) -> Iterable[tuple[int, Run]]:
     """Each run with its depth, below the one that it was made from."""
     ids = {run.run_id for run in runs}
+    below: dict[str, list[Run]] = {}
     for run in runs:
-        if (_made_from(run) if _made_from(run) in ids else "") == above:
+        source = _made_from(run)
+        below.setdefault(source if source in ids else "", []).append(run)
+
+    def under(run_id: str, depth: int) -> Iterable[tuple[int, Run]]:
+        for run in below.get(run_id, ()):
             yield depth, run
-            yield from _in_order(runs, run.run_id, depth + 1)
+            yield from under(run.run_id, depth + 1)
+
+    return under("", 0)
 
 
 def _table(runs: Sequence[Run], place: str, unsent: set[str], width: int) -> Table:

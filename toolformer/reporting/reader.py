@@ -1,5 +1,6 @@
 """What a report shows, read from the runs into plain data. Which runs count is decided in `selection`."""
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +30,7 @@ from toolformer.reporting.selection import (
     thresholds,
     wording_of,
 )
-from toolformer.tracking import Run, Tracker
+from toolformer.tracking import Damaged, Run, Tracker
 
 K = TypeVar("K", bound=tuple)
 CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls", "perplexity_results")
@@ -168,19 +169,23 @@ def _sampled(
     for run in runs:
         files: dict[str, Path] = {}
         classes: dict[str, Path] = {}
-        for task, _ in measured(run):
-            with suppress(UserError):  # logged without samples, or they are gone: the figures still stand
-                path = store.artifact_path(run, f"samples/{task}.parquet")
-                try:
-                    pq.read_schema(path)
-                    files[task] = path
-                except (OSError, ValueError):
-                    unread.append(
-                        f"The samples of evaluate run {run.run_id[:8]} on {title_of(task)} cannot be read: significance "
-                        "and answers lack them."
-                    )
-                if run.run_id in explained:
-                    classes[task] = store.artifact_path(explained[run.run_id], f"ladder/{task}.parquet")
+        sources = [(run, "samples", files)]
+        if run.run_id in explained:
+            sources.append((explained[run.run_id], "ladder", classes))
+        for task, (of, folder, found) in itertools.product(dict(measured(run)), sources):
+            try:
+                path = store.artifact_path(of, f"{folder}/{task}.parquet")
+                pq.read_schema(path)
+                found[task] = path
+            except Damaged as fault:
+                unread.append(f"Significance and answers lack a file: {fault}")
+            except UserError:  # logged without it, or it is gone: the figures still stand
+                continue
+            except (OSError, ValueError):
+                unread.append(
+                    f"The {folder} of {of.stage} run {of.run_id[:8]} on {title_of(task)} cannot be read: significance "
+                    "and answers lack them."
+                )
         system = SYSTEMS.get(run.tags.get("system", ""), "")
         if run.run_id in names:
             system = f"{names[run.run_id]} (baseline)"

@@ -74,8 +74,8 @@ def _named(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
     if swept := tracker.swept("evaluate", name):
         return [run for run in swept if system in ("", run.tags.get("system"))]
     if colon and name == "latest":
-        return [tracker.resolve("evaluate", name, system=system, **tags)]
-    return [tracker.resolve("evaluate", name, **tags)]
+        return [tracker.resolve("evaluate", name, None, False, system=system, **tags)]
+    return [tracker.resolve("evaluate", name, None, False, **tags)]
 
 
 def compare(

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import PAPER
-from toolformer.decoding.settings import SYSTEMS, TRAINED_ON, TUNED, chosen_on, tuned
+from toolformer.decoding.settings import CALLING, SYSTEMS, TRAINED_ON, TUNED, chosen_on, tuned
 from toolformer.decoding.settings import shown as shown_policy
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
@@ -54,18 +54,29 @@ ANSWERS = "answers.jsonl"
 LATEST = "latest"
 
 
-def train_run(tracker: Tracker, reference: str, data: str, **tags: str) -> Run:
-    """The train run that `reference` names: `latest` (with these tags), an id, or `models:/NAME/VERSION`.
+def train_run(
+    tracker: Tracker, reference: str, data: str, preferred: Mapping[str, str] | None = None, **tags: str
+) -> Run:
+    """The train run that `reference` names: `latest` (as `Tracker.resolve`), an id, or `models:/NAME/VERSION`.
 
     UserError if there is none, or it was trained on other data.
     """
     if reference.startswith(registry.SCHEME):
         run = registry.resolve(tracker, reference)
     else:
-        run = tracker.resolve("train", reference, data=data, **tags)
+        run = tracker.resolve("train", reference, preferred, data=data, **tags)
     if run.tags.get("data") != data:
         raise UserError(f"checkpoint: run {run.run_id[:8]} has data={run.tags.get('data')}, not {data}")
     return run
+
+
+def preferred(seed: int, model: str, words: str) -> dict[str, str]:
+    """What `latest` is where there is such a training: from a model that the words name, and of this seed."""
+    return ({"model": model} if _names_model(words) else {}) | {"seed": str(seed)}
+
+
+def _names_model(words: str) -> bool:
+    return re.search(r"(^|[ '+])model=", words) is not None
 
 
 def check_base(run: Run, model: str, words: str) -> None:
@@ -75,7 +86,7 @@ def check_base(run: Run, model: str, words: str) -> None:
     """
     base = run.params.get("model", model)
     is_same = Path(base).expanduser().resolve() == Path(model).expanduser().resolve()
-    if not is_same and re.search(r"(^|[ '+])model=", words):
+    if not is_same and _names_model(words):
         raise UserError(
             f"model={model}: checkpoint {run.run_id[:8]} was trained from {base}; name one that was trained from {model} "
             f"(checkpoint=RUN; toolformer train model={model} makes it), or leave model= out"
@@ -118,7 +129,8 @@ def prepare(config: Config, tracker: Tracker, command: str = "") -> Job:
         # `model` names a checkpoint too: the newest, or one of the registry.
         named = config.model == LATEST or config.model.startswith(registry.SCHEME)
         reference = config.model if named else config.checkpoint
-        trained = train_run(tracker, reference, TRAINED_ON[config.system], experiment=config.name)
+        own = preferred(config.seed, config.model, "" if named else command)
+        trained = train_run(tracker, reference, TRAINED_ON[config.system], own, experiment=config.name)
         if config.model and not named:
             check_base(trained, config.model, command)
     if config.decoding.policy == TUNED and trained and calls(config):
@@ -150,12 +162,12 @@ def finished(config: Config) -> str | None:
 
 
 def _finished(tracker: Tracker, fingerprint: str) -> Run | None:
-    """The run by which an evaluation is done.
+    """The run by which an evaluation is done; one whose samples are damaged or gone is none.
 
     Answers that met a fault (a tool or server that broke down) are not recorded, so that the same command asks for them
     again, until the newest run meets what an earlier one did: as many faults of each task, for the same reasons.
     """
-    runs = tracker.runs("evaluate", fingerprint=fingerprint)
+    runs = tracker.done("evaluate", fingerprint)
     met = [_faults(run.metrics) for run in runs]
     if {} in met:
         return runs[met.index({})]
@@ -204,7 +216,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
     job, together = prepare(config, tracker, command), comparison(config)
     is_tuned, config = config.decoding.policy == TUNED and calls(config), job.config
     facts = _facts(config, job)
-    shown = [facts["system"], facts["model"], f"k={facts['k']}" if calls(config) else ""]
+    shown = [facts["system"], facts["model"], f"k={facts['k']}" if config.system in CALLING else ""]
     shown.append("" if config.wording == PAPER else f"wording={config.wording}")
     title = " ".join(filter(None, shown))
     read = f", reads train run {job.trained.run_id[:8]}" if job.trained else ""
@@ -230,7 +242,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
         # A wrong key or tokenizer begins no run.
         lm: Any = asked.served(answers, tools) if config.system == "endpoint" else None
         tracked = tracker.run(
-            stage="evaluate", name=f"{title} {swept}", fingerprint=job.fingerprint, config=asdict(config),
+            stage="evaluate", name=f"{config.name}: {title} {swept}", fingerprint=job.fingerprint, config=asdict(config),
             tags={**_tags(config, job, asked.day), "comparison": together}, parent=parent,
             description=describe(command, facts, [job.trained]),
         )  # fmt: skip

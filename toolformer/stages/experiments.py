@@ -19,7 +19,7 @@ from toolformer.stages.config import STAGES, Config, compose, fingerprint, valid
 from toolformer.stages.config.keys import SECTIONS
 from toolformer.stages.config.multirun import parse
 from toolformer.stages.evaluation_identity import calls
-from toolformer.stages.launch import launch, parent_run, run_stage
+from toolformer.stages.launch import apart, launch, parent_run, run_stage, shown
 from toolformer.tracking.provenance import command_of, masked_words
 
 log = logging.getLogger(__name__)
@@ -233,13 +233,19 @@ def _side_by_side(
     """The jobs of a stage below one parent run; of each the run's id, or what it raised."""
     if not jobs:
         return []
-    count = sum(job.stage == stage for job in todo.jobs)
-    log.info("%s: %s, %d of %d to do", todo.name, stage, len(jobs), count)
+    every = [job for job in todo.jobs if job.stage == stage]
+    log.info("%s: %s, %d of %d to do", todo.name, stage, len(jobs), len(every))
+    # Of all its jobs, done or not: what tells a run from the others does not depend on when it is made.
+    words_apart = apart([job.overrides for job in every])
+    differing = {job.key: words for job, words in zip(every, words_apart, strict=True)}
     parent = None
-    if count > 1:
+    if len(every) > 1:
         words = sorted(set(todo.overrides) - set(todo.of_hydra))  # whichever launcher resumes
         command = command_of("run", todo.overrides)
-        parent = parent_run(jobs[0].config, f"{todo.name}: {stage}", todo.name, stage, words, command=command)
+        parent = parent_run(
+            jobs[0].config, stage, todo.name, differing.values(), todo.name, stage, words, command=command
+        )
     words_of = [[*job.overrides, *(f"{key}={run}" for key, run in job.reads(ids).items())] for job in jobs]
-    done = [ids[job.key] for job in todo.jobs if job.stage == stage and job.key in ids]
-    return launch(stage, words_of, todo.of_hydra, parent, done)
+    done = [ids[job.key] for job in every if job.key in ids]
+    labels = [shown(differing[job.key]) for job in jobs]
+    return launch(stage, words_of, todo.of_hydra, parent, labels, done)

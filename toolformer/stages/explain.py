@@ -53,8 +53,8 @@ def finished(config: Config) -> str | None:
     """The id of the run that explained this evaluation, if one did."""
     if not (evaluated := evaluation.finished(config)):
         return None
-    run = instantiate.tracker(config).latest("explain", fingerprint=_fingerprint(evaluated, config))
-    return run.run_id if run else None
+    done = instantiate.tracker(config).done("explain", _fingerprint(evaluated, config))
+    return done[0].run_id if done else None
 
 
 def ladder(config: Config, run: Run, parent: str | None = None, command: str = "") -> Run:
@@ -64,8 +64,8 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
     """
     _refuse_others(run.tags.get("system", ""))
     tracker = instantiate.tracker(config)
-    if done := tracker.latest("explain", fingerprint=_fingerprint(run.run_id, config)):
-        log.info("explain: run %s already done by run %s", run.run_id[:8], done.run_id)
+    key = _fingerprint(run.run_id, config)
+    if done := _done(tracker, run, key):
         return done
     # `latest` is another training by now.
     config.checkpoint = run.tags["lineage.train_run_id"]
@@ -77,6 +77,8 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
     samples = _samples(tracker, run)
     with ExitStack() as stack:
         answers = stack.enter_context(AnswerFile(job.folder / evaluation.ANSWERS))
+        if answers.waited and (done := _done(tracker, run, key)):
+            return done
         ids = {task: [row["id"] for row in rows] for task, rows in samples.items()}
         # The rungs call, whatever the run did.
         calling = replace(config, decoding=under(config.decoding, "topk", 1))
@@ -93,7 +95,7 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
         facts = {"evaluation": run.run_id, "system": SYSTEMS[config.system], "benchmarks": ", ".join(tasks)}
         tags: dict[str, object] = {name: run.tags[name] for name in _INHERITED if name in run.tags}
         tracked = tracker.run(
-            stage="explain", name=f"explain {run.name}", fingerprint=_fingerprint(run.run_id, config),
+            stage="explain", name=f"explain {run.name}", fingerprint=key,
             config=asdict(config), tags={"experiment": config.name, **tags, _OF: run.run_id}, parent=parent,
             description=describe(command, facts, [run]),
         )  # fmt: skip
@@ -113,13 +115,21 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
     return tracker.get(active.run_id)
 
 
+def _done(tracker: Tracker, run: Run, key: str) -> Run | None:
+    """The run that explained an evaluation, if one did and its files are intact."""
+    done = next(iter(tracker.done("explain", key)), None)
+    if done:
+        log.info("explain: run %s already done by run %s", run.run_id[:8], done.run_id)
+    return done
+
+
 def find(tracker: Tracker, reference: str, **tags: str) -> Run:
     """An evaluation or an annotation: a run id, its first characters, `latest` (Toolformer's, with these tags), or
     `latest:generate`."""
     if reference == "latest":
-        return tracker.resolve("evaluate", reference, system="toolformer", **tags)
+        return tracker.resolve("evaluate", reference, None, False, system="toolformer", **tags)
     if reference == "latest:generate":
-        return tracker.resolve("generate", "latest", **tags)
+        return tracker.resolve("generate", "latest", None, False, **tags)
     stages = {run.stage for run in tracker.all_runs() if run.run_id.startswith(reference)}
     return tracker.resolve("generate" if stages == {"generate"} else "evaluate", reference)
 

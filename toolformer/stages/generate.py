@@ -40,12 +40,16 @@ READ_BY_TRAINING = ("dataset_augmented.parquet", "dataset_plain.parquet")
 
 
 def finished(config: Config) -> str | None:
-    """The id of the run that did this annotation, if one did; its results may be gone. Loads no model, writes nothing."""
+    """The id of the run that did this annotation, if one did; its results may be gone, but not damaged.
+
+    Loads no model, writes nothing.
+    """
     job, plan = _job(config), engine.Plan(config)
     if not plan.is_complete:
         plan.read()
-    run = instantiate.tracker(config).latest("generate", fingerprint=job.finger(plan.documents))
-    return run.run_id if run else None
+    tracker = instantiate.tracker(config)
+    run = tracker.latest("generate", fingerprint=job.finger(plan.documents))
+    return run.run_id if run and tracker.is_intact(run, or_gone=True) else None
 
 
 def results(tracker: Tracker, run: Run, names: Sequence[str] = RESULTS) -> Path | None:
@@ -64,7 +68,7 @@ def results(tracker: Tracker, run: Run, names: Sequence[str] = RESULTS) -> Path 
 def read_dataset(tracker: Tracker, run: Run, name: str) -> list[dict[str, Any]]:
     """The rows of C* (`dataset_augmented.parquet`) or C (`dataset_plain.parquet`) of a finished annotation.
 
-    UserError if it is gone or broken.
+    UserError if it is gone or damaged.
     """
     path = tracker.artifact_path(run, name)
     try:
@@ -72,7 +76,9 @@ def read_dataset(tracker: Tracker, run: Run, name: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
         line = str(error).partition("\n")[0]
-        raise UserError(f"{path} cannot be read ({line:.200}); do run {run.run_id[:8]} again") from error
+        raise UserError(
+            f"{path} cannot be read ({line:.200}); give its command again: {run.command}"
+        ) from error
     return rows
 
 
@@ -195,12 +201,12 @@ def _run(
     """The tracked run, which begins when the plan is complete: its fingerprint names every shard."""
     config = job.config
     log.info("generate: %d documents in %d shards", plan.total, len(plan.documents))
-    model, corpus = model_name(config.model), config.corpus.source
+    model, corpus = model_name(config.model), instantiate.corpus_name(config.corpus)
     facts = {"model": model, "corpus": corpus, "tools": ", ".join(config.tools), "documents": plan.total}
     return tracker.run(
-        stage="generate", name=f"generate {model} {corpus} {swept}", fingerprint=job.finger(plan.documents),
-        config=asdict(config), tags={"experiment": config.name, REPLICATE: job.key(plan.documents, seed=None)},
-        parent=parent, description=describe(command, facts),
+        stage="generate", name=f"generate {config.name}: {model} {corpus} {swept}", fingerprint=job.finger(plan.documents),
+        config=asdict(config), parent=parent, description=describe(command, facts),
+        tags={"experiment": config.name, "corpus": corpus, REPLICATE: job.key(plan.documents, seed=None)},
     )  # fmt: skip
 
 

@@ -263,8 +263,12 @@ def content_hash(batch: Iterable[Document]) -> str:
     return digest.hexdigest()[:12]
 
 
-def dataset(corpus: CorpusConfig, digest: str, context: str, rows: int) -> Dataset:
-    """A corpus as an input of a run, named by its file, its split of the demo's texts, or its place on the hub."""
+def corpus_name(corpus: CorpusConfig) -> str:
+    """A corpus in names: its file, its split of the demo's texts, or its place on the hub."""
     name = f"demo/{corpus.split}" if corpus.source == "demo" else corpus.path or corpus.source
-    name = name if corpus.source in ("demo", "hub") else Path(name).name
-    return Dataset(name, digest, context, corpus.path or corpus.source, rows)
+    return name if corpus.source in ("demo", "hub") else Path(name).name
+
+
+def dataset(corpus: CorpusConfig, digest: str, context: str, rows: int) -> Dataset:
+    """A corpus as an input of a run."""
+    return Dataset(corpus_name(corpus), digest, context, corpus.path or corpus.source, rows)

@@ -10,7 +10,7 @@ import importlib
 import io
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext, redirect_stderr, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from toolformer.stages.config import CONF, Config, compose, fingerprint, taking_
 from toolformer.stages.engine.ray import connected
 from toolformer.tracking import Run, Tracker
 from toolformer.tracking.provenance import command_of, describe, masked_words
+from toolformer.tracking.run import SWEPT
 from toolformer.tracking.sweep import summarise
 
 if TYPE_CHECKING:
@@ -46,11 +47,28 @@ def run_stage(
     return function(config, parent, command, swept)
 
 
-def parent_run(config: Config, name: str, *key: object, command: str = "") -> str:
-    """The run that holds those of a sweep together, known by its key."""
-    tracker = instantiate.tracker(config)
+def apart(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Of each job the words that not all of them have."""
+    common = set.intersection(*map(set, jobs))
+    return [[word for word in job if word not in common] for job in jobs]
+
+
+def shown(words: Sequence[str]) -> str:
+    """Words of a job without secrets; ids of runs are cut short."""
+    return " ".join(
+        re.sub(r"^((?:dataset|checkpoint)=\w{8})\w*$", r"\1", word) for word in masked_words(words)
+    )
+
+
+def parent_run(
+    config: Config, stage: str, name: str, differing: Iterable[Sequence[str]], *key: object, command: str = ""
+) -> str:
+    """The run that holds those of a sweep together, known by its key; `differing` are the words of `apart`."""
+    keys = list(dict.fromkeys(word.lstrip("+").partition("=")[0] for words in differing for word in words))
+    title = f"{name}: {stage}" + (f" over {', '.join(keys)}" if keys else "")
+    tags = {"experiment": config.name, **({SWEPT: " ".join(keys)} if keys else {})}
     description = describe(command, {"experiment": config.name, "holds": "the runs of a sweep, below it"})
-    return tracker.parent_run(fingerprint("sweep", *key), name, {"experiment": config.name}, description)
+    return instantiate.tracker(config).parent_run(fingerprint("sweep", *key), title, tags, description)
 
 
 def launch(
@@ -58,12 +76,14 @@ def launch(
     jobs: Sequence[Sequence[str]],
     of_hydra: Sequence[str] = (),
     parent: str | None = None,
+    labels: Sequence[str] = (),
     done: Sequence[str] = (),
 ) -> list[str | Exception | None]:
     """Runs the jobs, which are valid, by the launcher that `of_hydra` names; one that fails keeps no other from running.
 
     Args:
-        parent: the id of the run above theirs, which is given what the sweep came to.
+        parent: the id of the run above theirs, which is given what the sweep came to and is RUNNING meanwhile.
+        labels: of each job what tells it from the others of the sweep.
         done: the ids of runs of the sweep that were done before.
 
     Returns:
@@ -72,6 +92,30 @@ def launch(
     Raises:
         UserError: the launcher is not installed, or cannot be started.
     """
+    if parent is None:
+        return _launched(stage, jobs, labels, of_hydra, parent)
+    config = validate(compose(stage, jobs[0]), "report")
+    tracker = instantiate.tracker(config)
+    with tracker.reopened(parent) as log_of_sweep:
+        outcomes = _launched(stage, jobs, labels, of_hydra, parent)
+        children = {run: label for run, label in zip(outcomes, labels, strict=True) if isinstance(run, str)}
+        if children:
+            summarise(tracker, log_of_sweep, children)
+            if stage == "evaluate":
+                _mean_over_seeds(tracker, parent, [*done, *children], config.seed)
+        if any(isinstance(outcome, Exception) for outcome in outcomes):
+            log_of_sweep.outcome = "FAILED"
+    return outcomes
+
+
+def _launched(
+    stage: str,
+    jobs: Sequence[Sequence[str]],
+    labels: Sequence[str],
+    of_hydra: Sequence[str],
+    parent: str | None,
+) -> list[str | Exception | None]:
+    """`launch`, without what the sweep comes to."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.plugins import Plugins
@@ -87,7 +131,7 @@ def launch(
         context = HydraContext(GlobalHydra.instance().config_loader(), callbacks)
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=context,
-            task_function=partial(_run_job, stage, [_apart(job, common) for job in jobs], parent),
+            task_function=partial(_run_job, stage, labels, parent),
             config=whole,
         )
         try:
@@ -98,22 +142,13 @@ def launch(
         except RuntimeError as error:  # a fault of a job is in its return; this is one of the launcher
             raise UserError(f"hydra/launcher: {one_line(error)}") from error
     outcomes: list[str | Exception | None] = []
-    for job, ended in zip(jobs, returned, strict=True):
+    for label, ended in zip(labels, returned, strict=True):
         try:
             with redirect_stderr(io.StringIO()):  # Hydra announces a fault there, which is ours to report
                 outcomes.append(ended.return_value)
         except Exception as error:
             outcomes.append(error)
-            log.error("%s: failed: %s", f"{stage} {_apart(job, common)}".strip(), one_line(error, 1000))
-    children = {
-        run: _apart(job, common) for job, run in zip(jobs, outcomes, strict=True) if isinstance(run, str)
-    }
-    if parent and children:
-        config = validate(compose(stage, jobs[0]), "report")
-        tracker = instantiate.tracker(config)
-        summarise(tracker, parent, children)
-        if stage == "evaluate":
-            _mean_over_seeds(tracker, parent, [*done, *children], config.seed)
+            log.error("%s: failed: %s", f"{stage} {label}".strip(), one_line(error, 1000))
     return outcomes
 
 
@@ -161,24 +196,18 @@ def _name(kind: Kind, kinds: Collection[Kind]) -> str:
     return " ".join([first, *told]) + "/"
 
 
-def _apart(job: Sequence[str], common: Sequence[str]) -> str:
-    """What tells a job from the others, without secrets; ids of runs are cut short."""
-    words = masked_words(word for word in job if word not in common)
-    return " ".join(re.sub(r"^((?:dataset|checkpoint)=\w{8})\w*$", r"\1", word) for word in words)
-
-
-def _run_job(stage: str, jobs: Sequence[str], parent: str | None, config: DictConfig) -> str | None:
-    """A job in whichever process a launcher starts; `jobs` is what tells each from the others. Returns the run's id."""
+def _run_job(stage: str, labels: Sequence[str], parent: str | None, config: DictConfig) -> str | None:
+    """A job in whichever process a launcher starts; `labels` tell each from the others. Returns the run's id."""
     from hydra.core.hydra_config import HydraConfig
 
     if not logging.getLogger().handlers:
         configure()  # a worker that a launcher started
     hydra = HydraConfig.get()
     number, words = hydra.job.num, list(hydra.overrides.task)
-    if len(jobs) > 1:
-        log.info("%s", f"{stage} {number + 1} of {len(jobs)} {jobs[number]}".strip())
+    if len(labels) > 1:
+        log.info("%s", f"{stage} {number + 1} of {len(labels)} {labels[number]}".strip())
     if config.like:
         config = compose(stage, words)
     gc.collect()  # models of earlier jobs in this process
-    result = run_stage(stage, validate(config, stage), parent, command_of(stage, words), jobs[number])
+    result = run_stage(stage, validate(config, stage), parent, command_of(stage, words), labels[number])
     return getattr(result, "run_id", None)

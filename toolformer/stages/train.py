@@ -57,7 +57,8 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
     settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
     ids = config.dataset.split("+")
-    datasets = [tracker.resolve("generate", run_id, experiment=config.name) for run_id in ids]
+    own = {"seed": str(config.seed)}
+    datasets = [tracker.resolve("generate", run_id, own, experiment=config.name) for run_id in ids]
     if len({run.run_id for run in datasets}) < len(datasets):
         raise UserError(f"dataset: {config.dataset} names a run twice; name each annotation once")
     heldout = list(itertools.islice(instantiate.Corpus(config.heldout, "heldout"), 1000))
@@ -175,10 +176,11 @@ def _train(
         "lineage.dataset_run_id": job.datasets[0].run_id,
     }
     model = model_name(config.model)
+    corpus = job.datasets[0].tags.get("corpus", "")
     facts = {"model": model, "data": config.data, "texts": len(texts)}
     further = {"dtype": number_format(config.lm.dtype, config.lm.device), REPLICATE: job.replicate}
     with tracker.run(
-        stage="train", name=f"train {model} {config.data} {swept}", fingerprint=job.fingerprint, config=asdict(config),
+        stage="train", name=f"train {config.name}: {model} {config.data} {corpus} {swept}", fingerprint=job.fingerprint, config=asdict(config),
         tags=lineage | further, parent=parent, description=describe(command, facts, job.datasets),
     ) as run:  # fmt: skip
         digest = instantiate.content_hash(job.heldout)

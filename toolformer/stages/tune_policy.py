@@ -3,6 +3,7 @@
 Every example is decoded once, traced; what each policy comes to is read off.
 """
 
+import datetime
 import json
 import logging
 import random
@@ -23,6 +24,7 @@ from toolformer.reporting.table import Cell, Column, Content, Table
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.evaluate import ANSWERS, Job, asks, model_folder, prepare
+from toolformer.tracking import ActiveRun
 from toolformer.tracking.provenance import describe
 
 log = logging.getLogger(__name__)
@@ -52,12 +54,13 @@ class Tuned:
 
 def tune_policy(
     config: Config, reach: Mapping[str, float], command: str = "", by_tool: bool = False
-) -> Tuned:
+) -> Tuned | None:
     """Chooses a policy within `reach` (`trace.REACH`), `by_tool` with a value for each tool, and stores it with the model.
 
     `evaluation.limit` is the examples of a benchmark in each draw. Benchmarks of perplexity, which call nothing, are left
-    out; UserError if no other is named.
+    out; UserError if no other is named. None where another process chose the same while this one waited for it.
     """
+    began = datetime.datetime.now(datetime.UTC)
     if config.system != "toolformer" or config.engine.workers > 1 or config.engine.kind != "local":
         raise UserError("tune-policy: it takes system=toolformer in one process; leave system and engine out")
     names = suite.task_names(config.benchmarks, config.paths.tasks_dir)
@@ -70,50 +73,73 @@ def tune_policy(
     tracker = instantiate.tracker(config)
     job = prepare(config, tracker, command)
     assert job.trained
-    run = tracker.run(
-        stage="tune", name=f"policy of {job.trained.name}", fingerprint=fingerprint("tune", job.fingerprint, reach, by_tool),
-        config=asdict(config), tags={"experiment": config.name, "lineage.train_run_id": job.trained.run_id},
-        description=describe(command, {"benchmarks": ", ".join(tasks)}, [job.trained]),
-    )  # fmt: skip
+    key = fingerprint("tune", job.fingerprint, reach, by_tool)
     model = model_folder(tracker, job.trained)
-    with AnswerFile(job.folder / ANSWERS) as answers, run as active:
-        drawn = _draws(_traced(config, job, model, reach, by_tool, answers), config.seed)
-        development, test = ({task: drawn[task, draw] for task in tasks} for draw in DRAWS)
-        pooled = [example for examples in development.values() for example in examples]
-        grid = {"topk": [0.0]} | {policy: values(pooled, policy, limit) for policy, limit in reach.items()}
-        tools = sorted(config.tools) if by_tool else []
-        policy, value, own = choose(development, grid, tools)
-        curves: dict[tuple[str, str, str], list[Point]] = {}
-        for draw, of_draw in zip(DRAWS, (development, test), strict=True):
-            for each, several in grid.items():
-                for step, one in enumerate(several):
-                    metrics = {f"curve/{each}": one}
-                    for task, found in points(of_draw, each, one).items():
-                        curves.setdefault((task, draw, each), []).append(found)
-                        shown = [name for name in CURVES if name in found.figures]
-                        metrics |= {f"{task}/curve/{each}/{name}": found.figures[name] for name in shown}
-                    if draw == DRAWS[1]:
-                        active.metrics(metrics, step)
-        chosen = points(test, policy, value, own)
-        choices = {task: choose({task: examples}, grid, tools) for task, examples in development.items()}
-        alone = corrected({task: point(test[task], *choice) for task, choice in choices.items()})
-        for task, found in chosen.items():
-            active.metrics({f"{task}/{name}": figure for name, figure in _figures(found).items()})
-        active.tags({"policy": policy, "policy.value": value})
-        if by_tool:
-            active.tags({"policy.by_tool": json.dumps(own)})
-        rows = [
-            {"benchmark": task, "draw": draw, **vars(one), **_figures(one)}
-            for (task, draw, _), of_policy in curves.items()
-            for one in of_policy
-        ]
-        active.text("curves.csv", pandas.DataFrame(rows, columns=COLUMNS).to_csv(index=False))
-        for draw in DRAWS:
-            ids = {task: sorted({example.id for example in drawn[task, draw]}) for task in tasks}
-            active.text(f"{draw}.json", json.dumps(ids, indent=1))  # as evaluation.samples takes it
-        ids = {task: sorted({example.id for example in examples}) for task, examples in development.items()}
-        store_policy(model, policy, value, active.run_id, ids, own)
-    log.info("tune-policy: %s, stored with %s, run %s", _words(policy, value, own), model, active.run_id[:8])
+    with AnswerFile(job.folder / ANSWERS) as answers:
+        done = tracker.latest("tune", fingerprint=key) if answers.waited else None
+        if done and done.ended and done.ended > began:
+            log.info(
+                "tune-policy: run %s, given at the same time, has chosen and stored a policy", done.run_id[:8]
+            )
+            return None
+        with tracker.run(
+            stage="tune", name=f"policy of {job.trained.name}", fingerprint=key, config=asdict(config),
+            tags={"experiment": config.name, "lineage.train_run_id": job.trained.run_id},
+            description=describe(command, {"benchmarks": ", ".join(tasks)}, [job.trained]),
+        ) as active:  # fmt: skip
+            chosen = _choose(config, job, model, reach, by_tool, answers, active)
+    shown = _words(chosen.policy, chosen.value, chosen.by_tool)
+    log.info("tune-policy: %s, stored with %s, run %s", shown, model, active.run_id[:8])
+    return chosen
+
+
+def _choose(
+    config: Config,
+    job: Job,
+    model: Path,
+    reach: Mapping[str, float],
+    by_tool: bool,
+    answers: AnswerFile,
+    active: ActiveRun,
+) -> Tuned:
+    """Chooses a policy, logs what every policy came to, and stores the chosen one with the model."""
+    tasks = job.tasks
+    drawn = _draws(_traced(config, job, model, reach, by_tool, answers), config.seed)
+    development, test = ({task: drawn[task, draw] for task in tasks} for draw in DRAWS)
+    pooled = [example for examples in development.values() for example in examples]
+    grid = {"topk": [0.0]} | {policy: values(pooled, policy, limit) for policy, limit in reach.items()}
+    tools = sorted(config.tools) if by_tool else []
+    policy, value, own = choose(development, grid, tools)
+    curves: dict[tuple[str, str, str], list[Point]] = {}
+    for draw, of_draw in zip(DRAWS, (development, test), strict=True):
+        for each, several in grid.items():
+            for step, one in enumerate(several):
+                metrics = {f"curve/{each}": one}
+                for task, found in points(of_draw, each, one).items():
+                    curves.setdefault((task, draw, each), []).append(found)
+                    shown = [name for name in CURVES if name in found.figures]
+                    metrics |= {f"{task}/curve/{each}/{name}": found.figures[name] for name in shown}
+                if draw == DRAWS[1]:
+                    active.metrics(metrics, step)
+    chosen = points(test, policy, value, own)
+    choices = {task: choose({task: examples}, grid, tools) for task, examples in development.items()}
+    alone = corrected({task: point(test[task], *choice) for task, choice in choices.items()})
+    for task, found in chosen.items():
+        active.metrics({f"{task}/{name}": figure for name, figure in _figures(found).items()})
+    active.tags({"policy": policy, "policy.value": value})
+    if by_tool:
+        active.tags({"policy.by_tool": json.dumps(own)})
+    rows = [
+        {"benchmark": task, "draw": draw, **vars(one), **_figures(one)}
+        for (task, draw, _), of_policy in curves.items()
+        for one in of_policy
+    ]
+    active.text("curves.csv", pandas.DataFrame(rows, columns=COLUMNS).to_csv(index=False))
+    for draw in DRAWS:
+        ids = {task: sorted({example.id for example in drawn[task, draw]}) for task in tasks}
+        active.text(f"{draw}.json", json.dumps(ids, indent=1))  # as evaluation.samples takes it
+    ids = {task: sorted({example.id for example in examples}) for task, examples in development.items()}
+    store_policy(model, policy, value, active.run_id, ids, own)
     return Tuned(active.run_id, policy, value, own, curves, chosen, alone)
 
 

@@ -6,6 +6,6 @@ Importing this imports no MLflow.
 from toolformer.tracking.run import EXPERIMENT, Run
 from toolformer.tracking.run_logger import ActiveRun
 from toolformer.tracking.store import StoreFault
-from toolformer.tracking.tracker import Tracker
+from toolformer.tracking.tracker import Damaged, Tracker
 
-__all__ = ["EXPERIMENT", "ActiveRun", "Run", "StoreFault", "Tracker"]
+__all__ = ["EXPERIMENT", "ActiveRun", "Damaged", "Run", "StoreFault", "Tracker"]

@@ -15,8 +15,12 @@ EXPERIMENT = "toolformer"
 """MLflow's experiment."""
 REPLICATE = "replicate"
 """The tag of a run that holds a hash of all that decides its result but the seed."""
+SWEPT = "swept"
+"""The tag of a sweep's parent run that holds the keys it is swept over."""
 HELD = "held"
 """The tag of a sweep's parent run that names the runs of it that were done before and stand below another one."""
+SHA256 = "sha256."
+"""The beginning of the tags that hold an artifact's SHA-256 and, after a blank, its name."""
 STATUSES = ("FINISHED", "RUNNING", "FAILED", "KILLED")
 FIGURES = {
     "generate": ("documents", "texts_kept", "calls_kept"),
@@ -56,6 +60,18 @@ class Run:
     @property
     def commit(self) -> str:
         return self.tags.get("git_commit", "unknown")
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The SHA-256 of its artifacts by name; configurations and tables have none."""
+        parts = (value.partition(" ") for key, value in self.tags.items() if key.startswith(SHA256))
+        return {name: digest for digest, _, name in parts}
+
+    @property
+    def command(self) -> str:
+        """What was typed, if its description has it, else the stage alone."""
+        typed = re.search(r"^(`{3,})\n(.+)\n\1\Z", self.tags.get(NOTE, ""), re.MULTILINE)
+        return typed[2] if typed else f"toolformer {self.stage}"
 
 
 def figures(run: Run) -> dict[str, float]:

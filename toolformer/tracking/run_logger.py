@@ -10,10 +10,10 @@ import yaml
 
 from toolformer.credentials import without_credentials
 from toolformer.errors import UserError
-from toolformer.storage import below, whole_file, write_whole, writing
+from toolformer.storage import below, sha256, whole_file, write_whole, writing
 from toolformer.tracking.entities import DIGEST, Dataset
 from toolformer.tracking.provenance import TAG_LIMIT, clean_key, masked, masked_flat
-from toolformer.tracking.run import LOGGED_MODEL, now
+from toolformer.tracking.run import LOGGED_MODEL, SHA256, now
 from toolformer.tracking.store import Store
 
 
@@ -22,6 +22,8 @@ class ActiveRun:
 
     def __init__(self, store: Store, run_id: str) -> None:
         self.store, self.run_id = store, run_id
+        self.outcome = "FINISHED"
+        """How a run of `Tracker.parent_run` ends."""
 
     def metrics(
         self,
@@ -53,12 +55,16 @@ class ActiveRun:
         self.tags({f"changed.{key}": value for key, value in flat.items() if logged.get(key, value) != value})
 
     def artifact(self, path: Path | str, folder: str = "") -> None:
-        """Copies a file into the run's artifacts, under its own name, below `folder` if given."""
+        """Copies a file into the run's artifacts, under its own name, below `folder` if given, and notes its SHA-256."""
         path = Path(path)
         if not path.is_file():
             raise UserError(f"{path}: there is no such file to log as an artifact")
-        with whole_file(self._target(*filter(None, folder.split("/")), path.name)) as temporary:
+        names = [*filter(None, folder.split("/")), path.name]
+        with whole_file(self._target(*names)) as temporary:
             shutil.copyfile(path, temporary)
+            digest = sha256(temporary)
+        name = "/".join(names)
+        self.tags({f"{SHA256}{name}": f"{digest} {name}"})
 
     def table(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Writes rows with equal keys as a table that MLflow's pages show, `NAME.json`."""

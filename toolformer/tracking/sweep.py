@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import mean
 
 from toolformer.tracking.run import Run, figures
+from toolformer.tracking.run_logger import ActiveRun
 from toolformer.tracking.tracker import Tracker
 
 BEST = "best_child"
@@ -16,7 +17,7 @@ _BETTER: tuple[tuple[str, Callable[..., Run]], ...] = (
 )
 
 
-def summarise(tracker: Tracker, parent: str, children: Mapping[str, str]) -> None:
+def summarise(tracker: Tracker, log: ActiveRun, children: Mapping[str, str]) -> None:
     """Writes the sweep's table into its parent run, and which child is best; `children` are ids with what was swept."""
     runs = [tracker.get(run_id) for run_id in children]
     columns = list(dict.fromkeys(key for run in runs for key in figures(run)))
@@ -28,10 +29,9 @@ def summarise(tracker: Tracker, parent: str, children: Mapping[str, str]) -> Non
         }
         for run in runs
     ]
-    with tracker.reopened(parent) as log:
-        log.table("sweep", rows)
-        if chosen := best(runs):
-            log.tags({BEST: chosen.run_id, "best_child_swept": children[chosen.run_id]})
+    log.table("sweep", rows)
+    if chosen := best(runs):
+        log.tags({BEST: chosen.run_id, "best_child_swept": children[chosen.run_id]})
 
 
 def attach(tracker: Tracker, name: str, pages: Iterable[Path]) -> None:

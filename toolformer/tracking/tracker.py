@@ -4,7 +4,10 @@ Every run is written to the local store at once; the server that `tracking.uri` 
 asked for the runs of other machines. One that does not answer delays no result and hides no local run.
 """
 
+import logging
+import shutil
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -13,16 +16,41 @@ from typing import Any, TypeVar
 from filelock import FileLock
 
 from toolformer.errors import UserError
-from toolformer.storage import acquired, below, lock_file, locked
+from toolformer.storage import acquired, below, lock_file, locked, sha256
 from toolformer.tracking.mirror import Mirror
 from toolformer.tracking.provenance import PROJECT, TAG_LIMIT, git_commit, masked_flat, provenance, run_name
-from toolformer.tracking.run import EXPERIMENT, HELD, NOTE, PARENT, Run, newest_first, now
+from toolformer.tracking.run import EXPERIMENT, HELD, NOTE, PARENT, SWEPT, Run, newest_first, now
 from toolformer.tracking.run_logger import ActiveRun
 from toolformer.tracking.store import Refused, Store, StoreFault
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 SHORTEST = 6
 """Characters of a run's id that name it."""
+
+
+def _ended_by(error: BaseException) -> str:
+    """The status of a run that an exception ended; after a signal the traceback's frames let go of what they hold."""
+    if not isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+        return "FAILED"
+    # The cursor of a read that the signal cut short, and with it SQLite's lock.
+    traceback.clear_frames(error.__traceback__)
+    return "KILLED"
+
+
+def _listed(runs: Sequence[Run], above: Mapping[str, set[str]]) -> str:
+    """The first of some runs of sweeps, each with its values of the swept keys."""
+    shown = []
+    for run in runs[:8]:
+        values = [
+            f"{key}={run.params[key]}" for key in sorted(above[run.tags.get(PARENT, "")]) if key in run.params
+        ]
+        shown.append(f"{run.run_id[:8]} ({', '.join(values) or run.name})")
+    return ", ".join(shown) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
+
+
+class Damaged(UserError):
+    """A file of a run is not what the run logged."""
 
 
 class Tracker:
@@ -64,15 +92,25 @@ class Tracker:
             return run
         raise UserError(f"there is no run {run_id} in {self.place()}")
 
-    def resolve(self, stage: str, ref: str, **tags: str) -> Run:
-        """The finished run that `ref` names: `latest`, the newest with these tags; a run id, or at least 6 characters of one.
+    def resolve(
+        self,
+        stage: str,
+        ref: str,
+        preferred: Mapping[str, str] | None = None,
+        asks: bool = True,
+        /,
+        **tags: str,
+    ) -> Run:
+        """The finished run that `ref` names: `latest`, with these tags; a run id, or at least 6 characters of one.
 
-        UserError if there is none, it is of another stage, or it did not finish.
+        `latest` is the newest that these tags and the `preferred` parameters, where any run has those, tell from the other
+        runs of its sweep.
+
+        UserError if there is none, it is of another stage, or it did not finish; with `asks` also if nothing tells the
+        runs of a sweep apart, of which it is otherwise the newest.
         """
         if ref == "latest":
-            if run := self.latest(stage, **tags):
-                return run
-            raise UserError(self._none(stage, tags))
+            return self._latest(stage, preferred or {}, asks, tags)
         matches = [run for run in self.all_runs() if run.is_named(ref)] if len(ref) >= SHORTEST else []
         finished = [run for run in matches if run.stage == stage and run.status == "FINISHED"]
         matches = finished or matches  # one that did not finish, or is of another stage, is reported below
@@ -89,6 +127,43 @@ class Tracker:
         if run.status != "FINISHED":
             raise UserError(f"{stage} run {ref} is {run.status}: give its `toolformer {stage}` command again")
         return run
+
+    def _latest(self, stage: str, preferred: Mapping[str, str], asks: bool, tags: dict[str, str]) -> Run:
+        """`resolve` of `latest`; logs why it is not simply the newest."""
+        runs = every = self.runs(stage, **tags)
+        if not every:
+            raise UserError(self._none(stage, tags))
+        for key, value in preferred.items():
+            runs = [run for run in runs if run.params.get(key) == value] or runs
+        # The tag `experiment` holds the key `name`.
+        told, above = {"name", *tags, *preferred} - {"experiment"}, dict[str, set[str]]()
+        for run in runs:
+            parent = run.tags.get(PARENT, "")
+            above[parent] = above[parent] if parent in above else self._swept_over(parent)
+            if above[parent] <= told:
+                break
+        else:
+            run = runs[0]
+        left_out = " and ".join(sorted(above[runs[0].tags.get(PARENT, "")] - told))
+        why = [f"the newest is of a sweep over {left_out}"] if left_out else []
+        if left_out and run is runs[0]:
+            if asks:
+                raise UserError(f"{stage}: {why[0]}; instead of latest name one: {_listed(runs, above)}")
+            why[0] += "; name another by its id"
+        for key, value in preferred.items():
+            if run.params.get(key) != value:
+                why.append(f"none has {key}={value}")
+            elif runs[0] is not every[0]:
+                why.append(f"it has {key}={value}")
+        if why and len(every) > 1:
+            log.info("latest %s run: %s (%s)", stage, run.run_id[:8], "; ".join(why))
+        return run
+
+    def _swept_over(self, parent: str) -> set[str]:
+        """The keys that the sweep below this run varies; none without one."""
+        with suppress(UserError):
+            return {*self.get(parent).tags.get(SWEPT, "").split()} if parent else set()
+        return set()
 
     def _none(self, stage: str, tags: dict[str, str]) -> str:
         """That there is no such run, and under which other names of experiments there is one."""
@@ -118,9 +193,37 @@ class Tracker:
         return self._of_server(lambda server: server.history(run.stored_as, key), None)
 
     def artifact_path(self, run: Run, name: str) -> Path:
-        """An artifact (file or folder) as a local path; one of a run on the server is copied. UserError if none."""
+        """An artifact (file or folder) as a local path; one of a run on the server is copied.
+
+        UserError if there is none; `Damaged` if it, or a file of the folder, is not what the run logged.
+        """
         store = self.server if run.stored_as and self.server else self.store
-        return store.artifact(run, name)
+        path = store.artifact(run, name)
+        for logged, digest in run.digests.items():
+            if logged != name and not logged.startswith(f"{name}/"):
+                continue
+            file = below(path, *filter(None, logged.removeprefix(name).split("/")))
+            if not file.is_file() or sha256(file) != digest:
+                if run.stored_as:  # it is fetched again
+                    shutil.rmtree(below(self.root / "fetched", run.run_id), ignore_errors=True)
+                raise Damaged(
+                    f"{logged} of {run.stage} run {run.run_id[:8]} is damaged; give its command again: {run.command}"
+                )
+        return path
+
+    def is_intact(self, run: Run, or_gone: bool = False) -> bool:
+        """Whether a run's artifacts are what it logged, or, `or_gone`, were removed; on a server nobody looks."""
+        for name in () if run.stored_as else run.digests:
+            try:
+                self.artifact_path(run, name)
+            except UserError as fault:
+                if isinstance(fault, Damaged) or not or_gone:
+                    return False
+        return True
+
+    def done(self, stage: str, fingerprint: str) -> list[Run]:
+        """The finished runs of this work whose artifacts are intact, the last to finish first."""
+        return [run for run in self.runs(stage, fingerprint=fingerprint) if self.is_intact(run)]
 
     def _of_server(self, ask: Callable[[Store], T], otherwise: T) -> T:
         """What the server answers; `otherwise` without one, or where it does not answer."""
@@ -155,7 +258,8 @@ class Tracker:
     ) -> Iterator[ActiveRun]:
         """A stage's run: FINISHED at the end, FAILED on an exception, KILLED on Ctrl-C, SIGTERM or `sys.exit`.
 
-        A run of the same stage and fingerprint that was interrupted, and that nobody works at, is continued.
+        A run of the same stage and fingerprint that was interrupted, or whose artifacts were damaged since, and that nobody
+        works at, is continued.
         `config` is logged flattened as parameters and whole as `config.yaml`, with secrets masked; `description` is
         Markdown that MLflow's pages show. UserError if the local store does not work.
         """
@@ -176,6 +280,10 @@ class Tracker:
             spent = old.metrics.get("duration_seconds", 0.0) if old else 0.0
             try:
                 if old:
+                    if old.status == "FINISHED":
+                        log.warning(
+                            "%s: files of run %s are damaged or gone; making them again", stage, run_id[:8]
+                        )
                     self.store.status(run_id, "RUNNING")
                     changed = old.commit != git_commit()
                     active.tags(given | ({"git_commit.earlier": old.commit} if changed else {}))
@@ -192,10 +300,10 @@ class Tracker:
                     stack.callback(monitor.finish)
                 yield active
             except BaseException as error:
-                killed = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+                status = _ended_by(error)
                 with suppress(UserError):  # the first fault is the one to report
                     active.tags({"error": f"{type(error).__name__}: {error}"})
-                    active.end("KILLED" if killed else "FAILED", spent + time.monotonic() - began)
+                    active.end(status, spent + time.monotonic() - began)
                 raise
             active.end("FINISHED", spent + time.monotonic() - began)
             Path(claim.lock_file).unlink(missing_ok=True)
@@ -204,16 +312,20 @@ class Tracker:
         return lock_file(below(self.root / "locks", f"{run_id}.lock"))
 
     def _claim_interrupted(self, stage: str, fingerprint: str) -> tuple[Run | None, FileLock | None]:
-        """The newest unfinished local run of this work that no living process holds, and the lock on it."""
+        """The newest local run of this work that is unfinished or damaged, and that no living process holds; its lock."""
+
+        def is_done(run: Run) -> bool:
+            return run.status == "FINISHED" and self.is_intact(run)
+
         for run in self.store.search({"stage": stage, "fingerprint": fingerprint}):
-            if run.status == "FINISHED":
+            if is_done(run):
                 continue
             claim = self._claim(run.run_id)
             # A killed process leaves its lock file; RUNNING without one is at work on another machine.
             if run.status == "RUNNING" and not Path(claim.lock_file).exists():
                 continue
             if acquired(claim):
-                if self.get(run.run_id).status != "FINISHED":  # it may have ended since the search
+                if not is_done(self.get(run.run_id)):  # it may have ended since the search
                     return run, claim
                 claim.release()
         return None, None
@@ -226,22 +338,29 @@ class Tracker:
         description: str = "",
         kind: str = "sweep",
     ) -> str:
-        """The id of the run that holds a sweep's runs together, or an experiment's pages; made by whoever comes first."""
+        """The id of the run that holds a sweep's runs together, or an experiment's pages; made by whoever comes first.
+
+        `reopened` ends it.
+        """
         given = {kind: key, "project": PROJECT, "git_commit": git_commit(), **(tags or {})}
         given |= {NOTE: description} if description else {}
         with locked(self.root / "locks" / "sweeps.lock"):
             if known := self.store.search({kind: key}):
                 return known[0].run_id
-            run_id = self.store.create(run_name(name), masked_flat(given, TAG_LIMIT))
-            # It does no work of its own, and none of its children knows which is the last.
-            self.store.status(run_id, "FINISHED", now())
-            return run_id
+            return self.store.create(run_name(name), masked_flat(given, TAG_LIMIT))
 
     @contextmanager
     def reopened(self, run_id: str) -> Iterator[ActiveRun]:
-        """A run of `parent_run`, to log to; it ends once more, and is copied to the server."""
-        yield ActiveRun(self.store, run_id)
-        self.store.status(run_id, "FINISHED", now())
+        """A run of `parent_run`, RUNNING for the block, to log to; then it ends, and is copied to the server."""
+        active = ActiveRun(self.store, run_id)
+        self.store.status(run_id, "RUNNING")
+        try:
+            yield active
+        except BaseException as error:
+            with suppress(UserError):
+                self.store.status(run_id, _ended_by(error), now())
+            raise
+        self.store.status(run_id, active.outcome, now())
         if self.mirror:
             with self.mirror.follow(run_id):
                 pass
@@ -249,10 +368,10 @@ class Tracker:
     def sum_up(self, parent: str, metrics: Mapping[str, float], runs: Sequence[str]) -> None:
         """Logs what a sweep came to on its parent run; `runs` are the ids of all its runs."""
         below_it = {run.run_id for run in self.store.search({PARENT: parent})}
-        with self.reopened(parent) as active:
-            active.metrics(metrics)
-            if held := " ".join(run_id for run_id in runs if run_id not in below_it):
-                active.tags({HELD: held})
+        active = ActiveRun(self.store, parent)
+        active.metrics(metrics)
+        if held := " ".join(run_id for run_id in runs if run_id not in below_it):
+            active.tags({HELD: held})
 
     def pending(self) -> list[Run]:
         """Local runs that the server does not have as they are; none without a server, StoreFault if it does not answer."""
