@@ -11,6 +11,9 @@ from benchmarks.arithmetic import generate
 from benchmarks.loaders.sources import Row, Splits, collect, generated, published, text_of, value_of
 from benchmarks.metrics import as_number, as_written
 
+_MASK = re.compile(r"\b(?:(?:N_|NUM_?|number_?|temp_?)(\d{1,4})|(?:NUM|temp)_[a-z]|NUM)\b", re.IGNORECASE)
+"""What some copies have in place of a number, with its index where it has one."""
+
 Problem = tuple[str, str, Any]
 """Context x, question q, answer as published."""
 
@@ -26,7 +29,7 @@ def asdiv(**metadata: Any) -> Splits:
 
 
 def mawps(**metadata: Any) -> Splits:
-    """MAWPS: the whole set in a data folder; the hub copy is smaller and has its numbers masked."""
+    """MAWPS: the whole set in a data folder; the hub copy is smaller, and its masked numbers are put back."""
     return _problems("mawps", _mawps_row, metadata)
 
 
@@ -41,6 +44,9 @@ def _problems(name: str, read: Callable[[Row, str], Problem], metadata: Mapping[
     def make(row: Row, place: str) -> Row | str:
         row = {field.lower(): value for field, value in row.items()}  # the hub's copies have capitals
         context, question, raw = read(row, place)
+        context, question = (_unmasked(text, row.get("numbers")) for text in (context, question))
+        if _MASK.search(f"{context} {question}"):
+            return "masked numbers in the question"
         answer, reason = numeric_answer(raw)
         if answer is None:
             return reason
@@ -56,18 +62,22 @@ def _body_and_question(row: Row, place: str) -> Problem:
 
 
 def _mawps_row(row: Row, place: str) -> Problem:
-    """On the hub, `question` has N_00, N_01, ... for the values of `numbers` (separated by blanks)."""
-    question = text_of(row, "question", place)
-    if "numbers" not in row:
-        return "", question, value_of(row, "solutions", place)
-    numbers = text_of(row, "numbers", place).split()
+    answer = value_of(row, "answer" if "answer" in row else "solutions", place)
+    return "", text_of(row, "question", place), answer
+
+
+def _unmasked(text: str, numbers: Any) -> str:
+    """The text with its numbers, some copies having N_00, number0, temp_0, ... for the values of `numbers`, in their order.
+
+    `numbers` is a list, or a text separated by blanks. A mask without its number stays.
+    """
+    values = numbers if isinstance(numbers, list) else str(numbers or "").split()
 
     def value(match: re.Match[str]) -> str:
-        index = int(match[1])
-        return as_written(numbers[index]) if index < len(numbers) else match[0]
+        index = int(match[1] or len(values))
+        return as_written(values[index]) if index < len(values) else match[0]
 
-    question = re.sub(r"\bN_(\d+)\b", value, question)
-    return "", question, None if re.search(r"\bN_\d", question) else value_of(row, "answer", place)
+    return _MASK.sub(value, text)
 
 
 def numeric_answer(answer: Any) -> tuple[str | None, str]:

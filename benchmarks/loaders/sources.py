@@ -29,6 +29,8 @@ Placed = tuple[str, Row]
 Splits = dict[str, datasets.Dataset]
 Item = TypeVar("Item", str, Row)
 
+LONGEST = 2**28
+"""Bytes of a file that is read as a whole, unpacked."""
 DATA_DIR = "paths.data_dir (data_dir in lm-eval's --metadata)"
 DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
 
@@ -91,8 +93,11 @@ def read_document(path: Path) -> Row:
     """A file that is one JSON object; raises as `rows_of` does."""
     try:
         with open(path, "rb") as file:
-            found = json.load(unpacked(file))
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+            content = unpacked(file).read(LONGEST + 1)
+        if len(content) > LONGEST:
+            raise ValueError(f"it is longer than {LONGEST >> 20} MiB")
+        found = json.loads(content)
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise UserError(f"{path}: the file cannot be read ({one_line(error)}); write it again") from error
     if not isinstance(found, dict):
         raise UserError(f"{path}: not a JSON object; write it again")
@@ -189,6 +194,12 @@ def collect(
     log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), counts or "none")
     for reason, places in dropped.items():
         log.info("%s: first dropped: %s: %s", benchmark, reason, places[0])
+    if total and not kept:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
+        first = next(iter(dropped.values()))[0]
+        raise UserError(
+            f"{benchmark}: none of {total} rows can be used: {reasons} (first: {first}); name other data"
+        )
     if (published_rows := metadata.get("published_rows")) not in (None, total):
         log.warning("%s: %d rows read, but the published set has %d", benchmark, total, published_rows)
     return as_splits(benchmark, kept, metadata, by)

@@ -243,6 +243,41 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("question", "numbers", "filled"),
+    [
+        ("number0 less number1 .", "15.0 7.0", "15 less 7 ."),
+        ("number_0 less number_1 .", [15.0, 7.5], "15 less 7.5 ."),
+        ("temp_1 less temp_0 .", [1, 2], "2 less 1 ."),
+        ("NUM_0 less N_01 .", "1 2", "1 less 2 ."),
+        ("Number 0 and a number , 3.5 .", None, "Number 0 and a number , 3.5 ."),
+        *((question, "1 2", None) for question in ("number2 .", "NUM less NUM .", "temp_a less [NUM] .")),
+        ("temp_0 less temp_1 .", None, None),
+    ],
+)
+def test_masked_numbers_are_put_back_or_the_row_is_dropped(
+    tmp_path: Path, caplog: Log, question: str, numbers: object, filled: str | None
+) -> None:
+    masked = {"question": question, "numbers": numbers, "answer": 8.0}
+    write_task(tmp_path, "mawps", [MAWPS[0], masked])
+    write_task(tmp_path, "svamp", [SVAMP, {**masked, "body": "A pack."}])
+    for name in ("mawps", "svamp"):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "benchmarks"):
+            found = [row["question"] for row in documents(name, data_dir=str(tmp_path))]
+        assert found[1:] == ([filled] if filled else [])
+        assert ("{'masked numbers in the question': 1}" in caplog.text) == (filled is None)
+
+
+def test_a_file_of_which_no_row_can_be_used_says_why(tmp_path: Path) -> None:
+    rows: list[Row] = [{"question": "NUM less NUM .", "solutions": [8.0]}] * 3
+    path = write_task(tmp_path, "mawps", rows)
+    with pytest.raises(UserError) as caught:
+        documents("mawps", data_dir=str(tmp_path))
+    expected = f"mawps: none of 3 rows can be used: 3 masked numbers in the question (first: {path}, line 1)"
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("published", "answer", "reason"),
     [
         ("1,260 (square m)", "1,260", ""), ("2 1/2 (cups)", "2 1/2", ""), ("1/0", None, "not a number"),

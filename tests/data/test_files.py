@@ -5,6 +5,8 @@ import gzip
 import json
 import logging
 import re
+import subprocess
+import sys
 import tracemalloc
 import zlib
 from collections.abc import Sequence
@@ -12,11 +14,22 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from toolformer.data import Document, Fields, FileCorpus, HubCorpus, date_from_url, demo_corpus
+from toolformer.data import (
+    Document,
+    Fields,
+    FileCorpus,
+    HubCorpus,
+    date_from_url,
+    demo_corpus,
+)
+from toolformer.data.document import content_id, document_from_row
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
@@ -139,10 +152,8 @@ def test_a_json_lines_file_is_read(tmp_path: Path) -> None:
         (b"{broken", "malformed JSON"),
         (b'{"txt": "x"}', "no text in field `text`"),
         (b'{"text": "  \\n"}', "empty text"),
-        (b'{"text": "x", "date": "yesterday"}', "`date` is not YYYY-MM-DD ('yesterday')"),
-        (b'{"text": "x", "url": 5}', "`url` is no text"),
+        (b'["text"]', "not a JSON object"),
         (b"[" * 100_000, "malformed JSON"),
-        (b'{"text": "x", "id": true}', "`id` is no text"),
         (b'{"text": "caf\xe9"}', "not UTF-8 (byte 14)"),
     ],
 )
@@ -159,6 +170,229 @@ def test_a_bad_row_is_skipped_counted_and_named_or_ends_a_strict_run(
     with pytest.raises(UserError, match="line 2: .*corpus.strict=false") as caught:
         list(FileCorpus(path, "jsonl", strict=True))
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "date"),
+    [
+        (1597363200, "2020-08-14"),
+        (1597363200000, "2020-08-14"),
+        (1512121234, "2017-12-01"),  # its first eight figures are a date, too
+        ("1597363200.5", "2020-08-14"),
+        (1597363200.0, "2020-08-14"),
+        (20200814, "2020-08-14"),
+        ("20200814103000", "2020-08-14"),
+        ("2020-08-14T10:00:00Z", "2020-08-14"),
+        (None, None),
+        (float("nan"), None),
+        ("", None),
+    ],
+)
+def test_dates_are_read_in_figures_and_seconds(tmp_path: Path, value: object, date: str | None) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(lines([{"text": "x", "date": value}]))
+    found = FileCorpus(path, "jsonl")
+    (document,) = found
+    assert document.date == (datetime.date.fromisoformat(date) if date else None) and not found.unread
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("date", value) for value in ("NaT", "unknown", "2020-08", 2020, 1e300, True, [1], "inf")),
+        *((name, value) for name in ("id", "source_id") for value in (True, {"$oid": "x"}, [1])),
+        ("url", 5),
+    ],
+)
+def test_a_side_field_that_cannot_be_read_costs_no_row(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, value: object
+) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(lines([{"text": "good"}, {"text": "x", name: value}]))
+    found = FileCorpus(path, "jsonl")
+    with caplog.at_level(logging.WARNING):
+        good, odd = found
+    assert odd == Document(content_id("x"), "x") and not found.skipped
+    assert f"{path}, line 2: `{name}` is not a" in caplog.text
+    assert f"{path}: 1 row kept without a field: 1 `{name}` is not" in caplog.messages[-1]
+    assert (f"corpus.{name}_field" in caplog.text) == (name != "source_id")
+    with pytest.raises(UserError, match=f"line 2: `{name}` is not .*corpus.strict=false"):
+        list(FileCorpus(path, "jsonl", strict=True))
+
+
+@given(
+    st.one_of(st.text(), st.floats(), st.integers(), st.lists(st.none()), st.booleans()),
+    st.sampled_from(["date", "id", "url", "title", "source_id"]),
+)
+def test_no_value_of_a_side_field_costs_a_row(value: Any, name: str) -> None:
+    document, faults = document_from_row({"text": "x", name: value})
+    assert document.text == "x" and document.doc_id and len(faults) <= 1
+
+
+def test_ids_of_numbers_are_texts(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(lines([{"text": "x", "id": value} for value in (1.0, 2, 1.5, float("nan"))]))
+    assert [document.doc_id for document in FileCorpus(path)] == ["1", "2", "1.5", content_id("x")]
+
+
+def test_a_line_without_end_is_skipped_in_little_memory(tmp_path: Path) -> None:
+    """A short packed file may hold a line of gigabytes."""
+    path = tmp_path / "c.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b'{"text": "before"}\n{"text": "')
+        for _ in range(200):
+            file.write(b"a" * 2**20)
+        file.write(b'"}\n{"text": "after"}\n')
+    found = FileCorpus(path)
+    tracemalloc.start()
+    assert texts(found) == ["before", "after"]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.skipped == {"longer than 16 MiB": 1} and peak < 80e6
+
+
+@pytest.mark.parametrize("content", ['[{"text": "x"}, {"text": "y"}]', '\n[\n {"text": "x"}\n]\n'])
+def test_a_json_array_is_named_with_its_remedy(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(content)
+    with pytest.raises(UserError) as caught:
+        texts(corpus("corpus=jsonl", f"corpus.path={path}"))
+    assert "the file is one JSON array; make JSON Lines of it: python -c '" in str(caught.value)
+    command = re.search(r"python -c '(.*)' < FILE", str(caught.value))
+    assert command
+    made = subprocess.run(
+        [sys.executable, "-c", command[1]], input=content, capture_output=True, text=True, check=True
+    )
+    path.write_text(made.stdout)
+    assert texts(FileCorpus(path))[0] == "x"
+
+
+def test_a_corpus_without_a_text_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(lines([{"content": "x", "meta": {"url": "u"}}] * 2))
+    expected = (
+        f"corpus: it holds no document with text; rows skipped: 2, the first: {path}, line 1: no text in field `text` "
+        "(the row has content, meta.url; name the field with corpus.text_field)"
+    )
+    with pytest.raises(UserError, match=re.escape(expected)):
+        texts(corpus("corpus=jsonl", f"corpus.path={path}"))
+
+
+def test_nested_fields_are_named_with_dots(tmp_path: Path) -> None:
+    rows = [
+        {"a.text": "x", "meta": {"url": "https://example.org/2020/08/14/", "id": 1, "inner": {"day": "x"}}},
+        {"a.text": "y", "meta": None},
+    ]
+    (tmp_path / "c.jsonl").write_bytes(lines(rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet")
+    (tmp_path / "hub").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "hub" / "train.parquet")
+    names = ["text_field=a.text", "url_field=meta.url", "id_field=meta.id", "title_field=meta.inner.day"]
+    for kind, path in (("jsonl", "c.jsonl"), ("parquet", "c.parquet"), ("hub", "hub")):
+        found = corpus(
+            f"corpus={kind}", f"corpus.path={tmp_path / path}", *(f"corpus.{name}" for name in names)
+        )
+        one, two = found
+        assert (one.doc_id, one.text, one.url) == ("1", "x", "https://example.org/2020/08/14/")
+        assert one.date == datetime.date(2020, 8, 14) and not found.skipped()
+        assert two == Document(content_id("y"), "y")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "hub"])
+@pytest.mark.parametrize("side", ["url", "date", "id", "title"])
+def test_a_named_field_that_no_row_has_is_refused(tmp_path: Path, kind: str, side: str) -> None:
+    rows = [{"text": f"{n}", "link": None, "meta": {"day": "2020-08-14"}} for n in range(3)]
+    (tmp_path / "c.jsonl").write_bytes(lines(rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet")
+    path = tmp_path / {"jsonl": "c.jsonl", "parquet": "c.parquet", "hub": ""}[kind]
+    if kind == "hub":
+        (tmp_path / "c.jsonl").unlink()
+    words = [f"corpus={kind}", f"corpus.path={path}"]
+    assert len(texts(corpus(*words))) == 3  # the defaults need not be there
+    assert len(texts(corpus(*words, f"corpus.{side}_field=link"))) == 3
+    for limit in ("null", "2"):
+        with pytest.raises(UserError) as caught:
+            texts(corpus(*words, f"corpus.{side}_field=links", f"corpus.limit={limit}"))
+        assert f"corpus.{side}_field: no row has a field 'links'; the rows have text, link, meta" in str(
+            caught.value
+        )
+        assert "(did you mean link?)" in str(caught.value)
+
+
+def test_another_text_with_the_same_id_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "c.jsonl"
+    rows = [("a", "One."), ("a", "Two."), ("a", "One."), ("a", "Two."), ("b", "One.")]
+    path.write_bytes(lines([{"id": name, "text": text} for name, text in rows]))
+    found = corpus("corpus=jsonl", f"corpus.path={path}")
+    with caplog.at_level(logging.WARNING):
+        kept = [(document.doc_id, document.text) for document in found]
+    assert kept == [("a", "One."), (f"a#{content_id('Two.')}", "Two."), ("b", "One.")]
+    assert found.skipped() == {"repeated text": 2}
+    assert "corpus: rows skipped: 2 repeated text" in caplog.messages
+    assert "corpus: texts with the id of another text, kept with a hash added to it: 1" in caplog.messages
+
+
+def test_plain_texts_are_a_document_per_file(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfOne.\r\n\r\nMore.")
+    (tmp_path / "b" / "c.txt.gz").write_bytes(gzip.compress(b"Two."))
+    (tmp_path / "d.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "e.txt").write_bytes(b"a" * (2**24 + 1))
+    (tmp_path / "f.jsonl").write_bytes(lines([{"text": "no"}]))
+    found = corpus("corpus=text", f"corpus.path={tmp_path}")
+    assert texts(found) == ["One.\n\nMore.", "Two."]
+    assert found.skipped() == {"not UTF-8": 1, "longer than 16 MiB": 1}
+    assert texts(corpus("corpus=text", f"corpus.path={tmp_path / 'a.txt'}")) == ["One.\n\nMore."]
+    assert texts(FileCorpus(tmp_path)) == ["no"]
+    with pytest.raises(UserError, match="say corpus=text for its .txt files, or name another folder"):
+        FileCorpus(tmp_path / "b")
+
+
+def test_a_pattern_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_bytes(lines(ROWS[:1]))
+    with pytest.raises(UserError, match="corpus.path: .* with corpus.pattern=.*"):
+        FileCorpus(tmp_path, pattern="**x").files()
+
+
+def test_a_home_or_a_name_that_cannot_be_is_one_line() -> None:
+    for path in ("~nobody-of-this-name/x", "x" * 5000):
+        with pytest.raises(UserError, match="corpus.path: "):
+            FileCorpus(path)
+
+
+def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_bytes(lines(ROWS[:1]))
+    (tmp_path / ".#c.jsonl").symlink_to("lock of an editor")
+    (tmp_path / "README.md").symlink_to("nowhere")
+    assert len(texts(FileCorpus(tmp_path))) == 1
+    (tmp_path / "d.jsonl").symlink_to("nowhere")
+    for pattern in (None, "*.jsonl"):
+        with pytest.raises(UserError, match=f"{tmp_path / 'd.jsonl'} links to a file that is missing"):
+            FileCorpus(tmp_path, pattern=pattern)
+
+
+@pytest.mark.parametrize("name", ["text", "url"])
+def test_a_column_that_is_there_twice_is_named(tmp_path: Path, name: str) -> None:
+    columns = ["text", "url", name]
+    table = pa.Table.from_arrays([pa.array(["x", "y"])] * 3, names=columns)
+    pq.write_table(table, tmp_path / "c.parquet")
+    with pytest.raises(
+        UserError, match=rf"rows skipped: 2,.*several columns `{name}` \(rename all but one\)"
+    ):
+        texts(corpus("corpus=parquet", f"corpus.path={tmp_path / 'c.parquet'}"))
+
+
+def test_what_save_to_disk_wrote_is_read(tmp_path: Path) -> None:
+    saved = datasets.Dataset.from_list([{"text": "a", "url": "https://example.org/2020/08/14/"}])
+    saved.with_format("numpy").save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": saved}).save_to_disk(tmp_path / "dict")
+    for name in ("one", "dict"):
+        (document,) = corpus("corpus=hub", f"corpus.path={tmp_path / name}")
+        assert (document.text, document.date) == ("a", datetime.date(2020, 8, 14))
+        with pytest.raises(UserError, match="was written by save_to_disk; say corpus=hub"):
+            corpus("corpus=files", f"corpus.path={tmp_path / name}")
+    with pytest.raises(UserError, match="corpus.split"):
+        texts(corpus("corpus=hub", f"corpus.path={tmp_path / 'dict'}", "corpus.split=dev"))
 
 
 def test_the_demo_corpus_is_what_it_claims() -> None:
@@ -202,16 +436,17 @@ def test_parquet_is_read_with_the_types_that_it_has(tmp_path: Path) -> None:
     assert found.skipped == {"no text in field `text`": 1, "empty text": 1}
 
 
-def test_a_text_that_is_not_utf_8_or_a_date_that_python_has_not_costs_its_row_only(tmp_path: Path) -> None:
+def test_a_text_that_is_not_utf_8_costs_its_row_only(tmp_path: Path) -> None:
     columns = {
         "text": pa.array([b"good", b"caf\xe9", b"late", b"also good"]).view(pa.string()),
         "date": pa.array([0, 0, 10**15, 86400], pa.timestamp("s")),
     }
     found = FileCorpus(parquet(tmp_path / "c.parquet", columns), "parquet")
-    good, also_good = found
+    good, late, also_good = found
     assert (good.text, good.date) == ("good", datetime.date(1970, 1, 1))
+    assert (late.text, late.date) == ("late", None)
     assert (also_good.text, also_good.date) == ("also good", datetime.date(1970, 1, 2))
-    assert found.skipped == {"not UTF-8": 1, "`date` is not YYYY-MM-DD": 1}
+    assert found.skipped == {"not UTF-8": 1} and found.unread == {"`date` is not a date YYYY-MM-DD": 1}
 
 
 def test_a_parquet_file_without_the_column_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -350,4 +585,4 @@ def test_the_fields_and_the_clock_are_configuration(tmp_path: Path) -> None:
     found = corpus(*words[:2])
     for _ in range(2):
         assert len(texts(found)) == 4
-        assert found.skipped() == {"repeated id or text": 2, "empty text": 1}
+        assert found.skipped() == {"repeated text": 2, "empty text": 1}

@@ -84,7 +84,7 @@ def test_held_out_texts_are_counted(tmp_path: Path, caplog: Log) -> None:
         given = metadata(config(tmp_path, *more), ["heldout_perplexity"], tmp_path)
     assert heldout(**given)["test"]["text"] == ["One."]
     (line,) = [line for line in caplog.messages if line.startswith("heldout: 4 rows read, 1 kept")]
-    for reason in ("'empty text': 1", "'no text in field `raw_content`': 1", "'repeated id or text': 1"):
+    for reason in ("'empty text': 1", "'no text in field `raw_content`': 1", "'repeated text': 1"):
         assert reason in line
 
 

@@ -64,7 +64,7 @@ def test_an_index_is_made_once_and_other_texts_or_none_are_refused(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:  # fmt: skip
     folder = tmp_path / "index"
-    assert "holds no text; nothing was written" in refused(*command(corpus, folder, "corpus.text_field=body"))
+    assert "no text in field `body`" in refused(*command(corpus, folder, "corpus.text_field=body"))
     assert not folder.exists() and not list(tmp_path.glob(".index*")), "nothing half made"
     assert main(command(corpus, folder)) == 0
     monkeypatch.setattr(bm25, "build", lambda *args: pytest.fail("built again"))

@@ -2,15 +2,20 @@
 
 import datetime
 import hashlib
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from numbers import Number
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from toolformer.data.url_date import date_from_url
 
 SOURCE_ID = "source_id"
+SIDE_FIELDS = ("url_field", "date_field", "id_field", "title_field")
+SHOWN_NAMES = 8
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,14 +35,18 @@ class Document:
 
 @dataclass
 class Fields:
-    """Under which names the rows of a corpus hold what a document needs; `source_id` has no other."""
+    """Under which names the rows of a corpus hold what a document needs; `source_id` has no other.
+
+    `meta.url` is the field `url` of the object `meta`.
+    """
 
     text_field: Annotated[str, Field(min_length=1)] = "text"
     """The field or column that holds the text."""
     url_field: str | None = "url"
     """The field of the URL, whose date the calendar answers with; null: none is read."""
     date_field: str | None = "date"
-    """The field of the day of writing (YYYY-MM-DD), for URLs without a date; null: none is read."""
+    """The field of the day of writing (YYYY-MM-DD, or seconds or milliseconds since 1970), for URLs without a date;
+    null: none is read."""
     id_field: str | None = "id"
     """The field of the document's name; null, and where a row has none: a name made from the text."""
     title_field: str | None = "title"
@@ -51,7 +60,8 @@ class Fields:
 
 
 class BadRow(Exception):
-    """A row, or several, that is no document: the reason under which it is counted, and details that are only logged."""
+    """A row, or several, or one field of a row, that cannot be read: the reason under which it is counted, and details
+    that are only logged."""
 
     def __init__(self, reason: str, detail: str = "", count: int = 1) -> None:
         super().__init__(f"{reason} ({detail})" if detail else reason)
@@ -60,34 +70,78 @@ class BadRow(Exception):
 
 
 def document_from_row(
-    row: Any, fields: Fields | None = None, latest_date: datetime.date | None = None
-) -> Document:
-    """The document that a row holds.
+    row: Any, fields: Fields | None = None, latest_date: datetime.date | None = None, key: str = "corpus"
+) -> tuple[Document, list[BadRow]]:
+    """The document that a row holds, and a fault for each field beside the text that cannot be read: it is left out.
 
     The date in the URL speaks first, as in the paper; a date field serves corpora whose URLs carry none. A row without
-    an id is named by its text. BadRow if it has no text, or a field that is not what it should be.
+    an id is named by its text. BadRow if it has no text. `key` is what messages call the corpus.
     """
     fields = fields or Fields()
-    text = _decoded(row.get(fields.text_field)) if isinstance(row, Mapping) else None
+    if not isinstance(row, Mapping):
+        raise BadRow("not a JSON object")
+    text = _decoded(value_at(row, fields.text_field))
     if text is None:
-        raise BadRow(f"no text in field `{fields.text_field}`")
+        detail = f"the row has {listed(names_of(row))}; name the field with {key}.text_field"
+        raise BadRow(f"no text in field `{fields.text_field}`", detail)
     if not text.strip():
         raise BadRow("empty text")
-    url = _text(row, fields.url_field)
-    date = date_from_url(url, latest_date) or _date(row.get(fields.date_field), fields.date_field)
-    return Document(
-        doc_id=_identifier(row, fields.id_field) or content_id(text),
+    faults: list[BadRow] = []
+
+    def read(side: str, convert: Callable[[Any], T], kind: str) -> T | None:
+        name = getattr(fields, side, SOURCE_ID)
+        value = value_at(row, name) if name else None
+        if value is None or value != value:  # NaN, which pandas writes for nothing
+            return None
+        try:
+            return convert(value)
+        except (ValueError, BadRow):
+            advice = (
+                f"; name another field with {key}.{side}, or null for none" if side in SIDE_FIELDS else ""
+            )
+            faults.append(BadRow(f"`{name}` is not {kind}", reprlib.repr(value) + advice))
+            return None
+
+    url = read("url_field", _text, "a text")
+    date = date_from_url(url, latest_date) or read("date_field", _date, "a date YYYY-MM-DD")
+    document = Document(
+        doc_id=read("id_field", _name, "a text or number") or content_id(text),
         text=text,
         url=url,
         date=date,
-        source_id=_text(row, SOURCE_ID),
-        title=_title(row.get(fields.title_field)),
+        source_id=read(SOURCE_ID, _name, "a text or number"),
+        title=_title(value_at(row, fields.title_field) if fields.title_field else None),
     )
+    return document, faults
 
 
 def content_id(text: str) -> str:
     """An id that does not depend on the order of the corpus: sampling is keyed by it."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def value_at(row: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """A field's value; where no field is called `meta.url`, that of `url` in the object `meta`."""
+    if name in row:
+        return row[name]
+    outer, dot, inner = name.partition(".")
+    found = row.get(outer) if dot else None
+    return value_at(found, inner, default) if isinstance(found, Mapping) else default
+
+
+def names_of(row: Mapping[str, Any]) -> list[str]:
+    """The names of a row's fields, as `value_at` takes them; objects with those inside of them."""
+    inner = {name: value for name, value in row.items() if isinstance(value, Mapping) and value}
+    return [
+        full
+        for name in row
+        for full in ([f"{name}.{part}" for part in inner[name]] if name in inner else [name])
+    ]
+
+
+def listed(names: Collection[str]) -> str:
+    """The first few names, for a message of one line."""
+    return ", ".join(" ".join(name.split())[:80] for name in list(names)[:SHOWN_NAMES]) or "no field"
 
 
 def _decoded(value: Any) -> str | None:
@@ -100,16 +154,20 @@ def _decoded(value: Any) -> str | None:
     return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
 
 
-def _text(row: Mapping[str, Any], name: str | None) -> str | None:
-    value = row.get(name) if name else None
-    if value is not None and not isinstance(value, str | bytes):
-        raise BadRow(f"`{name}` is no text")
-    return _decoded(value)
+def _text(value: Any) -> str:
+    text = _decoded(value)
+    if text is None:
+        raise ValueError
+    return text
 
 
-def _identifier(row: Mapping[str, Any], name: str | None) -> str | None:
-    value = row.get(name) if name else None
-    return str(value) if type(value) is int else _text(row, name)
+def _name(value: Any) -> str:
+    if (
+        isinstance(value, float) and value.is_integer()
+    ):  # pandas makes floats of whole numbers where some are missing
+        value = int(value)
+    is_number = isinstance(value, Number) and not isinstance(value, bool)
+    return str(value) if is_number else _text(value)
 
 
 def _title(value: Any) -> str | None:
@@ -117,15 +175,18 @@ def _title(value: Any) -> str | None:
     return _decoded(value) if isinstance(value, str) and value.strip() else None
 
 
-def _date(value: Any, name: str | None) -> datetime.date | None:
-    if value is None or value == "":
-        return None
+def _date(value: Any) -> datetime.date | None:
     if isinstance(value, datetime.date):  # and datetime.datetime
         return datetime.date(value.year, value.month, value.day)
-    value = _decoded(value)
-    if not isinstance(value, str):
-        raise BadRow(f"`{name}` is no text")
+    text = _name(value).strip()
+    if not text:
+        return None
     try:
-        return datetime.date.fromisoformat(value[:10])
+        number = float(text)
     except ValueError:
-        raise BadRow(f"`{name}` is not YYYY-MM-DD", repr(value[:20])) from None
+        number = 0.0
+    for unit in (1, 1e3, 1e6, 1e9):
+        # From 1979 to 2030: no figures run together (20200814, 2020081410, 202008141030) are in any of these ranges.
+        if 3e8 <= number / unit < 1.9e9:
+            return datetime.datetime.fromtimestamp(number / unit, datetime.UTC).date()
+    return datetime.date.fromisoformat(text[:10])

@@ -1,4 +1,4 @@
-"""Corpora on disk: one file, or a folder of files, JSON Lines and Parquet, alone or mixed; and the demo's own.
+"""Corpora on disk: one file, or a folder of files, JSON Lines and Parquet, alone or mixed, or plain texts; and the demo's own.
 
 The files of a folder are read one after the other in the order of their names.
 """
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer.data.document import Document, document_from_row
-from toolformer.data.jsonl import read_jsonl
+from toolformer.data.jsonl import read_jsonl, read_text
 from toolformer.data.parquet import read_parquet
 from toolformer.data.row_corpus import RowCorpus, Rows
-from toolformer.errors import UserError
+from toolformer.errors import UserError, one_line
 
-JSONL, PARQUET, MIXED = "jsonl", "parquet", "files"
-SUFFIXES = {JSONL: (".jsonl", ".json", ".ndjson"), PARQUET: (".parquet", ".pq")}
+JSONL, PARQUET, TEXT, MIXED = "jsonl", "parquet", "text", "files"
+SUFFIXES = {JSONL: (".jsonl", ".json", ".ndjson"), PARQUET: (".parquet", ".pq"), TEXT: (".txt",)}
 PACKED = (".gz", ".zst", ".zstd")
 DEMO_SPLITS = ("train", "heldout", "sums")
 """Texts of all kinds, others of the same kinds, and short ones with a worked sum or two."""
@@ -27,7 +27,7 @@ class FileCorpus(RowCorpus):
 
     path: str | Path
     format: str = MIXED
-    """jsonl, parquet, or files: each file's format by its name."""
+    """jsonl, parquet, text (a document per file), or files: each file's format by its name."""
     pattern: str | None = None
     """Which files of a folder, as a glob below it (`**/en_head_*.json.gz`); None is all with a fitting name."""
 
@@ -36,7 +36,15 @@ class FileCorpus(RowCorpus):
 
     def files(self) -> list[Path]:
         """The files in the order in which they are read; without any, a UserError."""
-        folder = Path(self.path).expanduser()
+        try:
+            return self._files(Path(self.path).expanduser())
+        except (OSError, RuntimeError, ValueError) as error:  # a pattern, a home or a name that cannot be
+            pattern = f" with {self.key}.pattern={self.pattern}" if self.pattern else ""
+            raise UserError(
+                f"{self.key}.path: {self.path}{pattern} cannot be searched ({one_line(error)})"
+            ) from error
+
+    def _files(self, folder: Path) -> list[Path]:
         if not folder.is_dir():
             if not folder.exists():
                 raise UserError(f"{self.key}.path: there is no file {self.path}; name a file or a folder")
@@ -45,18 +53,31 @@ class FileCorpus(RowCorpus):
             raise UserError(
                 f"{self.key}.pattern={self.pattern} leads out of {self.key}.path; write a glob below it"
             )
+        if is_saved(folder) and not self.pattern:
+            raise UserError(
+                f"{self.key}.path: {folder} was written by save_to_disk; set {self.key}=hub to read it"
+            )
+        # Other files are part of a folder of JSON Lines or Parquet, such as a README.txt.
         kinds = (JSONL, PARQUET) if self.format == MIXED else (self.format,)
         names = [
             path.relative_to(folder)
             for path in folder.glob(self.pattern or "**/*")
-            if path.is_file() and (self.pattern or _kind(path) in kinds)
+            if self.pattern or _kind(path) in kinds
         ]
         names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+        links = (folder / name for name in names if (folder / name).is_symlink())
+        if lost := sorted(link for link in links if not link.exists()):
+            raise UserError(
+                f"{self.key}.path: {lost[0]} links to a file that is missing ({len(lost)} in all); mend or remove it"
+            )
+        names = [name for name in names if (folder / name).is_file()]
         if not names:
             suffixes = f"is named {', '.join(suffix for kind in kinds for suffix in SUFFIXES[kind])}"
             wanted = f"matches {self.key}.pattern={self.pattern}" if self.pattern else suffixes
+            has_texts = TEXT not in kinds and any(_kind(path) == TEXT for path in folder.glob("**/*"))
+            advice = f"say {self.key}=text for its .txt files, or name" if has_texts else "name"
             raise UserError(
-                f"{self.key}.path: no file in {folder} {wanted}; name another folder or {self.key}.pattern"
+                f"{self.key}.path: no file in {folder} {wanted}; {advice} another folder or {self.key}.pattern"
             )
         return [folder / name for name in sorted(names, key=Path.as_posix)]
 
@@ -65,14 +86,23 @@ class FileCorpus(RowCorpus):
         for path in self.files():
             kind = self.format if self.format != MIXED else _kind(path)
             if kind is None:
-                reason = f"{path} is neither JSON Lines nor Parquet by its name"
-                raise UserError(f"{self.key}.path: {reason}; say {self.key}=jsonl or {self.key}=parquet")
-            rows = read_parquet(path, self.fields, self.key) if kind == PARQUET else read_jsonl(path)
+                reason = f"{path} is neither JSON Lines nor Parquet nor text by its name"
+                formats = ", ".join(f"{self.key}={kind}" for kind in SUFFIXES)
+                raise UserError(f"{self.key}.path: {reason}; say one of {formats}")
+            if kind == PARQUET:
+                rows = read_parquet(path, self.fields, self.key, self.known)
+            else:
+                rows = read_jsonl(path) if kind == JSONL else read_text(path, self.fields.text_field)
             yield str(path), rows
 
 
+def is_saved(folder: Path) -> bool:
+    """Whether a folder is what `save_to_disk` of the library datasets writes."""
+    return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
+
+
 def _kind(path: Path) -> str | None:
-    """jsonl or parquet by the name, whatever it is packed with."""
+    """jsonl, parquet or text by the name, whatever it is packed with."""
     name = path.name.lower()
     for suffix in PACKED:
         name = name.removesuffix(suffix)
@@ -85,4 +115,4 @@ def demo_corpus(split: str = "train") -> Iterator[Document]:
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         if row["split"] == split:
-            yield document_from_row(row)
+            yield document_from_row(row)[0]

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from toolformer.data.document import listed
+from toolformer.data.files import is_saved
 from toolformer.data.row_corpus import RowCorpus, Rows
 from toolformer.errors import UserError, one_line
 
 
 @dataclass
 class HubCorpus(RowCorpus):
-    """Documents of one split of a hub data set, or of a local folder in the hub's layout.
+    """Documents of one split of a hub data set, or of a local folder in the hub's layout, or of what
+    `save_to_disk` wrote.
 
     A stream that breaks ends the run, even without `strict`: a network's fault must not make a corpus shorter.
     """
@@ -34,10 +38,15 @@ class HubCorpus(RowCorpus):
             raise UserError(f"{self.key}.path: {reason}; start the same command again") from error
 
     def _open(self) -> Any:
-        from datasets import load_dataset
+        from datasets import load_dataset, load_from_disk
 
         try:
-            rows = load_dataset(self.path, self.subset, split=self.split, streaming=True)
+            folder = Path(self.path).expanduser()
+            if is_saved(folder):
+                rows = load_from_disk(str(folder))
+                rows = (rows[self.split] if isinstance(rows, dict) else rows).with_format(None)
+            else:
+                rows = load_dataset(self.path, self.subset, split=self.split, streaming=True)
         # Offline, unknown, gated, without this subset or split, needing code of its own ...
         except Exception as error:
             reason = f"the data set {self.path} cannot be streamed ({one_line(error)})"
@@ -47,7 +56,9 @@ class HubCorpus(RowCorpus):
         known = rows.column_names
         if known is None:
             return rows
-        if self.fields.text_field not in known:
+        self.known.update(dict.fromkeys(known))
+        used = {name if name in known else name.partition(".")[0] for name in self.fields.named()}
+        if not {self.fields.text_field, self.fields.text_field.partition(".")[0]} & set(known):
             reason = f"the data set {self.path} has no field {self.fields.text_field!r}"
-            raise UserError(f"{self.key}.text_field: {reason}; it has {', '.join(known[:8])}")
-        return rows.select_columns([name for name in self.fields.named() if name in known])
+            raise UserError(f"{self.key}.text_field: {reason}; it has {listed(known)}")
+        return rows.select_columns([name for name in known if name in used])

@@ -1,16 +1,23 @@
-"""JSON Lines, plain or packed with gzip or Zstandard (by the file's first bytes, not its name), a line at a time."""
+"""JSON Lines and .txt files, unpacked or packed with gzip or Zstandard (by the first bytes, not the name)."""
 
+import codecs
 import gzip
 import io
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from toolformer.data.document import BadRow
 from toolformer.data.row_corpus import Rows, broken_off
 
+LONGEST = 2**24
+"""Bytes of a line or a text that are read: a packed file of a few megabytes may hold a line of gigabytes."""
+TOO_LONG = f"longer than {LONGEST >> 20} MiB"
 _BUFFER = 2**16
+_ARRAY = "the file is one JSON array; make JSON Lines of it"
+_CONVERT = "python -c 'import json, sys; [print(json.dumps(row)) for row in json.load(sys.stdin)]' < FILE > FILE.jsonl"
 _GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -19,17 +26,46 @@ def read_jsonl(path: Path) -> Rows:
 
     UserError if the file cannot be opened or read at all (not: what is in it is broken).
     """
-    number = 0
+    number, is_first = 0, True
     try:
         with open(path, "rb") as file:
-            for number, line in enumerate(unpacked(file), start=1):
-                if line.strip():
-                    yield f"line {number}", _row(line, "utf-8-sig" if number == 1 else "utf-8")
+            for number, line in enumerate(_lines(unpacked(file)), start=1):
+                if not line.strip():
+                    continue
+                if is_first and line.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
+                    yield f"line {number}", BadRow("not a JSON object", f"{_ARRAY}: {_CONVERT}")
+                    return
+                is_first = False
+                yield f"line {number}", _row(line, "utf-8-sig" if number == 1 else "utf-8")
     except (EOFError, zlib.error, OSError) as error:
         yield f"after line {number}", broken_off(path, error)
 
 
+def read_text(path: Path, field: str) -> Rows:
+    """The whole of a file of plain text as one row; raises as `read_jsonl`."""
+    try:
+        with open(path, "rb") as file:
+            text = unpacked(file).read(LONGEST + 1)
+    except (EOFError, zlib.error, OSError) as error:
+        yield "the whole file", broken_off(path, error)
+        return
+    is_long = len(text) > LONGEST
+    text = text.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
+    yield "the whole file", BadRow(TOO_LONG) if is_long else {field: text}
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; of one that is too long, one byte more than `LONGEST`."""
+    while line := file.readline(LONGEST + 1):
+        rest = line
+        while len(line) > LONGEST and rest and not rest.endswith(b"\n"):
+            rest = file.readline(_BUFFER)
+        yield line
+
+
 def _row(line: bytes, encoding: str) -> Any:
+    if len(line) > LONGEST:
+        return BadRow(TOO_LONG)
     try:
         return json.loads(line.decode(encoding))
     except UnicodeDecodeError as error:

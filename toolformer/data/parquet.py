@@ -3,17 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-from toolformer.data.document import BadRow, Fields
+from toolformer.data.document import BadRow, Fields, listed
 from toolformer.data.row_corpus import Rows, broken_off
 
 _ROWS = 64
 _BUFFER = 2**20
 
 
-def read_parquet(path: Path, fields: Fields, key: str) -> Rows:
+def read_parquet(path: Path, fields: Fields, key: str, known: dict[str, None]) -> Rows:
     """(`row N`, row) of every row, counted from 1; a file that breaks off is read as far as it goes.
 
-    Texts come as bytes, since a file may claim UTF-8 falsely. UserError as `read_jsonl`.
+    The names of all columns are added to `known`. Texts come as bytes, since a file may claim UTF-8 falsely. UserError as
+    `read_jsonl`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -23,19 +24,21 @@ def read_parquet(path: Path, fields: Fields, key: str) -> Rows:
         with pq.ParquetFile(
             path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
         ) as file:
-            names = file.schema_arrow.names
-            if fields.text_field not in names:
-                detail = f"it has {', '.join(names[:8])}; name the column with {key}.text_field"
-                lost = max(1, file.metadata.num_rows)
-                yield "the whole file", BadRow(f"no column `{fields.text_field}`", detail, lost)
+            names = [file.schema.column(at).path for at in range(len(file.schema))]
+            known.update(dict.fromkeys(names))
+            paths = {name: _path(file.schema_arrow, name) for name in fields.named()}
+            paths = {name: path for name, path in paths.items() if path}
+            if fault := _fault(file.schema_arrow.names, names, paths, fields, key):
+                fault.count = max(1, file.metadata.num_rows)
+                yield "the whole file", fault
                 return
-            columns = [column for column in fields.named() if column in names]
             number = 0
             try:
-                for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
-                    for row in zip(*(_values(batch.column(column)) for column in columns), strict=True):
+                for batch in file.iter_batches(_ROWS, columns=list(paths), use_threads=False):
+                    columns = (_values(batch, path) for path in paths.values())
+                    for row in zip(*columns, strict=True):
                         number += 1
-                        yield f"row {number}", dict(zip(columns, row, strict=True))
+                        yield f"row {number}", dict(zip(paths, row, strict=True))
             except (pa.ArrowException, OSError) as error:
                 lost = max(1, file.metadata.num_rows - number)
                 yield f"after row {number}", broken_off(path, error, count=lost)
@@ -43,10 +46,38 @@ def read_parquet(path: Path, fields: Fields, key: str) -> Rows:
         yield "the whole file", broken_off(path, error, "not a Parquet file")
 
 
-def _values(column: Any) -> list[Any]:
+def _path(schema: Any, name: str) -> list[str]:
+    """The names that lead to a column, more than one for `meta.url` in a column of structs; none where it is not there."""
+    if name in schema.names:
+        return [name]
+    place, path = schema, name.split(".")
+    for part in path:
+        index = place.get_field_index(part) if hasattr(place, "get_field_index") else -1
+        if index < 0:
+            return []
+        place = place.field(index).type
+    return path
+
+
+def _fault(
+    top: list[str], names: list[str], paths: dict[str, list[str]], fields: Fields, key: str
+) -> BadRow | None:
+    """Why no row of the file can be read."""
+    if fields.text_field not in paths:
+        detail = f"it has {listed(names)}; name the column with {key}.text_field"
+        return BadRow(f"no column `{fields.text_field}`", detail)
+    twice = [name for name in paths if top.count(name) > 1]
+    return BadRow(f"several columns `{twice[0]}`", "rename all but one") if twice else None
+
+
+def _values(batch: Any, path: list[str]) -> list[Any]:
     """A column's values; texts undecoded and dates as texts, so that a bad one costs a row and not its whole batch."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
+    column = batch.column(path[0])
+    for part in path[1:]:
+        column = pc.struct_field(column, part)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):

@@ -3,20 +3,33 @@
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from toolformer.data.document import BadRow, Document, Fields, document_from_row
-from toolformer.errors import UserError, one_line
+from toolformer.data.document import (
+    SIDE_FIELDS,
+    BadRow,
+    Document,
+    Fields,
+    document_from_row,
+    listed,
+    names_of,
+    value_at,
+)
+from toolformer.errors import UserError, near, one_line
 
 log = logging.getLogger(__name__)
 
 SHOWN = 3
 """Rows of one kind in one file that are logged; the others are only counted."""
+
+MANY = 1000
+"""Names of fields that are remembered: rows may have names without end."""
+ABSENT = object()
 
 Rows = Generator[tuple[str, Any]]
 """The rows of a file, each behind its place there (`line 7`); a `BadRow` stands for what cannot be read."""
@@ -26,8 +39,8 @@ Rows = Generator[tuple[str, Any]]
 class RowCorpus(ABC):
     """Documents made of rows, streamed anew at each iteration.
 
-    A row that is no document is left out, counted by reason in `skipped` and logged by file and line; with `strict` the
-    first of them ends the run with a UserError.
+    A row that is no document is left out, counted by reason in `skipped` and logged by file and line; so is a field that
+    cannot be read, in `unread`, of a row that is kept. With `strict` the first of them ends the run with a UserError.
     """
 
     path: str | Path
@@ -39,37 +52,75 @@ class RowCorpus(ABC):
     """What it is called in the configuration, for messages."""
     skipped: Counter[str] = field(default_factory=Counter, init=False)
     """What the newest reading left out, as far as it went: rows by reason."""
+    unread: Counter[str] = field(default_factory=Counter, init=False)
+    """Fields that it could not read in rows that it kept, by reason."""
+    known: dict[str, None] = field(default_factory=dict, init=False)
+    """The names that it found fields under."""
+    _first: str = field(default="", init=False)
+    _absent: dict[str, str] = field(default_factory=dict, init=False)
 
     @abstractmethod
     def sources(self) -> Iterator[tuple[str, Rows]]:
         """(name, rows) of each file."""
 
     def __iter__(self) -> Iterator[Document]:
-        skipped: Counter[str] = Counter()
-        self.skipped = skipped
-        for name, rows in self.sources():
-            shown: Counter[str] = Counter()
-            with closing(rows):
-                for place, row in rows:
-                    try:
-                        if isinstance(row, BadRow):
-                            raise row
-                        document = document_from_row(row, self.fields, self.latest_date)
-                    except BadRow as error:
-                        line = f"{name}, {place}: {error}"
-                        if self.strict:
-                            raise UserError(
-                                f"{line}; fix it or set {self.key}.strict=false to go on without it"
-                            ) from error
-                        skipped[error.reason] += error.count
-                        shown[error.reason] += 1
-                        if shown[error.reason] <= SHOWN:
-                            log.warning("%s, skipped", line)
-                    else:
+        self.skipped, self.unread, self.known, self._first = Counter(), Counter(), {}, ""
+        # A default is a guess; a name that the user gave is an order.
+        named = {side: getattr(self.fields, side) for side in SIDE_FIELDS}
+        self._absent = {side: name for side, name in named.items() if name and name != getattr(Fields, side)}
+        try:
+            for name, rows in self.sources():
+                shown: Counter[str] = Counter()
+                with closing(rows):
+                    for place, row in rows:
+                        try:
+                            document, faults = self._document(row)
+                        except BadRow as error:
+                            self._count(error, f"{name}, {place}", self.skipped, shown)
+                            continue
+                        for fault in faults:
+                            self._count(fault, f"{name}, {place}", self.unread, shown)
                         yield document
-        if total := skipped.total():
-            reasons = ", ".join(f"{count} {reason}" for reason, count in skipped.most_common())
-            log.warning("%s: %d row%s skipped: %s", self.path, total, "" if total == 1 else "s", reasons)
+        finally:  # also where a limit ends the reading
+            for counts, kept in ((self.skipped, "skipped"), (self.unread, "kept without a field")):
+                if total := counts.total():
+                    reasons = ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
+                    log.warning(
+                        "%s: %d row%s %s: %s", self.path, total, "" if total == 1 else "s", kept, reasons
+                    )
+
+    def _document(self, row: Any) -> tuple[Document, list[BadRow]]:
+        if isinstance(row, BadRow):
+            raise row
+        if isinstance(row, Mapping) and (self._absent or not self.known):
+            self._absent = {
+                side: name for side, name in self._absent.items() if value_at(row, name, ABSENT) is ABSENT
+            }
+            if len(self.known) < MANY:
+                self.known.update(dict.fromkeys(names_of(row)))
+        return document_from_row(row, self.fields, self.latest_date, self.key)
+
+    def _count(self, fault: BadRow, place: str, counts: Counter[str], shown: Counter[str]) -> None:
+        """Counts a fault and logs it, if it is one of the first of its kind in its file; UserError with `strict`."""
+        line = f"{place}: {fault}"
+        if self.strict:
+            raise UserError(f"{line}; fix it or set {self.key}.strict=false to go on without it") from fault
+        self._first = self._first or (line if counts is self.skipped else "")
+        counts[fault.reason] += fault.count
+        shown[fault.reason] += 1
+        if shown[fault.reason] <= SHOWN:
+            log.warning("%s, %s", line, "skipped" if counts is self.skipped else "left out")
+
+    def check(self, documents: int) -> None:
+        """UserError if a reading came to no document, or if no row has a field that the user named."""
+        if not documents:
+            reason = f"rows skipped: {self.skipped.total()}, the first: {self._first}"
+            reason = reason if self._first else "name another"
+            raise UserError(f"{self.key}: it holds no document with text; {reason}")
+        for side, name in self._absent.items():
+            found = f"the rows have {listed(self.known)}{near(name, self.known)}"
+            advice = f"name another, or {self.key}.{side}=null for none"
+            raise UserError(f"{self.key}.{side}: no row has a field {name!r}; {found}; {advice}")
 
 
 def broken_off(path: Path, error: BaseException, reason: str = "broken off", count: int = 1) -> BadRow:

@@ -380,8 +380,6 @@ def _write_heldout(config: Config, path: Path) -> Path:
     skipped = corpus.skipped()
     total = len(rows) + sum(skipped.values())
     log.info("heldout: %d rows read, %d kept, dropped: %s", total, len(rows), skipped or "none")
-    if not rows:
-        raise UserError("heldout: it holds no document with text; name another, or its heldout.text_field")
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     write_whole(path, lines.encode("utf-8"))
     return path

@@ -13,7 +13,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from hydra.utils import instantiate
 
 from toolformer.annotation.candidates import ToolSettings
 from toolformer.calls import CallSyntaxError
-from toolformer.data import Document, FileCorpus, HubCorpus, assets, demo_corpus
+from toolformer.data import Document, FileCorpus, HubCorpus, RowCorpus, assets, content_id, demo_corpus
 from toolformer.decoding import examples
 from toolformer.decoding.settings import PLAIN, tuned, under
 from toolformer.errors import UserError, one_line
@@ -41,35 +41,59 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_REPEATED = "repeated text"
+"""Why a row is left out whose id and text an earlier one has; without an id, the text is its id."""
+
 
 class Corpus:
-    """The documents of a configured corpus, streamed anew at each iteration; of several with one id, the first.
+    """The documents of a configured corpus, streamed anew at each iteration, each id once.
 
-    UserError names it by `key`.
+    Of several rows with the same id and text, the first; a different text with the same id gets another id, made of both.
+    UserError names the corpus by `key`; it also ends a reading of no document, or without a field that was named.
     """
 
     def __init__(self, config: CorpusConfig, key: str = "corpus") -> None:
         self.config = config
+        self.key = key
         self.source = _source(config, key)
         self._repeated = 0
 
     def __iter__(self) -> Iterator[Document]:
+        documents, renamed = 0, 0
         self._repeated = 0
-        return itertools.islice(self._distinct(), self.config.limit)
+        for document, is_renamed in itertools.islice(self._distinct(), self.config.limit):
+            documents += 1
+            renamed += is_renamed
+            yield document
+        if self._repeated:
+            log.warning("%s: rows skipped: %d %s", self.key, self._repeated, _REPEATED)
+        if renamed:
+            log.warning(
+                "%s: texts with the id of another text, kept with a hash added to it: %d", self.key, renamed
+            )
+        if isinstance(self.source, RowCorpus):
+            self.source.check(documents)
 
-    def _distinct(self) -> Iterator[Document]:
-        # Hashes of the ids in a file without a name, which SQLite removes: memory must not grow with the corpus.
+    def _distinct(self) -> Iterator[tuple[Document, bool]]:
+        """Documents, and whether each was given another id."""
+        # Hashes of ids, and of ids with texts, in a file without a name, which SQLite removes: memory must not grow.
         with closing(sqlite3.connect("", isolation_level=None)) as seen:
             seen.executescript("PRAGMA journal_mode = OFF; CREATE TABLE seen (id INTEGER PRIMARY KEY)")
-            for document in self.source() if callable(self.source) else self.source:
-                digest = hashlib.blake2b(
-                    document.doc_id.encode("utf-8", "surrogatepass"), digest_size=8
-                ).digest()
+
+            def is_new(*parts: str) -> bool:
+                digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).digest()
                 number = int.from_bytes(digest, "big", signed=True)
-                if seen.execute("INSERT OR IGNORE INTO seen VALUES (?)", (number,)).rowcount:
-                    yield document
-                else:
+                return seen.execute("INSERT OR IGNORE INTO seen VALUES (?)", (number,)).rowcount > 0
+
+            for document in self.source() if callable(self.source) else self.source:
+                if not is_new(document.doc_id, document.text):
                     self._repeated += 1
+                    continue
+                doc_id = document.doc_id
+                while not is_new(doc_id):
+                    doc_id = f"{doc_id}#{content_id(document.text)}"
+                is_renamed = doc_id != document.doc_id
+                yield replace(document, doc_id=doc_id) if is_renamed else document, is_renamed
 
     def state(self) -> list[tuple[str, int, int, int]] | None:
         """What changes when the corpus does: its files, their sizes and times of change; None if it may change unseen."""
@@ -83,7 +107,7 @@ class Corpus:
     def skipped(self) -> dict[str, int]:
         """Rows that the newest reading left out, by reason, as far as it went (`corpus.limit` ends it early)."""
         counts = dict(getattr(self.source, "skipped", {}))
-        return {**counts, "repeated id or text": self._repeated} if self._repeated else counts
+        return {**counts, _REPEATED: self._repeated} if self._repeated else counts
 
 
 def _source(corpus: CorpusConfig, key: str) -> Iterable[Document] | Callable[[], Iterable[Document]]:

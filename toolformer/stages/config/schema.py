@@ -44,7 +44,7 @@ OF_A_RUN = frozenset(
 code, a command, or an address to send to is not among them: a run may be anyone's."""
 OF_SOURCES = ("toolformer.tools.user.functions.FunctionTool", "toolformer.tools.user.mcp.McpTool")
 """What implements a tool of tool_sources, a function or one of a server: its source says all of the implementation."""
-SOURCES = ("demo", "wikipedia", "jsonl", "parquet", "files", "hub")
+SOURCES = ("demo", "wikipedia", "jsonl", "parquet", "text", "files", "hub")
 
 
 @dataclass
@@ -64,9 +64,9 @@ class CorpusConfig(Fields):
     """Where plain texts come from."""
 
     source: Annotated[str, OneOf(*SOURCES)] = MISSING
-    """demo, wikipedia, jsonl, parquet, files (JSON Lines and Parquet mixed) or hub."""
+    """demo, wikipedia, jsonl, parquet, text (a document per file), files (JSON Lines and Parquet mixed) or hub."""
     path: Place | None = None
-    """jsonl, parquet, files: a file or a folder; hub: the data set's name."""
+    """jsonl, parquet, text, files: a file or a folder; hub: the data set's name, or a folder of it."""
     pattern: str | None = None
     """Which files of a folder, as a glob below it; null is every file with a fitting name."""
     subset: str | None = None

@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from toolformer.annotation.shards import ShardStore
-from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.storage import locked, write_whole
@@ -84,8 +83,6 @@ class Plan:
                 else:
                     self.there += len(batch)
                 self._changed.notify_all()
-        if not self.documents:
-            raise UserError("corpus: it holds no document with text; name another, or its corpus.text_field")
         self.skipped = self._corpus.skipped()
         if store and self._path and self._path == self._kept_path():  # nobody wrote to it meanwhile
             with locked(self._folder / "lock"):  # others may be at the same plan
