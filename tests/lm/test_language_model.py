@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, load_file, save
 from torch import nn
-from transformers import GPTNeoConfig, GPTNeoForCausalLM, T5ForConditionalGeneration
+from transformers import T5ForConditionalGeneration
 
-from tests.conftest import Patch, tiny_model
+from tests.conftest import tiny_model
 from tests.t5 import t5_tokenizer, textbook, tiny_t5
 from tests.textbook import logits, stock
 from toolformer.data import assets
@@ -28,7 +27,7 @@ from toolformer.lm import fast_linear, text_generator
 from toolformer.lm.batching import Branches, by_length, rows_per_batch
 from toolformer.lm.language_id import UNDETERMINED, LanguageIdentifier
 from toolformer.lm.language_model import LanguageModel
-from toolformer.lm.loading import choose_dtype, load_config, load_tokenizer, native_bfloat16
+from toolformer.lm.loading import choose_dtype, load_tokenizer, native_bfloat16
 from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder
 from toolformer.lm.text_generator import ModelGenerator
 from toolformer.tools.base import TextGenerator
@@ -182,22 +181,12 @@ def test_what_is_no_model_or_device_is_one_line(tiny_folder: Path, tmp_path: Pat
     with pytest.raises(UserError, match="there is no folder"):
         LanguageModel.from_pretrained(tmp_path / "absent")
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="cannot be loaded as a causal language model") as caught:
+    with pytest.raises(UserError, match="cannot be loaded") as caught:
         LanguageModel.from_pretrained(tmp_path)
     assert "\n" not in str(caught.value)
     for device in () if torch.cuda.is_available() else ("cuda", "cuda:1"):
         with pytest.raises(UserError, match=f"^lm.device is {device}, and PyTorch finds no CUDA device here"):
             LanguageModel.from_pretrained(tiny_folder, device=device)
-    sizes = {
-        "vocab_size": 50,
-        "hidden_size": 16,
-        "num_layers": 2,
-        "num_heads": 2,
-        "max_position_embeddings": 64,
-    }
-    neo = GPTNeoConfig(**sizes, attention_types=[[["global", "local"], 1]])
-    with pytest.raises(UserError, match="^model: neo has local attention"):
-        LanguageModel(GPTNeoForCausalLM(neo), load_tokenizer(str(tiny_folder)), "neo")
     # bfloat16 only where it is native
     assert choose_dtype("auto", "cpu") == (torch.bfloat16 if native_bfloat16("cpu") else torch.float32)
     assert choose_dtype("bfloat16", "cpu") == torch.bfloat16
@@ -294,13 +283,6 @@ def test_the_kind_of_a_model_is_told_by_its_configuration(
     (tmp_path / "pickled" / "model.safetensors").unlink()
     with pytest.raises(UserError, match="cannot be loaded"):
         ModelGenerator(str(tmp_path / "pickled"))(["a"], 2)
-
-
-def test_a_misspelt_model_is_near_one(monkeypatch: Patch) -> None:
-    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", Mock(side_effect=OSError("no such model")))
-    said = "model: smolm2 cannot be loaded: no such model; name a folder, a hub model or one of .*did you mean smollm2"
-    with pytest.raises(UserError, match=said):
-        load_config("smolm2")
 
 
 SENTENCES = {

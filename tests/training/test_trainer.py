@@ -307,7 +307,7 @@ def test_bounds_are_those_of_the_types_and_a_batch_is_divided_over_processes(
 def test_a_tokenizer_that_decoding_refuses_is_refused_before_training(tmp_path: Path) -> None:
     folder = save_model("gpt2", tmp_path / "model")
     build_tokenizer(tokens=270).save_pretrained(folder)
-    with pytest.raises(UserError, match=r"has no single token for ' \['; choose another model$") as decoding:
+    with pytest.raises(UserError, match=r"has no single token for ' \[', .*name a model") as decoding:
         LanguageModel.from_pretrained(folder, device="cpu")
     with pytest.raises(UserError) as training:
         run(folder, tmp_path / "out", SETTINGS, texts=ANNOTATED)

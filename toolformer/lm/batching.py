@@ -33,6 +33,14 @@ def cached_per_batch(tokens: int) -> int:
     return 16 * tokens
 
 
+@dataclass(frozen=True)
+class Prefix:
+    """The key-value cache of tokens that many contexts share."""
+
+    ids: list[int]
+    cache: Cache
+
+
 @dataclass(eq=False)
 class Branches:
     """Continuations that grow side by side over cached contexts, each seeing its own context and itself only.

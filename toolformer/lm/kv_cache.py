@@ -67,6 +67,9 @@ def gathered(parts: Sequence[tuple[Cache, torch.Tensor]]) -> Cache:
     taken twice: what pads a row must only be finite.
     """
     states = [_states(cache) for cache, _ in parts]
+    # Where one holds its tokens only (`exact`), so do all: they are the last layer of the others.
+    depth = min(map(len, states))
+    states = [of_part[-depth:] for of_part in states]
     # Moved to the device once, not once a layer.
     indices = [index.to(of_part[0][0].device) for (_, index), of_part in zip(parts, states, strict=True)]
 

@@ -1,12 +1,13 @@
 """A causal language model as the method needs it: start probabilities, branching caches, losses, greedy text.
 
-A forward pass that branches or is padded on the left gets an explicit 4-D attention mask and explicit position ids, so
-that all backends (GPT-2, GPT-J, Llama, ...) do the same.
+A forward pass that branches or is padded on the left gets an explicit 4-D attention mask and explicit position ids, which
+most backends (GPT-2, GPT-J, Llama, ...) heed; a model that does not is found by a probe and read otherwise (`exact`).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,8 @@ import torch
 from transformers.cache_utils import Cache
 
 from toolformer.calls import START
-from toolformer.errors import UserError
-from toolformer.lm import batching, fast_linear, kv_cache, loading
-from toolformer.lm.batching import TOKENS_PER_BATCH, Branches
+from toolformer.lm import batching, exact, fast_linear, kv_cache, loading
+from toolformer.lm.batching import TOKENS_PER_BATCH, Branches, Prefix
 from toolformer.lm.text_generator import cut_at
 
 PREFIXES_KEPT = 8
@@ -34,14 +34,6 @@ class Encoding:
     """x_1..x_n, without tokens that the tokenizer would put around them."""
     positions: list[int | None]
     """Character position before each token, or None where a token begins inside a character. Length n."""
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """The key-value cache of tokens that many contexts share."""
-
-    ids: list[int]
-    cache: Cache
 
 
 @dataclass(frozen=True)
@@ -74,15 +66,12 @@ class LanguageModel:
         self._anchor = self.encode("a")
         self.start_id = loading.single_token(tokenizer, START, name)
         config = model.config.get_text_config()
-        if "local" in getattr(config, "attention_layers", ()):
-            raise UserError(
-                f"model: {name} has local attention (GPT-Neo), which is not supported; choose another model"
-            )
         self.context_length: int = loading.context_length(config) or 1024
         self._layer_types = set(getattr(config, "layer_types", None) or ["sliding_attention"])
-        sliding = "sliding_attention" in self._layer_types
-        self._window = getattr(config, "sliding_window", None) if sliding else None
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
+        self.fast_length = loading.fast_length(config)
+        """Cached keys up to which a batch is read with a cache and a mask; beyond, it takes the slow path (`exact`)."""
+        exact.probe(self)
 
     @classmethod
     def from_pretrained(
@@ -143,7 +132,7 @@ class LanguageModel:
         ids: torch.Tensor,
         visible: torch.Tensor,
         positions: torch.Tensor,
-        cache: Cache | None = None,
+        cache: Cache,
         keep: int | torch.Tensor = 0,
     ) -> torch.Tensor:
         """Logits of `ids` [batch, length]: of the last `keep` tokens, or all, as [batch, keep, vocabulary].
@@ -151,14 +140,18 @@ class LanguageModel:
         `keep` may be a mask [batch, length] of the tokens that are wanted, which then come as [wanted, vocabulary].
         `visible` [batch, length, cached + length] says which keys each token sees; `cache` grows in place.
         """
+        if exact.is_needed(cache, visible.shape[-1], self.fast_length):
+            return exact.forward(self, ids, visible, cache, keep)
         logits: torch.Tensor = self.model(
             input_ids=ids.to(self.device),
             attention_mask=self._attention_mask(visible.to(self.device)),
             position_ids=positions.to(self.device),
             past_key_values=cache,
-            use_cache=cache is not None,
+            use_cache=True,
             logits_to_keep=keep.to(self.device) if isinstance(keep, torch.Tensor) else keep,
         ).logits
+        if self.fast_length < math.inf:
+            exact.remember(cache, ids.to(self.device))
         return logits
 
     def _attention_mask(self, visible: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
@@ -168,15 +161,17 @@ class LanguageModel:
             mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
             return mask.masked_fill_(~seen, torch.finfo(self.dtype).min)[:, None]
 
-        if not self._window or visible.shape[-1] <= self._window:
+        sliding = "sliding_attention" in self._layer_types
+        window = getattr(self.model.config.get_text_config(), "sliding_window", None) if sliding else None
+        if not window or visible.shape[-1] <= window:
             return added(visible)
         # The keys that a token sees stand in the order of its text, whatever stands between them.
         seen = visible.cumsum(-1, dtype=torch.int32)
-        sliding = added(visible & (seen > seen[..., -1:] - self._window))
+        slid = added(visible & (seen > seen[..., -1:] - window))
         if self._layer_types == {"sliding_attention"}:
-            return sliding
+            return slid
         full = added(visible)
-        return {kind: sliding if kind == "sliding_attention" else full for kind in self._layer_types}
+        return {kind: slid if kind == "sliding_attention" else full for kind in self._layer_types}
 
     def _logits_behind(
         self, sequences: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]], dtype: torch.dtype
@@ -185,6 +180,10 @@ class LanguageModel:
         lengths = [max(indices, default=-1) + 1 for indices in wanted]
         for batch in batching.by_length(lengths, [len(indices) for indices in wanted], self.batch_tokens):
             batch = [n for n in batch if len(wanted[n])]
+            if slow := [n for n in batch if lengths[n] > self.fast_length]:
+                read = [sequences[n][: lengths[n]] for n in slow]
+                yield slow, torch.cat(exact.read(self, read, [wanted[n] for n in slow])).to(dtype)
+            batch = [n for n in batch if lengths[n] <= self.fast_length]
             if not batch:
                 continue
             ids = batching.padded([sequences[n][: lengths[n]] for n in batch], "right")

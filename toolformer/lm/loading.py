@@ -1,14 +1,18 @@
 """Where a model is, its device and number format, and how it is loaded: safetensors only, none of its own code."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from huggingface_hub import constants, get_session, is_offline_mode, try_to_load_from_cache
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers import logging as transformers_logging
 
+from toolformer.calls import START
 from toolformer.data import assets
 from toolformer.errors import UserError, near, one_line
 
@@ -78,6 +82,21 @@ def context_length(config: Any) -> int | None:
     return min([size for size in sizes if isinstance(size, int) and size > 0], default=None)
 
 
+def fast_length(config: Any) -> float:
+    """Keys up to which a token's attention and positions do not depend on how many there are; infinite for most models.
+
+    Beyond, LongRoPE takes other frequencies for all positions, and Llama 4 attends in chunks and with another scale.
+    """
+    if "local" in getattr(config, "attention_layers", ()):
+        return 0  # GPT-Neo's window counts keys that a token does not see
+    limits = [getattr(config, "attention_chunk_size", None)]
+    rope = getattr(config, "rope_parameters", None) or {}
+    for of_layers in (rope, *rope.values()):
+        if isinstance(of_layers, dict) and of_layers.get("rope_type") == "longrope":
+            limits.append(of_layers["original_max_position_embeddings"])
+    return min((limit for limit in limits if limit), default=math.inf)
+
+
 def load_tokenizer(name_or_path: str) -> Any:
     """The fast tokenizer of an embedded model, a hub model or a folder, which may hold nothing else.
 
@@ -140,15 +159,23 @@ def single_token(tokenizer: Any, text: str, name: str) -> int:
     head, behind, between = (encode(tokenizer, written) for written in ("a", f"a{text}", f"a{text}A"))
     if behind[:-1] != head or between[: len(behind)] != behind:
         raise UserError(
-            f"model: the tokenizer of {name} has no single token for {text!r}; choose another model"
+            f"model: the tokenizer of {name} has no single token for {text!r}, with which a call starts; name a model "
+            "whose tokenizer has one, such as smollm2, gemma3, gpt2 or EleutherAI/gpt-j-6b"
         )
     return behind[-1]
 
 
 def load_causal(name_or_path: str, dtype: torch.dtype) -> tuple[Any, Any]:
     """A causal model in main memory and its fast tokenizer. UserError if it is none, or cannot be reached."""
-    model = load_weights(AutoModelForCausalLM, "causal language", name_or_path, dtype)
-    return model, load_tokenizer(name_or_path)
+    config = load_config(name_or_path)
+    if config.is_encoder_decoder or type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        kind = "an encoder-decoder model" if config.is_encoder_decoder else "no causal language model"
+        raise UserError(
+            f"model: {name_or_path} is {kind} ({config.model_type}); name a causal one, such as smollm2"
+        )
+    tokenizer = load_tokenizer(name_or_path)
+    single_token(tokenizer, START, name_or_path)  # before the weights, which take their time
+    return load_weights(AutoModelForCausalLM, "causal language", name_or_path, dtype), tokenizer
 
 
 def load_weights(
@@ -170,10 +197,25 @@ def load_weights(
         )
 
 
+def _reach_hub(location: str) -> None:
+    """OSError for what is not on this machine while the hub is out of reach: its own client tries for half a minute."""
+    files = ("config.json", "tokenizer_config.json")
+    if Path(location).is_dir() or any(try_to_load_from_cache(location, file) for file in files):
+        return
+    if not is_offline_mode():
+        try:
+            get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+        except httpx2.TransportError as error:
+            raise OSError(
+                f"it is not on this machine, and {constants.ENDPOINT} is out of reach ({error})"
+            ) from error
+
+
 @contextmanager
 def _loading(problem: str, location: str) -> Iterator[None]:
     """Turns whatever Transformers, safetensors and tokenizers raise for damaged or missing files into one line."""
     try:
+        _reach_hub(location)
         yield
     except Exception as error:
         advice = "if a run has written it, delete its folder and give the run's command again"
