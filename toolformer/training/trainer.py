@@ -20,7 +20,7 @@ from toolformer.lm import loading
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import PackedTexts, document_order, single, stream, whole
 from toolformer.training.distributed import deepspeed_configuration, processes, rank
-from toolformer.training.document_masks import Isolation, attend_by_document, choose_isolation, collator
+from toolformer.training.document_masks import Isolation, choose_isolation, collator
 from toolformer.training.loop import PackedTrainer, finished
 from toolformer.training.progress import OnLog
 from toolformer.training.settings import TrainingResult, TrainingSettings
@@ -89,9 +89,10 @@ def train(
             )
         if any(isinstance(text, AnnotatedText) and text.calls for text in texts):
             loading.single_token(tokenizer, START, str(model_path))  # what decoding will watch for
-        isolation = choose_isolation(model)
-        if isolation == "positions" and not settings.compile:
-            attend_by_document(model, loading.choose_device(settings.device))
+        if not settings.deepspeed:  # which moves its parts itself
+            model.to(arguments.device)
+        by_document = arguments.device.type == "cpu" and not settings.compile
+        isolation = choose_isolation(model, settings.sequence_length, settings.micro_batch_size, by_document)
         training, evaluation = _packed(texts, heldout, tokenizer, isolation, settings)
         arguments.max_steps = math.ceil(len(training) / settings.batch_size)
         if settings.lora_rank:
