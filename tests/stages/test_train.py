@@ -59,6 +59,17 @@ def test_a_run_that_its_time_ended_answers_no_command_with_more(root: Path) -> N
     assert len(kept) == 2, "each run has the model that it made"
 
 
+def test_a_damaged_model_is_trained_again_by_the_same_command(root: Path) -> None:
+    given, tracker = config(root), Tracker(None, root)
+    first = train(given)
+    weights = model_folder(tracker, first) / "model.safetensors"
+    saved = weights.read_bytes()
+    weights.write_bytes(saved[:-9] + bytes([saved[-9] ^ 1]) + saved[-8:])
+    second = train(given)
+    assert second.run_id != first.run_id and weights.read_bytes() == saved
+    assert train(given) == second
+
+
 def test_a_dataset_that_cannot_be_read_is_one_line(root: Path) -> None:
     (run,) = Tracker(None, root).runs("generate")
     path = Tracker(None, root).artifact_path(run, "dataset_augmented.parquet")

@@ -16,6 +16,8 @@ from toolformer.training.tokens import AnnotatedText
 from toolformer.training.trainer import train
 
 CONTEXT = 64
+WINDOW = 8
+"""Tokens that the models with windows or chunks of attention see, fewer than a text has."""
 TEXTS = [
     "The bridge is 1,200 metres long and was opened in 1932 by the mayor of the city.",
     "Out of 1400 participants, 400 [Calculator(400 / 1400) -> 0.29] (or 29%) passed the test.",
@@ -50,7 +52,7 @@ def build_tokenizer(adds_bos: bool = False, tokens: int = 300) -> PreTrainedToke
     return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>")
 
 
-def build_config(name: str) -> Any:
+def build_config(name: str, **more: Any) -> Any:
     """A two-layer configuration, weights wide enough for a leak between documents to show."""
     ids: dict[str, Any] = {"vocab_size": 300, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None}
     wide: dict[str, Any] = {"initializer_range": 0.3, **ids}
@@ -58,28 +60,64 @@ def build_config(name: str) -> Any:
     heads = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
     common = {**heads, **wide, "intermediate_size": 32, "max_position_embeddings": CONTEXT}
     grouped = {**common, "num_key_value_heads": 1}
-    neo = {"num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]]}
+    windows = {**grouped, "head_dim": 8, "sliding_window": WINDOW}
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    mamba = {
+        "mamba_d_ssm": 32,
+        "mamba_n_heads": 4,
+        "mamba_d_head": 8,
+        "mamba_d_state": 8,
+        "mamba_chunk_size": 16,
+    }
+    neo = {
+        "num_layers": 2,
+        "num_heads": 2,
+        "attention_types": [[["global", "local"], 1]],
+        "window_size": WINDOW,
+    }
     opt = {"word_embed_proj_dim": 16, "ffn_dim": 32, "max_position_embeddings": CONTEXT, "init_std": 0.3}
     configurations: dict[str, dict[str, Any]] = {
         "gpt2": {**gpt, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
         "gpt2-dropout": gpt,
         "gptj": {**gpt, "rotary_dim": 4},
         "llama": common,
-        "mistral": grouped,
+        "mistral": windows,
         "qwen2": grouped,
-        "gemma3_text": {**grouped, "head_dim": 8},
+        "phi3": common,
+        "gemma3_text": windows,
+        "gpt_oss": {**windows, **experts},
+        "mixtral": {**grouped, **experts},
+        "llama4_text": {
+            **grouped,
+            **experts,
+            "head_dim": 8,
+            "attention_chunk_size": WINDOW,
+            "intermediate_size_mlp": 32,
+        },
+        "falcon_h1": {**grouped, **mamba},
+        "jamba": {
+            **{
+                **grouped,
+                "num_hidden_layers": 4,
+                "attn_layer_period": 2,
+                "attn_layer_offset": 1,
+                "num_experts": 1,
+            },
+            **{"mamba_d_state": 8, "mamba_dt_rank": 4},
+        },
+        "mamba": {**wide, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 8},
         "gpt_neox": common,
         "gpt_neo": {**wide, **neo, "hidden_size": 16, "max_position_embeddings": CONTEXT},
         "opt": {**heads, **ids, **opt, "dropout": 0.0},
         "bloom": {**wide, "hidden_size": 16, "n_layer": 2, "n_head": 2},
     }
-    return AutoConfig.for_model(name.partition("-")[0], **configurations[name])
+    return AutoConfig.for_model(name.partition("-")[0], **configurations[name], **more)
 
 
-def build_model(name: str, attention: str | None = None) -> Any:
+def build_model(name: str, attention: str | None = None, **more: Any) -> Any:
     """A random model, the same in every call."""
     torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(build_config(name), attn_implementation=attention).eval()
+    return AutoModelForCausalLM.from_config(build_config(name, **more), attn_implementation=attention).eval()
 
 
 def save_model(name: str, folder: Path) -> Path:

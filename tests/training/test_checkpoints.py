@@ -40,6 +40,28 @@ def drop_the_hashes(checkpoint: Path) -> str:
     return "config.json"
 
 
+def write_a_list(checkpoint: Path) -> str:
+    (checkpoint / checkpoints.MANIFEST).write_text("[1, 2]")
+    return "complete.json"
+
+
+def drop_the_seconds(checkpoint: Path) -> str:
+    manifest = checkpoints.read_json(checkpoint / checkpoints.MANIFEST)
+    checkpoints.write_json(checkpoint / checkpoints.MANIFEST, {"sha256": manifest["sha256"]})
+    return "complete.json"
+
+
+def delete_the_weights(model: Path) -> str:
+    (model / "model.safetensors").unlink()
+    return "model.safetensors"
+
+
+def drop_the_perplexity(model: Path) -> str:
+    record = checkpoints.read_json(model / checkpoints.RECORD)
+    checkpoints.write_json(model / checkpoints.RECORD, {**record, "heldout_perplexity": None})
+    return "training.json"
+
+
 @pytest.fixture(scope="module")
 def stopped(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What Ctrl-C at step 7 left of a run: checkpoints of steps 3 and 6."""
@@ -49,7 +71,9 @@ def stopped(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return output
 
 
-@pytest.mark.parametrize("damage", [cut_by_a_byte, flip_a_bit, add_a_pickle, drop_the_hashes])
+@pytest.mark.parametrize(
+    "damage", [cut_by_a_byte, flip_a_bit, add_a_pickle, drop_the_hashes, write_a_list, drop_the_seconds]
+)
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(
     damage: Callable[[Path], str], stopped: Path, gpt2_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
@@ -61,6 +85,32 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(
     assert (list(logs.of("loss")), result.steps) == ([4, 6, 8], 8)
     (warning,) = [message for message in caplog.messages if "is damaged" in message]
     assert str(checkpoint) in warning and name in warning
+
+
+@pytest.mark.parametrize("damage", [delete_the_weights, flip_a_bit, drop_the_perplexity])
+def test_a_damaged_model_is_named_and_trained_again(
+    damage: Callable[[Path], str], straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    shutil.copytree(straight[0].model_path, tmp_path / "model")
+    (tmp_path / "model" / "policy.json").write_text("{}")  # what is added later is no damage
+    result, logs = run(gpt2_folder, tmp_path)
+    assert result == replace(straight[0], model_path=tmp_path / "model") and not logs
+    name = damage(tmp_path / "model")
+    again, logs = run(gpt2_folder, tmp_path)
+    assert (
+        f"{tmp_path / 'model'} is damaged ({name} is not what was saved); it is trained again" in caplog.text
+    )
+    assert logs.of("loss") == straight[1].of("loss") and again.sha256 == result.sha256
+
+
+def test_a_damaged_best_model_is_not_what_a_training_ends_with(
+    stopped: Path, straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
+    flip_a_bit(tmp_path / "run" / "best-4")
+    result, logs = run(gpt2_folder, tmp_path / "run")
+    assert list(logs.of("loss")) == list(range(1, 9)) and result.sha256 == straight[0].sha256
 
 
 def test_with_every_checkpoint_damaged_training_begins_anew(

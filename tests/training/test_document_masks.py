@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from tests.training.conftest import CONTEXT, TEXTS, build_model
+from toolformer.errors import UserError
 from toolformer.training import attention
 from toolformer.training.data import IGNORED, PackedTexts, single, whole
-from toolformer.training.document_masks import KNOWN, attend_by_document, choose_isolation, collator
+from toolformer.training.document_masks import KNOWN, choose_isolation, collator
 from toolformer.training.tokens import tokenize
 
 EXPECTED = [
@@ -17,6 +18,11 @@ EXPECTED = [
     *((name, "eager", "positions") for name in ("gpt2", "llama", "gptj", "gpt_neo")),
     ("opt", "sdpa", "mask"),
     ("opt", "eager", "mask"),
+    ("gpt_oss", "eager", "mask"),
+    ("llama4_text", "sdpa", "positions"),
+    ("phi3", "sdpa", "positions"),
+    ("falcon_h1", "sdpa", "single"),
+    ("mamba", "eager", "single"),
     ("bloom", "eager", "single"),
 ]
 
@@ -47,8 +53,8 @@ def test_a_packed_batch_has_the_loss_of_its_documents_alone(
     name: str, attention: str, isolation: Any, tokenizer: Any
 ) -> None:
     model = build_model(name, attention)
-    assert choose_isolation(model) == isolation == KNOWN.get(model.config.model_type, "single")
-    assert not model.training
+    assert choose_isolation(model, CONTEXT, rows=4) == isolation
+    assert KNOWN.get(model.config.model_type, isolation) == isolation
     packed, separate = packed_texts(tokenizer)
     rows = [{key: value[None] for key, value in separate[n].items()} for n in range(len(separate))]
     alone = sum(summed_loss(model, {key: row[key] for key in ("input_ids", "labels")}) for row in rows)
@@ -70,7 +76,8 @@ def test_loss_and_gradients_are_those_of_the_documents_alone(name: str, tokenize
     ):  # fmt: skip
         model = build_model(name, "sdpa")
         if by_document:
-            assert attend_by_document(model, "cpu") and model.config._attn_implementation == attention.NAME
+            assert choose_isolation(model, CONTEXT, rows=4, by_document=True) == "positions"
+            assert model.config._attn_implementation == attention.NAME
         loss = model(**batch_of(model, tokenizer, texts, isolation), use_cache=False).loss
         loss.backward()
         gradients = torch.cat([each.grad.flatten() for each in model.parameters()])
@@ -81,15 +88,29 @@ def test_loss_and_gradients_are_those_of_the_documents_alone(name: str, tokenize
 
 
 def test_a_model_that_asks_for_more_keeps_its_own_attention() -> None:
-    for name, way in (("mistral", "sdpa"), ("gemma3_text", "sdpa"), ("llama", "eager")):
+    for name, way in (
+        ("mistral", "sdpa"),
+        ("gemma3_text", "sdpa"),
+        ("llama4_text", "sdpa"),
+        ("llama", "eager"),
+    ):
         model = build_model(name, way)
-        if name == "mistral":
-            model.config.sliding_window = 4
-            for module in model.modules():
-                if hasattr(module, "sliding_window"):
-                    module.sliding_window = 4
-        assert not attend_by_document(model, "cpu") and model.config._attn_implementation == way
+        assert choose_isolation(model, CONTEXT, rows=4, by_document=True) == "positions"
+        assert model.config._attn_implementation == way
     query, positions = torch.zeros(1, 2, 3, 4), torch.zeros(1, 3)
     for mask, named in ((torch.ones(1, 1, 3, 3), {"position_ids": positions}), (None, {})):
         with pytest.raises(ValueError, match="attention by document"):  # a mask of the caller's own
             attention.attend(torch.nn.Identity(), query, query, query, mask, **named)
+
+
+def test_a_model_whose_positions_scale_with_its_batch_takes_a_text_at_a_time() -> None:
+    """Beyond the length of its first training Phi-3's longrope has other frequencies, for all rows of a batch."""
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "original_max_position_embeddings": 24}
+    rope = {"rope_type": "longrope", "rope_theta": 10_000.0, **factors}
+    model = build_model("phi3", "sdpa", rope_parameters=rope, original_max_position_embeddings=24)
+    assert choose_isolation(model, 24, rows=8) == "positions"
+    assert choose_isolation(model, 32, rows=1) == "single"
+    with pytest.raises(
+        UserError, match="in one batch with a text of 25 tokens; set trainer.micro_batch_size=1, or"
+    ):
+        choose_isolation(model, 25, rows=2)

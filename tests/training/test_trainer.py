@@ -252,7 +252,7 @@ def test_a_training_that_its_time_ended_goes_on_with_more(
     assert run(gpt2_folder, output, short)[0] == whole, "what is whole answers every command"
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mixtral"])
 def test_adapters_are_merged_into_a_normal_model_and_the_seed_decides_them(name: str, tmp_path: Path) -> None:
     pytest.importorskip("peft")
     folder = save_model(name, tmp_path / "model")
@@ -270,6 +270,54 @@ def test_adapters_are_merged_into_a_normal_model_and_the_seed_decides_them(name:
     again, other = (run(folder, tmp_path / str(seed), replace(settings, seed=seed))[0] for seed in (0, 1))
     assert again.heldout_perplexity == result.heldout_perplexity
     assert other.heldout_perplexity != pytest.approx(result.heldout_perplexity, rel=1e-6)
+
+
+def test_adapters_that_cannot_be_merged_are_refused_before_training(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    settings = replace(SETTINGS, lora_rank=4)
+    for name, message in (
+        ("llama4_text", "takes no adapters .*dtype"),
+        ("jamba", "merged, .*% of .* is lost"),
+    ):
+        with pytest.raises(
+            UserError, match=f"^trainer.lora_rank: .*{message}.*; leave trainer.lora_rank out$"
+        ):
+            run(save_model(name, tmp_path / name), tmp_path / "out", settings)
+
+
+def test_a_saved_model_that_is_not_the_trained_one_is_refused(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(trainer: PackedTrainer, folder: str, **_: Any) -> None:
+        trainer.model.save_pretrained(folder, state_dict=weights)
+
+    weights: Any = AutoModelForCausalLM.from_pretrained(gpt2_folder).state_dict()
+    monkeypatch.setattr(PackedTrainer, "save_model", save)
+    with pytest.raises(
+        UserError, match="best-4 is not the model that was trained .a token's loss differs by"
+    ):
+        run(gpt2_folder, tmp_path)
+    assert not list(tmp_path.glob("model*"))
+
+
+@pytest.mark.parametrize("key", ["lora_rank", "deepspeed"])
+def test_a_missing_package_is_named_at_once(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = {"lora_rank": "peft"}.get(key, key)
+    monkeypatch.setitem(sys.modules, package, None)
+    value: Any = {"lora_rank": 8, "deepspeed": "zero2"}[key]
+    with pytest.raises(UserError, match=f"trainer.{key} needs {package}, .* pip install -e '.\\[[a-z]+]'$"):
+        Recipe(**{key: value})
+
+
+def test_a_pad_token_beyond_the_embedding_is_one_line(tmp_path: Path) -> None:
+    folder = save_model("llama", tmp_path / "model")
+    tokenizer = build_tokenizer()
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(
+        UserError, match=r"has '\[PAD\]' as token 300, and its embedding 300 rows; take the token out"
+    ):
+        run(folder, tmp_path / "out")
 
 
 @pytest.mark.parametrize(

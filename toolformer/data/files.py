@@ -55,7 +55,7 @@ class FileCorpus(RowCorpus):
             )
         if is_saved(folder) and not self.pattern:
             raise UserError(
-                f"{self.key}.path: {folder} was written by save_to_disk; set {self.key}=hub to read it"
+                f"{self.key}.path: {folder} was written by save_to_disk; say {self.key}=hub to read it"
             )
         # Other files are part of a folder of JSON Lines or Parquet, such as a README.txt.
         kinds = (JSONL, PARQUET) if self.format == MIXED else (self.format,)

@@ -26,7 +26,7 @@ from toolformer.tracking import Run, Tracker, registry
 from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe, model_name
 from toolformer.tracking.run import REPLICATE
-from toolformer.training.checkpoints import RECORD, suffices
+from toolformer.training.checkpoints import suffices, trained
 from toolformer.training.distributed import processes, rank
 from toolformer.training.settings import Recipe, TrainingResult, TrainingSettings
 
@@ -88,9 +88,9 @@ def _done(job: _Job, tracker: Tracker) -> Run | None:
 
 
 def _trained(job: _Job, tracker: Tracker) -> Run | None:
-    """The run that did this finetuning, if its model is still there."""
+    """The run that did this finetuning, if its model is still there as it was saved."""
     run = _done(job, tracker)
-    if run is None or not (below(job.folder, Path(run.tags["model_path"]).name) / RECORD).is_file():
+    if run is None or trained(below(job.folder, Path(run.tags["model_path"]).name)) is None:
         return None
     return _logged("already done", run)
 

@@ -1,7 +1,7 @@
 """What a training leaves on disk: checkpoints to resume from, and models.
 
-A checkpoint counts once its manifest is written, which holds the SHA-256 of its files; the best model so far once its
-record is; a finished model once it has its name.
+A checkpoint counts once its manifest is written, the best model so far once its record is, a finished model once it has
+its name. Manifest and record hold the SHA-256 of the files: whatever is damaged does not count, and is made again.
 """
 
 import json
@@ -13,11 +13,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
 from toolformer.errors import UserError, one_line
 from toolformer.storage import acquired, lock_file, sha256, sync, write_whole, writing
 from toolformer.training.distributed import rank
+from toolformer.training.settings import TrainingResult
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +45,11 @@ def write_last(folder: Path, name: str, record: dict[str, Any]) -> None:
     write_json(folder / name, record)
 
 
-def hashes(checkpoint: Path) -> dict[str, str]:
-    """The SHA-256 of a checkpoint's files but for its manifest."""
-    files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path != checkpoint / MANIFEST)
-    names = (str(path.relative_to(checkpoint)) for path in files)
+def hashes(folder: Path) -> dict[str, str]:
+    """The SHA-256 of a folder's files but for its manifest or record."""
+    own = (folder / MANIFEST, folder / RECORD)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path not in own)
+    names = (str(path.relative_to(folder)) for path in files)
     with ThreadPoolExecutor() as pool:
         return dict(zip(names, pool.map(sha256, files), strict=True))
 
@@ -57,15 +60,36 @@ def complete_checkpoints(folder: Path) -> list[Path]:
     return sorted(complete, key=lambda path: int(path.name.rpartition("-")[2]))
 
 
+def to_resume(output_dir: Path, keep: int) -> Path | None:
+    """The latest intact checkpoint of a training; what cannot be continued is removed, and of the others all but `keep`.
+
+    None, to begin at the start, also where the best model so far is damaged: what was better than it is gone.
+    """
+    folder = output_dir / FOLDER
+    latest = latest_intact(folder)
+    best = [path for path in output_dir.glob("best-*") if (path / RECORD).is_file()]
+    if latest is not None and not all(_is_intact(path) for path in best):
+        for checkpoint in folder.glob("checkpoint-*"):
+            _remove(checkpoint)
+        latest = None
+    remove_checkpoints(folder, keep)
+    if latest is None:
+        for path in output_dir.glob("best-*"):
+            shutil.rmtree(path)
+    return latest
+
+
 def latest_intact(folder: Path) -> Path | None:
     """The latest checkpoint whose files are those of its manifest; damaged ones are named and removed.
 
     Loading others could run code: DeepSpeed unpickles its files.
     """
     for checkpoint in reversed(complete_checkpoints(folder)):
-        listed = read_json(checkpoint / MANIFEST).get("sha256", {})
-        actual = hashes(checkpoint)
+        manifest = read_json(checkpoint / MANIFEST)
+        listed, actual = _listed(manifest), hashes(checkpoint)
         damaged = sorted(name for name in {*listed, *actual} if listed.get(name) != actual.get(name))
+        if not isinstance(manifest.get("seconds"), float):
+            damaged = [MANIFEST]
         if not damaged:
             return checkpoint
         log.warning(
@@ -73,6 +97,52 @@ def latest_intact(folder: Path) -> Path | None:
             *(checkpoint, damaged[0]),
         )
         _remove(checkpoint)
+    return None
+
+
+def _listed(record: dict[str, Any]) -> dict[str, Any]:
+    """The hashes that a manifest or a record lists."""
+    listed = record.get("sha256", {})
+    return listed if isinstance(listed, dict) else {}
+
+
+def _is_intact(model: Path) -> bool:
+    """Whether a model's files are those of its record; if not, they are named, and the record is removed.
+
+    A record of an earlier version lists none. Files may have been added, a policy for example.
+    """
+    listed, actual = _listed(read_json(model / RECORD)), hashes(model)
+    damaged = next((name for name in listed if listed[name] != actual.get(name)), None)
+    if damaged is not None:
+        _undo(model, damaged)
+    return damaged is None
+
+
+def _undo(model: Path, damaged: str) -> None:
+    log.warning("training: %s is damaged (%s is not what was saved); it is trained again", model, damaged)
+    (model / RECORD).unlink(missing_ok=True)
+
+
+def trained(model: Path) -> TrainingResult | None:
+    """What a training came to, from its model's folder; None, and so for every command after it, if that is damaged."""
+    if not (model / RECORD).is_file() or not _is_intact(model):
+        return None
+    record = read_json(model / RECORD)
+    try:
+        return TypeAdapter(TrainingResult).validate_python(
+            {**record, "model_path": model, "best_step": record.get("step")}
+        )
+    except ValidationError:
+        _undo(model, RECORD)
+        return None
+
+
+def finished(output_dir: Path, max_hours: float | None) -> TrainingResult | None:
+    """What a training has left, if it is done or `max_hours` asks for no more."""
+    for model in kept_models(output_dir):
+        result = trained(model)
+        if result is not None and suffices(result.ended_by_max_hours, max_hours):
+            return result
     return None
 
 
@@ -105,7 +175,8 @@ def suffices(ended_by: float | None, max_hours: float | None) -> bool:
 def best_record(folder: Path) -> dict[str, Any]:
     """The record of the best model so far: `step`, `heldout_perplexity`; empty if there is none."""
     records = [read_json(path / RECORD) for path in folder.glob("best-*")]
-    return min(filter(None, records), key=lambda record: float(record["heldout_perplexity"]), default={})
+    whole = [record for record in records if {"step", "heldout_perplexity"} <= record.keys()]
+    return min(whole, key=lambda record: float(record["heldout_perplexity"]), default={})
 
 
 @contextmanager
@@ -155,6 +226,7 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object of a file; empty if there is no whole one."""
-    with suppress(OSError, ValueError):
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+    with suppress(OSError, ValueError, RecursionError):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return record if isinstance(record, dict) else {}
     return {}

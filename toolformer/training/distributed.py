@@ -5,6 +5,8 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +72,27 @@ def read(name: str) -> dict[str, Any]:
     return configuration
 
 
+@contextmanager
+def not_spread(arguments: Any) -> Iterator[None]:
+    """Models loaded in the block are whole in this process, where ZeRO-3 would spread them over all."""
+    from transformers.integrations import deepspeed
+
+    deepspeed.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        if configuration := getattr(arguments, "hf_deepspeed_config", None):
+            deepspeed.set_hf_deepspeed_config(configuration)
+
+
 def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
-    """The configuration made ready for this process; on a CPU starts torch.distributed. UserError without DeepSpeed.
+    """The configuration made ready for this process; on a CPU starts torch.distributed.
 
     What it leaves open is `"auto"`, which the Trainer fills in from the settings.
     """
     configuration = read(name)
-    try:
-        import deepspeed
-    except ImportError as error:
-        raise UserError(
-            "trainer.deepspeed is set, and DeepSpeed is not installed: make setup EXTRA=deepspeed"
-        ) from error
+    import deepspeed
+
     for key in _OF_THE_TRAINER:
         configuration.setdefault(key, "auto")
     for key in ("bf16", "fp16"):

@@ -10,16 +10,21 @@ from typing import Any, cast
 import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import EvalPrediction, Trainer, TrainerState
+from transformers import AutoModelForCausalLM, EvalPrediction, Trainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from toolformer.errors import UserError
+from toolformer.lm import loading
 from toolformer.storage import into_place
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import IGNORED, PackedTexts
+from toolformer.training.distributed import not_spread
 from toolformer.training.progress import OnLog, Progress
 from toolformer.training.settings import TrainingResult, TrainingSettings
 from toolformer.training.tokens import CALL, RESULT, TEXT
+
+# Nats a token by which a saved model may differ from the trained one, as rounding has it.
+_ROUNDING, _ROUNDING_BF16 = 5e-3, 0.1
 
 
 class PackedTrainer(Trainer):
@@ -44,10 +49,13 @@ class PackedTrainer(Trainer):
         # Read once: every process must decide alike whether a model is better.
         self.best = checkpoints.best_record(output_dir)
         # Summed loss in nats and number of tokens since the last log, [texts, calls or results; 2].
+        # Of the last evaluation: tokens [1, tokens] and their losses in nats [tokens - 1].
+        self.first_document: tuple[torch.Tensor, torch.Tensor] | None = None
         self.sums = torch.zeros(3, 2, dtype=torch.float64, device=self.args.device)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """Held-out perplexity; a model that is better than those before it is kept."""
+        self.first_document = None
         metrics: dict[str, float] = super().evaluate(*arguments, **options)
         perplexity, step = metrics["eval_perplexity"], self.state.global_step
         if step > 0 and perplexity < self.best.get("heldout_perplexity", math.inf):
@@ -138,6 +146,9 @@ class PackedTrainer(Trainer):
         parts = zip(logits, labels, strict=True)  # in float32 one sequence at a time
         losses = torch.cat([token_losses(of_one[None], wanted[None]) for of_one, wanted in parts])
         targets = labels[:, 1:] != IGNORED
+        if self.first_document is None:
+            length = int(targets[0].cumprod(0).sum())
+            self.first_document = inputs["input_ids"][:1, : length + 1].cpu(), losses[0, :length].cpu()
         rows = torch.stack([losses.double().sum(1), targets.sum(1).double()], dim=1)
         return None, rows, labels
 
@@ -172,11 +183,29 @@ class PackedTrainer(Trainer):
             self.model_config.use_cache = False
             if self.is_world_process_zero():
                 (best / "training_args.bin").unlink(missing_ok=True)
+                self._compare(best)
+                self.best["sha256"] = checkpoints.hashes(best)
                 checkpoints.write_last(best, checkpoints.RECORD, self.best)
                 for path in self.folder.glob("best-*"):
                     if path != best:
                         shutil.rmtree(path, ignore_errors=True)
         self.accelerator.wait_for_everyone()
+
+    @torch.no_grad()
+    def _compare(self, folder: Path) -> None:
+        """UserError unless the model in a folder is the one that was just evaluated, by the losses of one document."""
+        assert self.first_document is not None
+        ids, expected = self.first_document
+        # In main memory, where it fit before training; other processes must not wait for it to be spread over them.
+        with torch.random.fork_rng(devices=()), not_spread(self.args):
+            saved = loading.load_weights(AutoModelForCausalLM, "causal language", str(folder), torch.float32)
+        losses = token_losses(saved.eval()(ids, use_cache=False).logits, ids)[0]
+        difference = float((losses - expected).abs().mean())
+        if not difference <= (_ROUNDING_BF16 if self.args.bf16 else _ROUNDING):
+            raise UserError(
+                f"training: what was saved in {folder} is not the model that was trained (a token's loss differs by "
+                f"{difference:.2g} nats); {'leave trainer.lora_rank out' if self.settings.lora_rank else 'choose another model'}"
+            )
 
     @property
     def _best_folder(self) -> Path:
@@ -211,7 +240,7 @@ class PackedTrainer(Trainer):
                 for left_over in (self.checkpoints, *self.folder.glob("best*"), partial):
                     shutil.rmtree(left_over, ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        result = finished(self.folder, self.settings.max_hours)
+        result = checkpoints.finished(self.folder, self.settings.max_hours)
         if result is None:
             raise UserError(f"training: the model in {self.folder} is gone already; run again")
         return result
@@ -225,16 +254,6 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         logits.flatten(0, 1).float(), following.flatten(), ignore_index=IGNORED, reduction="none"
     )
     return losses.view(labels.shape)[:, :-1]
-
-
-def finished(output_dir: Path, max_hours: float | None) -> TrainingResult | None:
-    """What a run has left, if it is done or `max_hours` asks for no more."""
-    for model in checkpoints.kept_models(output_dir):
-        record = checkpoints.read_json(model / checkpoints.RECORD)
-        record.pop("run", None)  # of an earlier version
-        if record and checkpoints.suffices(record.get("ended_by_max_hours"), max_hours):
-            return TrainingResult(model_path=model, best_step=record.pop("step"), **record)
-    return None
 
 
 def perplexity_of(prediction: EvalPrediction) -> dict[str, float]:

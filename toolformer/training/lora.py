@@ -1,20 +1,24 @@
 """LoRA: small adapters are trained, and merged into the weights of the model that is kept. Knows peft."""
 
+import copy
 from typing import Any
 
+import numpy as np
 import torch
 
-from toolformer.errors import UserError
+from toolformer.errors import UserError, one_line
+
+# Of the adapters' effect; rounding is a thousandth of it.
+_NOT_MERGED = 0.01
 
 
 def with_adapters(model: Any, rank: int, alpha: int | None) -> Any:
-    """The model with adapters on all linear layers but the output head; UserError without peft, or such layers."""
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise UserError(
-            "trainer.lora_rank is set, and peft is not installed: make setup EXTRA=lora"
-        ) from error
+    """The model with adapters on all linear layers but the output head, and on experts as peft maps them.
+
+    UserError for a model without such layers, or that is another one once they are merged.
+    """
+    from peft import LoraConfig, get_peft_model
+
     configuration = LoraConfig(
         r=rank,
         lora_alpha=alpha if alpha is not None else 2 * rank,
@@ -23,26 +27,42 @@ def with_adapters(model: Any, rank: int, alpha: int | None) -> Any:
         task_type="CAUSAL_LM",
     )
     try:
-        return get_peft_model(model, configuration)
-    except ValueError as error:
+        adapted = get_peft_model(model, configuration)
+        error = _merging_error(adapted)
+    except (ValueError, TypeError, AttributeError, RuntimeError) as cause:
         raise UserError(
-            f"trainer.lora_rank: this model takes no adapters ({str(error).splitlines()[0]})"
-        ) from error
+            f"trainer.lora_rank: this model takes no adapters ({one_line(cause, 120)}); leave trainer.lora_rank out"
+        ) from cause
+    if not error <= _NOT_MERGED:
+        raise UserError(
+            f"trainer.lora_rank: with its adapters merged, this model is another one ({error:.0%} of what they change "
+            "is lost); leave trainer.lora_rank out"
+        )
+    return adapted
+
+
+def merged(model: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+    """A copy of the model with the adapters merged in, and its weights; the model itself stays as it is."""
+    inner = copy.deepcopy(model).merge_and_unload()
+    return inner, inner.state_dict()
 
 
 @torch.no_grad()
-def merged(model: Any) -> tuple[Any, dict[str, torch.Tensor]]:
-    """The model beneath the adapters, and its weights with the adapters merged in; both models stay as they are."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    inner = model.get_base_model()
-    weights: dict[str, torch.Tensor] = {}
-    adapted = {name for name, module in inner.named_modules() if isinstance(module, BaseTunerLayer)}
-    for name, tensor in inner.state_dict().items():
-        layer, _, rest = name.rpartition(".base_layer.")
-        if layer in adapted:
-            delta = inner.get_submodule(layer).get_delta_weight("default") if rest == "weight" else 0
-            weights[f"{layer}.{rest}"] = tensor + delta
-        elif not any(name.startswith(f"{module}.") for module in adapted):
-            weights[name] = tensor
-    return inner, weights
+def _merging_error(model: Any) -> float:
+    """How far merging moves logits, as a share of how far adapters do; afterwards these are zeros, as they began."""
+    random = np.random.default_rng(0)
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])
+    ids = torch.from_numpy(random.integers(0, vocabulary, (1, 16))).to(model.device)
+    changed = [parameter for name, parameter in model.named_parameters() if ".lora_B." in name]
+    training = model.training
+    model.eval()
+    plain = model(input_ids=ids, use_cache=False).logits
+    for parameter in changed:  # they begin as zeros, with which nothing is merged
+        values = random.normal(scale=0.05, size=parameter.shape)
+        parameter.copy_(torch.from_numpy(values))
+    apart = model(input_ids=ids, use_cache=False).logits
+    together = merged(model)[0](input_ids=ids, use_cache=False).logits
+    for parameter in changed:
+        parameter.zero_()
+    model.train(training)
+    return float((together - apart).abs().mean() / (apart - plain).abs().mean())

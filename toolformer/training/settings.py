@@ -1,7 +1,8 @@
 """What decides a training run (paper, section 4.1 and appendix B)."""
 
+import importlib.util
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,6 +71,12 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.max_steps is None and self.epochs is None:
             raise UserError("trainer.max_steps and trainer.epochs are both null; set one of them")
+        for key, package in (("lora_rank", "peft"), ("deepspeed", "deepspeed")):
+            if getattr(self, key) is not None and importlib.util.find_spec(package) is None:
+                extra = key.removesuffix("_rank")
+                raise UserError(
+                    f"trainer.{key} needs {package}, which is not installed: pip install -e '.[{extra}]'"
+                )
         zero = distributed.read(self.deepspeed)["zero_optimization"] if self.deepspeed is not None else {}
         if zero.get("stage") == 3 and self.lora_rank:
             raise UserError(
@@ -128,7 +135,7 @@ class TrainingSettings(Recipe):
         """The values that tell one training from another; the rest may change while it is interrupted."""
         free = {"save_every", "keep_checkpoints", "log_every", "micro_batch_size", "gradient_checkpointing"}
         free |= {"compile", "max_hours"}
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in free}
         if self.deepspeed is not None and self.deepspeed not in distributed.NAMED:
             values["deepspeed"] = distributed.read(self.deepspeed)  # its content, wherever the file is
         return values
@@ -154,3 +161,5 @@ class TrainingResult:
     """Time of training, evaluation and saving, over all its interruptions."""
     ended_by_max_hours: float | None = None
     """The `max_hours` that ended it; None if it came to its own end."""
+    sha256: dict[str, str] = field(default_factory=dict, repr=False)
+    """Of the model's files, by name."""

@@ -20,8 +20,8 @@ from toolformer.lm import loading
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import PackedTexts, document_order, single, stream, whole
 from toolformer.training.distributed import deepspeed_configuration, processes, rank
-from toolformer.training.document_masks import Isolation, attend_by_document, choose_isolation, collator
-from toolformer.training.loop import PackedTrainer, finished
+from toolformer.training.document_masks import Isolation, choose_isolation, collator
+from toolformer.training.loop import PackedTrainer
 from toolformer.training.progress import OnLog
 from toolformer.training.settings import TrainingResult, TrainingSettings
 from toolformer.training.tokens import AnnotatedText, tokenize
@@ -59,7 +59,7 @@ def train(
     output_dir = Path(output_dir)
     accumulation = settings.accumulation(processes())
     folder = output_dir / checkpoints.FOLDER
-    if done := finished(output_dir, settings.max_hours):
+    if done := checkpoints.finished(output_dir, settings.max_hours):
         if rank() == 0 and done.ended_by_max_hours is None:
             shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
         return done
@@ -70,11 +70,7 @@ def train(
     with checkpoints.held(folder, {"texts": digest[:16], "processes": processes(), "dtype": dtype}):
         resume = None
         if rank() == 0:
-            resume = checkpoints.latest_intact(folder)
-            checkpoints.remove_checkpoints(folder, keep=settings.keep_checkpoints)
-            if resume is None:  # begun anew: what was best before does not count
-                for path in output_dir.glob("best-*"):
-                    shutil.rmtree(path)
+            resume = checkpoints.to_resume(output_dir, keep=settings.keep_checkpoints)
         resume = broadcast_object_list([resume])[0]
         arguments.eval_on_start = resume is None
 
@@ -89,10 +85,12 @@ def train(
             )
         if any(isinstance(text, AnnotatedText) and text.calls for text in texts):
             loading.single_token(tokenizer, START, str(model_path))  # what decoding will watch for
-        isolation = choose_isolation(model)
-        if isolation == "positions" and not settings.compile:
-            attend_by_document(model, loading.choose_device(settings.device))
+        if not settings.deepspeed:  # which moves its parts itself
+            model.to(arguments.device)
+        by_document = arguments.device.type == "cpu" and not settings.compile
+        isolation = choose_isolation(model, settings.sequence_length, settings.micro_batch_size, by_document)
         training, evaluation = _packed(texts, heldout, tokenizer, isolation, settings)
+        _check_embedding(model, tokenizer, training, evaluation)
         arguments.max_steps = math.ceil(len(training) / settings.batch_size)
         if settings.lora_rank:
             set_seed(settings.seed)  # adapters begin at random; the Trainer seeds only what comes after it
@@ -116,6 +114,18 @@ def train(
         )
         trainer.remove_callback(PrinterCallback)
         return trainer.run_to_end(resume, on_log, progress)
+
+
+def _check_embedding(model: Any, tokenizer: Any, *texts: PackedTexts) -> None:
+    """UserError for a token to be trained on, or to pad with, that the model has no row for."""
+    rows = int(model.config.get_text_config().vocab_size)
+    used = [tokenizer.pad_token_id or 0, *(int(each.documents.ids.max()) for each in texts)]
+    if max(used) >= rows:
+        token = tokenizer.convert_ids_to_tokens(max(used))
+        raise UserError(
+            f"model: its tokenizer has {token!r} as token {max(used)}, and its embedding {rows} rows; take the token out "
+            "of the tokenizer's files (a pad token is not needed), or enlarge the embedding"
+        )
 
 
 def _packed(
