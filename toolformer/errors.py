@@ -14,6 +14,10 @@ class UserError(Exception):
     """
 
 
+class UsageError(UserError):
+    """Arguments or overrides that cannot be read; the command line adds which command's help to see."""
+
+
 def one_line(error: BaseException, limit: int = 300) -> str:
     """What an error says, without keys, in one line of at most `limit` characters; its type where it says nothing."""
     return " ".join(without_credentials(str(error)).split())[:limit] or type(error).__name__

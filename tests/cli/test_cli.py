@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from toolformer.cli import COMMANDS, STAGES, doctor, main, runs
 from toolformer.cli.runs import LINEAGE
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
-from toolformer.stages.config import CONF, compose, validate
+from toolformer.stages.config import CONF, compose, multirun, validate
+from toolformer.stages.config.multirun import parse
 from toolformer.tracking import Tracker
 
 
@@ -89,6 +91,17 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "corpus=jsnl"], "Could not find 'corpus/jsnl' (did you mean jsonl?); available options in 'corpus'"),
         (["evaluate", "experment=evidence"], "there is no key 'experment' (did you mean experiment?)"),
         (["evaluate", "tool=mine"], "there is no key 'tool' (did you mean tools?)"),
+        (["run", "experiment=smoke", "k=3"], "there is no key 'k' (did you mean decoding.k=3?); docs/keys.md has them all; see toolformer run --help"),
+        (["evaluate", "limit=8"], "there is no key 'limit' (did you mean evaluation.limit=8, heldout.limit=8?)"),
+        (["generate", "limit=8"], "there is no key 'limit' (did you mean corpus.limit=8?)"),
+        (["evaluate", "env=hunter2"], "there is no key 'env'"),
+        (["evaluate", "--limit", "8"], "--limit (did you mean evaluation.limit=8, heldout.limit=8?); see toolformer evaluate --help"),
+        (["complete", "x", "--k=3"], "--k=3 (did you mean decoding.k=3?); see toolformer complete --help"),
+        (["train", "--learning-rate"], "--learning-rate (did you mean trainer.learning_rate=...?); see toolformer train"),
+        (["runs", "--limit", "8"], "unrecognized arguments: --limit; see toolformer runs --help"),
+        (["run", "experiment=smoke", "seed=x"], "could not be converted to Integer; see toolformer run --help"),
+        (["complete", "x", "seed=x"], "could not be converted to Integer; see toolformer complete --help"),
+        (["run", "experiment=table9", "--plan"], "corpus.path is missing; name a file or a folder: corpus.path=..., or add setting=default"),
         (["evaluate", "decoding.k=1,2"], "toolformer: decoding.k=1,2: several values need -m, a list needs brackets"),
         (["evaluate", "decoding=3"], "decoding=3: Config group override must be a string"),
         (["evaluate", "benchmarks=svamp"], "benchmarks=svamp: it must be a list, such as [a,b]"),
@@ -207,6 +220,33 @@ def test_configuration_and_commands_are_explained(capsys: Capture) -> None:
     keys = shown("evaluate", "--help")
     assert "engine.workers=1 " in keys and "heldout.limit" in keys
     assert "corpus.limit=32" in shown("help", "corpus") and "usage:" in shown("help", "train")
+
+
+def test_the_examples_of_the_help_work(place: Path, capsys: Capture) -> None:
+    main(["--help"])
+    text = capsys.readouterr().out
+    examples = re.findall(r"toolformer ((?:run|tool|help|evaluate|index) \S.*)", text)
+    assert {example.split()[0] for example in examples} == {"run", "tool", "help", "evaluate", "index"}
+    (place / "FILE").write_text('{"text": "x"}\n')
+    for example in examples:
+        name, *words = shlex.split(example.replace("[--plan]", "--plan"))
+        if name in ("evaluate", "index"):
+            stage = "evaluate" if name == "evaluate" else "generate"
+            fixed = [word.replace("FILE", str(place / "FILE")) for word in words if "=" in word]
+            assert all(validate(compose(stage, job)) for job in parse(stage, fixed).jobs(stage, {}))
+        else:
+            assert main([name, *words]) == 0, example
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "slurm", "submitit_local", "ray"])
+def test_a_launcher_that_is_not_installed_names_its_extra(
+    launcher: str, monkeypatch: Patch, refused: Refused
+) -> None:
+    monkeypatch.setattr(multirun, "find_spec", lambda name: None)
+    extra = "ray" if launcher == "ray" else "launchers"
+    for command in (["run", "--plan"], ["evaluate", "-m"]):
+        line = refused(*command, "experiment=smoke", f"hydra/launcher={launcher}")
+        assert f"hydra/launcher={launcher} is not installed: pip install -e '.[{extra}]'" in line
 
 
 @pytest.mark.parametrize(

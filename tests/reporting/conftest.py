@@ -199,6 +199,7 @@ def evaluated(
     """An evaluation, `file` with its samples of SVAMP."""
     config = {"model": "gpt2", **(config or {})}
     tags = {"system": system, "decoding.k": "10", "comparison": "same", "device_name": "A Processor", **tags}
+    tags = {"dtype": "bfloat16", **tags}
     tags |= {"lineage.train_run_id": training} if training else {}
     metrics = {"parameters": SIZES.get(config["model"], 124e6), **metrics}
     return store.add("evaluate", metrics, {"samples/svamp.parquet": file} if file else {}, config, **tags)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.reporting.conftest import FUNNEL, HOSTILE, NOTE, samples, write_annotation
-from toolformer.reporting import candidate_stats, plots, render, samples_page, tables
+from toolformer.reporting import Report, candidate_stats, render, samples_page, tables
 from toolformer.reporting.data import Annotation, Evidence, Sampled, Score
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -78,9 +78,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scores = {(system, task): score for system in SYSTEMS for task in TASKS}
     evidence = Evidence(None, annotation, scores, sampled=sampled)
     content, data = tables.content(evidence), samples_page.data(evidence)
-    images = {name: image for figure in content.figures for name, image in plots.files(figure).items()}
     assert data
-    (folder / "report.html").write_text(render.html(content, images, "samples.html"), encoding="utf-8")
+    (folder / "report.html").write_text(render.html(content, "samples.html"), encoding="utf-8")
     (folder / "samples.html").write_text(render.samples_html(content.title, data), encoding="utf-8")
     return folder
 
@@ -127,6 +126,21 @@ def test_the_report_is_readable(browser: Any, pages: Path, dark: bool) -> None:
           .map((one) => one.offsetHeight > one.clientHeight)"""
         shown = browser.execute_script(bars)
         assert all(shown) and (shown or width == 1280)
+
+
+def test_no_figure_is_cut_on_a_phone(browser: Any, report: Report) -> None:
+    opened(browser, report.html, width=390)
+    shot(browser, "report-phone")
+    code = """return [...document.images].map((image) => [image.getBoundingClientRect().right, image.closest(".scroll")])"""
+    drawn = browser.execute_script(code)
+    assert drawn and all(right <= 390 and scrolled is None for right, scrolled in drawn)
+    assert browser.find_element("css selector", ".gain").text == "+35.0 points"
+
+
+def test_significance_fits_a_laptop(browser: Any, report: Report) -> None:
+    opened(browser, report.html, width=1280)
+    code = "const one = document.querySelector('#paired .scroll'); return one.scrollWidth - one.clientWidth"
+    assert browser.execute_script(code) <= 0
 
 
 def test_candidates_are_filtered_and_stay_text(browser: Any, pages: Path) -> None:

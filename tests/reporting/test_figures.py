@@ -54,14 +54,16 @@ def test_every_number_of_ours_leads_to_its_run_and_command(evidence: Evidence) -
                     place = (table.key, column.label)
                     assert (cell.run or table.run) in listed, place
                     assert (cell.command or table.command).startswith("toolformer "), place
-    (row,) = outcome_tables.paired(evidence).rows
-    assert re.fullmatch(r"toolformer compare \w{8} \w{8}", row[1].command)
+    for row in outcome_tables.paired(evidence).rows:
+        assert re.fullmatch(r"toolformer compare \w{8} \w{8}", row[2].command)
     against = {("svamp", *PAIRS[0]): evidence.paired["svamp", "toolformer_disabled", "model"]}
     against["nq", *PAIRS[0]] = evidence.paired["svamp", *PAIRS[0]]
-    chance = outcome_tables.headline(Evidence(paired=against))
-    assert "p = 1.000 (corrected 1.000), n = 40: no difference is shown" in chance
+    gain, chance = outcome_tables.headline(Evidence(paired=against))
+    assert gain == "+2.5 points, which may be chance"
+    assert "no difference is shown; it may be chance. The difference is +2.5 points" in chance
+    assert "p = 1.000 (corrected 1.000), n = 40." in chance
     assert chance.endswith("Toolformer is better on 1, worse on 0, and on 1 no difference is shown.")
-    assert outcome_tables.headline(Evidence()) == ""
+    assert outcome_tables.headline(Evidence()) == ("", "")
 
 
 def test_the_first_sentence_says_where_no_call_was_made(evidence: Evidence) -> None:
@@ -75,8 +77,8 @@ def test_the_first_sentence_says_where_no_call_was_made(evidence: Evidence) -> N
     ):
         score = replace(SCORE, metrics=metrics)
         paired = {key: evidence.paired["svamp", "toolformer_disabled", "model"]}
-        shown = outcome_tables.headline(Evidence(scores={("toolformer", "svamp"): score}, paired=paired))
-        assert shown.endswith(end), metrics
+        _, shown = outcome_tables.headline(Evidence(scores={("toolformer", "svamp"): score}, paired=paired))
+        assert f"{end} The difference is" in shown, metrics
 
 
 def test_figures_hold_their_data(evidence: Evidence) -> None:
@@ -190,7 +192,7 @@ def test_perplexity_is_per_token_or_per_word() -> None:
     scores = {(system, other.task): score for system in ("model", "toolformer_disabled")}
     evidence = Evidence(scores=scores, paired={(other.task, "toolformer_disabled", "model"): other})
     (row,) = outcome_tables.paired(evidence).rows
-    assert row[6].detail.endswith("n = 2 a word")
+    assert row[2].detail.endswith("n = 2 a word")
     assert compared("t", first, [text(1, -6.0, sha="x")]) is None
 
 

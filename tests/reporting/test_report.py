@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.reporting.conftest import NOTE, ROWS, Memory, write_annotation
+from tests.reporting.conftest import NOTE, ROWS, Memory, evaluated, perplexity, trained, write_annotation
 from tests.reporting.test_figures import SCORE
 from toolformer.calls import ApiCall
 from toolformer.errors import UserError
-from toolformer.reporting import Report, build, candidate_stats, paper, reader, tables
+from toolformer.reporting import Report, build, candidate_stats, paper, reader, render, tables
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.setting_tables import table9
 
@@ -63,6 +63,38 @@ def test_the_whole_of_the_paper_can_be_printed_and_english_rows_stand_in_table_6
     assert [cells[0].text for cells in shown["table4"].rows][-2:] == list(paper.LARGER)
     assert [cells[0].text for cells in shown["table6"].rows][-2:] == ["M (All En)", "GPT-3 (175B) (All En)"]
     assert [cell.text for cell in shown["table2"].rows[0][1:]] == ["–"] * 4 + ["51,987", "18,526", "5,135"]
+
+
+def test_where_the_paper_has_nothing_it_is_not_named() -> None:
+    score = Score(9.0, 8.0, 10.0, (NOTE,), {"n": 9, "call_share": 0.5, "call_share/calculator": 0.5})
+    evidence = Evidence(
+        scores={(system, "arithmetic"): score for system in ("model", "toolformer")},
+        by_k={(k, "lama_trex"): score for k in (2, 4)},
+    )
+    shown = {table.key: table for table in tables.content(evidence).tables}
+    assert [row[0].detail for row in shown["arithmetic"].rows] == ["", ""]
+    assert "The paper's" not in shown["tool_use"].caption
+    assert {"arithmetic", "tool_use", "table9"} <= {*shown}
+    assert not any(column.paper for table in shown.values() for column in table.columns)
+    assert "Grey columns" not in render.html(tables.content(evidence))
+
+
+def test_the_dtype_is_named_and_where_it_differs_which_rows_are_in_which() -> None:
+    store = Memory()
+    evaluated(store, "model", perplexity("heldout_perplexity", 80.35))
+    evaluated(store, "model_cc", perplexity("heldout_perplexity", 81.0), trained(store, "plain"))
+    alike = tables.content(reader.read(store))
+    (table,) = (table for table in alike.tables if table.key == "table8")
+    assert table.caption.endswith(" Measured in bfloat16.") and ("bfloat16", "dtype") in alike.facts
+    assert not alike.remarks
+    training = trained(store)
+    evaluated(
+        store, "toolformer_disabled", perplexity("heldout_perplexity", 81.66), training, dtype="float32"
+    )
+    mixed = tables.content(reader.read(store))
+    (table,) = (table for table in mixed.tables if table.key == "table8")
+    assert table.caption.endswith("rounding: bfloat16: M, M + CC; float32: Toolformer (disabled).")
+    assert mixed.remarks[-1].startswith("Measured in several dtypes: Held-out text.")
 
 
 def test_an_annotation_that_found_nothing_is_read(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ def test_a_missing_package_is_named_at_once(key: str, monkeypatch: pytest.Monkey
     package = {"lora_rank": "peft"}.get(key, key)
     monkeypatch.setitem(sys.modules, package, None)
     value: Any = {"lora_rank": 8, "deepspeed": "zero2"}[key]
-    with pytest.raises(UserError, match=f"trainer.{key} needs {package}, .* pip install -e '.\\[[a-z]+]'$"):
+    with pytest.raises(UserError, match=f"trainer.{key} needs {package}, .* make setup EXTRA=[a-z]+$"):
         Recipe(**{key: value})
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from toolformer.cli.parser import Parser
 from toolformer.credentials import printable
-from toolformer.errors import UserError, near
+from toolformer.errors import UsageError, UserError, near
 from toolformer.progress import configure
 
 STAGES = {
@@ -28,7 +28,7 @@ STAGES = {
     "report": "print the paper's tables from the runs",
 }
 COMMANDS = {
-    "run": "an experiment over all its stages, only what is missing: toolformer run experiment=table9 [--plan]",
+    "run": "an experiment over all its stages, only what is missing: toolformer run experiment=smoke [--plan]",
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
     "runs": "list runs and what they were made from; toolformer runs push copies to a server what it lacks",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
@@ -89,7 +89,7 @@ def _command(argv: Sequence[str] | None) -> int:
             signal.signal(signal.SIGINT, _stop)
     _stopped.clear()
     try:
-        configure(quiet=follower or arguments[0] in ("tool", "complete", "doctor"))
+        configure(quiet=follower or arguments[0] in ("tool", "doctor"))
         return _named(arguments[0], arguments[1:])
     except BrokenPipeError:
         # The reader of our output is gone; a second message has nowhere to go.
@@ -102,6 +102,8 @@ def _command(argv: Sequence[str] | None) -> int:
             message = f"{what}; run the same command again to resume"
         elif isinstance(error, UserError):
             message = printable(" ".join(str(error).split()))
+            if isinstance(error, UsageError):
+                message += f"; see toolformer {arguments[0]} --help"
         elif isinstance(error, OSError) and error.errno in _NO_ROOM:
             message = f"{error}; what is finished is kept, make room or name another folder"
         elif isinstance(error, RuntimeError) and _GPU_IS_FULL.match(str(error)):
@@ -150,7 +152,7 @@ def _usage() -> str:
     lines += ["", "commands:"]
     lines += [f"  {name:<11} {meaning}" for name, meaning in COMMANDS.items()]
     lines += ["", "sweeps: toolformer evaluate -m decoding.k=0,1,3,10"]
-    lines += ["experiments: toolformer run experiment=table9 --plan"]
+    lines += ["experiments: toolformer run experiment=table9 setting=default --plan"]
     return "\n".join([*lines, "a page per topic: docs/ of the repository"])
 
 
@@ -162,13 +164,12 @@ def _stage(stage: str, arguments: list[str]) -> int:
     from toolformer.tracking.provenance import masked
 
     parser = Parser(stage, STAGES[stage], add_help=False, allow_abbrev=False)
-    parser.add_argument("words", nargs="*", metavar="key=value", help="configuration, see below")
     parser.add_argument("--multirun", "-m", action="store_true", help="sweep: a run for each of key=a,b,c")
     parser.add_argument("--config-dir", "-cd", help="a folder of configuration files of your own")
     parser.add_argument("--cfg", "-c", choices=("job",), help="print the configuration")
     parser.add_argument("--help", "-h", action="store_true", help="print this")
-    options = parser.parse_intermixed_args(arguments)
-    words = list(options.words)
+    options = parser.parsed(arguments, "seed=1; see below")
+    words = list(options.overrides)
     if options.config_dir:
         if not Path(options.config_dir).is_dir():
             raise UserError(f"--config-dir: there is no folder {options.config_dir}")

@@ -7,6 +7,7 @@ command needs them.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from toolformer.stages.experiments import Plan
+
+log = logging.getLogger(__name__)
 
 _RUN = "a run's id or its first characters, latest, or latest:SYSTEM"
 
@@ -98,13 +101,7 @@ def complete(arguments: list[str]) -> int:
     options = parser.parsed(arguments, "decoding.k=3 tools=[calculator]")
     if options.tokens < 1:
         raise UserError(f"complete: --tokens is {options.tokens}; it must be at least 1")
-    from rich.text import Text
-
-    from toolformer.api import Toolformer
-    from toolformer.calls import linearise
     from toolformer.decoding.settings import TRAINED_ON
-    from toolformer.tracking import Tracker
-    from toolformer.tracking.entities import log_trace
 
     config = configured("evaluate", options.overrides)
     named = [word for word in options.overrides if word.startswith("model=")]
@@ -113,19 +110,30 @@ def complete(arguments: list[str]) -> int:
     model = options.model or (
         config.model if named and config.system not in TRAINED_ON else config.checkpoint
     )
+    log.info("complete: loading %s", model)  # before PyTorch is imported, which may take half a minute
+    from rich.text import Text
+
+    from toolformer.api import Toolformer
+    from toolformer.calls import linearise
+    from toolformer.tracking import Tracker
+    from toolformer.tracking.entities import log_trace
+
     toolformer = Toolformer.from_config(model, options.overrides)
+    log.info("complete: continuing the text with %s", toolformer.decoder.language_model.name)
     began = time.monotonic()
     (completion,) = toolformer.complete([options.text], max_new_tokens=options.tokens)
-    store = Tracker(config.tracking.uri, Path(config.paths.root)).store
-    if not store.is_absent():  # who tracks no runs has no place for traces
-        calls = [(call.tool, call.input, call.result) for call in completion.calls]
-        log_trace(store, options.text, completion.text, calls, time.monotonic() - began)
+    seconds = time.monotonic() - began
     shown = Text(printable(options.text + completion.text))
     if completion.call:
         shown.highlight_words([linearise(completion.call).strip()], "bold green")
     console().print(shown, soft_wrap=True)
     if completion.failed:
         print(f"toolformer: a call was taken back: {printable(completion.failed)}", file=sys.stderr)
+    sys.stdout.flush()
+    store = Tracker(config.tracking.uri, Path(config.paths.root)).store
+    if not store.is_absent():  # who tracks no runs has no place for traces
+        calls = [(call.tool, call.input, call.result) for call in completion.calls]
+        log_trace(store, options.text, completion.text, calls, seconds)
     return 0
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from toolformer.errors import UserError, near
+from toolformer.errors import UsageError, near
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,18 +17,36 @@ if TYPE_CHECKING:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, whose faults are a `UserError` that names the nearest option."""
+    """argparse's, whose faults are a `UsageError` that names the nearest option, or the key that was meant."""
+
+    _arguments: Sequence[str] = ()
+    """Those of a command that takes overrides."""
 
     def __init__(self, command: str, meaning: str, **options: Any) -> None:
         super().__init__(f"toolformer {command}", description=meaning, **options)
 
     def error(self, message: str) -> NoReturn:
         unknown = re.search(r"unrecognized arguments: (\S+)", message)
-        hint = near(unknown[1].partition("=")[0], self._option_string_actions) if unknown else ""
-        raise UserError(f"{message}{hint}; see {self.prog} --help")
+        hint = ""
+        if unknown:
+            hint = self._key(unknown[1]) or near(unknown[1].partition("=")[0], self._option_string_actions)
+        raise UsageError(f"{message}{hint}")
+
+    def _key(self, option: str) -> str:
+        """A hint at the keys that `--limit 8` may have meant, as they are written: `evaluation.limit=8`."""
+        from toolformer.stages.config.keys import meant
+
+        if not self._arguments:
+            return ""
+        name, sign, value = option.lstrip("-").partition("=")
+        position = [*self._arguments, option].index(option) + 1
+        if not sign and position < len(self._arguments) and "=" not in self._arguments[position]:
+            value = self._arguments[position]
+        return meant(name.replace("-", "_"), value or "...", self.prog.split()[-1])
 
     def parsed(self, arguments: Sequence[str], example: str) -> argparse.Namespace:
         """The options, with the rest of the words as `overrides` of the configuration."""
+        self._arguments = arguments
         self.add_argument("overrides", nargs="*", default=[], help=f"configuration, for example {example}")
         return self.parse_intermixed_args(arguments)
 

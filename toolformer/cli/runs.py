@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from toolformer.cli.parser import Parser, configured, console
 from toolformer.credentials import printable
 from toolformer.errors import UserError
+from toolformer.tracking.run import figures
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -126,8 +127,6 @@ def _table(runs: Sequence[Run], place: str, unsent: set[str], width: int) -> Tab
     from rich.table import Table
     from rich.text import Text
 
-    from toolformer.tracking.run import figures
-
     title = Text(printable(f"{_count(len(runs))} in {place}"), style="table.title")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     deepest = max((depth for depth, _ in _in_order(runs)), default=0)
@@ -141,7 +140,7 @@ def _table(runs: Sequence[Run], place: str, unsent: set[str], width: int) -> Tab
             "  " * depth + run.run_id[:8] + ("*" if run.run_id in unsent else ""),
             run.name if run.name.startswith(run.stage) else f"{run.stage} {run.name}",
             run.status,
-            ", ".join(_figure(key, value) for key, value in figures(run).items()),
+            ", ".join([*(_figure(key, value) for key, value in figures(run).items()), *_dtype(run)]),
             run.tags.get("experiment", ""),
             f"{run.started:%Y-%m-%d %H:%M}",
             "" if seconds is None else f"{seconds / 60:.1f}",
@@ -149,6 +148,10 @@ def _table(runs: Sequence[Run], place: str, unsent: set[str], width: int) -> Tab
         # As text: what a run holds is neither markup nor an escape sequence.
         table.add_row(*(Text(printable(cell)) for cell in cells[: len(table.columns)]))
     return table
+
+
+def _dtype(run: Run) -> Iterable[str]:
+    return [run.tags["dtype"]] if run.tags.get("dtype") and figures(run) else []
 
 
 def _figure(key: str, value: float) -> str:

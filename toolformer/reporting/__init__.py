@@ -47,7 +47,7 @@ def build(
     data = samples_page.data(evidence)
     images = {name: image for figure in content.figures for name, image in plots.files(figure).items()}
     texts = {"report.md": render.markdown(content), **render.latex(content)}
-    texts["report.html"] = render.html(content, images, "samples.html" if data else "")
+    texts["report.html"] = render.html(content, "samples.html" if data else "")
     if data:
         texts["samples.html"] = render.samples_html(content.title, data)
     files = {out / render.FOLDER / name: image for name, image in images.items()}

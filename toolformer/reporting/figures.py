@@ -12,7 +12,7 @@ from benchmarks import GROUPS
 from toolformer.reporting import paper
 from toolformer.reporting.data import Annotation, Evidence, Points, Score
 from toolformer.reporting.escape import clean
-from toolformer.reporting.formatting import SYSTEMS, in_order, in_table_order, title_of, tool_name
+from toolformer.reporting.formatting import SYSTEMS, in_dtypes, in_order, in_table_order, title_of, tool_name
 from toolformer.reporting.ladder import picture
 from toolformer.reporting.plots import INK
 from toolformer.reporting.selection import SCALED
@@ -89,6 +89,7 @@ def scaling(evidence: Evidence) -> Figure | None:
         "Mean percent correct over the benchmarks in brackets, on which every model shown was measured. Hollow: the "
         f"paper's GPT-J on the same benchmarks. The paper's tools here: {tools}."
     )
+    caption += in_dtypes(((model,), score) for (model, *_), score in evidence.sizes.items())
     title = "Scores by model size, with and without calls"
     return Figure("figure4", "Figure 4", title, panels, caption, "table8")
 

@@ -15,6 +15,7 @@ from toolformer.reporting.table import Cell, Table
 from toolformer.tracking import Run
 
 DASH = "–"
+UNKNOWN = "dtype not recorded"
 T = TypeVar("T", Cell, Table)
 
 SYSTEMS: Mapping[str, str] = {system: settings.SYSTEMS[system] for system in settings.PAPER_SYSTEMS}
@@ -73,6 +74,24 @@ def from_run(numbers: T, run: Run) -> T:
 def repeats(run: Run) -> str:
     """The command that does what the run did."""
     return f"toolformer {run.stage} like={run.run_id[:8]}"
+
+
+def dtypes(cells: Iterable[tuple[tuple[Any, ...], Score]]) -> dict[str, list[Any]]:
+    """By dtype, the rows of a table (first parts of their keys) whose runs were made in it; empty where no run says."""
+    found: dict[str, dict[Any, None]] = {}
+    for (row, *_), score in cells:
+        for run in score.runs:
+            found.setdefault(run.tags.get("dtype", UNKNOWN), {})[row] = None
+    return {} if {*found} <= {UNKNOWN} else {dtype: [*found[dtype]] for dtype in sorted(found)}
+
+
+def in_dtypes(cells: Iterable[tuple[tuple[Any, ...], Score]]) -> str:
+    """The end of a caption: in which dtype a table was measured, or which rows in which."""
+    found = dtypes(cells)
+    if len(found) < 2:
+        return "".join(f" Measured in {dtype}." for dtype in found)
+    parts = "; ".join(f"{dtype}: {', '.join(map(str, rows))}" for dtype, rows in found.items())
+    return f" The rows differ in dtype, and a part of their difference may be rounding: {parts}."
 
 
 def shown_sizes(column: Iterable[Score]) -> str:

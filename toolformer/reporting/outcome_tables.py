@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from benchmarks import GROUPS
 from benchmarks.figures import GOLD_NATS
 from benchmarks.paired import Estimate, ScoreComparison
 from toolformer.decoding.settings import TRAINED_ON
@@ -12,6 +13,7 @@ from toolformer.reporting.formatting import (
     DASH,
     SYSTEMS,
     from_run,
+    in_dtypes,
     in_order,
     in_table_order,
     name_of,
@@ -25,7 +27,7 @@ from toolformer.reporting.pairing import PAIRS, Compared, is_significant
 from toolformer.reporting.selection import DEFAULT_K
 from toolformer.reporting.table import Cell, Column, Table
 
-DIFFERENCE = ("difference", "only it", "only other", "p", "detectable")
+DIFFERENCE = ("difference", "only it", "only other", "p", "Holm", "detectable")
 SIGN_OF = {"toolformer_disabled": "†", "model": "‡"}
 SIGNS = (
     "† differs from Toolformer (disabled), ‡ differs from M: paired on the same examples, p < 0.05 corrected for all "
@@ -33,15 +35,16 @@ SIGNS = (
 )
 
 
-def headline(evidence: Evidence) -> str:
-    """The first pair of systems with scores, on the benchmark with most examples, and a count of the others."""
+def headline(evidence: Evidence) -> tuple[str, str]:
+    """The gain, `+35.0 points`, and what it is, in words: of the first pair of systems with scores, on the benchmark with
+    most examples, and a count of the others. Empty without scores."""
     pairs: dict[tuple[str, str], dict[str, tuple[ScoreComparison, Compared]]] = {pair: {} for pair in PAIRS}
     for (task, system, other), compared in evidence.paired.items():
         if compared.scores and not task.endswith(GOLD_NATS):
             pairs.setdefault((system, other), {})[task] = compared.scores, compared
     measured = [(pair, tasks) for pair, tasks in pairs.items() if tasks]
     if not measured:
-        return ""
+        return "", ""
     (system, other), found = measured[0]
     task = max(in_table_order(found), key=lambda task: found[task][0].n)
     scores, compared = found[task]
@@ -56,13 +59,14 @@ def headline(evidence: Evidence) -> str:
     if system == "toolformer" and metrics.get("n_ac") == metrics.get("n_failed", 0) == 0:
         meaning += "; no call was made"
     sentence = (
-        f"{title_of(task)}: {name_of(system)} has {scores.second:.1f} % right and {name_of(other)} {scores.first:.1f} %, a "
-        f"difference of {value} points [{low}, {high}]{p}, n = {shown_count(scores.n)}: {meaning}."
+        f"{title_of(task)}: {name_of(system)} has {scores.second:.1f} % right, {name_of(other)} {scores.first:.1f} %: "
+        f"{meaning}. The difference is {value} points [{low}, {high}]{p}, n = {shown_count(scores.n)}."
     )
+    gain = f"{value} points" if _verdict(compared) else f"{value} points, which may be chance"
     if len(found) == 1:
-        return sentence
+        return gain, sentence
     verdicts = [_verdict(compared) for _, compared in found.values()]
-    return (
+    return gain, (
         f"{sentence} Of all {len(found)} benchmarks on which the two were compared, {name_of(system)} is better on "
         f"{verdicts.count(1)}, worse on {verdicts.count(-1)}, and on {verdicts.count(0)} no difference is shown."
     )
@@ -83,50 +87,58 @@ def signs(evidence: Evidence, system: str, task: str) -> str:
 
 def paired(evidence: Evidence) -> Table:
     """Differences on the same examples, with intervals and McNemar's p."""
-    rows = []
-    for task in in_table_order(task for task, *_ in evidence.paired):
-        # Perplexity is measured with calls disabled: Toolformer (disabled) stands for both.
-        pairs = (PAIRS[0], PAIRS[2] if task.endswith("perplexity") else PAIRS[1])
-        cells = [cell for pair in pairs for cell in _difference(evidence, task, *pair)]
-        if any(cell.text for cell in cells):
-            rows.append([Cell(title_of(task)), *cells])
-    columns = [Column("Benchmark", numeric=False)]
-    for _, other in PAIRS[:2]:
-        columns += [Column(label, f"Toolformer − {SYSTEMS[other]}") for label in DIFFERENCE]
+    rows: list[list[Cell]] = []
+    rules = []
+    for system, other in PAIRS:
+        rules.append(len(rows))
+        for task in in_table_order(task for task, *pair in evidence.paired if pair == [system, other]):
+            # Toolformer (disabled) against M says something of perplexity, which is measured with calls disabled.
+            if system == "toolformer" or task.endswith("perplexity"):
+                names = Cell(SYSTEMS[system], f"against {SYSTEMS[other]}"), Cell(title_of(task))
+                rows.append([*names, *_difference(evidence, task, system, other)])
+    columns = [Column("System", numeric=False), Column("Benchmark", numeric=False), *map(Column, DIFFERENCE)]
     caption = (
-        "Percentage points (perplexity: its difference, of Toolformer (disabled), calls being off), over the examples "
+        "Percentage points (perplexity: its difference), over the examples "
         "that both systems were asked; 95 % paired bootstrap intervals in brackets. “Only it” and “only other” are the "
         "examples that one of the two alone has right; p is two-sided: McNemar's from them, exact, or of a paired t test "
-        "for perplexity, graded scores and several seeds. Below it p corrected for all comparisons of the report (Holm); "
-        "bold where that is below 0.05. “Detectable” is the least difference (perplexity: ratio) that a test at 5 % of so "
+        "for perplexity, graded scores and several seeds. Holm: p corrected for all comparisons of the report, "
+        "bold where it is below 0.05. “Detectable” is the least difference (perplexity: ratio) that a test at 5 % of so "
         "many examples shows in four cases of five."
     )
+    scored = [
+        ((SYSTEMS[row],), score)
+        for row in SYSTEMS
+        for (other, _), score in evidence.scores.items()
+        if other == row
+    ]
+    caption += in_dtypes(scored)
     title = "Toolformer against the disabled model and the base, example by example"
-    return Table("paired", "Significance", title, columns, rows, caption)
+    rules = [index for index in dict.fromkeys(rules) if 0 < index < len(rows)]
+    return Table("paired", "Significance", title, columns, rows, caption, rules)
 
 
 def _difference(evidence: Evidence, task: str, system: str, other: str) -> list[Cell]:
-    compared = evidence.paired.get((task, system, other))
-    comparison = compared and (compared.scores or compared.perplexity)
-    if not compared or not comparison:
-        return [Cell()] * len(DIFFERENCE)
+    compared = evidence.paired[task, system, other]
+    comparison = compared.scores or compared.perplexity
+    assert comparison
     digits = 1 if compared.scores and not task.endswith(GOLD_NATS) else 2
     value, low, high = signed(comparison.difference, digits)
     interval = f"[{low}, {high}] n = {shown_count(comparison.n)}"
     interval += f" a {compared.unit}" if compared.unit else ""
     if max(compared.seeds) > 1:
         interval += f" ({' and '.join(map(str, sorted(set(compared.seeds))))} seeds)"
-    scores, p, least = compared.scores, compared.p_value, comparison.detectable
-    detectable = DASH
+    scores, least = compared.scores, comparison.detectable
+    detectable = Cell(DASH)
     if least is not None:
-        detectable = f"{least:.{digits}f}" if scores else f"× {least:.3f}"
+        text = f"{least:.{digits if scores else 3}f}"
+        detectable = Cell(text) if scores else Cell(f"× {text}", number=text)
     counts = [scores.only_second, scores.only_first] if scores else [None, None]
-    holm = "" if compared.p_holm is None else f"Holm {shown_p(compared.p_holm)}"
     cells = [
         Cell(value, interval),
         *(Cell("" if count is None else shown_count(count)) for count in counts),
-        Cell(DASH) if p is None else Cell(shown_p(p), holm, is_significant(compared)),
-        Cell(detectable),
+        _p_cell(compared.p_value),
+        replace(_p_cell(compared.p_holm), bold=is_significant(compared)),
+        detectable,
     ]
     measured = task.removesuffix(f"/{GOLD_NATS}")
     first, second = (evidence.scores[row, measured].run.run_id[:8] for row in (other, system))
@@ -135,6 +147,10 @@ def _difference(evidence: Evidence, task: str, system: str, other: str) -> list[
 
 def shown_p(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
+def _p_cell(p: float | None) -> Cell:
+    return Cell(DASH) if p is None else Cell(shown_p(p), number=f"{p:.3g}")
 
 
 def signed(estimate: Estimate, digits: int) -> list[str]:
@@ -232,9 +248,11 @@ def tool_use(evidence: Evidence) -> Table:
     columns = [Column("Benchmark", numeric=False)]
     columns += [Column(label, "with a call, %") for label in ("any tool", *tools)]
     columns.append(Column("paper", paper=True))
+    has_math = any(task in GROUPS["math"] for task in measured)
     policies = sorted({score.run.tags.get("decoding.k", DEFAULT_K) for score in measured.values()})
     caption = (
-        f"Toolformer with calls enabled (k = {', '.join(policies)}); 95 % Wilson intervals in brackets. "
-        "The paper's 97.9 % is over its three math benchmarks together."
+        f"Toolformer with calls enabled (k = {', '.join(policies)}); 95 % Wilson intervals in brackets."
+        + " The paper's 97.9 % is over its three math benchmarks together." * has_math
+        + in_dtypes(((title_of(task),), score) for task, score in measured.items())
     )
     return Table("tool_use", "Tool use", "Share of examples with a call", columns, rows, caption)

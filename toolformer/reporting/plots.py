@@ -2,6 +2,7 @@
 
 import io
 import math
+from dataclasses import replace
 from typing import Any
 
 from toolformer.reporting.table import Figure
@@ -20,27 +21,42 @@ _STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 
+_METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
 def files(figure: Figure) -> dict[str, bytes]:
     """`<key>.svg`, with its text as text, and `<key>.pdf`, on white."""
+    return {f"{figure.key}.{kind}": image for kind, image in _drawn(figure, 2, _WIDTH, *_METADATA).items()}
+
+
+def panels(figure: Figure) -> list[bytes]:
+    """Each panel as an SVG, narrow enough for a phone."""
+    alone = [
+        replace(figure, key=f"{figure.key}-{n}", panels=[panel]) for n, panel in enumerate(figure.panels)
+    ]
+    return [_drawn(panel, 1, _WIDTH / 2, "svg")["svg"] for panel in alone]
+
+
+def _drawn(figure: Figure, columns: int, width: float, *kinds: str) -> dict[str, bytes]:
+    """The panels in a grid, by kind of file; `width` in inches."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
-    columns = min(len(figure.panels), 2)
+    columns = min(len(figure.panels), columns)
     rows = math.ceil(len(figure.panels) / columns)
-    metadata: dict[str, dict[str, Any]] = {
-        "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    }
     images = {}
     with rc_context(_STYLE | {"svg.hashsalt": figure.key}):
-        canvas = Canvas(figsize=(_WIDTH, rows * figure.height), layout="constrained")
+        canvas = Canvas(figsize=(width, rows * figure.height), layout="constrained")
         for number, panel in enumerate(figure.panels, start=1):
             axes = canvas.add_subplot(rows, columns, number)
             panel(axes)
             if axes.get_legend() is None and len(axes.get_legend_handles_labels()[0]) > 1:
                 axes.legend()
-        for kind, fields in metadata.items():
+        for kind in kinds:
             buffer = io.BytesIO()
-            canvas.savefig(buffer, format=kind, metadata=fields)
-            images[f"{figure.key}.{kind}"] = buffer.getvalue()
+            canvas.savefig(buffer, format=kind, metadata=_METADATA[kind])
+            images[kind] = buffer.getvalue()
     return images

@@ -21,13 +21,19 @@ from markupsafe import Markup
 
 from toolformer.reporting import escape
 from toolformer.reporting.formatting import DASH, SYMBOLS
-from toolformer.reporting.table import Column, Content, Table
+from toolformer.reporting.plots import panels
+from toolformer.reporting.table import Cell, Column, Content, Table
 
 FOLDER = "figures"
 """The folder of the figures' files, beside the report."""
 _SYMBOL = re.compile(
     r"(?<!\w)(" + "|".join(map(re.escape, sorted(SYMBOLS, key=len, reverse=True))) + r")(?![\w*])"
 )
+_DETAIL = re.compile(
+    r"(?:\[(?P<low>[^],]+), (?P<high>[^]]+)\] ?)?(?:n = (?P<n>[\d,]+) ?|\((?P<alone>[\d,]+)\))?(?P<detail>.*)",
+    re.DOTALL,
+)
+_NUMBER = re.compile(r"\(?([\d.,]+) (calls?|seeds|%|an example|a second)\)?")
 _COLUMN = 55
 """Characters of small print in a column of an article; a wider table spans both."""
 
@@ -68,41 +74,48 @@ _FORMULA = r"=+\-@＝＋－＠﹦﹢﹣﹫"
 
 
 def _csv(table: Table) -> str:
-    """The cells as text, numbers as machines read them; details, such as intervals, in columns of their own."""
+    """The cells, numbers as machines read them; the ends of an interval, n and further details in columns of their own."""
+    columns: list[list[str]] = []
+    for column, *cells in zip(table.columns, *table.rows, strict=True):
+        name = ", ".join(filter(None, (column.group, column.label)))
+        columns.append([name, *(cell.number or f"{cell.before} {cell.text}{cell.after}" for cell in cells)])
+        parts = [_details(cell, column) for cell in cells]
+        for part in dict.fromkeys(part for found in parts for part in found):
+            columns.append([f"{name}: {part}", *(found.get(part, "") for found in parts)])
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    detailed = [any(row[index].detail for row in table.rows) for index in range(len(table.columns))]
-    head = []
-    for column, has_detail in zip(table.columns, detailed, strict=True):
-        name = _plain(", ".join(filter(None, (column.group, column.label, column.detail))))
-        head += [name, f"{name}: detail"] if has_detail else [name]
-    writer.writerow(head)
-    for row in table.rows:
-        line: list[str] = []
-        for cell, has_detail in zip(row, detailed, strict=True):
-            line.append(_plain(f"{cell.before} {cell.text}{cell.after}"))
-            line += [_plain(cell.detail)] if has_detail else []
-        writer.writerow(line)
+    csv.writer(file, lineterminator="\n").writerows(map(_plain, row) for row in zip(*columns, strict=True))
     return file.getvalue()
+
+
+def _details(cell: Cell, column: Column) -> dict[str, str]:
+    """A cell's small print by what it is: `low` and `high` of an interval, `n`, a number by its unit, else `detail`."""
+    parts = {"detail": cell.detail}
+    if column.numeric and cell.text and (match := _DETAIL.fullmatch(cell.detail)):
+        parts = match.groupdict("")
+        if number := _NUMBER.fullmatch(parts["detail"]):
+            parts |= {"detail": "", "calls" if number[2] == "call" else number[2]: number[1]}
+        parts["n"] = (
+            parts["n"] or parts.pop("alone") or (column.detail.startswith("n = ") and column.detail[4:]) or ""
+        )
+    return {name: text for name, text in parts.items() if text}
 
 
 def _plain(text: str) -> str:
     text = escape.clean(text)
     if re.fullmatch(r"[−+-]?[\d,]+(\.\d+)?", text):
-        return text.replace(",", "").replace("−", "-")
+        return text.replace(",", "").replace("−", "-").removeprefix("+")
     # A spreadsheet must not take what a model wrote for a formula, nor one that takes ; for the end of a cell.
     return "" if text == DASH else re.sub(rf"(^|;)(?=\s*[{_FORMULA}])", r"\1'", text)
 
 
-def html(content: Content, images: Mapping[str, bytes], samples: str = "") -> str:
-    """The report as one page with its figures in it.
-
-    `images` are the figures' files by name, as `plots.files` draws them; `samples` is the address of the samples page.
-    """
+def html(content: Content, samples: str = "") -> str:
+    """The report as one page with its figures in it; `samples` is the address of the samples page."""
     drawings = {
-        figure.key: base64.b64encode(images[f"{figure.key}.svg"]).decode() for figure in content.figures
+        figure.key: [base64.b64encode(panel).decode() for panel in panels(figure)]
+        for figure in content.figures
     }
-    return _page("report", "", content=content, drawings=drawings, samples=samples)
+    has_paper = any(column.paper for table in content.tables for column in table.columns)
+    return _page("report", "", content=content, drawings=drawings, samples=samples, has_paper=has_paper)
 
 
 def samples_html(title: str, data: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from toolformer.reporting.formatting import (
     DASH,
     SYSTEMS,
     from_run,
+    in_dtypes,
     in_table_order,
     name_of,
     of_task,
@@ -49,6 +50,7 @@ def table9(evidence: Evidence, full: bool = False) -> Table:
         "Wilson's for AC, NC and %, and the number of examples with a call and without; the best All is bold where all k "
         "were asked as many examples."
     )
+    caption += in_dtypes(((f"k = {k}",), score) for (k, _), score in evidence.by_k.items())
     return Table("table9", "Table 9", "Decoding, by k", columns, rows if tasks else [], caption)
 
 
@@ -83,6 +85,11 @@ def by_threshold(evidence: Evidence) -> Table:
         "Toolformer, trained on the calls whose gain reaches τ_f; all other settings of annotation, training and "
         "evaluation are equal. 95 % intervals in brackets."
     )
+    shown = (
+        (", ".join(f"τ_f = {value:g}" for _, value in row), score)
+        for (row, _), score in evidence.by_threshold.items()
+    )
+    caption += in_dtypes(((name,), score) for name, score in shown)
     return Table("by_threshold", "By τ_f", "Score by filtering threshold", columns, rows, caption)
 
 
@@ -109,6 +116,7 @@ def wordings(evidence: Evidence) -> Table:
         "The same questions in several wordings, the paper's and our own (benchmarks/wordings.py): the least and the largest "
         "figure, each with its wording, and the mean over wordings. All other tables have the paper's wording alone."
     )
+    caption += in_dtypes(((name_of(row),), score) for (row, *_), score in evidence.wordings.items())
     title = "Score and share of calls by wording"
     return Table("wordings", "Wordings", title, columns, rows, caption, rules[1:])
 

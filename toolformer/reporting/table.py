@@ -22,6 +22,8 @@ class Cell:
     """The first 8 characters of the run that a number comes from, or of one of them; empty: the table's."""
     command: str = ""
     """What makes the number again."""
+    number: str = ""
+    """As machines read it, where the text is not a plain number."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class Content:
     """(value, what it counts), for the head of the page."""
     headline: str = ""
     """System against system, in a sentence; the first thing that is said."""
+    gain: str = ""
+    """The difference that it speaks of, as the page's big figure."""
 
     @property
     def tables(self) -> list[Table]:

@@ -1,6 +1,6 @@
 """The report's tables as plain cells, our figures beside the paper's."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from benchmarks import GROUPS
@@ -13,7 +13,9 @@ from toolformer.reporting.formatting import (
     SYMBOLS,
     SYSTEMS,
     TASKS,
+    dtypes,
     from_run,
+    in_dtypes,
     in_table_order,
     name_of,
     of_task,
@@ -80,7 +82,7 @@ def content(evidence: Evidence, full: bool = False) -> Content:
         tables += [from_run(build(annotation), annotation.run) for build in (funnel, lost, reasons)]
     drawn = figures(evidence)
     parts: list[Table | Figure] = [figure for figure in drawn if not figure.after]
-    for table in tables:
+    for table in map(_measured_by_the_paper, tables):
         if table.rows:
             parts += [table, *(figure for figure in drawn if figure.after == table.key)]
     parts += [figure for figure in drawn if figure not in parts]
@@ -90,13 +92,38 @@ def content(evidence: Evidence, full: bool = False) -> Content:
         table for table in (symbols(), runs(evidence), missing(evidence)) if table.rows or table.caption
     ]
     title = "Toolformer: measured beside the paper"
+    gain, sentence = headline(evidence)
     return Content(
         f"{title} ({evidence.experiment})" if evidence.experiment else title,
         parts,
-        evidence.remarks,
+        [*evidence.remarks, *_rounding(evidence)],
         facts(evidence),
-        headline(evidence),
+        sentence,
+        gain,
     )
+
+
+def _rounding(evidence: Evidence) -> Iterator[str]:
+    """Says which benchmarks were measured in several dtypes."""
+    cells = evidence.scores.items()
+    tasks = in_table_order(task for _, task in evidence.scores)
+    mixed = [task for task in tasks if len(dtypes(item for item in cells if item[0][1] == task)) > 1]
+    if mixed:
+        yield (
+            f"Measured in several dtypes: {', '.join(map(title_of, mixed))}. A part of a difference may be rounding; the "
+            "captions say which rows are in which, and one lm.dtype for all evaluations makes them comparable."
+        )
+
+
+def _measured_by_the_paper(table: Table) -> Table:
+    """The table without those of the paper's columns that hold nothing."""
+    shown = [
+        index
+        for index, column in enumerate(table.columns)
+        if not column.paper or any(row[index].text for row in table.rows)
+    ]
+    rows = [[row[index] for index in shown] for row in table.rows]
+    return replace(table, columns=[table.columns[index] for index in shown], rows=rows)
 
 
 def calls(annotation: Annotation) -> Table:
@@ -123,7 +150,7 @@ def calls(annotation: Annotation) -> Table:
 
 def facts(evidence: Evidence) -> list[tuple[str, str]]:
     """What the report rests on, in a few figures."""
-    rows = [(evidence.model, "model M")] if evidence.model else []
+    rows = []
     if evidence.annotation:
         funnels = evidence.annotation.funnel.values()
         documents = max((steps.get("documents", 0) for steps in funnels), default=0)
@@ -134,7 +161,9 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
     if answered:
         rows.append((shown_count(len({task for _, task in answered})), "benchmarks"))
         rows.append((shown_count(sum(score.n for score in answered.values())), "answers scored"))
-    return rows
+    if evidence.model:
+        rows.append((evidence.model, "model M"))
+    return [*rows, *((dtype, "dtype") for dtype in dtypes(evidence.scores.items()))]
 
 
 def runs(evidence: Evidence) -> Table:
@@ -164,8 +193,9 @@ def runs(evidence: Evidence) -> Table:
         cells = [run.run_id[:8], name_of(tags.get("system") or tags.get("data", ""))]
         cells += [", ".join(columns_of[run.run_id]), repeats(run), f"{commit[:10]}{dash}{dirty}"]
         cells += [run.started.date().isoformat(), tags.get("device_name") or tags.get("device", "")]
+        cells.append(tags.get("dtype", ""))
         rows.append([Cell(text) for text in cells])
-    labels = ("Run", "System or data", "Columns", "Again by", "Commit", "Date", "Device")
+    labels = ("Run", "System or data", "Columns", "Again by", "Commit", "Date", "Device", "dtype")
     columns = [Column(label, numeric=False, wide=label == "Columns") for label in labels]
     return Table("runs", "", "Runs", columns, rows, "" if rows else "There is no finished run yet.")
 
@@ -273,7 +303,8 @@ def systems_by_tasks(
     rows = []
     for system in systems:
         theirs, name = paper.SYSTEMS[system], SYSTEMS[system]
-        rows.append(line(Cell(name, "" if theirs == name else f"(paper: {theirs})"), theirs, system))
+        is_other = theirs != name and any(column.paper for column in columns)
+        rows.append(line(Cell(name, f"(paper: {theirs})" if is_other else ""), theirs, system))
     rules = [len(rows)]
     for row in sorted({row for row, _ in measured} - set(systems)):
         rows.append(line(Cell(name_of(row), "(baseline)"), "", row))
@@ -286,5 +317,9 @@ def systems_by_tasks(
         rows += [line(Cell(f"{model} (All En)"), model, in_english=True) for model in larger[1:]]
     if any(cell.signs for row in rows for cell in row):
         caption += f" {SIGNS}"
+    order = ordered((row for row, _ in measured), SYSTEMS)
+    caption += in_dtypes(
+        ((name_of(row),), measured[row, task]) for row in order for task in tasks if (row, task) in measured
+    )
     rules = [index for index in dict.fromkeys(rules) if 0 < index < len(rows)]
     return Table(_key(number), number, title, columns, rows, caption, rules)

@@ -114,7 +114,13 @@ def _settings(one: Sequence[Run], two: Sequence[Run]) -> dict[str, tuple[str, st
 
     keys = sorted({key for run in (*one, *two) for key in run.params})
     pairs = {key: (values(one, key), values(two, key)) for key in keys}
+    # What lm.dtype=auto came to.
+    pairs["dtype"] = _dtypes(one), _dtypes(two)
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and not key.startswith(_IGNORED)}
+
+
+def _dtypes(runs: Sequence[Run]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, (run.tags.get("dtype") for run in runs))))
 
 
 def _samples(tracker: Tracker, runs: Sequence[Run]) -> dict[str, Seeds]:
@@ -137,8 +143,9 @@ def _title(runs: Sequence[Run]) -> str:
     system = run.tags.get("system", "")
     k = f"k={run.tags.get('decoding.k', '')}" if system == "toolformer" else ""
     parts = filter(None, (SYSTEMS.get(system, system), run.tags.get("baseline", ""), k))
-    seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
-    return f"{' '.join(parts)} ({', '.join(run.run_id[:8] for run in runs)}{seeds})"
+    seeds = f"{len(runs)} seeds" if len(runs) > 1 else ""
+    about = filter(None, (*(run.run_id[:8] for run in runs), seeds, _dtypes(runs)))
+    return f"{' '.join(parts)} ({', '.join(about)})"
 
 
 def as_json(comparison: Comparison) -> str:

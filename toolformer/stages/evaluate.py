@@ -287,7 +287,7 @@ def _done(job: Job, tracker: Tracker) -> Run | None:
 
 def _logged(how: str, run: Run, done: Run | None, command: str = "") -> Run:
     """Logs what an evaluation came to, and returns its run; `done` is the run by which it is done, whatever its faults."""
-    log_result(run.run_id, run.metrics, how)
+    log_result(run, how)
     reasons: Counter[str] = Counter()
     for (_, reason), number in _faults(run.metrics).items():
         reasons[reason] += int(number)

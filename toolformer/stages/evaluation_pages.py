@@ -25,9 +25,10 @@ TRACED = 8
 _COLUMNS = ("prompt", "completion", "target", "score", "tool", "call_input", "call_result", "failed")
 
 
-def log_result(run_id: str, metrics: Mapping[str, float], how: str) -> None:
-    """A line with the run, and one a benchmark: `arithmetic: 41.0 % correct [31.0, 51.0] (n = 100)`."""
-    log.info("evaluate: %s, run %s", how, run_id[:8])
+def log_result(run: Run, how: str) -> None:
+    """A line with the run and its dtype, and one a benchmark: `arithmetic: 41.0 % correct [31.0, 51.0] (n = 100)`."""
+    metrics, dtype = run.metrics, run.tags.get("dtype", "")
+    log.info("evaluate: %s, run %s%s", how, run.run_id[:8], f", in {dtype}" if dtype else "")
     for key, value in sorted(metrics.items()):
         task, _, kind = key.rpartition("/")
         if kind in ("score", "perplexity"):

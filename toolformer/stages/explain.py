@@ -101,6 +101,7 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
         )  # fmt: skip
         active = stack.enter_context(tracked)
         decoder = instantiate.decoder(config, str(folder), tools)
+        active.tags({"dtype": str(decoder.language_model.dtype).removeprefix("torch.")})
         climbing = Ladder(decoder, lambda decoder, more: asked.lm(decoder, answers, more), day)
         for task in tasks:
             off = loaded.switched_off[task]
@@ -142,7 +143,8 @@ def content(tracker: Tracker, run: Run) -> Content:
     else:
         tasks = {name.partition("/")[0] for name in run.metrics if "/" in name}
         tables = [tabled.ladder({task: reader.below(task, run) for task in tasks})]
-    return Content(f"{run.name} ({run.run_id[:8]})", tables)
+    about = ", ".join(filter(None, (run.run_id[:8], run.tags.get("dtype"))))
+    return Content(f"{run.name} ({about})", tables)
 
 
 def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -75,7 +75,7 @@ class Recipe:
             if getattr(self, key) is not None and importlib.util.find_spec(package) is None:
                 extra = key.removesuffix("_rank")
                 raise UserError(
-                    f"trainer.{key} needs {package}, which is not installed: pip install -e '.[{extra}]'"
+                    f"trainer.{key} needs {package}, which is not installed: make setup EXTRA={extra}"
                 )
         zero = distributed.read(self.deepspeed)["zero_optimization"] if self.deepspeed is not None else {}
         if zero.get("stage") == 3 and self.lora_rank:

@@ -15,7 +15,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from toolformer.errors import UserError, near
+from toolformer.errors import UsageError, near
+from toolformer.stages.config.keys import meant
 from toolformer.stages.config.like import like
 from toolformer.stages.config.messages import one_line
 from toolformer.stages.config.schema import register
@@ -52,12 +53,12 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
         if not unknown and "ToolConfig" in one_line(error):  # +tool.NAME.key=value of a tool that is none
             unknown = re.search(r"(?:^| )\+(tool\.\w+\.[\w.]+)=", " ".join(overrides))
         if unknown:
-            raise UserError(_unknown_key(stage, unknown[1])) from error
-        raise UserError(f"{one_line(error)}; see toolformer {stage} --help") from error
+            raise UsageError(_unknown_key(stage, unknown[1], given.get(unknown[1], "..."))) from error
+        raise UsageError(one_line(error)) from error
     except ValueError as error:
         # Hydra's message for a group that is given a number names no key.
         groups = " ".join(f"{key}={value}" for key, value in given.items() if (CONF / key).is_dir())
-        raise UserError(f"{groups}: {error}; see toolformer {stage} --help") from error
+        raise UsageError(f"{groups}: {error}") from error
 
 
 def taking_tools(overrides: Sequence[str]) -> list[str]:
@@ -75,7 +76,7 @@ def _composed(overrides: tuple[str, ...]) -> DictConfig:
         GlobalHydra.instance().clear()
 
 
-def _unknown_key(stage: str, key: str) -> str:
+def _unknown_key(stage: str, key: str, value: str) -> str:
     if tool := re.match(r"tool\.(\w+)\.", key):
         known = sorted(path.stem for path in (CONF / "tool").glob("*.yaml"))
         if tool[1] not in known:
@@ -85,4 +86,5 @@ def _unknown_key(stage: str, key: str) -> str:
             )
     alone = {folder.name for folder in CONF.glob("*/")} - {"tool", "retriever", "hydra"}
     every: Any = OmegaConf.to_container(compose(stage, []), resolve=False)
-    return f"there is no key {key!r}{near(key, [*masked_flat(every), *alone])}; docs/keys.md has them all"
+    hint = meant(key, value, stage) or near(key, [*masked_flat(every), *alone])
+    return f"there is no key {key!r}{hint}; docs/keys.md has them all"

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from toolformer.credentials import SECRETS
 from toolformer.stages.config.schema import Config, ToolConfig
-from toolformer.tracking.provenance import masked
+from toolformer.tracking.provenance import masked, masked_words
 
 EVERY = "Every stage"
 SECTIONS = {
@@ -28,6 +28,8 @@ SECTIONS = {
 """Where the keys of each stage and command stand. All others are every stage's."""
 EVALUATE_TOO = ("tools", "tool", "tool_default", "tool_sources", "prompts", "engine", "heldout")
 """Groups that stand with another stage, and that `evaluate` reads too."""
+EVALUATING = ("complete", "tool", "explain", "tune-policy")
+"""Commands with the configuration of `evaluate`."""
 CHANGED_FIRST = {
     "generate": ("model", "corpus.source", "corpus.path", "corpus.limit", "tools", "tool.NAME.filter_threshold", "tool.NAME.samples", "engine.workers", "name"),
     "train": ("dataset", "data", "model", "trainer.max_steps", "trainer.learning_rate", "trainer.batch_size", "name"),
@@ -75,6 +77,22 @@ def meanings(schema: type) -> dict[str, str]:
 def keys(*configs: Any) -> Iterator[Key]:
     """Every key, with its value in each of the configurations; those of a tool once, below `tool.NAME`."""
     return _below(Config(), configs, "")
+
+
+def meant(name: str, value: str, command: str) -> str:
+    """A hint at the keys whose last part is that of `name`, as one writes them: ` (did you mean decoding.k=3?)`.
+
+    Of several, those that the command's stage reads; three at most. Empty where there is none.
+    """
+    last = name.rpartition(".")[2]
+    stage = "evaluate" if command in EVALUATING else command
+    found = [key for key in keys() if key.name.rpartition(".")[2] == last]
+    found.sort(key=lambda key: key.section != stage)
+    found = (
+        [key for key in found if key.name == name] or [key for key in found if stage in key.readers] or found
+    )
+    shown = masked_words(f"{key.name}={value}" for key in found[:3])
+    return f" (did you mean {', '.join(shown)}?)" if found else ""
 
 
 def keys_of_tool(tool: str, *configs: Any) -> Iterator[Key]:

@@ -106,7 +106,11 @@ def _check_corpus(key: str, corpus: CorpusConfig) -> None:
         raise UserError(f"paths.data_dir is missing, below which {key}.path is: add paths.data_dir=DIR")
     elif not corpus.path:
         wanted = "a data set's name" if corpus.source == "hub" else "a file or a folder"
-        raise UserError(f"{key}.path is missing; name {wanted}: {key}.path=...")
+        # cc_net's files are the paper's setting, in which the experiments of its tables are.
+        bundled = ", or add setting=default for the bundled model and corpus" * (
+            corpus.text_field == "raw_content"
+        )
+        raise UserError(f"{key}.path is missing; name {wanted}: {key}.path=...{bundled}")
 
 
 def _check_together(config: Config) -> None:
