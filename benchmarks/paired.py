@@ -1,19 +1,22 @@
 """Two systems on the same samples: differences with paired bootstrap intervals, and paired tests.
 
-Of two runs, or of two groups of runs over seeds. Every difference is the second minus the first. Intervals are 95 %
-percentile bootstrap intervals with whole samples resampled, of groups seeds too. Right or wrong of two runs is tested by
-McNemar's exact test, anything else, and groups, by a paired t test.
+Of two runs, or of two groups of runs over seeds. Every difference is the second minus the first. Intervals are 95 %: of two
+runs percentile bootstrap intervals with whole samples resampled, of groups t intervals (`benchmarks/seeds.py`). Right or
+wrong of two runs is tested by McNemar's exact test, anything else, and groups, by a paired t test.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
 
-from benchmarks.metrics import RESAMPLES
+from benchmarks.metrics import CONFIDENCE, RESAMPLES
 from benchmarks.power import detectable_percent
-from benchmarks.seeds import Answers, Figure, contrast, ends, groups, resampled, to_perplexity
+from benchmarks.seeds import Answers, Figures, Group, contrast, groups
+
+_DRAWS_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -81,24 +84,66 @@ def compare(
     """
     one, two = groups(first, second)
     n = one.values.shape[1]
-    figure: Figure = to_perplexity if is_perplexity else np.asarray
+    is_single = len(first) == len(second) == 1
     # A draw of texts without units, or of hopeless ones, is infinite or no number.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        tested = contrast(one, two, matched)
-        mean, other = (float(figure(group.each).mean()) for group in (one, two))
-        drawn = resampled([one, two], matched, seed, resamples, figure)
-        changes, ratios = drawn[:, 1] - drawn[:, 0], drawn[:, 1] / drawn[:, 0]
-    difference = Estimate(other - mean, *ends(changes))
+        tested = contrast(one.figures(), two.figures(), matched)
+        sides = [group.figures(is_perplexity) for group in (one, two)]
+        mean, other = (float(side.each.mean()) for side in sides)
+        drawn = _resampled(one, two, seed, resamples, is_perplexity) if is_single else None
+        difference = _difference(sides, matched, drawn)
+        ratio = _ratio(sides, matched, drawn) if is_perplexity else None
     p_value, detectable = tested.p_value, tested.detectable
-    if is_perplexity:
-        ratio = Estimate(other / mean, *ends(ratios))
+    if ratio:
         detectable = None if detectable is None else float(np.exp(detectable))
         return PerplexityComparison(n, mean, other, difference, ratio, p_value, detectable)
-    lost, won = int(np.sum(one.values > two.values)), int(np.sum(two.values > one.values))
-    if len(first) == len(second) == 1 and np.isin([one.values, two.values], (0.0, 100.0)).all():
-        p_value, detectable = mcnemar(lost, won), detectable_percent(n, lost + won)
-    paired = (lost, won) if matched else (None, None)
-    return ScoreComparison(n, mean, other, difference, paired[0], paired[1], p_value, detectable)
+    lost = won = None
+    if matched:
+        lost, won = int(np.sum(one.values > two.values)), int(np.sum(two.values > one.values))
+        if is_single and np.isin([one.values, two.values], (0.0, 100.0)).all():
+            p_value, detectable = mcnemar(lost, won), detectable_percent(n, lost + won)
+    return ScoreComparison(n, mean, other, difference, lost, won, p_value, detectable)
+
+
+def _difference(sides: Sequence[Figures], matched: bool, drawn: Any) -> Estimate:
+    found = contrast(*sides, matched)
+    ends = (
+        (found.value - found.margin, found.value + found.margin)
+        if drawn is None
+        else _ends(drawn[1] - drawn[0])
+    )
+    return Estimate(found.value, *ends)
+
+
+def _ratio(sides: Sequence[Figures], matched: bool, drawn: Any) -> Estimate:
+    one, two = (side.each.mean() for side in sides)
+    relative = contrast(*(side.times(1 / side.each.mean()) for side in sides), matched)
+    widest = np.exp(relative.margin)
+    ratio = float(two / one)
+    ends = (ratio / widest, ratio * widest) if drawn is None else _ends(drawn[1] / drawn[0])
+    return Estimate(ratio, *map(float, ends))
+
+
+def _resampled(first: Group, second: Group, seed: int, resamples: int, is_perplexity: bool) -> Any:
+    """Two runs' figures on resampled questions, the same for both: [2, resamples]."""
+    rng = np.random.default_rng(seed)
+    n = first.values.shape[1]
+    at_once = max(1, _DRAWS_AT_ONCE // n)
+    drawn: list[Any] = []
+    for start in range(0, resamples, at_once):
+        questions = rng.multinomial(n, np.full(n, 1 / n), min(at_once, resamples - start))
+        drawn.append(
+            [questions @ group.values[0] / (questions @ group.units[0]) for group in (first, second)]
+        )
+    figures = np.concatenate(drawn, axis=1)
+    return np.exp(-figures) if is_perplexity else figures
+
+
+def _ends(drawn: Any) -> tuple[float, float]:
+    """The 95 % percentile interval of resamples; those of texts without units do not count."""
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.nanpercentile(drawn, [tail, 100 - tail])
+    return float(low), float(high)
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

@@ -348,7 +348,7 @@ def test_a_full_gpu_is_one_line(monkeypatch: Patch, refused: Refused) -> None:
 COMMANDS_IN_TURN = """
 import sys
 from toolformer.cli import main
-heavy = "torch transformers lm_eval datasets deepspeed ray matplotlib openai mcp statsmodels".split()
+heavy = "torch transformers lm_eval datasets deepspeed ray matplotlib openai mcp".split()
 tracking = "mlflow pandas pyarrow scipy sqlalchemy".split()
 for words, others in (
     (["--help"], "hydra omegaconf pydantic sympy numpy"),

@@ -191,12 +191,12 @@ def answers_of(rows: Iterable[Row], unit: str) -> Answers:
     return {question: (row["score"], 1.0) for question, row in samples.items()}
 
 
-def over_seeds(runs: Sequence[Sequence[Row]], seed: int, resamples: int = RESAMPLES) -> Interval:
+def over_seeds(runs: Sequence[Sequence[Row]]) -> Interval:
     """The mean of runs that differ only in their seed, with its interval over seeds and questions."""
     if "score" in runs[0][0]:
-        return seeds.over_seeds([answers_of(rows, "") for rows in runs], False, seed, resamples)
+        return seeds.over_seeds([answers_of(rows, "") for rows in runs], False)
     unit = unit_of(row for rows in runs for row in rows)
-    return seeds.over_seeds([answers_of(rows, unit) for rows in runs], True, seed, resamples)
+    return seeds.over_seeds([answers_of(rows, unit) for rows in runs], True)
 
 
 def corrected(comparisons: Sequence[Compared]) -> list[Compared]:

@@ -65,7 +65,7 @@ def read(store: Tracker, experiment: str | None = None, seed: int = 0) -> Eviden
     files = {(sample.run_id, task): file for sample in sampled for task, file in sample.files.items()}
 
     def scores(cells: Mapping[K, Seeds]) -> dict[K, Score]:
-        return {key: _score(runs, key[-1], files, seed) for key, runs in cells.items()}
+        return {key: _score(runs, key[-1], files) for key, runs in cells.items()}
 
     paired = {
         key: [(asked_by(run), files[run.run_id, key[1]]) for run in runs]
@@ -199,7 +199,7 @@ def _sampled(
     return sampled, unread
 
 
-def _score(runs: Seeds, task: str, files: Mapping[tuple[str, str], Path], seed: int) -> Score:
+def _score(runs: Seeds, task: str, files: Mapping[tuple[str, str], Path]) -> Score:
     """The figure of runs that differ only in their seed: the mean, with an interval where all samples can be read."""
     of_runs = [below(task, run) for run in runs]
     for metrics in of_runs:
@@ -215,7 +215,7 @@ def _score(runs: Seeds, task: str, files: Mapping[tuple[str, str], Path], seed: 
         paths = [files[run.run_id, task] for run in runs if (run.run_id, task) in files]
         low = high = None
         if len(paths) == len(runs):
-            interval = over_seeds([read_samples(path) for path in paths], seed)
+            interval = over_seeds([read_samples(path) for path in paths])
             low, high = interval.low, interval.high
     value = fmean(dict(measured(run))[task] for run in runs)
     return Score(value, low, high, tuple(runs), means)

@@ -176,8 +176,9 @@ def content(comparison: Comparison) -> Content:
         rows.append([*map(Cell, (compared.task, measure, f"{found.n:,}", *sides, detail, *tested))])
     number = sum(compared.p_value is not None for compared in comparison.benchmarks)
     legend = (
-        "95 % paired bootstrap intervals in brackets; p is exact McNemar's for right and wrong, else of a paired t test, "
-        f"over seeds where there are several. Holm: corrected for {number} comparison{'' if number == 1 else 's'}. "
+        "95 % intervals in brackets: paired bootstrap, of several seeds Student's t; p is exact McNemar's "
+        "for right and wrong, else of a paired t test, over seeds where there are several. "
+        f"Holm: corrected for {number} comparison{'' if number == 1 else 's'}. "
         "Detectable: the least difference that this n shows at 5 % with 80 % power."
     )
     parts = [Table("", "", "Paired differences", columns, rows, legend)]

@@ -102,7 +102,7 @@ def launch(
         if children:
             summarise(tracker, log_of_sweep, children)
             if stage == "evaluate":
-                _mean_over_seeds(tracker, parent, [*done, *children], config.seed)
+                _mean_over_seeds(tracker, parent, [*done, *children])
         if any(isinstance(outcome, Exception) for outcome in outcomes):
             log_of_sweep.outcome = "FAILED"
     return outcomes
@@ -152,7 +152,7 @@ def _launched(
     return outcomes
 
 
-def _mean_over_seeds(tracker: Tracker, parent: str, ids: Sequence[str], seed: int) -> None:
+def _mean_over_seeds(tracker: Tracker, parent: str, ids: Sequence[str]) -> None:
     """Logs `<task>/score` (or perplexity), `ci_low`, `ci_high` and `seeds` of the runs that differ only in their seed.
 
     With several systems or settings in the sweep, these stand before the task: `toolformer/svamp/score`.
@@ -173,7 +173,7 @@ def _mean_over_seeds(tracker: Tracker, parent: str, ids: Sequence[str], seed: in
         with suppress(UserError):  # samples that are gone cost their own figures only
             name = f"samples/{task}.parquet"
             files = [tracker.artifact_path(seeds[number], name) for number in sorted(seeds)]
-            mean = over_seeds([read_samples(file) for file in files], seed)
+            mean = over_seeds([read_samples(file) for file in files])
             figure = "perplexity" if task.endswith("perplexity") else "score"
             values = {figure: mean.value, "ci_low": mean.low, "ci_high": mean.high, "seeds": len(seeds)}
             metrics |= {f"{_name(kind, kinds)}{task}/{key}": value for key, value in values.items()}
