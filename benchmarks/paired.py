@@ -106,7 +106,7 @@ def compare(
 
 
 def _difference(sides: Sequence[Figures], matched: bool, drawn: Any) -> Estimate:
-    found = contrast(*sides, matched)
+    found = contrast(sides[0], sides[1], matched)
     ends = (
         (found.value - found.margin, found.value + found.margin)
         if drawn is None
@@ -116,10 +116,10 @@ def _difference(sides: Sequence[Figures], matched: bool, drawn: Any) -> Estimate
 
 
 def _ratio(sides: Sequence[Figures], matched: bool, drawn: Any) -> Estimate:
-    one, two = (side.each.mean() for side in sides)
-    relative = contrast(*(side.times(1 / side.each.mean()) for side in sides), matched)
-    widest = np.exp(relative.margin)
-    ratio = float(two / one)
+    one, two = sides
+    means = one.each.mean(), two.each.mean()
+    widest = np.exp(contrast(one.times(1 / means[0]), two.times(1 / means[1]), matched).margin)
+    ratio = float(means[1] / means[0])
     ends = (ratio / widest, ratio * widest) if drawn is None else _ends(drawn[1] / drawn[0])
     return Estimate(ratio, *map(float, ends))
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scipy.stats import binom, nct, t, ttest_rel
 
 from benchmarks.paired import PerplexityComparison, ScoreComparison, compare
 from benchmarks.power import detectable_percent, detectable_shift, holm
-from benchmarks.seeds import Effect, Figures, Group, contrast, effect, groups, over_seeds
+from benchmarks.seeds import Effect, Figures, Group, contrast, effect, over_seeds
 
 RESAMPLES = 200
 
@@ -138,22 +139,18 @@ def test_an_interval_of_a_ratio_of_perplexities_over_seeds_holds_it(seeds: int) 
     rng = np.random.default_rng(3)
     units = rng.integers(20, 200, 60)
     held = 0
+
+    def runs(text: Any) -> list[Mapping[str, tuple[float, float]]]:
+        by_seed = rng.normal(0, 0.01, (seeds, 1)) + rng.normal(0, 0.02, (seeds, 60))
+        nats = text + rng.normal(0, 0.05, 60) + by_seed
+        return [
+            {f"{n}": (-x * of, float(of)) for n, (x, of) in enumerate(zip(row, units, strict=True))}
+            for row in nats
+        ]
+
     for _ in range(NULLS // 2):
         text = rng.normal(3, 0.4, 60)
-
-        def runs() -> list[Mapping[str, tuple[float, float]]]:
-            nats = (
-                text
-                + rng.normal(0, 0.05, 60)
-                + rng.normal(0, 0.01, (seeds, 1))
-                + rng.normal(0, 0.02, (seeds, 60))
-            )  # noqa: B023
-            return [
-                {f"{n}": (-x * of, float(of)) for n, (x, of) in enumerate(zip(row, units, strict=True))}
-                for row in nats
-            ]
-
-        found = compare(runs(), runs(), is_perplexity=True)
+        found = compare(runs(text), runs(text), is_perplexity=True)
         assert isinstance(found, PerplexityComparison)
         held += found.ratio.low <= 1 <= found.ratio.high
     assert 0.93 <= held / (NULLS // 2) <= 0.97

@@ -154,10 +154,12 @@ def merged(base: Any, changes: dict[str, Any]) -> Any:
 
 
 def test_mistakes_are_one_line(smoke_runs: Path) -> None:
+    trained = Tracker(None, smoke_runs).runs("train")[0].run_id
     for words, reason in (
         (["like=0123abcd"], "there is no run 0123abcd"),
-        (["like=latest", "name=smoke", "setting=paper"], "setting: like=RUN says what setting would"),
-        (["like=latest", "name=smoke", "trainer.max_step=3"], "trainer.max_step"),
+        (["like=latest", "name=smoke"], "the newest is of a sweep over data; instead of latest name one"),
+        ([f"like={trained}", "setting=paper"], "setting: like=RUN says what setting would"),
+        ([f"like={trained}", "trainer.max_step=3"], "trainer.max_step"),
     ):
         with pytest.raises(UserError, match=reason):
             configured("train", smoke_runs, *words)

@@ -62,7 +62,7 @@ def test_smoke_goes_through_all_stages_and_does_only_what_is_missing(
     shown = capsys.readouterr().out
     assert "From texts to kept calls" in shown and all(SYSTEMS[system] in shown for system in PAPER_SYSTEMS)
     assert "Runs" not in shown.split(), "a summary"
-    assert "a difference of" in " ".join(shown.strip().split("\n\n")[-1].split()), (
+    assert "The difference is" in " ".join(shown.strip().split("\n\n")[-1].split()), (
         "it ends with what calls are worth"
     )
     assert {run.run_id for stage in STAGES for run in tracker.runs(stage)} == before, "nothing was done twice"

@@ -165,8 +165,11 @@ def single_token(tokenizer: Any, text: str, name: str) -> int:
     return behind[-1]
 
 
-def load_causal(name_or_path: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """A causal model in main memory and its fast tokenizer. UserError if it is none, or cannot be reached."""
+def load_causal(name_or_path: str, dtype: torch.dtype, starts_calls: bool = True) -> tuple[Any, Any]:
+    """A causal model in main memory and its fast tokenizer. UserError if it is none, or cannot be reached.
+
+    With `starts_calls` its tokenizer must have a single token for the start of a call.
+    """
     config = load_config(name_or_path)
     if config.is_encoder_decoder or type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         kind = "an encoder-decoder model" if config.is_encoder_decoder else "no causal language model"
@@ -174,7 +177,8 @@ def load_causal(name_or_path: str, dtype: torch.dtype) -> tuple[Any, Any]:
             f"model: {name_or_path} is {kind} ({config.model_type}); name a causal one, such as smollm2"
         )
     tokenizer = load_tokenizer(name_or_path)
-    single_token(tokenizer, START, name_or_path)  # before the weights, which take their time
+    if starts_calls:  # before the weights, which take their time
+        single_token(tokenizer, START, name_or_path)
     return load_weights(AutoModelForCausalLM, "causal language", name_or_path, dtype), tokenizer
 
 

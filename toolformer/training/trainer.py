@@ -14,7 +14,6 @@ import torch
 from accelerate.utils import broadcast_object_list
 from transformers import PrinterCallback, TrainingArguments, set_seed
 
-from toolformer.calls import START
 from toolformer.errors import UserError
 from toolformer.lm import loading
 from toolformer.training import checkpoints, lora
@@ -76,15 +75,14 @@ def train(
 
         set_seed(settings.seed)  # for weights that the folder lacks
         # Updates of 1e-5 are lost in bfloat16 weights; only the products are in lower precision.
-        model, tokenizer = loading.load_causal(str(model_path), torch.float32)
+        has_calls = any(isinstance(text, AnnotatedText) and text.calls for text in texts)
+        model, tokenizer = loading.load_causal(str(model_path), torch.float32, has_calls)
         context = loading.context_length(model.config)
         if context is not None and settings.sequence_length > context:
             raise UserError(
                 f"trainer.sequence_length is {settings.sequence_length}, more than the model's context; choose at most "
                 f"{context}"
             )
-        if any(isinstance(text, AnnotatedText) and text.calls for text in texts):
-            loading.single_token(tokenizer, START, str(model_path))  # what decoding will watch for
         if not settings.deepspeed:  # which moves its parts itself
             model.to(arguments.device)
         by_document = arguments.device.type == "cpu" and not settings.compile
