@@ -150,7 +150,7 @@ def _train(
     config: Config, job: _Job, tracker: Tracker, parent: str | None, command: str, swept: str
 ) -> Run | None:
     """The tracked run."""
-    from toolformer.lm.loading import number_format
+    from toolformer.lm.loading import number_format, release_memory
     from toolformer.lm.text_generator import load
     from toolformer.training.trainer import train as finetune
 
@@ -159,12 +159,15 @@ def _train(
             _check_tokenizer(dataset, config.model)
     texts, examples = _texts(config, job.datasets, tracker)
     load.cache_clear()  # the annotation's model, which its tools shared
+    release_memory()
     heldout = [document.text for document in job.heldout]
     kind = "C*" if config.data == "augmented" else "C"
     log.info("train: %d texts of %s, %d held-out texts", len(texts), kind, len(heldout))
 
     def finish(on_log: OnLog | None) -> TrainingResult:
-        return finetune(config.model, texts, heldout, job.settings, job.folder, on_log=on_log)
+        result = finetune(config.model, texts, heldout, job.settings, job.folder, on_log=on_log)
+        release_memory()  # a further stage of this process starts with what it needs
+        return result
 
     if rank() > 0:  # of several processes the first one does the book-keeping
         finish(None)

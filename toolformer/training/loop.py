@@ -196,6 +196,7 @@ class PackedTrainer(Trainer):
         """UserError unless the model in a folder is the one that was just evaluated, by the losses of one document."""
         assert self.first_document is not None
         ids, expected = self.first_document
+        loading.release_memory()  # a second model beside the trained one
         # In main memory, where it fit before training; other processes must not wait for it to be spread over them.
         with torch.random.fork_rng(devices=()), not_spread(self.args):
             saved = loading.load_weights(AutoModelForCausalLM, "causal language", str(folder), torch.float32)
