@@ -154,6 +154,7 @@ class PackedTrainer(Trainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         checkpoint = self.checkpoints / f"checkpoint-{self.state.global_step}"
+        loading.release_memory()  # blocks of changing sizes leave gaps, a few megabytes each step
         with checkpoints.saving(checkpoint):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
