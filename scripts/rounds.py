@@ -17,7 +17,7 @@ from toolformer.stages.config import compose, validate
 from toolformer.stages.evaluate import model_folder
 from toolformer.stages.launch import run_stage
 from toolformer.tracking import Run
-from toolformer.tracking.provenance import command_of
+from toolformer.results.provenance import command_of
 
 SECOND = "${paths.data_dir}/evidence/texts/2.jsonl"
 

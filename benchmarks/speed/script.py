@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from toolformer.errors import UserError, one_line
 from toolformer.lm import fast_linear
-from toolformer.tracking.provenance import provenance
+from toolformer.results.provenance import provenance
 
 Options = TypeVar("Options")
 

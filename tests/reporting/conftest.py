@@ -20,7 +20,7 @@ from toolformer.errors import UserError
 from toolformer.reporting import Report, build, reader
 from toolformer.reporting.data import Evidence
 from toolformer.tracking import Run
-from toolformer.tracking.provenance import masked_flat
+from toolformer.results.provenance import masked_flat
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 

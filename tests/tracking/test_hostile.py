@@ -16,7 +16,7 @@ from toolformer.reporting.console import show
 from toolformer.reporting.pairing import compare_groups
 from toolformer.stages.compare import Comparison, content
 from toolformer.tracking import Tracker, provenance
-from toolformer.tracking.provenance import command_of, describe, masked, masked_words, model_name
+from toolformer.results.provenance import command_of, describe, masked, masked_words, model_name
 from toolformer.tracking.store import Refused
 
 HOSTILE = "../../precious"

@@ -22,7 +22,7 @@ from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.tracking import Tracker, mirror, registry
 from toolformer.tracking.entities import Dataset
-from toolformer.tracking.provenance import describe
+from toolformer.results.provenance import describe
 from toolformer.tracking.run import now
 from toolformer.tracking.ui import serve
 

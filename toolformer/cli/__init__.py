@@ -161,7 +161,7 @@ def _stage(stage: str, arguments: list[str]) -> int:
     from omegaconf import OmegaConf
 
     from toolformer.stages.config import compose
-    from toolformer.tracking.provenance import masked
+    from toolformer.results.provenance import masked
 
     parser = Parser(stage, STAGES[stage], add_help=False, allow_abbrev=False)
     parser.add_argument("--multirun", "-m", action="store_true", help="sweep: a run for each of key=a,b,c")
@@ -190,7 +190,7 @@ def _run(stage: str, words: list[str], multirun: bool) -> None:
     from toolformer.stages.config import compose, validate
     from toolformer.stages.config.multirun import parse
     from toolformer.stages.launch import apart, launch, parent_run, run_stage, shown
-    from toolformer.tracking.provenance import command_of
+    from toolformer.results.provenance import command_of
 
     sweep = parse(stage, words) if multirun else None
     config = validate(compose(stage, sweep.fixed if sweep else words), stage)

@@ -213,7 +213,7 @@ def tune_policy(arguments: list[str]) -> int:
     config = configured("evaluate", options.overrides)
     from toolformer.reporting.console import show
     from toolformer.stages import tune_policy as tuning
-    from toolformer.tracking.provenance import command_of
+    from toolformer.results.provenance import command_of
 
     reach = {"topk": options.k, "bias": options.bias, "threshold": options.threshold}
     if options.policy:
@@ -234,7 +234,7 @@ def explain(arguments: list[str]) -> int:
     from toolformer.reporting.console import show
     from toolformer.stages import explain as explaining
     from toolformer.tracking import Tracker
-    from toolformer.tracking.provenance import command_of
+    from toolformer.results.provenance import command_of
 
     config = configured("evaluate", options.overrides, checked_as="report")
     tracker = Tracker(config.tracking.uri, Path(config.paths.root))

@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
 def examine(config: Config) -> Iterator[Finding]:
     """Looks at everything, in the order in which it is needed."""
     from toolformer.lm.loading import native_bfloat16
-    from toolformer.tracking.provenance import provenance
+    from toolformer.results.provenance import provenance
 
     made_by = provenance()
     versions = {key.removeprefix("version."): made_by[key] for key in made_by if key.startswith("version.")}

@@ -45,7 +45,7 @@ from toolformer.storage import below, whole_file, write_whole
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
 from toolformer.tracking import Run, Tracker, registry
-from toolformer.tracking.provenance import describe, model_name
+from toolformer.results.provenance import describe, model_name
 
 log = logging.getLogger(__name__)
 

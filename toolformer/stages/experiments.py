@@ -20,7 +20,7 @@ from toolformer.stages.config.keys import SECTIONS
 from toolformer.stages.config.multirun import parse
 from toolformer.stages.evaluation_identity import calls
 from toolformer.stages.launch import apart, launch, parent_run, run_stage, shown
-from toolformer.tracking.provenance import command_of, masked_words
+from toolformer.results.provenance import command_of, masked_words
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from toolformer.stages.evaluation_identity import decoding
 from toolformer.storage import sha256
 from toolformer.tools.runtime import log_faults, usages
 from toolformer.tracking import Run, Tracker
-from toolformer.tracking.provenance import describe
+from toolformer.results.provenance import describe
 
 log = logging.getLogger(__name__)
 

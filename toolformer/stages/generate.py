@@ -29,7 +29,7 @@ from toolformer.stages.identity import model_identity, tool_identity
 from toolformer.storage import acquired
 from toolformer.tools.runtime import figures, log_faults
 from toolformer.tracking import ActiveRun, Run, StoreFault, Tracker
-from toolformer.tracking.provenance import describe, model_name
+from toolformer.results.provenance import describe, model_name
 from toolformer.tracking.run import REPLICATE
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import CONF, Config, compose, fingerprint, taking_tools, validate
 from toolformer.stages.engine.ray import connected
 from toolformer.tracking import Run, Tracker
-from toolformer.tracking.provenance import command_of, describe, masked_words
+from toolformer.results.provenance import command_of, describe, masked_words
 from toolformer.tracking.run import SWEPT
 from toolformer.tracking.sweep import summarise
 

@@ -24,7 +24,7 @@ from toolformer.stages.identity import model_identity
 from toolformer.storage import below, locked, sha256
 from toolformer.tracking import Run, Tracker, registry
 from toolformer.tracking.entities import Dataset
-from toolformer.tracking.provenance import describe, model_name
+from toolformer.results.provenance import describe, model_name
 from toolformer.tracking.run import REPLICATE
 from toolformer.training.checkpoints import suffices, trained
 from toolformer.training.distributed import processes, rank

@@ -25,7 +25,7 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.evaluate import ANSWERS, Job, asks, model_folder, prepare
 from toolformer.tracking import ActiveRun
-from toolformer.tracking.provenance import describe
+from toolformer.results.provenance import describe
 
 log = logging.getLogger(__name__)
 

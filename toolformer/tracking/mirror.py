@@ -15,7 +15,7 @@ from typing import Any
 
 from toolformer.errors import UserError, one_line
 from toolformer.storage import below, locked
-from toolformer.tracking.provenance import PROJECT
+from toolformer.results.provenance import PROJECT
 from toolformer.tracking.run import LOGGED_MODEL, NOTE, PARENT, Run, now
 from toolformer.tracking.store import LOCAL_ID, Refused, Store, StoreFault
 

@@ -20,7 +20,7 @@ from toolformer.stages.config.keys import meant
 from toolformer.stages.config.like import like
 from toolformer.stages.config.messages import one_line
 from toolformer.stages.config.schema import register
-from toolformer.tracking.provenance import masked_flat
+from toolformer.results.provenance import masked_flat
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 CONF = next((folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir()), _PACKAGE)

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from toolformer.credentials import SECRETS
 from toolformer.stages.config.schema import Config, ToolConfig
-from toolformer.tracking.provenance import masked, masked_words
+from toolformer.results.provenance import masked, masked_words
 
 EVERY = "Every stage"
 SECTIONS = {

@@ -21,7 +21,7 @@ from toolformer.errors import UserError
 from toolformer.stages.config.messages import one_line
 from toolformer.stages.config.schema import OF_A_RUN, OF_SOURCES, Config
 from toolformer.tracking import Run, Tracker
-from toolformer.tracking.provenance import masked
+from toolformer.results.provenance import masked
 
 _ANSWERS = ("implementation", "inference")
 """The keys of a tool that say which code answers, and where."""

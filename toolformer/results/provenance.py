@@ -20,7 +20,7 @@ from toolformer import __version__
 from toolformer.credentials import MASK, SECRETS, without_credentials
 
 if TYPE_CHECKING:
-    from toolformer.tracking.run import Run
+    from toolformer.results.run import Run
 
 PROJECT = "toolformer"
 LIBRARIES = (
@@ -162,7 +162,7 @@ def command_of(stage: str, words: Sequence[str], *flags: str) -> str:
 def describe(command: str, facts: Mapping[str, object], made_from: Sequence[Run | None] = ()) -> str:
     """A run's description in Markdown: facts (`{"model": "gpt2"}`), links to the runs it was made from, the command."""
     lines = [f"- {key}: `{_plain(value)}`" for key, value in facts.items() if value not in (None, "")]
-    lines += [f"- made from [{_plain(run.name)}](#/runs/{run.run_id})" for run in made_from if run]
+    lines += [f"- made from [{_plain(run.name)}](#/runs/{run.id})" for run in made_from if run]
     if command:
         # The fence is longer than any in the command, so that nothing in it is markup.
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
