@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import regex
 from pydantic import Field
@@ -14,6 +14,7 @@ from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share, Temperature
 from toolformer.errors import UserError
+from toolformer.step import Decides
 from toolformer.tools.prompt_sets import UNPROMPTED, Prompt
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ LOWEST_SHOWN = 0.5
 class Sampling:
     """How many calls of a tool are tried, and which are kept (paper, section 2 and appendix A)."""
 
+    decides: ClassVar = Decides("annotate")
+
     start_threshold: Share = 0.05
     """τ_s: a position is tried where the call token's probability exceeds it."""
     max_positions: Count = 5
@@ -37,7 +40,7 @@ class Sampling:
     the one behind each equals sign that a number follows; or name, the one before each number or capitalised words."""
     samples: Count = 5
     """m: calls sampled per position."""
-    filter_threshold: Finite | None = None
+    filter_threshold: Annotated[Finite | None, Decides("generate")] = None
     """τ_f in nats, where it is not that of all tools."""
     selector: Annotated[str, OneOf("any", "calculator", "calendar", "translation", "article")] = "any"
     """Which texts are tried: any, calculator, calendar or translation (appendix A.1); or article, the

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.errors import UserError, one_line
-from toolformer.storage import below, locked
 from toolformer.results.provenance import PROJECT
+from toolformer.storage import below, locked
 from toolformer.tracking.run import LOGGED_MODEL, NOTE, PARENT, Run, now
 from toolformer.tracking.store import LOCAL_ID, Refused, Store, StoreFault
 

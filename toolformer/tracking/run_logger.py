@@ -10,9 +10,9 @@ import yaml
 
 from toolformer.credentials import without_credentials
 from toolformer.errors import UserError
+from toolformer.results.provenance import TAG_LIMIT, clean_key, masked, masked_flat
 from toolformer.storage import below, sha256, whole_file, write_whole, writing
 from toolformer.tracking.entities import DIGEST, Dataset
-from toolformer.results.provenance import TAG_LIMIT, clean_key, masked, masked_flat
 from toolformer.tracking.run import LOGGED_MODEL, SHA256, now
 from toolformer.tracking.store import Store
 

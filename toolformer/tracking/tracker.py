@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from filelock import FileLock
 
 from toolformer.errors import UserError
+from toolformer.results.provenance import PROJECT, TAG_LIMIT, git_commit, masked_flat, provenance, run_name
 from toolformer.storage import acquired, below, lock_file, locked, sha256
 from toolformer.tracking.mirror import Mirror
-from toolformer.results.provenance import PROJECT, TAG_LIMIT, git_commit, masked_flat, provenance, run_name
 from toolformer.tracking.run import EXPERIMENT, HELD, NOTE, PARENT, SWEPT, Run, newest_first, now
 from toolformer.tracking.run_logger import ActiveRun
 from toolformer.tracking.store import Refused, Store, StoreFault

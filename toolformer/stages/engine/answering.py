@@ -127,7 +127,7 @@ def answer_share(asked: Asked, rank: int) -> None:
 
     from benchmarks import suite
     from toolformer.decoding.recording import AnswerFile
-    from toolformer.stages.evaluation_identity import calls
+    from toolformer.stages.evaluation import calls
 
     config = asked.config
     instantiate.apply_paths(config)
