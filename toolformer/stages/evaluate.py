@@ -48,8 +48,8 @@ from toolformer.tools.runtime import figures as tool_metrics
 from toolformer.tools.runtime import log_faults, usages
 
 if TYPE_CHECKING:
-    from benchmarks.suite import Loaded, TaskResult
     from toolformer.decoding.recording import AnswerFile
+    from toolformer.evaluation.suite import Loaded, TaskResult
     from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _done(job: Evaluation, results: Results) -> Run | None:
 
 def faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], int]:
     """How many answers of a task met a fault, by task and reason."""
-    from benchmarks.figures import FAULTS
+    from toolformer.evaluation.figures import FAULTS
 
     parts = {name: name.partition(f"/{FAULTS}/") for name in metrics}
     return {(task, reason): int(metrics[name]) for name, (task, fault, reason) in parts.items() if fault}
@@ -173,7 +173,7 @@ class _Asking:
 
     def scored(self, answers: AnswerFile) -> dict[str, TaskResult]:
         """Has the questions answered, by workers if there are several, and scores the answers."""
-        from benchmarks import suite
+        from toolformer.evaluation import suite
 
         config, loaded = self.job.config, self.loaded
         assert loaded
@@ -194,7 +194,7 @@ def _log(
     job: Evaluation, asking: _Asking, run: Folder, results: Mapping[str, TaskResult], is_tuned: bool
 ) -> None:
     """Writes samples and metrics."""
-    from benchmarks.figures import figures, speed
+    from toolformer.evaluation.figures import figures, speed
 
     config = job.config
     if asking.asked.day:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from benchmarks import PAPER
+from toolformer.benchmarks import PAPER
 from toolformer.decoding import examples
 from toolformer.decoding.settings import CALLING, SYSTEMS, TRAINED_ON, TUNED, shown, tuned, under
 from toolformer.decoding.settings import deciding as deciding_of_decoding
@@ -73,7 +73,7 @@ def decoding(config: Config) -> dict[str, Any]:
 
 def prepare(config: Config, results: Results, command: str = "") -> Evaluation:
     """An evaluation as configured. UserError if there is no such benchmark, train run or file of samples."""
-    from benchmarks import suite
+    from toolformer.evaluation import suite
 
     tasks = possible_tasks(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
     trained: Run | None = None
@@ -130,7 +130,7 @@ def answering(config: Config, trained: Run | None) -> Step:
 
 
 def _step(config: Config, tasks: list[str], samples: Any, answers: Step) -> Step:
-    from benchmarks import suite
+    from toolformer.evaluation import suite
 
     settings = {**settings_of(config, "evaluate"), "benchmarks": tasks}
     if config.system != "endpoint":
