@@ -57,11 +57,11 @@ def test_text_that_reads_like_a_special_token_is_plain_text(name: str) -> None:
     end = model.tokenizer.eos_token_id
     text = f" red {model.tokenizer.eos_token} is{model.tokenizer.eos_token}"
     assert known & set(model.tokenizer(text, add_special_tokens=False).input_ids)  # what it was before
-    for ids in (model.encode(text), model.encode_behind(text), model.encode_text(text).ids):
+    for ids in (model.encode(text), model.encode_continuation(text), model.encode_text(text).ids):
         assert not known & set(ids)
     assert model.encode_text(text).ids == model.encode(text)
     if model.tokenizer.unk_token is None:  # the other one has no token for the signs
-        assert model.decode(model.encode_behind(text)) == text
+        assert model.decode(model.encode_continuation(text)) == text
     ids = tokenize([AnnotatedText(text, ((4, CALC),))], model.tokenizer).ids.tolist()
     assert ids.count(end) == 1 and ids[-1] == end  # the document's own
 
@@ -98,7 +98,7 @@ def test_the_start_token_that_is_trained_is_the_one_decoding_watches(
     # Behind it stand the tokens that decoding offers for the name, and at its end those it inserts.
     offered = model.encode_after_start("Calculator")
     assert ids[start + 1 : start + 1 + len(offered)] == offered
-    inserted = model.encode_behind(" 0.29]")
+    inserted = model.encode_continuation(" 0.29]")
     first = kinds.index(RESULT)
     assert ids[first : first + len(inserted)] == inserted
     # Without the call the text has the tokens that it has alone.
