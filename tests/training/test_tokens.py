@@ -9,11 +9,12 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from tests.conftest import TRAINING_TEXT, tiny_model, tiny_tokenizer
-from toolformer.calls import ApiCall, insert
-from toolformer.errors import UserError
+from toolformer.annotation.merge import KeptCall, merge
+from toolformer.calls import ApiCall, parse
+from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import tokens_of
-from toolformer.training.tokens import CALL, RESULT, TEXT, AnnotatedText, annotated, cut_alike, tokenize
+from toolformer.training.tokens import CALL, RESULT, TEXT, AnnotatedText, cut_alike, tokenize
 
 CALC = ApiCall("Calculator", "400 / 1400", "0.29")
 QA = ApiCall("QA", 'Who said "so"?', "he did", quoted=True)
@@ -119,25 +120,25 @@ def test_a_call_inside_a_token_splits_the_text_there(tokenizer: Any) -> None:
         assert tokenizer.decode(ids, skip_special_tokens=True) == text.written
 
 
-words = st.text(alphabet="ab 1.,\n[]", max_size=30)
+plain_texts = st.text(alphabet="ab 1.,\n[]", max_size=30)
 
 
 @settings(max_examples=100, deadline=None)
-@given(words, st.lists(st.integers(0, 30), max_size=4))
-def test_rows_of_c_star_are_taken_apart_as_they_were_put_together(plain: str, places: list[int]) -> None:
-    positions = sorted(min(place, len(plain)) for place in places)
-    calls = [(position, (CALC, QA, CALENDAR)[n % 3]) for n, position in enumerate(positions)]
-    text = annotated(plain, insert(plain, calls), positions)
-    assert text.calls == tuple(calls)
+@given(plain_texts, st.lists(st.integers(0, 30), max_size=4))
+def test_a_row_of_c_star_is_trained_on_as_it_is_written(plain: str, places: list[int]) -> None:
+    kept = [
+        KeptCall(min(place, len(plain)), "any", (CALC, QA, CALENDAR)[n % 3], 1.0, 0)
+        for n, place in enumerate(sorted(places))
+    ]
+    row: Any = merge(Document("d", plain), kept)
+    text = AnnotatedText(plain, tuple((call["position"], parse(call["written"])) for call in row["calls"]))
+    assert text.written == row["text"]
     if plain:
         tokenizer: Any = MODELS["gpt2"].tokenizer
         ids = tokenize([text], tokenizer).ids.tolist()
-        assert tokenizer.decode(ids[:-1]) == text.written
+        assert tokenizer.decode(ids[:-1]) == row["text"]
 
 
-def test_a_row_that_is_not_its_plain_text_is_one_line_and_tokenizers_are_told_apart() -> None:
-    for written in ("The end", "The [Calendar()] end", "The [Calendar( end", "Another [Calendar() -> x] end"):
-        with pytest.raises(UserError, match="^dataset: .*generate it again"):
-            annotated("The end", written, [3])
+def test_tokenizers_are_distinguished() -> None:
     assert cut_alike(tiny_tokenizer(), tiny_tokenizer())
     assert not cut_alike(tiny_tokenizer(), sentencepiece_like())

@@ -105,6 +105,7 @@ def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
                 "input": call.call.input,
                 "result": call.call.result,
                 "gain": call.gain,
+                "written": linearise(call.call).strip(),
             }
             for call in kept
         ],

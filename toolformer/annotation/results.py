@@ -29,7 +29,13 @@ CHARACTERS_TO_READ = 100_000_000
 ROW_GROUP = 10_000
 """Rows of the results that are written together."""
 _TEXT = pa.string()
-_CALL = {"position": pa.int64(), "tool": _TEXT, "input": _TEXT, "result": _TEXT, "gain": pa.float64()}
+_CALL = {
+    "position": pa.int64(),
+    **dict.fromkeys(("tool", "input", "result"), _TEXT),
+    "gain": pa.float64(),
+    "written": _TEXT,
+}
+"""A call of C*: `position` is its character offset in the plain text, `written` the call as it is in the text."""
 DATASET = pa.schema(
     {"text": _TEXT, "calls": pa.list_(pa.struct(_CALL)), "url": _TEXT, "date": _TEXT, "doc_id": _TEXT}
 )
@@ -95,10 +101,15 @@ def check(path: Path) -> None:
     if path.suffix == ".json":
         json.loads(path.read_bytes())
         return
-    columns = set(pq.read_schema(path).names)
-    # `kept` is newer than some runs, and nothing that reads a run needs it.
-    if missing := [column for column in SCHEMAS[path.name].names if column not in {*columns, "kept"}]:
+    if missing := sorted(_columns(SCHEMAS[path.name]) - _columns(pq.read_schema(path))):
         raise ValueError(f"it has no column {missing[0]}")
+
+
+def _columns(schema: pa.Schema) -> set[str]:
+    """The names of the columns, and of the fields of `calls`."""
+    calls = schema.field("calls").type if "calls" in schema.names else None
+    fields = calls.value_type if calls is not None and pa.types.is_list(calls) else ()
+    return {*schema.names, *(f"calls.{field.name}" for field in fields)}
 
 
 def _is_kept(rows: Iterable[Mapping[str, Any]], kept: Mapping[str, Iterable[KeptCall]]) -> list[bool]:

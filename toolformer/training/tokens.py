@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, insert, linearise, parse
+from toolformer.calls import ARROW, END, ApiCall, insert, linearise
 from toolformer.errors import UserError
 from toolformer.lm.loading import bos_ids, encode, encode_continuation, token_positions, tokens_of
 
@@ -56,28 +56,6 @@ class TokenizedTexts:
     def lengths(self) -> list[int]:
         """Tokens of each document."""
         return list(np.diff(self.starts).tolist())
-
-
-def annotated(plain: str, written: str, positions: Sequence[int]) -> AnnotatedText:
-    """A row of C* taken apart: `written` is `plain` with a call at each of `positions`. UserError if it is not."""
-    calls: list[tuple[int, ApiCall]] = []
-    shift = 0
-    try:
-        for position in sorted(positions):
-            start = position + shift
-            end = call_end(written[start + len(START) :])
-            call = parse(written[start : start + len(START) + (end or 0)])
-            calls.append((position, call))
-            shift += len(linearise(call))
-    except CallSyntaxError:
-        pass
-    text = AnnotatedText(plain, tuple(calls))
-    whole = len(calls) == len(positions) and all(call.result is not None for _, call in calls)
-    if not whole or text.written != written:
-        raise UserError(
-            f"dataset: the text {plain[:40]!r} of C* is not that of C with calls and results; generate it again"
-        )
-    return text
 
 
 def tokenize(texts: Sequence[str | AnnotatedText], tokenizer: Any) -> TokenizedTexts:
