@@ -127,7 +127,7 @@ plain_texts = st.text(alphabet="ab 1.,\n[]", max_size=30)
 @given(plain_texts, st.lists(st.integers(0, 30), max_size=4))
 def test_a_row_of_c_star_is_trained_on_as_it_is_written(plain: str, places: list[int]) -> None:
     kept = [
-        KeptCall(min(place, len(plain)), "any", (CALC, QA, CALENDAR)[n % 3], 1.0, 0)
+        KeptCall(min(place, len(plain)), "any", (CALC, QA, CALENDAR)[n % 3], 1.0)
         for n, place in enumerate(sorted(places))
     ]
     row: Any = merge(Document("d", plain), kept)
