@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from benchmarks.speed.script import peak_memory, run, show, stock_layers
 from toolformer.annotation import pipeline
-from toolformer.annotation.candidates import Candidate, ToolSettings, lowest_thresholds
+from toolformer.annotation.candidates import Candidate, ToolSettings
 from toolformer.annotation.propose import choose_positions, read_sample
 from toolformer.annotation.score import WEIGHTS
 from toolformer.calls import ApiCall, linearise
@@ -190,8 +190,8 @@ def product(
         timing.flops += sum(model_flops(language_model, indices[-1], len(indices)) for indices in wanted)
         return scores(sequences, wanted, *arguments, **options)
 
-    lowest = lowest_thresholds(settings) if bound else None
-    annotator = pipeline.Annotator(language_model, settings, tools, lowest=lowest)
+    floor = min(tool.filter_threshold for tool in settings) if bound else None
+    annotator = pipeline.Annotator(language_model, settings, tools, floor=floor)
     with patch.object(pipeline, "score", timed), patch.object(language_model, "score", counted):
         started = time.perf_counter()
         for shard in range(0, len(documents), size):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from toolformer.lm.language_model import Encoding, LanguageModel
 
 SCORED = "scored"
-LOWEST_SHOWN = 0.5
-"""The least threshold of the paper's Table 2, in nats: gains from here on are always known."""
 
 
 @dataclass(kw_only=True)
@@ -77,9 +75,17 @@ class ToolSettings(Sampling, Proposing):
     filter_threshold: Finite = field(default=1.0, kw_only=True)
 
 
-def lowest_thresholds(settings: Iterable[ToolSettings]) -> dict[str, float]:
-    """From which gain on, in nats, each tool's calls are told apart: its threshold, or the least of Table 2."""
-    return {of_tool.key: min(of_tool.filter_threshold, LOWEST_SHOWN) for of_tool in settings}
+def scoring_floor(thresholds: Mapping[str, float], floor: float | None) -> float:
+    """The lowest τ_f in nats that scored losses must serve: `floor`, or the lowest of the tools' `thresholds`.
+
+    UserError if a tool's threshold is below `floor`.
+    """
+    tool = min(thresholds, key=lambda tool: thresholds[tool])
+    if floor is not None and floor > thresholds[tool]:
+        raise UserError(
+            f"score.floor is {floor:g}, above the filter_threshold {thresholds[tool]:g} of tool {tool}; lower score.floor"
+        )
+    return thresholds[tool] if floor is None else floor
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,7 @@ def annotation_of(store: Tracker, run: Run) -> Annotation:
         tried = {tool: counts["selected"] for tool, counts in funnel.items() if "selected" in counts}
         return Annotation(
             run,
-            candidate_stats.counts(candidates, set(funnel), limits),
+            candidate_stats.counts(candidates, baseline, set(funnel), limits),
             funnel,
             candidate_stats.examples(files),
             gains,

@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow.parquet as pq
 from filelock import FileLock
 
-from toolformer.annotation.candidates import lowest_thresholds
+from toolformer.annotation.candidates import scoring_floor
 from toolformer.annotation.funnel import log_funnel, rows_skipped
 from toolformer.annotation.results import RESULTS, check, write_results
 from toolformer.annotation.screen import Screen
-from toolformer.annotation.shards import ShardStore, store_for
+from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -90,6 +90,8 @@ class _Job:
     deciding: dict[str, Any]
     """What decides the rows of a shard besides its documents."""
     thresholds: dict[str, float]
+    floor: float
+    """The lowest τ_f that the losses must serve."""
     store: ShardStore
 
     def key(self, shards: Iterable[str], **instead: None) -> str:
@@ -106,6 +108,8 @@ def _job(config: Config) -> _Job:
     instantiate.apply_paths(config)
     engine.check(config)
     settings = {key: instantiate.tool_settings(config, key) for key in config.tools}
+    thresholds = {key: tool.filter_threshold for key, tool in settings.items()}
+    floor = scoring_floor(thresholds, config.score.floor)
     # τ_f decides which candidates are kept, not what they are.
     tools = {
         key: [{**tool_identity(config.tool[key]), "filter_threshold": None}, tool.prompt.fill("")]
@@ -120,6 +124,8 @@ def _job(config: Config) -> _Job:
         "score": {"dtype": config.score.dtype},
         **asdict(config.generate),
     }
+    if config.score.floor is not None:
+        deciding["score"]["floor"] = config.score.floor
     if config.propose.temperature == 1:  # as annotations were named before there was another
         del deciding["propose"]["temperature"]
     if config.corpus.paragraphs != "blank_line":
@@ -127,8 +133,7 @@ def _job(config: Config) -> _Job:
     if config.screen != Screen():
         deciding["screen"] = asdict(config.screen)
     work = Path(config.paths.root) / "generate" / fingerprint("generate", deciding)
-    store = store_for(work, lowest_thresholds(settings.values()) if config.score.bound else {})
-    return _Job(config, deciding, {key: tool.filter_threshold for key, tool in settings.items()}, store)
+    return _Job(config, deciding, thresholds, floor, ShardStore(work / "shards"))
 
 
 def generate(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Run:
@@ -141,6 +146,7 @@ def generate(config: Config, parent: str | None = None, command: str = "", swept
     tracker = instantiate.tracker(config)
     if plan.is_complete and (done := _done(job, plan, tracker)):
         return done
+    job.store.require_floor(job.floor)
     with plan.reading(job.store), ExitStack() as stack:
         plan.wait(HEAD_START)
         run: ActiveRun | Run | None = None
@@ -212,6 +218,8 @@ def _run(
 
 def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) -> None:
     """Writes and logs the results, once every shard is there."""
+    from toolformer.lm.loading import number_format
+
     digest = hashlib.sha256("".join(plan.documents).encode()).hexdigest()
     run.datasets(instantiate.dataset(job.config.corpus, digest, "annotation", plan.total))
     folder = job.store.folder.parent / job.key(plan.documents)
@@ -231,8 +239,7 @@ def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) ->
     for tool, counts in funnel.items():
         metrics |= {f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)}
     run.metrics(metrics)
-    if dtype := job.store.begun_with({}).get("lm.dtype"):
-        run.tags({"dtype": dtype})
+    run.tags({"dtype": number_format(job.config.lm.dtype, job.config.lm.device)})
     log_faults(done.tools)
     for file in RESULTS:
         run.artifact(folder / file)
