@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from toolformer.lm.language_model import Encoding, LanguageModel
 
 SCORED = "scored"
-LOWEST_SHOWN = 0.5
-"""The least threshold of the paper's Table 2, in nats: gains from here on are always known."""
 
 
 @dataclass(kw_only=True)
@@ -80,9 +78,17 @@ class ToolSettings(Sampling, Proposing):
     filter_threshold: Finite = field(default=1.0, kw_only=True)
 
 
-def lowest_thresholds(settings: Iterable[ToolSettings]) -> dict[str, float]:
-    """From which gain on, in nats, each tool's calls are told apart: its threshold, or the least of Table 2."""
-    return {of_tool.key: min(of_tool.filter_threshold, LOWEST_SHOWN) for of_tool in settings}
+def scoring_floor(thresholds: Mapping[str, float], floor: float | None) -> float:
+    """The lowest τ_f in nats that scored losses must serve: `floor`, or the lowest of the tools' `thresholds`.
+
+    UserError if a tool's threshold is below `floor`.
+    """
+    tool = min(thresholds, key=lambda tool: thresholds[tool])
+    if floor is not None and floor > thresholds[tool]:
+        raise UserError(
+            f"score.floor is {floor:g}, above the filter_threshold {thresholds[tool]:g} of tool {tool}; lower score.floor"
+        )
+    return thresholds[tool] if floor is None else floor
 
 
 @dataclass(frozen=True)
@@ -210,7 +216,7 @@ def _inside_characters(text: str, encoding: Encoding) -> frozenset[int]:
 def _longest(language_model: LanguageModel, settings: ToolSettings) -> int:
     """Tokens of a window."""
     room = language_model.context_length - settings.max_call_tokens - 16
-    fits = room - len(language_model.own_prefix) - len(language_model.encode(settings.prompt.fill("")))
+    fits = room - len(language_model.bos_ids) - len(language_model.encode(settings.prompt.fill("")))
     if settings.prompt != UNPROMPTED:
         fits //= 2  # the prompt holds the text too
     if fits < 16:

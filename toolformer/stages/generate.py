@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from toolformer.annotation.candidates import scoring_floor
 from toolformer.annotation.funnel import log_funnel, rows_skipped
 from toolformer.annotation.results import RESULTS, check, write_results
 from toolformer.annotation.shards import ShardStore
@@ -108,6 +109,7 @@ def generate(config: Config, invocation: Invocation = DIRECT) -> Run:
     work = _Work(config, instantiate.results(config), engine.Plan(config), invocation)
     if work.plan.is_complete and (done := work.results.done(work.step, config.name)):
         return _logged("already done", done)
+    work.store.require_floor(scoring_floor(thresholds(config), config.score.floor))
     with work.plan.reading(work.store), ExitStack() as stack:
         work.plan.wait(HEAD_START)
         run: Folder | Run | None = None

@@ -130,9 +130,9 @@ class ScoreConfig:
 
     dtype: Annotated[str, OneOf("auto", "float32", "bfloat16")] = "auto"
     """In which dtype log p is taken from the logits: auto (float32), float32 or bfloat16."""
-    bound: bool = True
-    """Leave out the loss L(e(c, ε)) where L(ε) − L(e(c, r)), which the gain never exceeds, is below every threshold
-    from the tool's own or 0.5 nats on; a later, lower threshold computes what is missing. false scores all."""
+    floor: Finite | None = None
+    """The lowest τ_f in nats that the scored losses must serve: where L(ε) − L(e(c, r)), which the gain never exceeds, is
+    lower, L(e(c, ε)) is not computed. null: the lowest filter_threshold of the run's tools."""
 
 
 @dataclass
@@ -160,10 +160,10 @@ class EngineConfig:
     workers: Count = 1
     """Replicas of the model, each with its tools, that work side by side."""
     threads: Count | None = None
-    """CPU threads of a worker; null: those that the run began with, else the machine's cores shared among its workers."""
+    """CPU threads of a worker; null: the machine's cores shared among its workers."""
     batch_tokens: Count | None = None
     """Tokens that the model is fed at once at most; what the memory needs grows with it, and a GPU is filled by more.
-    Null: the number that the run began with, else 2,048."""
+    Null: 2,048."""
     cpus_per_worker: Amount = 0.5
     """ray: CPUs that a worker reserves; at most the machine's for all workers."""
     gpus_per_worker: Amount = 0.0

@@ -66,10 +66,7 @@ class Worker:
                 documents = self._store.documents(name)
                 annotator = self._annotator = self._annotator or self._load()
                 started = time.monotonic()
-                if earlier := self._store.earlier(name):
-                    annotation = annotator.deepen(documents, *earlier)
-                else:
-                    annotation = annotator.annotate(documents, self._on_step)
+                annotation = annotator.annotate(documents, self._on_step)
                 seconds = time.monotonic() - started
                 self._store.write(name, annotation.rows, annotation.funnel, documents, seconds)
                 return Outcome(name, True, annotation.tokens, seconds, tools=usages(annotator.tools))
@@ -84,10 +81,13 @@ class Worker:
         from toolformer.lm.text_generator import load
 
         config, engine = self._config, self._config.engine
-        if self._threads:
-            torch.set_num_threads(self._threads)
+        torch.set_num_threads(engine.threads or self._threads or torch.get_num_threads())
         language_model = load(config.model, config.lm.dtype, config.lm.device)
         language_model.batch_tokens = engine.batch_tokens or TOKENS_PER_BATCH
+        log.info(
+            "generate: engine.threads=%d, engine.batch_tokens=%d, dtype %s",
+            torch.get_num_threads(), language_model.batch_tokens, str(language_model.dtype).removeprefix("torch."),
+        )  # fmt: skip
         return Annotator(
             language_model,
             [instantiate.tool_settings(config, key) for key in config.tools],
@@ -95,7 +95,7 @@ class Worker:
             seed=config.seed,
             score_dtype=config.score.dtype,
             paragraphs=config.corpus.paragraphs,
-            lowest=self._store.lowest or None,
+            floor=self._store.floor,
             rules=config.screen,
         )
 
