@@ -19,7 +19,7 @@ from toolformer.annotation.merge import Decision, decide, kept_calls, merge
 from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of
 from toolformer.data.sampling import Draw
 from toolformer.errors import UserError
-from toolformer.storage import locked, whole_file, write_whole
+from toolformer.storage import whole_file, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +63,6 @@ def write_results(
     funnel: dict[str, dict[str, Any]] = {}
     to_read: Draw[dict[str, Any]] = Draw(TEXTS_TO_READ, CHARACTERS_TO_READ)
     with ExitStack() as stack:
-        # A run under another experiment's name may be writing the same bytes.
-        stack.enter_context(locked(folder / "lock"))
         files = {name: stack.enter_context(whole_file(folder / name)) for name in SCHEMAS}
         candidates, augmented, plain, without = (
             stack.enter_context(_table_file(path, SCHEMAS[name])) for name, path in files.items()
