@@ -20,8 +20,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 class Decides:
     """Marks a setting with the steps whose results it decides; none for a setting that decides no result.
 
-    As metadata of a field's `Annotated` type, or as the attribute `decides` of a dataclass, for all fields that it
-    declares. A nested dataclass inherits what is said of the field that holds it.
+    As metadata of a field's `Annotated` type; without it, what is said of the field that holds its dataclass; else the
+    attribute `decides` of the dataclass that declares it.
     """
 
     steps: frozenset[str]
@@ -98,13 +98,13 @@ class Step:
 
 def settings_of(config: Any, step: str) -> dict[str, Any]:
     """The settings of a configuration that decide a step's result, nested, in plain types."""
-    return _settings(config, step, NOTHING)
+    return _settings(config, step, None)
 
 
-def _settings(config: Any, step: str, inherited: Decides) -> dict[str, Any]:
+def _settings(config: Any, step: str, inherited: Decides | None) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
-    for name, marker in _markers(type(config)).items():
-        marker = marker or inherited
+    for name, (own, declared) in _markers(type(config)).items():
+        marker = own or inherited or declared
         value = getattr(config, name)
         if dataclasses.is_dataclass(value):
             if nested := _settings(value, step, marker):
@@ -113,22 +113,22 @@ def _settings(config: Any, step: str, inherited: Decides) -> dict[str, Any]:
             several = {key: _settings(part, step, marker) for key, part in value.items()}
             if any(several.values()):
                 chosen[name] = several
-        elif step in marker.steps:
+        elif marker and step in marker.steps:
             chosen[name] = _values(value)
     return chosen
 
 
 @functools.cache
-def _markers(cls: type) -> dict[str, Decides | None]:
-    """What is said of each field of a dataclass; None where it inherits."""
+def _markers(cls: type) -> dict[str, tuple[Decides | None, Decides | None]]:
+    """Of each field of a dataclass its own mark, and that of the class which declares it."""
     hints = get_type_hints(cls, include_extras=True)
-    declared: dict[str, Decides | None] = {}
-    for base in reversed(cls.__mro__):
-        for name in vars(base).get("__annotations__", {}):
-            declared[name] = vars(base).get("decides")
+    declared = {
+        name: vars(base).get("decides")
+        for base in reversed(cls.__mro__)
+        for name in vars(base).get("__annotations__", {})
+    }
     return {
-        field.name: _marker(hints[field.name]) or declared.get(field.name)
-        for field in dataclasses.fields(cls)
+        field.name: (_marker(hints[field.name]), declared[field.name]) for field in dataclasses.fields(cls)
     }
 
 
@@ -149,6 +149,8 @@ def _values(value: Any) -> Any:
 
 
 def _kept(settings: Mapping[str, Any], without: Collection[str], above: str = "") -> dict[str, Any]:
+    if not without:
+        return dict(settings)
     kept: dict[str, Any] = {}
     for name, value in settings.items():
         path = f"{above}{name}"

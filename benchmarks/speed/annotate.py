@@ -24,11 +24,11 @@ import torch
 from torch.utils.benchmark import Timer
 from tqdm import tqdm
 
-from benchmarks.speed.script import peak_memory, run, show, stock_layers
 from toolformer.annotation import pipeline
-from toolformer.annotation.candidates import Candidate, ToolSettings, lowest_thresholds
+from toolformer.annotation.candidates import Candidate, ToolSettings
 from toolformer.annotation.propose import choose_positions, read_sample
 from toolformer.annotation.score import WEIGHTS
+from toolformer.benchmarks.speed.script import peak_memory, run, show, stock_layers
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.lm.batching import TOKENS_PER_BATCH
@@ -150,7 +150,7 @@ def textbook(
 
 def _loss(language_model: LanguageModel, ids: list[int], i: int, call: ApiCall | None) -> float:
     z = language_model.encode(linearise(call)) if call else []
-    head = z or (language_model.document_start() if i == 0 else [])
+    head = z or (language_model.start_ids() if i == 0 else [])
     sequence = torch.tensor([head + ids], device=language_model.device)
     log_probs = language_model.model(sequence).logits[0].float().log_softmax(-1)
     return -sum(
@@ -190,8 +190,8 @@ def product(
         timing.flops += sum(model_flops(language_model, indices[-1], len(indices)) for indices in wanted)
         return scores(sequences, wanted, *arguments, **options)
 
-    lowest = lowest_thresholds(settings) if bound else None
-    annotator = pipeline.Annotator(language_model, settings, tools, lowest=lowest)
+    floor = min(tool.filter_threshold for tool in settings) if bound else None
+    annotator = pipeline.Annotator(language_model, settings, tools, floor=floor)
     with patch.object(pipeline, "score", timed), patch.object(language_model, "score", counted):
         started = time.perf_counter()
         for shard in range(0, len(documents), size):

@@ -17,9 +17,9 @@ import torch
 from tqdm import tqdm
 from transformers import DynamicCache
 
-from benchmarks import dateset
-from benchmarks.speed.script import run, show, stock_layers
-from benchmarks.tasks import question_prompt
+from toolformer.benchmarks import dateset
+from toolformer.benchmarks.speed.script import run, show, stock_layers
+from toolformer.benchmarks.tasks import question_prompt
 from toolformer.calls import ARROW, END, START, CallSyntaxError, call_end, parse
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
@@ -132,7 +132,7 @@ def _continue(
         row: torch.Tensor = language_model.model(fed, past_key_values=cache, logits_to_keep=1).logits[0, -1]
         return row
 
-    row = read(language_model.own_prefix + language_model.encode(document.text))
+    row = read(language_model.bos_ids + language_model.encode(document.text))
     may_call = True
     written = 0
     while written < options.new_tokens:

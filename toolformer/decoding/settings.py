@@ -11,6 +11,7 @@ from pydantic import Field
 
 from toolformer.data.bounds import Count, CountOrNone, Finite, Names, Numbers, OneOf, Share
 from toolformer.errors import UserError, near
+from toolformer.step import NOTHING, Decides
 from toolformer.storage import write_whole
 
 SYSTEMS = {
@@ -74,7 +75,7 @@ class Decoding:
     constrain_tool_name: bool = True
     """A call has the name of an allowed tool and a parenthesis behind it, and no other call starts inside of it; false: all
     of it is decoded greedily, as in the paper."""
-    batch_size: Count = 32
+    batch_size: Annotated[Count, NOTHING] = 32
     """Prompts decoded together."""
 
 
@@ -212,16 +213,16 @@ class Chat:
 class Endpoint:
     """An endpoint that speaks OpenAI's protocol (system=endpoint)."""
 
-    url: str | None = None
+    url: Annotated[str | None, Decides("answer")] = None
     """The whole address, such as http://127.0.0.1:8000/v1/completions."""
-    api: Annotated[str, OneOf("completions", "chat")] = "completions"
+    api: Annotated[str, OneOf("completions", "chat"), Decides("answer")] = "completions"
     """completions: prompts are continued as they are; chat: they are messages (…/v1/chat/completions), and the model is
     offered the tools."""
-    model: str | None = None
+    model: Annotated[str | None, Decides("answer")] = None
     """The model's name there."""
     key_variable: str = "OPENAI_API_KEY"
     """The environment variable that holds the key; a server that wants none needs none."""
-    tokenizer: str | None = None
+    tokenizer: Annotated[str | None, Decides("evaluate")] = None
     """The served model's tokenizer, a folder or hub name; perplexity needs it, and cutting prompts to max_length."""
     concurrency: Count = 4
     """Requests under way at once."""
@@ -229,5 +230,5 @@ class Endpoint:
     """Seconds a request may take."""
     tries: Count = 3
     """How often a request is made before the evaluation ends."""
-    max_length: Annotated[int, Field(ge=8)] = 2048
+    max_length: Annotated[int, Field(ge=8), Decides("evaluate")] = 2048
     """Tokens the served model can read at once."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pyarrow.parquet as pq
 
-from benchmarks import PAPER
+from toolformer.benchmarks import PAPER
 from toolformer.errors import UserError, one_line
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import Annotation, Evidence, Points, Sampled, Score
@@ -242,19 +242,19 @@ def annotation_of(store: Tracker, run: Run) -> Annotation:
     limits = thresholds(run)
     try:
         funnel = json.loads(files["funnel.json"].read_text(encoding="utf-8"))
-        edges, gains = candidate_stats.gains(candidates, baseline, limits)
+        edges, gains = candidate_stats.gains(candidates, limits)
         tried = {tool: counts["selected"] for tool, counts in funnel.items() if "selected" in counts}
         return Annotation(
             run,
             candidate_stats.counts(candidates, baseline, set(funnel), limits),
             funnel,
-            candidate_stats.examples(files, baseline),
+            candidate_stats.examples(files),
             gains,
             edges,
             limits,
             files,
             baseline,
-            candidate_stats.lost(candidates, baseline, limits, tried),
+            candidate_stats.lost(candidates, tried),
         )
     except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:  # pyarrow's are among them
         raise UserError(

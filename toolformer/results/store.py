@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -87,10 +87,15 @@ class Results:
                 return run
         raise UserError(f"there is no run {run_id} in {self.root}")
 
+    def find(self, step: Step) -> Run | None:
+        """The finished run of a step, whatever became of its files since."""
+        run = read(self.path(step))
+        return run if run and run.status == "FINISHED" else None
+
     def done(self, step: Step, experiment: str | None = None) -> Run | None:
         """The finished run of a step whose files are intact; notes that `experiment` asked for it."""
-        run = read(self.path(step))
-        if run is None or run.status != "FINISHED" or run.ended is None or not self.is_intact(run):
+        run = self.find(step)
+        if run is None or not self.is_intact(run):
             return None
         if experiment and experiment not in run.experiments:
             add_name(run.folder, experiment)
@@ -251,7 +256,11 @@ class Results:
 
     @contextmanager
     def open(
-        self, step: Step, beginning: Beginning, wait: bool = True, again: bool = False
+        self,
+        step: Step,
+        beginning: Beginning,
+        wait: bool = True,
+        done: Callable[[], Run | None] | None = None,
     ) -> Iterator[Folder | Run | None]:
         """The folder of a step, ours alone for the block; the result if it is done; None if it is another process's.
 
@@ -259,7 +268,7 @@ class Results:
 
         Args:
             wait: for another process that works on it.
-            again: work on a finished one too.
+            done: what to return in place of the folder, if there is something; `Results.done` if it is left out.
         """
         path = self.path(step)
         lock = lock_file(path / LOCK)
@@ -271,8 +280,8 @@ class Results:
             while not acquired(lock, wait=True):
                 pass
         try:
-            if not again and (done := self.done(step, beginning.experiment)):
-                yield done
+            if run := done() if done else self.done(step, beginning.experiment):
+                yield run
                 return
             yield from self._work(Folder(path, step, beginning, self.listener))
         finally:

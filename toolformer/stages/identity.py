@@ -2,32 +2,26 @@
 
 import hashlib
 import importlib.metadata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hydra.utils import get_object
+
 from toolformer.decoding.settings import STORED
-from toolformer.stages.config import ToolConfig
+from toolformer.stages.config import Config
+from toolformer.step import settings_of
 from toolformer.storage import sha256
 from toolformer.tools.base import Tool
 
-HANDLING = ("cache", "workers", "batch_size")
-"""Keys of a tool that say how calls are handed to it, which decides no answer of a tool that keeps its promise."""
-PATIENCE = ("timeout", "tries")
-"""What only decides whether a call meets a fault."""
-ANNOTATING = (
-    *("prompt", "instruction", "demonstrations", "example", "selector", "start_threshold", "max_positions"),
-    *("samples", "filter_threshold", "max_call_tokens"),
-)
-"""How its calls are annotated: nothing at inference reads them."""
 LIBRARIES = ("torch", "transformers", "tokenizers", "bm25s", "PyStemmer", "fasttext-predict", "pyserini")
 """Libraries that tools answer with."""
-MODEL_FILES = (".safetensors", ".bin", ".json", ".model", ".txt", ".jinja")
-"""Weights, configurations, tokenizers, chat templates: what decides a model folder's answers."""
 UNDECIDING = ("concurrency", "timeout", "tries", "key_variable")
 """Arguments of implementations that change no answer."""
+MODEL_FILES = (".safetensors", ".bin", ".json", ".model", ".txt", ".jinja")
+"""Weights, configurations, tokenizers, chat templates: what decides a model folder's answers."""
 LARGEST_HASHED = 16 * 2**20
 """Bytes of a file that `file_state` hashes; of larger ones (weights, indexes) the time of the last change counts."""
 
@@ -64,10 +58,31 @@ def _decides(file: Path) -> bool:
     return file.suffix in MODEL_FILES and file.name != STORED
 
 
-def tool_identity(tool: ToolConfig) -> dict[str, Any]:
-    """A tool's configuration and the files that it names: of a Python function its own file, not what that imports."""
-    configured = {key: value for key, value in asdict(tool).items() if key not in HANDLING}
-    return {**configured, "files": _files(configured)}
+def deciding(config: Config, step: str) -> dict[str, Any]:
+    """The settings that decide a step's result, of the tools in use; the model is an input (`model_identity`)."""
+    settings = settings_of(config, step)
+    settings.pop("model", None)
+    if "tool" in settings:
+        settings["tool"] = {key: settings["tool"].get(key, {}) for key in config.tools}
+    return settings
+
+
+def tool_files(config: Config, tools: Iterable[str]) -> dict[str, Any]:
+    """What the results of tools depend on besides their settings: the version of their code, and the files they name.
+
+    Of a Python function its own file, not what that imports.
+    """
+    return {
+        key: [_version(config.tool[key].implementation), _files(asdict(config.tool[key]))] for key in tools
+    }
+
+
+def _version(implementation: Mapping[str, Any]) -> int | str:
+    """The `VERSION` of a tool of ours; of a user's, what the configuration says."""
+    target = str(implementation.get("_target_", ""))
+    if "version" in implementation or not target.startswith("toolformer."):
+        return str(implementation.get("version", ""))
+    return int(getattr(get_object(target), "VERSION", 1))
 
 
 def file_state(file: Path) -> tuple[str, int, str]:

@@ -26,15 +26,17 @@ from toolformer.data import Document, FileCorpus, HubCorpus, RowCorpus, assets, 
 from toolformer.decoding import examples
 from toolformer.decoding.settings import PLAIN, tuned, under
 from toolformer.errors import UserError, one_line
-from toolformer.stages.config import Config, CorpusConfig, fingerprint
+from toolformer.results import Dataset, Results
+from toolformer.stages.config import Config, CorpusConfig
 from toolformer.stages.identity import cache_identity
+from toolformer.stages.versions import VERSIONS
+from toolformer.step import Step
 from toolformer.tools import prompt_sets
 from toolformer.tools.base import Tool, check
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.prompt_sets import Prompt
 from toolformer.tools.runtime import Limits, ToolRuntime
-from toolformer.tracking import Tracker
-from toolformer.tracking.entities import Dataset
+from toolformer.tracking import MlflowLogger
 
 if TYPE_CHECKING:
     from toolformer.decoding.decoder import Decoder
@@ -148,8 +150,11 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
         except UserError as error:
             raise UserError(f"{place}: {error}") from error
         identity = cache_identity(arguments, implementation) if tool.cache else None
-        name = f"{key}-{fingerprint('tool', identity)}.sqlite"
-        cache = ResultCache(Path(config.paths.root) / "tools" / name) if identity is not None else None
+        cache: ResultCache | None = None
+        if identity is not None:
+            cache = ResultCache(
+                Path(config.paths.root) / "tools" / f"{key}-{Step('tool', 1, identity).key()}.sqlite"
+            )
         limits = Limits(tool.timeout, tool.tries, tool.workers, tool.batch_size)
         made[key] = ToolRuntime(implementation, limits, cache)
     return made
@@ -260,14 +265,15 @@ def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]
     return shown
 
 
-def tracker(config: Config) -> Tracker:
-    """MLflow as configured, with the settings of places applied."""
+def results(config: Config) -> Results:
+    """The results below `paths.root`, of which MLflow is told as configured; with the configured paths applied."""
     apply_paths(config)
-    return Tracker(config.tracking.uri, Path(config.paths.root), config.tracking.system_metrics)
+    root = Path(config.paths.root)
+    return Results(root, MlflowLogger(config.tracking.uri, root, config.tracking.system_metrics), VERSIONS)
 
 
 def apply_paths(config: Config) -> None:
-    """Makes the settings of places known to those who need them."""
+    """Applies the configured paths."""
     if config.paths.cache:
         assets.set_cache_dir(Path(config.paths.cache).expanduser())
     try:

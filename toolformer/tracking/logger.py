@@ -27,12 +27,12 @@ class MlflowLogger(Listener):
     """Logs runs to a store, each event after the ones before it.
 
     Args:
-        root: the folder of the results.
         uri: the MLflow tracking URI; `None` is the local database.
+        root: the folder of the results.
         system_metrics: whether runs log what they use of the machine, every ten seconds.
     """
 
-    def __init__(self, root: Path, uri: str | None = None, system_metrics: bool = False) -> None:
+    def __init__(self, uri: str | None, root: Path, system_metrics: bool = False) -> None:
         self.store = Store(root, uri)
         self.system_metrics = system_metrics
         self._events: deque[Callable[[], None]] = deque()
@@ -120,7 +120,7 @@ class MlflowLogger(Listener):
         return True
 
 
-def log_pages(root: Path, uri: str | None, experiment: str, pages: Iterable[Path]) -> None:
+def log_pages(uri: str | None, root: Path, experiment: str, pages: Iterable[Path]) -> None:
     """Attaches an experiment's pages to an MLflow run `report NAME`, in place of earlier ones."""
     store, files = Store(root, uri), list(pages)
 

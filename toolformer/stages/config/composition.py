@@ -16,11 +16,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from toolformer.errors import UsageError, near
+from toolformer.results.provenance import masked_flat
 from toolformer.stages.config.keys import meant
 from toolformer.stages.config.like import like
 from toolformer.stages.config.messages import one_line
 from toolformer.stages.config.schema import register
-from toolformer.results.provenance import masked_flat
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 CONF = next((folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir()), _PACKAGE)
@@ -35,7 +35,7 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
     register()
     # Ids of runs may look like numbers, 52137e92 for one.
     overrides = [re.sub(r"^((?:like|dataset|checkpoint)=)(\d+e?\d*)$", r"\1'\2'", word) for word in overrides]
-    overrides = taking_tools(overrides)
+    overrides = allow_new_tools(overrides)
     given = dict(override.lstrip("+").partition("=")[::2] for override in overrides)
     GlobalHydra.instance().clear()
     # Files below a search path are the user's own, and may change between two commands of a process.
@@ -61,7 +61,7 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
         raise UsageError(f"{groups}: {error}") from error
 
 
-def taking_tools(overrides: Sequence[str]) -> list[str]:
+def allow_new_tools(overrides: Sequence[str]) -> list[str]:
     """Overrides whose decoding settings by tool take, of Hydra, a tool that the experiment's own lack."""
     return [re.sub(r"^(?=decoding\.(?:by_tool|stand_in|name_bias)\b)", "++", word) for word in overrides]
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from toolformer.annotation.shards import ShardStore
 from toolformer.stages import instantiate
-from toolformer.stages.config import Config, fingerprint
+from toolformer.stages.config import Config
+from toolformer.step import Step
 from toolformer.storage import locked, write_whole
 
 POLL_SECONDS = 0.5
@@ -46,7 +47,7 @@ class Plan:
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._is_stopped = False
-        self._folder = Path(config.paths.root) / "generate" / "plans"
+        self._folder = Path(config.paths.root) / "annotate" / "plans"
         self._path = self._kept_path()
         with suppress(OSError, ValueError):  # there is none, or it was damaged
             self.documents, self.skipped = json.loads(self._path.read_bytes()) if self._path else ({}, {})
@@ -55,13 +56,12 @@ class Plan:
     def _kept_path(self) -> Path | None:
         """Where the plan of the corpus as it is now is kept; None for one that may change unseen."""
         state, config = self._corpus.state(), self._corpus.config
-        # Without a latest date the day of the reading decides which dates of URLs are believed.
+        if not state:
+            return None
+        # Without a latest date the day of the reading decides which dates in URLs are ignored.
         day = config.latest_date or datetime.datetime.now(datetime.UTC).date()
-        return (
-            self._folder / f"{fingerprint('plan', asdict(config), day, self._size, state)}.json"
-            if state
-            else None
-        )
+        step = Step("plan", 1, asdict(config), {"day": str(day), "size": self._size, "files": state})
+        return self._folder / f"{step.key()}.json"
 
     def read(self, store: ShardStore | None = None) -> None:
         """Reads the corpus to its end; documents of shards that are not done wait in the store, if one is given.
