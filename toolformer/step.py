@@ -149,6 +149,8 @@ def _values(value: Any) -> Any:
 
 
 def _kept(settings: Mapping[str, Any], without: Collection[str], above: str = "") -> dict[str, Any]:
+    if not without:
+        return dict(settings)
     kept: dict[str, Any] = {}
     for name, value in settings.items():
         path = f"{above}{name}"

@@ -1,10 +1,11 @@
-"""MLflow is told of every run, and decides nothing (a stand-in until the logger is merged)."""
+"""MLflow integration: a listener that logs runs live, copies of folders to and from a server, the UI.
 
-from toolformer.results import Damaged, Listener, Results as Tracker, Run
+It decides nothing: results are folders (`toolformer.results`). Importing this imports no MLflow.
+"""
 
+from toolformer.tracking.logger import MlflowLogger, log_pages
+from toolformer.tracking.store import Refused, Store, StoreFault
 
-class StoreFault(Exception): ...
-
-
-class MlflowLogger(Listener):
-    def __init__(self, *arguments: object) -> None: ...
+__all__ = ["MlflowLogger", "Refused", "Store", "StoreFault", "log_pages"]
+from toolformer.results import Damaged, Results as Tracker, Run  # until reporting is merged
+from toolformer.tracking.store import StoreFault
