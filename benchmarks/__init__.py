@@ -4,6 +4,9 @@ from pathlib import Path
 
 import yaml
 
+VERSION = 1
+"""Of prompts, loaders and scores. Raise it in the commit that changes a score: stored answers are then scored again."""
+
 TASKS_DIR = Path(__file__).parent
 """The folder of the task files, for lm-eval's `--include_path`."""
 

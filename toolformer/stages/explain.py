@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from toolformer.benchmarks import TASKS_DIR
 from toolformer.decoding.recording import AnswerFile
 from toolformer.decoding.settings import SYSTEMS, under
 from toolformer.errors import UserError
+from toolformer.evaluation.ladder import VERSION
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.evaluation.ladder.rungs import Ladder, usable
 from toolformer.evaluation.suite import Loaded
@@ -29,7 +29,6 @@ from toolformer.stages import evaluate as evaluation
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.evaluation_identity import decoding
-from toolformer.storage import sha256
 from toolformer.tools.runtime import log_faults, usages
 from toolformer.tracking import Run, Tracker
 from toolformer.tracking.provenance import describe
@@ -158,8 +157,7 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _fingerprint(run_id: str, config: Config) -> str:
-    code = {file.name: sha256(file) for file in sorted((TASKS_DIR / LADDER).glob("*.py"))}
-    return fingerprint("explain", run_id, decoding(config), config.tools, code)
+    return fingerprint("explain", run_id, decoding(config), config.tools, VERSION)
 
 
 def _refuse_others(system: str) -> None:
