@@ -208,7 +208,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
     """Runs the benchmarks, unless that is done; `swept` is what tells the run from others of its sweep, for its name."""
     from toolformer.decoding.recording import AnswerFile
     from toolformer.evaluation import suite
-    from toolformer.evaluation.figures import figures, speed
+    from toolformer.evaluation.metrics import speed, task_metrics
     from toolformer.lm.loading import choose_device, load_config
 
     engine.check(config)
@@ -271,7 +271,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
                     "test.json of tune-policy's run",
                     *(task, chosen, len(result.samples)),
                 )
-            metrics |= {f"{task}/{figure}": value for figure, value in figures(result, names).items()}
+            metrics |= {f"{task}/{figure}": value for figure, value in task_metrics(result, names).items()}
             run.artifact(written(job.folder / place / f"{task}.parquet", result.samples), SAMPLES)
         show(run, results, config, job.trained)
         used = usages(tools)
@@ -305,7 +305,7 @@ def _logged(how: str, run: Run, done: Run | None, command: str = "") -> Run:
 
 def _faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], float]:
     """How many answers of a task met a fault, by task and reason."""
-    from toolformer.evaluation.figures import FAULTS
+    from toolformer.evaluation.metrics import FAULTS
 
     parts = {name: name.partition(f"/{FAULTS}/") for name in metrics}
     return {(task, reason): metrics[name] for name, (task, fault, reason) in parts.items() if fault}
