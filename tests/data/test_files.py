@@ -518,7 +518,9 @@ def test_what_cc_net_writes(tmp_path: Path) -> None:
         ("A page, number 1.", None),  # the day of the crawl is not the day of writing
     ]
     assert texts(corpus("corpus=ccnet", f"corpus.path={tmp_path}"))[-1] == "poor"
-    held = compose("evaluate", ["heldout=ccnet", f"heldout.path={tmp_path}", "heldout.pattern='*_tail_*'"])
+    held = compose(
+        "evaluate", ["corpus@heldout=ccnet", f"heldout.path={tmp_path}", "heldout.pattern='*_tail_*'"]
+    )
     assert texts(instantiate.Corpus(held.heldout)) == ["poor"]
 
 

@@ -102,7 +102,7 @@ def _done(job: Evaluation, results: Results) -> Run | None:
 
 def faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], int]:
     """How many answers of a task met a fault, by task and reason."""
-    from toolformer.evaluation.figures import FAULTS
+    from toolformer.evaluation.metrics import FAULTS
 
     parts = {name: name.partition(f"/{FAULTS}/") for name in metrics}
     return {(task, reason): int(metrics[name]) for name, (task, fault, reason) in parts.items() if fault}
@@ -194,7 +194,7 @@ def _log(
     job: Evaluation, asking: _Asking, run: Folder, results: Mapping[str, TaskResult], is_tuned: bool
 ) -> None:
     """Writes samples and metrics."""
-    from toolformer.evaluation.figures import figures, speed
+    from toolformer.evaluation.metrics import speed, task_metrics
 
     config = job.config
     if asking.asked.day:
@@ -207,7 +207,7 @@ def _log(
     for task, result in results.items():
         if is_tuned:
             _warn_of_development(asking.asked.model, task, result)
-        metrics |= {f"{task}/{name}": value for name, value in figures(result, names).items()}
+        metrics |= {f"{task}/{name}": value for name, value in task_metrics(result, names).items()}
         # Under names that come first in MLflow's comparisons.
         metrics[f"{'Perplexity' if result.is_perplexity else 'Score'}/{task}"] = result.interval.value
         run.artifact(write_rows(run.path / SAMPLES / f"{task}.parquet", result.samples), SAMPLES)

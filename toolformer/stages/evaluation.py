@@ -139,7 +139,7 @@ def _step(config: Config, tasks: list[str], samples: Any, answers: Step) -> Step
         "answers": answers,
         "samples": samples,
         "data": suite.data_state(tasks, config.paths.data_dir, config.paths.root),
-        "tasks": suite.scoring(tasks, config.paths.tasks_dir),
+        "tasks": suite.user_files(tasks, config.paths.tasks_dir),
     }
     if "heldout_perplexity" in tasks:
         inputs["heldout"] = instantiate.content_hash(instantiate.Corpus(config.heldout, "heldout"))
