@@ -27,7 +27,8 @@ from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.identity import model_identity, tool_identity
 from toolformer.storage import acquired
-from toolformer.tools.runtime import figures, log_faults
+from toolformer.tools.runtime import log_faults
+from toolformer.tools.runtime import metrics as tool_metrics
 from toolformer.tracking import ActiveRun, Run, StoreFault, Tracker
 from toolformer.tracking.provenance import describe, model_name
 from toolformer.tracking.run import REPLICATE
@@ -223,7 +224,7 @@ def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) ->
         "calls_kept": sum(counts["kept"] for counts in funnel.values()),
         "annotation_seconds": seconds,
         **rows_skipped(plan.skipped),
-        **figures(done.tools),
+        **tool_metrics(done.tools),
     }
     if done.documents:
         metrics["documents_per_second"] = done.documents / done.seconds
