@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow.parquet import read_metadata
 
-from toolformer.data import Document
+from toolformer.data import Document, content_hash
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -26,7 +26,7 @@ from toolformer.tracking import Run, Tracker, registry
 from toolformer.tracking.entities import Dataset
 from toolformer.tracking.provenance import describe, model_name
 from toolformer.tracking.run import REPLICATE
-from toolformer.training.checkpoints import suffices, trained
+from toolformer.training.checkpoints import is_long_enough, trained
 from toolformer.training.distributed import processes, rank
 from toolformer.training.settings import Recipe, TrainingResult, TrainingSettings
 
@@ -61,13 +61,13 @@ def _job(config: Config, tracker: Tracker) -> _Job:
     datasets = [tracker.resolve("generate", run_id, own, experiment=config.name) for run_id in ids]
     if len({run.run_id for run in datasets}) < len(datasets):
         raise UserError(f"dataset: {config.dataset} names a run twice; name each annotation once")
-    heldout = list(itertools.islice(instantiate.Corpus(config.heldout, "heldout"), 1000))
+    heldout = list(itertools.islice(instantiate.corpus(config.heldout, "heldout"), 1000))
     # What may change while it is interrupted (the micro batch, after running out of memory) is left out.
     deciding = settings.deciding() | {
         name: getattr(config.trainer, name) for name in ("limit_per_tool", "other_tokenizer")
     }
     reading = config.data, model_identity(config.model)
-    texts = instantiate.content_hash(heldout)
+    texts = content_hash(heldout)
     annotations = "+".join(run.tags["fingerprint"] for run in datasets)
     key = fingerprint("train", annotations, *reading, deciding, texts)
     folder = Path(config.paths.root) / "train" / f"{config.data}-{key}"
@@ -84,7 +84,7 @@ def _done(job: _Job, tracker: Tracker) -> Run | None:
     """The run that did this finetuning; one that `max_hours` ended counts where no more time is given."""
     run = tracker.latest("train", fingerprint=job.fingerprint)
     ended_by = run.tags.get(_ENDED_BY) if run else None
-    return run if suffices(float(ended_by) if ended_by else None, job.settings.max_hours) else None
+    return run if is_long_enough(float(ended_by) if ended_by else None, job.settings.max_hours) else None
 
 
 def _trained(job: _Job, tracker: Tracker) -> Run | None:
@@ -186,7 +186,7 @@ def _train(
         stage="train", name=f"train {config.name}: {model} {config.data} {corpus} {swept}", fingerprint=job.fingerprint, config=asdict(config),
         tags=lineage | further, parent=parent, description=describe(command, facts, job.datasets),
     ) as run:  # fmt: skip
-        digest = instantiate.content_hash(job.heldout)
+        digest = content_hash(job.heldout)
         run.datasets(
             *(_described(kind, dataset, config.data, tracker) for dataset in job.datasets),
             instantiate.dataset(config.heldout, digest, "heldout", len(job.heldout)),

@@ -1,4 +1,4 @@
-"""What decides a training run (paper, section 4.1 and appendix B)."""
+"""Settings of a training (paper, section 4.1 and appendix B)."""
 
 import importlib.util
 import math
@@ -17,9 +17,9 @@ DTYPES = ("auto", "float32", "bfloat16")
 
 @dataclass
 class Recipe:
-    """How a model is finetuned; by default as in the paper. These are the keys of `trainer`, with their bounds.
+    """How a model is finetuned, by default as in the paper: the keys of `trainer`.
 
-    UserError for two values that do not go together; the configuration's validation checks the bounds.
+    UserError for values that exclude each other; validation of the configuration checks the bounds.
     """
 
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-5
@@ -85,20 +85,20 @@ class Recipe:
             )
 
     def accumulation(self, processes: int) -> int:
-        """Micro batches of one optimizer step in each process. UserError if the batch does not divide into them."""
+        """Micro batches per optimizer step and process. UserError if the batch size is not a multiple."""
         together = self.micro_batch_size * processes
         if self.batch_size % together:
             raise UserError(
-                f"trainer.batch_size is {self.batch_size}, no multiple of trainer.micro_batch_size x processes ="
+                f"trainer.batch_size is {self.batch_size}, not a multiple of trainer.micro_batch_size x processes ="
                 f" {self.micro_batch_size} x {processes}; set trainer.batch_size to a multiple of {together}, or lower "
                 "trainer.micro_batch_size"
             )
         return self.batch_size // together
 
     def learning_rate_factor(self, step: int, steps: int) -> float:
-        """What the learning rate is multiplied with in a step, counted from 0, of `steps`.
+        """The factor of the learning rate in a step, counted from 0, of `steps`.
 
-        The first step already learns: with w steps of warm-up it has 1/w of the learning rate, not 0.
+        With w steps of warm-up the first step has 1/w of the learning rate, not 0.
         """
         warmup = math.ceil(self.warmup_ratio * steps)
         if step < warmup:
@@ -111,14 +111,14 @@ class Recipe:
 
 @dataclass(kw_only=True)
 class TrainingSettings(Recipe):
-    """A recipe, and what a run shares with the other stages. UserError for what cannot be trained with."""
+    """A recipe, and settings shared with other stages. UserError for those that training does not support."""
 
     dtype: str
     """Of the matrix products; weights and optimizer stay float32. auto: bfloat16 where it is native."""
     device: str
-    """auto, cpu or cuda; which GPU, CUDA_VISIBLE_DEVICES or the launcher says."""
+    """auto, cpu or cuda; CUDA_VISIBLE_DEVICES or the launcher chooses the GPU."""
     seed: int
-    """Of the texts' order, of adapters and of dropout."""
+    """For the order of texts, adapters and dropout."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,10 +132,10 @@ class TrainingSettings(Recipe):
             )
 
     def deciding(self) -> dict[str, Any]:
-        """The values that tell one training from another; the rest may change while it is interrupted."""
+        """The values that identify a training; others may change while it is interrupted."""
         free = {"save_every", "keep_checkpoints", "log_every", "micro_batch_size", "gradient_checkpointing"}
         free |= {"compile", "max_hours"}
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in free}
+        values = {key.name: getattr(self, key.name) for key in fields(self) if key.name not in free}
         if self.deepspeed is not None and self.deepspeed not in distributed.NAMED:
             values["deepspeed"] = distributed.read(self.deepspeed)  # its content, wherever the file is
         return values
@@ -158,8 +158,8 @@ class TrainingResult:
     tokens: int
     """Tokens trained on, padding not counted."""
     seconds: float
-    """Time of training, evaluation and saving, over all its interruptions."""
+    """Time of training, evaluation and saving, without interruptions."""
     ended_by_max_hours: float | None = None
-    """The `max_hours` that ended it; None if it came to its own end."""
+    """The `max_hours` that ended it, or None."""
     sha256: dict[str, str] = field(default_factory=dict, repr=False)
-    """Of the model's files, by name."""
+    """By name of the model's files."""
