@@ -42,8 +42,8 @@ from toolformer.stages.evaluation_identity import (
 from toolformer.stages.evaluation_pages import log_result, show
 from toolformer.stages.identity import weights
 from toolformer.storage import below, whole_file, write_whole
-from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
+from toolformer.tools.runtime import metrics as tool_metrics
 from toolformer.tracking import Run, Tracker, registry
 from toolformer.tracking.provenance import describe, model_name
 
@@ -275,7 +275,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
             run.artifact(written(job.folder / place / f"{task}.parquet", result.samples), SAMPLES)
         show(run, results, config, job.trained)
         used = usages(tools)
-        run.metrics({**metrics, **tool_figures(used)})
+        run.metrics({**metrics, **tool_metrics(used)})
         log_faults(used)
     return _logged("done", tracker.get(run.run_id), _finished(tracker, job.fingerprint), command)
 
@@ -375,7 +375,7 @@ def metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, An
 
 def _write_heldout(config: Config, path: Path) -> Path:
     """The held-out corpus as its task reads it; logs how many of its rows were read and kept."""
-    corpus = instantiate.Corpus(config.heldout, "heldout")
+    corpus = instantiate.corpus(config.heldout, "heldout")
     rows = [{"id": document.doc_id, "text": document.text} for document in corpus]
     skipped = corpus.skipped()
     total = len(rows) + sum(skipped.values())

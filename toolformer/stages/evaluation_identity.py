@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from benchmarks import PAPER
 from toolformer import calls as notation
+from toolformer.data import content_hash
 from toolformer.decoding import decoder, examples
 from toolformer.decoding.settings import CALLING, deciding, under
 from toolformer.errors import UserError
@@ -57,7 +58,7 @@ def identity(config: Config, tasks: Sequence[str], trained: Run | None) -> Ident
     settings = config.evaluation
     heldout = None
     if "heldout_perplexity" in tasks:
-        heldout = instantiate.content_hash(instantiate.Corpus(config.heldout, "heldout"))
+        heldout = content_hash(instantiate.corpus(config.heldout, "heldout"))
     endpoint = config.endpoint if config.system == "endpoint" else None
     questions = {
         "tasks": list(tasks),
