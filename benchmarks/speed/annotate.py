@@ -220,7 +220,7 @@ def configured(options: Options) -> tuple[Config, list[ToolSettings], list[Docum
     config = validate(compose("generate", words))
     instantiate.apply_paths(config)
     settings = [instantiate.tool_settings(config, key) for key in config.tools]
-    documents = [d for d in instantiate.Corpus(config.corpus) if pipeline.select.calculator(d)]
+    documents = [d for d in instantiate.corpus(config.corpus) if pipeline.select.calculator(d)]
     return config, settings, documents[: options.documents]
 
 

@@ -124,7 +124,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["generate", "tool.dragn.samples=3"], "for one of your own (tool_sources) put +tool@tool.dragn=user before"),
         (["generate", "propose.rank=lift", "prompts=none"], "prompts=none has none; add propose.rank=probability"),
         (["generate", "tool_sources=[nope.py]"], "tool_sources[0]: nope.py cannot be imported (FileNotFoundError"),
-        (["train", "trainer.batch_size=3", "trainer.micro_batch_size=2"], "trainer.batch_size is 3, no multiple of"),
+        (["train", "trainer.batch_size=3", "trainer.micro_batch_size=2"], "trainer.batch_size is 3, not a multiple of"),
         (["generate", "corpus.limit=99999999999999999999"], "corpus.limit is 99999999999999999999; Input should be less"),
         (["generate", "tool.calculator.filter_threshold=nan"], "tool.calculator.filter_threshold is nan"),
         (["generate", "propose.window_tokens=20", "propose.window_overlap=20"], "must be less than propose.window_tokens"),

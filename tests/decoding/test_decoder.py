@@ -18,7 +18,7 @@ from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.trace import Trace, TracingDecoder
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
-from toolformer.tools.base import Result
+from toolformer.tools.base import Result, Tool
 
 PROMPTS = [
     "The number in the next term is",
@@ -35,7 +35,7 @@ DOCUMENTS = [
 Decoded = tuple[Completion, list[int]]
 
 
-class Shout:
+class Shout(Tool):
     """Answers in capitals, and with the document's day; an odd number of letters gets no answer."""
 
     def __init__(self, name: str) -> None:

@@ -141,7 +141,7 @@ def test_a_checkpoint_of_another_model_is_not_taken_for_the_given_ones(root: Pat
          "must be the name of an environment variable"),
         (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", "benchmarks=[perplexity]"],
          "nothing is left to do: perplexity of an endpoint needs endpoint.tokenizer"),
-        ([*HELDOUT, "heldout.path={data}/texts.jsonl"], "heldout: it holds no document with text"),
+        ([*HELDOUT, "heldout.path={data}/texts.jsonl"], "heldout: it has no document with text"),
         # A tool without its files or model. The hub is out of reach in tests: a name of it is a model that is away.
         (["tools=[qa]", "tool.qa.implementation.retriever.articles_path=/no/such/place"],
          "tool.qa.implementation.retriever.articles_path: there is no file or folder /no/such/place"),

@@ -74,7 +74,7 @@ def test_every_experiment_composes_and_names_what_there_is(
     for stage in stages:
         config = validate(compose(stage, sweep.jobs(stage, stages)[0]))
         if stage == "generate":
-            assert next(iter(objects.Corpus(config.corpus))).text
+            assert next(iter(objects.corpus(config.corpus))).text
             assert set(objects.tools(config)) == set(config.tools)
             for key in config.tools:
                 settings = objects.tool_settings(config, key)
@@ -82,7 +82,7 @@ def test_every_experiment_composes_and_names_what_there_is(
         elif stage == "train":
             recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
             assert Recipe(**recipe).accumulation(1) >= 1
-            assert next(iter(objects.Corpus(config.heldout))).text
+            assert next(iter(objects.corpus(config.heldout))).text
         elif stage == "evaluate":
             assert set(objects.tools(config, inference=True)) == set(config.tools)
             assert task_names(config.benchmarks)

@@ -44,8 +44,8 @@ from toolformer.stages.evaluation import (
 from toolformer.stages.identity import weights
 from toolformer.stages.invocation import DIRECT, Invocation
 from toolformer.storage import whole_file, write_whole
-from toolformer.tools.runtime import figures as tool_metrics
 from toolformer.tools.runtime import log_faults, usages
+from toolformer.tools.runtime import metrics as tool_metrics
 
 if TYPE_CHECKING:
     from toolformer.decoding.recording import AnswerFile
@@ -288,7 +288,7 @@ def _metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, A
 
 def _write_heldout(config: Config, path: Path) -> Path:
     """The held-out corpus as its task reads it; logs how many of its rows were read and kept."""
-    corpus = instantiate.Corpus(config.heldout, "heldout")
+    corpus = instantiate.corpus(config.heldout, "heldout")
     rows = [{"id": document.doc_id, "text": document.text} for document in corpus]
     skipped = corpus.skipped()
     total = len(rows) + sum(skipped.values())

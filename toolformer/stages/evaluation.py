@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from toolformer.benchmarks import PAPER
+from toolformer.data import content_hash
 from toolformer.decoding import examples
 from toolformer.decoding.settings import CALLING, SYSTEMS, TRAINED_ON, TUNED, shown, tuned, under
 from toolformer.decoding.settings import deciding as deciding_of_decoding
@@ -142,7 +143,7 @@ def _step(config: Config, tasks: list[str], samples: Any, answers: Step) -> Step
         "tasks": suite.user_files(tasks, config.paths.tasks_dir),
     }
     if "heldout_perplexity" in tasks:
-        inputs["heldout"] = instantiate.content_hash(instantiate.Corpus(config.heldout, "heldout"))
+        inputs["heldout"] = content_hash(instantiate.corpus(config.heldout, "heldout"))
     return Step("evaluate", VERSIONS["evaluate"], settings, inputs)
 
 

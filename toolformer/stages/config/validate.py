@@ -139,4 +139,6 @@ def _check_endpoint(endpoint: Endpoint) -> None:
         raise UserError("endpoint.url ends with /chat/completions; add endpoint.api=chat")
     # Not shown: somebody may have put the key itself there.
     if not credentials.is_variable(endpoint.key_variable):
-        raise UserError("endpoint.key_variable must be the name of an environment variable, not the key")
+        raise UserError(
+            "endpoint.key_variable must be the name of an environment variable in capitals, not the key"
+        )
