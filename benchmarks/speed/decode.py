@@ -75,7 +75,7 @@ def product(
     found = decoder.complete(prompts, documents, max_new_tokens=options.new_tokens)
     seconds = time.perf_counter() - started
     calls = sum(completion.call is not None for completion in found)
-    return Timing(len(prompts), seconds, sum(completion.tokens for completion in found), calls)
+    return Timing(len(prompts), seconds, sum(completion.tokens or 0 for completion in found), calls)
 
 
 @torch.inference_mode()

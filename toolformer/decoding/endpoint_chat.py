@@ -1,141 +1,123 @@
-"""An endpoint that speaks chat completions, as a model that calls tools: it asks, the same tools answer, it is asked again."""
+"""A served chat model that calls tools: it writes a call, the same tools answer, it is asked again."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from lm_eval.api.instance import Instance
-
-from toolformer.calls import CallSyntaxError
-from toolformer.decoding.call_state import Completion
-from toolformer.decoding.chat import WRAPPING, Talk
-from toolformer.decoding.endpoint import NO_TEXT, EndpointLM
-from toolformer.decoding.offers import Offer, requested
-from toolformer.decoding.recording import AnswerFile, Question
-from toolformer.decoding.settings import Decoding
+from toolformer.calls import ApiCall, CallSyntaxError
+from toolformer.data import Document
+from toolformer.decoding.call_state import Completion, execute
+from toolformer.decoding.chat import WRAPPING, Talk, converse
+from toolformer.decoding.endpoint import NO_TEXT, ServedModel
+from toolformer.decoding.offers import Offer, Request, requested
+from toolformer.decoding.recording import Question
+from toolformer.decoding.settings import Decoding, Endpoint
 from toolformer.errors import UserError
-from toolformer.tools.base import Tool, encodable, run_safely
+from toolformer.tools.base import Result, Tool, encodable
 
 MOST_CHARACTERS = 10_000
-"""Of a message; what a server writes beyond is not kept."""
+"""Of a message; the rest of a longer one is not kept."""
 
 
-class ChatEndpointLM(EndpointLM):
-    """lm-eval's view of a served chat model with tools; the other arguments as in `EndpointLM`.
+class ServedChat(ServedModel):
+    """A served chat model with tools, by key, each of which runs one call at a time.
 
-    Results are cut where the served model's tokenizer is named; what is too long is otherwise the server's affair.
+    Results are cut where the served model's tokenizer is named.
 
     Args:
-        tools: by key; each is asked for one call at a time.
-        offers: the same, as the model is offered them.
+        offers: the tools, as the model is offered them.
         decoding: limits of calls.
     """
 
     def __init__(
-        self,
-        answers: AnswerFile | str | Path | None = None,
-        progress: bool = True,
-        *,
-        identity: Mapping[str, Any] | None = None,
-        tools: Mapping[str, Tool],
-        offers: Mapping[str, Offer],
-        decoding: Decoding,
-        **served: Any,
+        self, endpoint: Endpoint, tools: Mapping[str, Tool], offers: Mapping[str, Offer], decoding: Decoding
     ) -> None:
-        limits = [decoding.max_calls, decoding.max_call_tokens, decoding.max_result_tokens]
-        own = {
-            "api": "chat",
-            "offers": {name: offer.schema() for name, offer in offers.items()},
-            "limits": limits,
-        }
-        super().__init__(answers, progress, identity={**own, **(identity or {})}, **served)
-        self._tools, self._offers, self._decoding = tools, offers, decoding
-        self._locks = {name: Lock() for name in tools}
+        super().__init__(endpoint)
+        self.tools = tools
+        self._offers, self._limits = offers, decoding
+        self._locks = {tool.name: Lock() for tool in tools.values()}
 
-    def generate_until(self, requests: list[Instance]) -> list[str]:
-        """Answers to (prompt, settings), the last message alone. UserError if the server fails; answers so far are kept."""
-        questions = [self._question(request) for request in requests]
-        keys = [self._key("chat", *self._reading, asdict(question)) for question in questions]
-        self._ask(keys, questions, self._converse, lambda reply: not reply["fault"])
-        completions = [Completion.read(self.answers[key]) for key in keys]
-        for request, key, completion in zip(requests, keys, completions, strict=True):
-            tokens = completion.tokens if self._tokenizer else None
-            self._record(request, key, completion=completion, tokens=tokens)
-        return [completion.plain for completion in completions]
+    def cache_key(self, question: Question) -> Any:
+        """Everything besides the model that decides the answer to a question."""
+        limits = [self._limits.max_calls, self._limits.max_call_tokens, self._limits.max_result_tokens]
+        offers = {name: offer.schema() for name, offer in self._offers.items()}
+        return ["chat", offers, limits, *self.text_settings, asdict(question)]
 
-    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+    def score_texts(self, texts: Sequence[str]) -> list[tuple[float, int]]:
         """Chat completions give no log-probabilities of a prompt."""
         raise UserError("endpoint.api: chat gives no log-probabilities; use completions for perplexity")
 
-    def _converse(self, question: Question) -> dict[str, Any]:
-        """One conversation, as a completion's fields."""
-        limits = self._decoding
-        keys = [key for key in self._tools if key not in question.switched_off and limits.max_calls]
-        by_name = {self._tools[key].name: key for key in keys}
-        offers = [self._offers[key] for key in keys]
-        prompt, cut = self._shortened(question, offers)
-        talk = Talk(prompt, question.document(), offers, limits.max_calls, prompt_cut=cut)
-        while talk.answer is None:
-            asked = self._message(talk, question)
-            if asked is None:
-                continue
-            try:
-                request = requested(*asked, offers)
-            except CallSyntaxError as error:
-                talk.failed = str(error)
-                continue
-            key = by_name[request.call.tool]
-            with self._locks[key]:
-                (result,) = run_safely(self._tools[key], [request.call.input], [talk.document])
-            text = talk.take(request, result, lambda text: self._within(text, limits.max_result_tokens))
-            if text is not None:
-                talk.exchange(request, text, json.dumps(request.arguments))
-        completion = talk.completion(question.stop)
-        tokens = len(self._tokens(completion.text)) if self._tokenizer else 0
-        return asdict(replace(completion, tokens=tokens))
+    def _cut(self, prompt: str, reserved: int) -> str:
+        """As much of a prompt's end as leaves room for schemas, calls and `reserved` tokens, where tokens are known."""
+        if self._tokenizer is None:
+            return prompt
+        call = self._limits.max_call_tokens + self._limits.max_result_tokens + 2 * WRAPPING
+        schemas = json.dumps([offer.schema() for offer in self._offers.values()])
+        tools = len(self._tokens(schemas)) + self._limits.max_calls * call if self._offers else 0
+        return super()._cut(prompt, reserved + WRAPPING + tools)
 
-    def _message(self, talk: Talk, question: Question) -> tuple[Any, Any] | None:
-        """The model's next message: the first tool that it asks for, with the arguments, or else its answer."""
-        most, may_call = question.max_new_tokens, talk.may_call
+    def _answer(
+        self,
+        prompt: str,
+        document: Document,
+        max_new_tokens: int,
+        stop: Sequence[str],
+        allowed: Collection[str],
+        prompt_cut: int,
+    ) -> Completion:
+        """One conversation."""
+        limits = self._limits
+        offers = [offer for key, offer in self._offers.items() if key in allowed and limits.max_calls]
+        talk = Talk(prompt, document, offers, limits.max_calls, prompt_cut=prompt_cut)
+        converse(
+            [talk],
+            lambda _: [self._ask(talk, max_new_tokens, stop)],
+            self._execute,
+            lambda text: self._within(text, limits.max_result_tokens),
+            lambda _, request, result: talk.exchange(request, result, json.dumps(request.arguments)),
+        )
+        completion = talk.completion(stop)
+        return replace(completion, tokens=self._count(completion.text))
+
+    def _execute(self, calls: Sequence[tuple[ApiCall, Document]]) -> list[Result]:
+        results = []
+        for call in calls:
+            with self._locks[call[0].tool]:
+                results += execute({tool.name: tool for tool in self.tools.values()}, [call])
+        return results
+
+    def _ask(self, talk: Talk, max_new_tokens: int, stop: Sequence[str]) -> Request | None:
+        """Asks for the model's next message: the first call in it, or None if it is the answer or a call that fails."""
+        may_call = talk.may_call
+        most = max(max_new_tokens, self._limits.max_call_tokens + WRAPPING) if may_call else max_new_tokens
         messages = [{"role": "user", "content": talk.prompt}, *talk.messages]
         payload: dict[str, Any] = {"messages": messages, "max_tokens": most}
-        if schemas := talk.schemas:
-            payload["tools"] = schemas
-        if may_call:
-            payload["max_tokens"] = max(most, self._decoding.max_call_tokens + WRAPPING)
-        if question.stop:
-            payload["stop"] = list(question.stop)
+        payload |= {"tools": talk.schemas} if talk.schemas else {}
+        payload |= {"stop": list(stop)} if stop else {}
 
         def message(answer: Any) -> tuple[str | None, tuple[Any, Any] | None]:
-            given = answer["choices"][0]["message"]
-            text, asked = given.get("content"), given.get("tool_calls")
-            if asked and may_call:
-                function = asked[0]["function"]
+            content = answer["choices"][0]["message"]
+            text, calls = content.get("content"), content.get("tool_calls")
+            if calls and may_call:
+                function = calls[0]["function"]
                 return None, (function["name"], function.get("arguments"))
             return None if text is None else encodable(text[:MOST_CHARACTERS]), None
 
-        text, asked = self._post(payload, message, "is no chat completion")
-        if asked is None and text is None:
+        text, call = self._post(payload, message, "is no chat completion")
+        if call is not None:
+            try:
+                return requested(call[0], call[1], talk.offers)
+            except CallSyntaxError as error:
+                talk.failed = str(error)
+        elif text is None:
             talk.failed, talk.fault, talk.answer = NO_TEXT, True, ""
-        elif asked is None:
-            talk.answer = self._within(text, most)
-        return asked  # type: ignore[no-any-return]
+        else:
+            talk.answer = self._within(text, max_new_tokens)
+        return None
 
     def _within(self, text: str, most: int) -> str:
         """As much of a text's beginning as has at most `most` tokens, where tokens are known."""
         ids = self._tokens(text) if self._tokenizer else []
         return text if len(ids) <= most else str(self._tokenizer.decode(ids[:most])).rstrip("\ufffd")
-
-    def _shortened(self, question: Question, offers: Sequence[Offer]) -> tuple[str, int]:
-        """The prompt, cut on its left to leave room for schemas, calls and an answer, and how many tokens it has lost."""
-        if self._tokenizer is None:
-            return question.prompt, 0
-        limits = self._decoding
-        schemas = len(self._tokens(json.dumps([offer.schema() for offer in offers]))) if offers else 0
-        call = limits.max_call_tokens + limits.max_result_tokens + 2 * WRAPPING
-        reserved = question.max_new_tokens + WRAPPING + schemas + (limits.max_calls * call if offers else 0)
-        ((prompt, _),) = self._fit([(question.prompt, {"max_gen_toks": reserved})])
-        return prompt, len(self._tokens(question.prompt)) - len(self._tokens(prompt))

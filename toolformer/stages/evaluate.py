@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import PAPER
-from toolformer.decoding.settings import CALLING, SYSTEMS, TRAINED_ON, TUNED, chosen_on, tuned
-from toolformer.decoding.settings import shown as shown_policy
+from toolformer.decoding.settings import CALLING, SYSTEMS, TRAINED_ON, TUNED, policy_label
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, fingerprint
@@ -41,6 +40,7 @@ from toolformer.stages.evaluation_identity import (
 )
 from toolformer.stages.evaluation_pages import log_result, show
 from toolformer.stages.identity import weights
+from toolformer.stages.stored_policy import StoredPolicy, tuned
 from toolformer.storage import below, whole_file, write_whole
 from toolformer.tools.runtime import figures as tool_figures
 from toolformer.tools.runtime import log_faults, usages
@@ -265,7 +265,7 @@ def evaluate(config: Config, parent: str | None = None, command: str = "", swept
         names = {config.tool[tool].name: tool for tool in config.tools}
         for task, result in results.items():
             ids = (sample["id"] for sample in result.samples)
-            if is_tuned and (chosen := chosen_on(asked.model, task, ids)):
+            if is_tuned and (chosen := StoredPolicy.load(asked.model).chosen_on(task, ids)):
                 log.warning(
                     "evaluate: %s: the policy was chosen on %d of these %d examples; evaluation.samples takes the others, "
                     "test.json of tune-policy's run",
@@ -318,7 +318,7 @@ def _baseline(config: Config) -> str:
     if config.system == "chat" or (is_served and config.endpoint.api == "chat"):
         return f"{name}, chat" + ("" if calls(config) else ", no tools")
     if config.system == "prompted":
-        k = shown_policy(decoding(config))
+        k = policy_label(decoding(config))
         return f"{name}, prompted, {f'k = {k}' if k.isdecimal() else k}"
     return name if config.system in ("baseline", "endpoint") else ""
 
@@ -329,7 +329,7 @@ def _facts(config: Config, job: Job) -> dict[str, str]:
     return {
         "system": SYSTEMS[config.system],
         "model": str(config.endpoint.model) if config.system == "endpoint" else model_name(model),
-        "k": shown_policy(job.identity.answers["decoding"]),
+        "k": policy_label(job.identity.answers["decoding"]),
         "benchmarks": ", ".join(job.tasks),
     }
 
@@ -340,7 +340,7 @@ def _tags(config: Config, job: Job, day: datetime.date | None) -> dict[str, obje
     tags: dict[str, object] = {
         "experiment": config.name,
         "system": config.system,
-        "decoding.k": shown_policy(job.identity.answers["decoding"]),
+        "decoding.k": policy_label(job.identity.answers["decoding"]),
         "scoring": fingerprint(suite.scoring_code()),
     }
     if _baseline(config):

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from benchmarks import PAPER
 from toolformer import calls as notation
 from toolformer.decoding import decoder, examples
-from toolformer.decoding.settings import CALLING, deciding, under
+from toolformer.decoding.settings import CALLING, cache_key_fields, with_policy
 from toolformer.errors import UserError
 from toolformer.lm import language_model
 from toolformer.stages import instantiate
@@ -111,7 +111,7 @@ def _deciding(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def decoding(config: Config) -> dict[str, Any]:
     """The decoding settings that decide an answer; k is 0 for a system that calls no tools."""
-    return deciding({**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0}, config.tools)
+    return cache_key_fields({**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0}, config.tools)
 
 
 @functools.cache
@@ -145,7 +145,7 @@ def comparison(config: Config) -> str:
             "heldout": asdict(config.heldout),
             # As configured: only Toolformer has them, and a machine without their files compares its models all the same.
             "tools": {key: _deciding(asdict(config.tool[key])) for key in config.tools},
-            "decoding": {**deciding(asdict(under(config.decoding, "topk", 0)), ()), "k": None},
+            "decoding": {**cache_key_fields(asdict(with_policy(config.decoding, "topk", 0)), ()), "k": None},
             "decoding_code": decoding_code(),
             "dtype": config.lm.dtype,
             "scoring": suite.scoring_code(),

@@ -19,7 +19,7 @@ from benchmarks.ladder.classes import CLASSES, RUNGS
 from benchmarks.ladder.rungs import Ladder, usable
 from benchmarks.suite import Loaded
 from toolformer.decoding.recording import AnswerFile
-from toolformer.decoding.settings import SYSTEMS, under
+from toolformer.decoding.settings import SYSTEMS, with_policy
 from toolformer.errors import UserError
 from toolformer.reporting import annotation_tables, reader
 from toolformer.reporting import ladder as tabled
@@ -81,7 +81,7 @@ def ladder(config: Config, run: Run, parent: str | None = None, command: str = "
             return done
         ids = {task: [row["id"] for row in rows] for task, rows in samples.items()}
         # The rungs call, whatever the run did.
-        calling = replace(config, decoding=under(config.decoding, "topk", 1))
+        calling = replace(config, decoding=with_policy(config.decoding, "topk", 1))
         day = datetime.date.fromisoformat(run.tags["day"]) if "day" in run.tags else None
         asked = replace(evaluation.asks(calling, job, folder, LADDER, list(samples), ids), day=day)
         loaded = asked.load()

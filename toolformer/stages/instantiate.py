@@ -24,10 +24,11 @@ from toolformer.annotation.candidates import ToolSettings
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Document, FileCorpus, HubCorpus, RowCorpus, assets, content_id, demo_corpus
 from toolformer.decoding import examples
-from toolformer.decoding.settings import PLAIN, tuned, under
+from toolformer.decoding.settings import PLAIN, with_policy
 from toolformer.errors import UserError, one_line
 from toolformer.stages.config import Config, CorpusConfig, fingerprint
 from toolformer.stages.identity import cache_identity
+from toolformer.stages.stored_policy import tuned
 from toolformer.tools import prompt_sets
 from toolformer.tools.base import Tool, check
 from toolformer.tools.cache import ResultCache
@@ -213,7 +214,7 @@ def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     from toolformer.decoding.prompted import PromptedDecoder
     from toolformer.lm.language_model import LanguageModel
 
-    settings = asdict(tuned(config.decoding, model) if tools else under(config.decoding, "topk", 0))
+    settings = asdict(tuned(config.decoding, model) if tools else with_policy(config.decoding, "topk", 0))
     further = of_system(config, model, tools)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
     if config.system in ("prompted", "chat"):

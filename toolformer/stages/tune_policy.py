@@ -15,15 +15,17 @@ import pandas
 
 from benchmarks import suite
 from benchmarks.policy_curve import Example, Point, choose, corrected, point, points, values
+from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.recording import AnswerFile
-from toolformer.decoding.settings import POLICIES, store_policy, under
-from toolformer.decoding.trace import TracingDecoder
+from toolformer.decoding.settings import POLICIES, with_policy
+from toolformer.decoding.trace import Tracer
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.reporting.table import Cell, Column, Content, Table
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, fingerprint
 from toolformer.stages.evaluate import ANSWERS, Job, asks, model_folder, prepare
+from toolformer.stages.stored_policy import StoredPolicy
 from toolformer.tracking import ActiveRun
 from toolformer.tracking.provenance import describe
 
@@ -69,7 +71,7 @@ def tune_policy(
         raise UserError(f"benchmarks: {', '.join(names)} asks for no answers; name others, such as [dateset]")
     both = replace(config.evaluation, limit=config.evaluation.limit and 2 * config.evaluation.limit)
     # Of the settings' own policy nothing is read.
-    config = replace(config, benchmarks=tasks, evaluation=both, decoding=under(config.decoding, "topk", 1))
+    config = replace(config, benchmarks=tasks, evaluation=both, decoding=with_policy(config.decoding, "topk", 1))
     tracker = instantiate.tracker(config)
     job = prepare(config, tracker, command)
     assert job.trained
@@ -139,7 +141,8 @@ def _choose(
         ids = {task: sorted({example.id for example in drawn[task, draw]}) for task in tasks}
         active.text(f"{draw}.json", json.dumps(ids, indent=1))  # as evaluation.samples takes it
     ids = {task: sorted({example.id for example in examples}) for task, examples in development.items()}
-    store_policy(model, policy, value, active.run_id, ids, own)
+    number = int(value) if policy == "topk" else value
+    StoredPolicy(policy, number, active.run_id, ids, own).store(model)
     return Tuned(active.run_id, policy, value, own, curves, chosen, alone)
 
 
@@ -151,14 +154,14 @@ def _traced(
     loaded = asked.load()
     tools = instantiate.tools(config, inference=True)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
-    settings = asdict(config.decoding) | {"reach": reach, "of_each_tool": by_tool}
-    decoder = TracingDecoder(language_model, tools, **settings)
+    decoder = Decoder(language_model, tools, **asdict(config.decoding))
+    tracer = Tracer(decoder, reach, by_tool)
     lm = asked.lm(decoder, answers)
     lm.switched_off = loaded.switched_off
     suite.requests(loaded)
     for task in job.tasks:
         questions = loaded.tasks["tasks"][task].instances
-        traces = [(trace, trace.completions) for trace in lm.traces(questions)]
+        traces = [(trace, trace.completions) for trace in lm.traces(questions, tracer)]
         # Scored in rounds: the completions without a call, then the first with one of each, and so on.
         rounds = [
             suite.scores(loaded, task, [each[min(turn, len(each) - 1)].plain for _, each in traces])
