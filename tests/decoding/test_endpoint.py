@@ -17,7 +17,6 @@ from tests.decoding.test_decoder import Shout
 from tests.processes import config, words
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.endpoint import ServedModel
-from toolformer.decoding.endpoint_chat import ServedChat
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.offers import offer
 from toolformer.decoding.settings import Decoding, Endpoint
@@ -185,7 +184,7 @@ def model(server: Completions, answers: Path | None = None, tool: Any = None, **
     settings = Endpoint(**{"url": server.chat_url, "api": "chat", "model": "tiny", "tries": 1, **more})
     tools = {"qa": tool or Shout("QA"), "calendar": Shout("Calendar")}
     offers = {key: offer(key, tool) for key, tool in tools.items()}
-    chat = ServedChat(settings, tools, offers, Decoding(max_result_tokens=6))
+    chat = ServedModel(settings, tools, offers, Decoding(max_result_tokens=6))
     return ToolformerLM(chat, answers, progress=False, clocks=["calendar"])
 
 

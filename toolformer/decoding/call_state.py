@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, linearise, parse
 from toolformer.data import Document
 from toolformer.decoding.batch import Row
+from toolformer.decoding.completion import Completion
 from toolformer.decoding.names import ToolNames
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.text_generator import cut_at
@@ -18,46 +18,6 @@ NOT_ENDED = "call not ended"
 NOT_ALLOWED = "tool not allowed"
 MALFORMED = "malformed call"
 NO_ARROW = "call without arrow"
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What a model wrote after one prompt."""
-
-    text: str
-    """With its calls: " [Calculator(2 + 3) -> 5] 5."."""
-    plain: str
-    """Without them: what is scored."""
-    calls: tuple[ApiCall, ...] = ()
-    """The executed calls with their results, in the text's order."""
-    failed: str | None = None
-    """Why a call that was started has been taken back."""
-    tokens: int | None = 0
-    """Tokens of the text and of the executed calls that the model wrote, without results and calls taken back; None where
-    they were not counted."""
-    fault: bool = False
-    """Whether it was taken back because its tool broke down (`Result.fault`): asked again, it may be answered."""
-    prompt_cut: int = 0
-    """Tokens cut from the prompt's left because the context had no room for them."""
-
-    @property
-    def call(self) -> ApiCall | None:
-        """The first executed call."""
-        return self.calls[0] if self.calls else None
-
-    @classmethod
-    def from_dict(cls, answer: Mapping[str, Any]) -> Completion:
-        """The inverse of `dataclasses.asdict`, through JSON too; other fields are ignored."""
-        values = {field.name: answer[field.name] for field in fields(Completion)}
-        return Completion(**{**values, "calls": tuple(ApiCall(**call) for call in answer["calls"])})
-
-    @property
-    def through_calls(self) -> str:
-        """The text up to the end of its last executed call; empty without one."""
-        end = 0
-        for written in map(linearise, self.calls):
-            end = self.text.index(written, end) + len(written)
-        return self.text[:end]
 
 
 @dataclass(frozen=True)

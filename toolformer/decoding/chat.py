@@ -7,13 +7,14 @@ asked again. A call that fails is taken back: the model is asked again without t
 import functools
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolformer.calls import ApiCall, CallSyntaxError, linearise
 from toolformer.data import Document
-from toolformer.decoding.call_state import Completion, cut_result, execute
+from toolformer.decoding.call_state import cut_result, execute
+from toolformer.decoding.completion import Completion, Task
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.offers import Offer, Request, written
 from toolformer.errors import UserError, one_line
@@ -153,39 +154,21 @@ class ChatDecoder(Decoder):
         """False: the model is used as it is."""
         return False
 
-    def complete(
-        self,
-        prompts: Sequence[str],
-        documents: Sequence[Document] | None = None,
-        *,
-        max_new_tokens: int,
-        stop: Sequence[str] = (),
-        allowed: Collection[str] | None = None,
-        on_batch: Callable[[list[int], list[Completion]], None] | None = None,
-        strict: bool = False,
-        head: str = "",
-    ) -> list[Completion]:
-        """See `Decoder.complete`; `plain` is the last message alone, the answer."""
-        documents = documents or [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
-        keys = [key for key in self.tools if self.max_calls and (allowed is None or key in allowed)]
-        offers = [self.offers[key] for key in keys]
-        completions: list[Completion] = []
-        for start in range(0, len(prompts), self.batch_size):
-            numbers = list(range(start, min(start + self.batch_size, len(prompts))))
-            talks = [Talk(prompts[n], documents[n], offers, self.max_calls) for n in numbers]
-            self._shorten(talks, max_new_tokens, strict)
+    def batches(self, task: Task) -> Iterator[dict[int, Completion]]:
+        """See `Completer.complete`; `plain` is the last message alone, the answer."""
+        offers = [self.offers[key] for key in task.keys(self.tools) if self.max_calls]
+        for start in range(0, len(task.prompts), self.batch_size):
+            numbers = range(start, min(start + self.batch_size, len(task.prompts)))
+            talks = [Talk(task.prompts[n], task.documents[n], offers, self.max_calls) for n in numbers]
+            self._shorten(talks, task.max_new_tokens, task.strict)
             converse(
                 talks,
-                lambda talks: self._ask(talks, max_new_tokens),
+                lambda talks: self._ask(talks, task.max_new_tokens),
                 functools.partial(execute, {tool.name: tool for tool in self.tools.values()}),
                 lambda text: cut_result(self.language_model, text, self.max_result_tokens),
                 self._exchange,
             )
-            batch = [talk.completion(stop) for talk in talks]
-            completions += batch
-            if on_batch:
-                on_batch(numbers, batch)
-        return completions
+            yield {n: talk.completion(task.stop) for n, talk in zip(numbers, talks, strict=True)}
 
     def _shorten(self, talks: Sequence[Talk], max_new_tokens: int, strict: bool) -> None:
         """Cuts prompts on their left that leave no room for calls, results and an answer."""

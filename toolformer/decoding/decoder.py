@@ -6,16 +6,16 @@ the ended rows' places. No text that the model wrote is tokenised again, and no 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
 
 from toolformer.calls import END
-from toolformer.data import Document
 from toolformer.decoding.batch import Batch, Queue, Row
-from toolformer.decoding.call_state import Completion, Writer, execute
+from toolformer.decoding.call_state import Writer, execute
+from toolformer.decoding.completion import Completer, Completion, Task
 from toolformer.decoding.names import ToolNames
 from toolformer.decoding.policy import Policy, configured
 from toolformer.decoding.recording import Question
@@ -31,7 +31,7 @@ STALLED_SHARE = 0.25
 
 
 @dataclass(eq=False)
-class Decoder(Decoding):
+class Decoder(Decoding, Completer[Completion]):
     """Continues prompts with a language model that may call tools."""
 
     language_model: LanguageModel
@@ -71,66 +71,33 @@ class Decoder(Decoding):
         """See `LanguageModel.log_likelihoods`."""
         return self.language_model.log_likelihoods(pairs)
 
-    def complete(
-        self,
-        prompts: Sequence[str],
-        documents: Sequence[Document] | None = None,
-        *,
-        max_new_tokens: int,
-        stop: Sequence[str] = (),
-        allowed: Collection[str] | None = None,
-        on_batch: Callable[[list[int], list[Completion]], None] | None = None,
-        strict: bool = False,
-        head: str = "",
-    ) -> list[Completion]:
-        """Continues each prompt by at most `max_new_tokens` tokens outside of calls.
-
-        `documents[n]` is what the tools may know of prompt n (its date). `allowed` limits the tools by key. `on_batch` is
-        called with the prompts' indices and completions as soon as they are finished. `head` is a text that most prompts
-        begin with: the model reads it once.
-
-        A prompt that leaves no room for its continuation and a call loses its beginning, with a line in the log. UserError if
-        the context has no room at all, or with `strict` too little for a prompt.
-        """
-        rows, writer = self.begin(prompts, documents, max_new_tokens, stop, allowed, strict)
+    def batches(self, task: Task) -> Iterator[dict[int, Completion]]:
+        """See `Completer.complete`."""
+        rows, writer = self.begin(task)
         model = self.language_model
-        beginning = model.own_prefix + model.encode(head) if head else ()
-        queue = Queue(model, rows, self.batch_size, beginning)
-        completions: dict[int, Completion] = {}
+        head = model.own_prefix + model.encode(task.head) if task.head else ()
+        queue = Queue(model, rows, self.batch_size, head)
         for ended in self.run(queue, writer, self.start_policy or configured(self, self.tools)):
-            batch = {row.index: writer.completion(row) for row in ended}
-            completions.update(batch)
-            if on_batch:
-                on_batch(list(batch), list(batch.values()))
-        return [completions[n] for n in range(len(prompts))]
+            yield {row.index: writer.completion(row) for row in ended}
 
-    def begin(
-        self,
-        prompts: Sequence[str],
-        documents: Sequence[Document] | None,
-        max_new_tokens: int,
-        stop: Sequence[str],
-        allowed: Collection[str] | None,
-        strict: bool = False,
-    ) -> tuple[list[Row], Writer]:
-        """The prompts as rows, longest first, and their writer; arguments as in `complete`."""
-        documents = documents or [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
+    def begin(self, task: Task) -> tuple[list[Row], Writer]:
+        """The prompts as rows, longest first, and their writer."""
         model = self.language_model
-        encoded = [model.own_prefix + model.encode(prompt) for prompt in prompts]
+        encoded = [model.own_prefix + model.encode(prompt) for prompt in task.prompts]
         encoded = [ids or model.document_start() for ids in encoded]
-        cut = self._fit(encoded, max_new_tokens, strict)
-        keys = [key for key in sorted(self.tools) if allowed is None or key in allowed]
+        cut = self._fit(encoded, task.max_new_tokens, task.strict)
+        keys = task.keys(sorted(self.tools))
         enabled = self.mode == "tools" and self.k > 0 and bool(keys) and self.max_calls > 0
         rows = [
-            Row(n, documents[n], encoded[n], encoded[n], may_call=enabled, prompt_cut=cut[n])
-            for n in sorted(range(len(prompts)), key=lambda n: (-len(encoded[n]), n))
+            Row(n, task.documents[n], encoded[n], encoded[n], may_call=enabled, prompt_cut=cut[n])
+            for n in sorted(range(len(encoded)), key=lambda n: (-len(encoded[n]), n))
         ]
         names = None
         if enabled and self.constrain_tool_name:
             names = ToolNames(model, self.tools, keys, self.name_bias or {}, self.stand_in or {})
-        limits = (self.max_calls, self.max_call_tokens, self.max_result_tokens, max_new_tokens)
+        limits = (self.max_calls, self.max_call_tokens, self.max_result_tokens, task.max_new_tokens)
         tools = {self.tools[key].name: self.tools[key] for key in keys}
-        return rows, Writer(model, tools, *limits, stop, names)
+        return rows, Writer(model, tools, *limits, task.stop, names)
 
     def room(self, max_new_tokens: int) -> int:
         """Tokens that a prompt may have, before its calls and its continuation; UserError if there is no room at all."""
@@ -209,7 +176,9 @@ class Decoder(Decoding):
         start, ends = self.language_model.start_id, sorted(self.language_model.end_ids)
         while fresh := batch.fresh:
             rows = [batch.rows[n] for n in fresh]
-            early = [n for n in fresh if batch.rows[n].before + len(batch.rows[n].written) < self.min_new_tokens]
+            early = [
+                n for n in fresh if batch.rows[n].before + len(batch.rows[n].written) < self.min_new_tokens
+            ]
             if early and ends:
                 batch.logits[torch.tensor(early)[:, None], ends] = float("-inf")
             tokens = self._choose(batch.logits[fresh].float(), rows, writer.names, policy)

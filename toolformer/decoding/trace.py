@@ -9,15 +9,14 @@ For policies with a value for each tool the name of every such call is written t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from toolformer.data import Document
 from toolformer.decoding.batch import Queue, Row
-from toolformer.decoding.call_state import Completion
+from toolformer.decoding.completion import Completer, Completion, Task
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.policy import RULES, Policy
 from toolformer.decoding.recording import Question
@@ -71,7 +70,9 @@ class Trace(Completion):
     @classmethod
     def from_dict(cls, answer: Mapping[str, Any]) -> Trace:
         """The inverse of `dataclasses.asdict`, through JSON too."""
-        called = {int(position): Completion.from_dict(fields) for position, fields in answer["called"].items()}
+        called = {
+            int(position): Completion.from_dict(fields) for position, fields in answer["called"].items()
+        }
         named = {int(position): tool for position, tool in answer["named"].items()}
         return cls(**{**answer, "calls": (), "called": called, "named": named})
 
@@ -135,7 +136,7 @@ class Measures(Policy):
 
 
 @dataclass(eq=False)
-class Tracer:
+class Tracer(Completer[Trace]):
     """Traces prompts with a decoder, whose own policy plays no part."""
 
     decoder: Decoder
@@ -160,29 +161,17 @@ class Tracer:
         """As `Decoder.cache_key`."""
         return [self.decoder.cache_key(question), dict(self.reach), self.of_each_tool]
 
-    def complete(
-        self,
-        prompts: Sequence[str],
-        documents: Sequence[Document] | None = None,
-        *,
-        max_new_tokens: int,
-        stop: Sequence[str] = (),
-        allowed: Collection[str] | None = None,
-        on_batch: Callable[[list[int], list[Trace]], None] | None = None,
-    ) -> list[Trace]:
-        """The trace of each prompt; arguments as in `Decoder.complete`."""
-        decoder = self.decoder
-        rows, writer = decoder.begin(prompts, documents, max_new_tokens, stop, allowed)
-        keys = {tool.name: key for key, tool in decoder.tools.items()} if self.of_each_tool else {}
-        observed = Measures(range(len(prompts)), self.reach, keys)
-        queue = Queue(decoder.language_model, rows, decoder.batch_size)
-        numbers = itertools.count(len(prompts))
+    def batches(self, task: Task) -> Iterator[dict[int, Trace]]:
+        """See `Completer.complete`."""
+        rows, writer = self.decoder.begin(task)
+        keys = {tool.name: key for key, tool in self.decoder.tools.items()} if self.of_each_tool else {}
+        observed = Measures(range(len(rows)), self.reach, keys)
+        queue = Queue(self.decoder.language_model, rows, self.decoder.batch_size)
+        numbers = itertools.count(len(rows))
         without: dict[int, Completion] = {}
         called: dict[int, dict[int, Completion | None]] = {}
         owners: dict[int, tuple[int, int]] = {}  # of a branch: its prompt, and where its call starts
-        traces: dict[int, Trace] = {}
-        for ended in decoder.run(queue, writer, observed):
-            prompts_done: list[int] = []
+        for ended in self.decoder.run(queue, writer, observed):
             for row in ended:
                 completion = writer.completion(row)
                 prompt, position = owners.pop(row.index, (row.index, None))
@@ -194,13 +183,8 @@ class Tracer:
                     queue.add(branches)
                 else:
                     called[prompt][position] = _or_without(completion, without[prompt])
-                if None not in called[prompt].values():
-                    prompts_done.append(prompt)
-            batch = {n: _trace(without.pop(n), called.pop(n), observed.take(n)) for n in prompts_done}
-            traces |= batch
-            if on_batch and batch:
-                on_batch(list(batch), list(batch.values()))
-        return [traces[n] for n in range(len(prompts))]
+            done = [prompt for prompt, positions in called.items() if None not in positions.values()]
+            yield {n: _trace(without.pop(n), called.pop(n), observed.take(n)) for n in done}
 
 
 def _or_without(completion: Completion, without: Completion) -> Completion:

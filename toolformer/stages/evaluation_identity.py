@@ -111,7 +111,9 @@ def _deciding(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def decoding(config: Config) -> dict[str, Any]:
     """The decoding settings that decide an answer; k is 0 for a system that calls no tools."""
-    return cache_key_fields({**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0}, config.tools)
+    return cache_key_fields(
+        {**asdict(config.decoding), "k": config.decoding.k if calls(config) else 0}, config.tools
+    )
 
 
 @functools.cache

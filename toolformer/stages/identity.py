@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolformer.stages.stored_policy import STORED
 from toolformer.stages.config import ToolConfig
+from toolformer.stages.stored_policy import STORED
 from toolformer.storage import sha256
 from toolformer.tools.base import Tool
 

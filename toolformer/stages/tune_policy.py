@@ -71,7 +71,9 @@ def tune_policy(
         raise UserError(f"benchmarks: {', '.join(names)} asks for no answers; name others, such as [dateset]")
     both = replace(config.evaluation, limit=config.evaluation.limit and 2 * config.evaluation.limit)
     # Of the settings' own policy nothing is read.
-    config = replace(config, benchmarks=tasks, evaluation=both, decoding=with_policy(config.decoding, "topk", 1))
+    config = replace(
+        config, benchmarks=tasks, evaluation=both, decoding=with_policy(config.decoding, "topk", 1)
+    )
     tracker = instantiate.tracker(config)
     job = prepare(config, tracker, command)
     assert job.trained

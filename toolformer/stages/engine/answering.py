@@ -76,14 +76,11 @@ class Asked:
     def served(self, answers: AnswerFile, tools: Mapping[str, Tool]) -> ToolformerLM:
         """Who answers where the system is an endpoint."""
         from toolformer.decoding.endpoint import ServedModel
-        from toolformer.decoding.endpoint_chat import ServedChat
         from toolformer.decoding.offers import offer
 
         endpoint = self.config.endpoint
-        if endpoint.api == "completions":
-            return self.lm(ServedModel(endpoint), answers)
         offers = {name: offer(name, tool) for name, tool in tools.items()}
-        return self.lm(ServedChat(endpoint, tools, offers, self.config.decoding), answers)
+        return self.lm(ServedModel(endpoint, tools, offers, self.config.decoding), answers)
 
     def share(self, rank: int) -> Path:
         return self.answers.with_name(f"answers-{rank}-of-{self.config.engine.workers}.jsonl")
