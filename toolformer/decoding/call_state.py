@@ -9,7 +9,7 @@ from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_e
 from toolformer.data import Document
 from toolformer.decoding.batch import Row
 from toolformer.decoding.completion import Completion
-from toolformer.decoding.names import ToolNames
+from toolformer.decoding.policy import ToolNames
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.text_generator import cut_at
 from toolformer.tools.base import Result, Tool, run_safely

@@ -201,8 +201,8 @@ class ChatDecoder(Decoder):
     def _ask(self, talks: Sequence[Talk], max_new_tokens: int) -> list[Request | None]:
         """The next message of each conversation, as `converse` takes it."""
         call = self.max_call_tokens + WRAPPING if any(talk.may_call for talk in talks) else 0
-        rendered = [self._rendered(talk) for talk in talks]
-        messages = self.language_model.continued(rendered, max(max_new_tokens, call))
+        conversations = [self._rendered(talk) for talk in talks]
+        messages = self.language_model.continued(conversations, max(max_new_tokens, call))
         return [self._read(*pair, max_new_tokens) for pair in zip(talks, messages, strict=True)]
 
     def _read(self, talk: Talk, ids: list[int], max_new_tokens: int) -> Request | None:

@@ -16,8 +16,7 @@ from toolformer.calls import END
 from toolformer.decoding.batch import Batch, Queue, Row
 from toolformer.decoding.call_state import Writer, execute
 from toolformer.decoding.completion import Completer, Completion, Task
-from toolformer.decoding.names import ToolNames
-from toolformer.decoding.policy import Policy, configured
+from toolformer.decoding.policy import Policy, ToolNames, configured
 from toolformer.decoding.recording import Question
 from toolformer.decoding.settings import Decoding, cache_key_fields
 from toolformer.errors import UserError

@@ -7,6 +7,7 @@ Of tasks it uses only the name (which tools they may not use) and two fields of 
 import datetime
 import hashlib
 import json
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
-from toolformer.decoding.call_state import Completion
-from toolformer.decoding.recording import AnswerFile, Question, Record, stopwatch
+from toolformer.decoding.completion import Completion
+from toolformer.decoding.recording import AnswerFile, Question, Record
 from toolformer.decoding.trace import Trace, Tracer
 from toolformer.errors import UserError
 from toolformer.lm.batching import batches
@@ -75,14 +76,10 @@ class ToolformerLM(LM):
         self._day = (day or datetime.date.today()).isoformat()
 
     def answer(self, requests: Mapping[str, list[Instance]]) -> None:
-        """Answers requests, by lm-eval's name of their kind, without returning or recording the answers."""
-        kinds = {
-            "generate_until": self._complete,
-            "loglikelihood": self._score,
-            "loglikelihood_rolling": self._read,
-        }
-        for kind, instances in requests.items():
-            kinds[kind](instances)
+        """Answers requests, by lm-eval's name of their kind, into the file."""
+        self._complete(requests.get("generate_until", []))
+        self._score_pairs([request.args for request in requests.get("loglikelihood", [])], "pairs")
+        self._read(requests.get("loglikelihood_rolling", []))
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy continuations of (prompt, settings); the scored text is the one without calls."""
@@ -99,7 +96,7 @@ class ToolformerLM(LM):
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """(log p(continuation | context) in nats, whether greedy decoding would write it) of each request."""
-        keys = self._score(requests)
+        keys = self._score_pairs([request.args for request in requests], "pairs")
         for request, key in zip(requests, keys, strict=True):
             self._record(request, key, log_likelihood=self.answers[key][0])
         return [(self.answers[key][0], bool(self.answers[key][1])) for key in keys]
@@ -135,7 +132,7 @@ class ToolformerLM(LM):
         )
 
     def _complete(self, requests: list[Instance], tracer: Tracer | None = None) -> list[str]:
-        """Has the requests answered, or traced; returns their keys, as `_score` and `_read` do."""
+        """Has the requests answered, or traced; returns their keys, as the methods below do."""
         model = tracer or self.decoder
         questions = [self._question(request) for request in requests]
         keys = [self._key("completion", model.cache_key(question)) for question in questions]
@@ -153,18 +150,16 @@ class ToolformerLM(LM):
         self, model: "Decoder | ServedModel | Tracer", group: Mapping[str, Question], bar: Any
     ) -> None:
         """Answers questions, by key, that differ only in their prompts and documents."""
-        keys, questions, lap = list(group), list(group.values()), stopwatch()
+        keys, questions, began = list(group), list(group.values()), time.monotonic()
 
         def keep(batch: Sequence[int], completions: Sequence[Completion]) -> None:
-            seconds = lap() / len(batch)
+            nonlocal began
+            seconds, began = (time.monotonic() - began) / len(batch), time.monotonic()
             # An answer whose tool broke down counts now, but the next run asks for it again.
             for fault in (False, True):
-                answers = {
-                    keys[n]: asdict(answer)
-                    for n, answer in zip(batch, completions, strict=True)
-                    if answer.fault is fault
-                }
-                self.answers.add(answers, seconds=seconds * len(answers), final=not fault)
+                some = [pair for pair in zip(batch, completions, strict=True) if pair[1].fault is fault]
+                answers = {keys[n]: asdict(completion) for n, completion in some}
+                self.answers.add(answers, seconds * len(answers), final=not fault)
             bar.update(len(batch))
 
         model.complete(
@@ -175,9 +170,6 @@ class ToolformerLM(LM):
             allowed=sorted(self.decoder.tools.keys() - questions[0].switched_off),
             on_batch=keep,
         )
-
-    def _score(self, requests: list[Instance]) -> list[str]:
-        return self._score_pairs([request.args for request in requests], "pairs")
 
     def _score_pairs(self, pairs: Sequence[tuple[str, str]], unit: str) -> list[str]:
         keys = [self._key("pair", *pair) for pair in pairs]
@@ -200,7 +192,7 @@ class ToolformerLM(LM):
     ) -> None:
         """Answers inputs without an answer in small batches, each written to disk."""
         missing = {key: value for key, value in zip(keys, inputs, strict=True) if key not in self.answers}
-        new_keys, values, lap = list(missing), list(missing.values()), stopwatch()
+        new_keys, values = list(missing), list(missing.values())
 
         def fits(batch: list[int]) -> bool:
             characters = sum(len("".join(values[n])) for n in batch)
@@ -208,9 +200,10 @@ class ToolformerLM(LM):
 
         with self._progress(len(set(keys)), len(missing), unit) as bar:
             for batch in batches([0] * len(values), fits):  # in their order
+                began = time.monotonic()
                 scores = answer([values[n] for n in batch])
                 answers = {new_keys[n]: list(score) for n, score in zip(batch, scores, strict=True)}
-                self.answers.add(answers, seconds=lap())
+                self.answers.add(answers, seconds=time.monotonic() - began)
                 bar.update(len(batch))
 
     def _gold_nats(

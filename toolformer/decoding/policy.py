@@ -1,11 +1,11 @@
-"""When a call starts. `TopK` is the paper's rule (section 4.2); everything else here goes beyond the paper.
+"""When a call starts, and which tool it names. `TopK` is the paper's rule (section 4.2); all else goes beyond the paper.
 
 A policy sees the next-token logits of all rows that may call, once per step, and says which of them start a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 
 from toolformer.decoding.batch import Row
 from toolformer.decoding.settings import POLICIES, Decoding
+from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Tool
 
 
@@ -115,3 +116,65 @@ def configured(settings: Decoding, tools: Mapping[str, Tool]) -> Policy:
     if not settings.by_tool:
         return rule(value)
     return ByTool({tool.name: rule(settings.by_tool.get(key, value)) for key, tool in tools.items()})
+
+
+class ToolNames:
+    """The tokens that may follow in an open call while it names its tool: an allowed one, then a parenthesis.
+
+    Args:
+        tools: by key, those that are not allowed too: a fallback is chosen by their logits.
+        allowed: the keys of those that may be called.
+        bias: by key, nats that are added to the logits of a tool's name.
+        fallback: by the key of a tool that may not be allowed, the key of the tool to call instead.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        tools: Mapping[str, Tool],
+        allowed: Collection[str],
+        bias: Mapping[str, float],
+        fallback: Mapping[str, str],
+    ) -> None:
+        self._model = model
+        self._bias = bias
+        self._ids = {key: model.encode_after_start(tool.name) for key, tool in tools.items()}
+        self._names = {key: tool.name for key, tool in tools.items() if key in allowed}
+        self._instead = {
+            key: other for key, other in fallback.items()
+            if key in tools and key not in self._names and other in self._names
+        }  # fmt: skip
+        self._choices: dict[tuple[int, ...], list[tuple[int, int, float]]] = {}
+
+    def named(self, body: Sequence[int]) -> str | None:
+        """The tool's name if only one is left that begins with the tokens of an open call."""
+        begun = self._begun(body)
+        return self._names[begun[0]] if len(begun) == 1 else None
+
+    def is_open(self, body: Sequence[int]) -> bool:
+        """Whether a call with these tokens is still naming its tool."""
+        return bool(self._begun(body) and self._following(tuple(body)))
+
+    def best(self, body: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
+        """The best token to follow `body`, [rows]; logits [rows, vocabulary]. Of equals, the smallest id."""
+        written, read, nats = zip(*self._following(tuple(body)), strict=True)
+        values = logits[:, read].double() + torch.tensor(nats, dtype=torch.float64, device=logits.device)
+        return torch.tensor(written, device=logits.device)[values.argmax(-1)]
+
+    def _begun(self, body: Sequence[int]) -> list[str]:
+        return [key for key in self._names if self._ids[key][: len(body)] == list(body)]
+
+    def _following(self, body: tuple[int, ...]) -> list[tuple[int, int, float]]:
+        """Each token that may follow, the token whose logit counts for it, and the nats that are added."""
+        if body not in self._choices:
+            choices = []
+            for key in self._begun(body):
+                tokens = self._ids[key][len(body) : len(body) + 1] or self._model.opening_ids
+                choices += [(token, token, self._bias.get(key, 0.0)) for token in tokens]
+            if not body:
+                choices += [
+                    (self._ids[other][0], self._ids[key][0], self._bias.get(key, 0.0))
+                    for key, other in self._instead.items()
+                ]
+            self._choices[body] = sorted(choices)
+        return self._choices[body]

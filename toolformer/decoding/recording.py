@@ -6,9 +6,8 @@ import datetime
 import json
 import logging
 import os
-import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from filelock import FileLock
 
 from toolformer.data import Document
-from toolformer.decoding.call_state import Completion
+from toolformer.decoding.completion import Completion
 from toolformer.storage import acquired, lock_file, writing
 
 log = logging.getLogger(__name__)
@@ -161,15 +160,3 @@ class Record:
     """Its even share of the seconds of its batch; None where they were not measured."""
     gold_nats: float | None = None
     """−log p of the gold answer, where that was requested."""
-
-
-def stopwatch() -> Callable[[], float]:
-    """A function that returns the seconds since its last call, at first since it was made."""
-    last = time.monotonic()
-
-    def lap() -> float:
-        nonlocal last
-        before, last = last, time.monotonic()
-        return last - before
-
-    return lap
