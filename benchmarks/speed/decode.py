@@ -75,7 +75,7 @@ def product(
     completions = decoder.complete(prompts, documents, max_new_tokens=options.new_tokens)
     seconds = time.perf_counter() - started
     calls = sum(completion.call is not None for completion in completions)
-    return Timing(len(prompts), seconds, sum(completion.tokens for completion in completions), calls)
+    return Timing(len(prompts), seconds, sum(completion.tokens or 0 for completion in completions), calls)
 
 
 @torch.inference_mode()

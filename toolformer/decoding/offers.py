@@ -45,6 +45,8 @@ class Request:
     arguments: Mapping[str, Any]
     raw: str = ""
     """The model's message up to the call's end, where it is read from a text."""
+    tokens: int = 0
+    """Of the model's message, where they are counted."""
 
 
 @dataclass(frozen=True)

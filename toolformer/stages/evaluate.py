@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer.decoding.settings import TUNED, chosen_on
+from toolformer.decoding.settings import TUNED
 from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config
@@ -43,6 +43,7 @@ from toolformer.stages.evaluation import (
 )
 from toolformer.stages.identity import weights
 from toolformer.stages.invocation import DIRECT, Invocation
+from toolformer.stages.stored_policy import StoredPolicy
 from toolformer.storage import whole_file, write_whole
 from toolformer.tools.runtime import log_faults, usages
 from toolformer.tools.runtime import metrics as tool_metrics
@@ -219,7 +220,7 @@ def _log(
 
 
 def _warn_of_development(model: str, task: str, result: TaskResult) -> None:
-    if chosen := chosen_on(model, task, (sample["id"] for sample in result.samples)):
+    if chosen := StoredPolicy.load(model).chosen_on(task, (sample["id"] for sample in result.samples)):
         log.warning(
             "evaluate: %s: the policy was chosen on %d of these %d examples; evaluation.samples takes the others, "
             "test.json of tune-policy's run",

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolformer.decoding.settings import STORED
 from toolformer.stages.config import Config
+from toolformer.stages.stored_policy import STORED
 from toolformer.step import settings_of
 from toolformer.tools.identity import LARGEST_HASHED, MODEL_FILES, file_state, files, model_state, versions
 

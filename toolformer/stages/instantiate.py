@@ -18,10 +18,11 @@ from toolformer.annotation.candidates import ToolSettings
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Corpus, Document, FileCorpus, HubCorpus, assets, demo_corpus
 from toolformer.decoding import examples
-from toolformer.decoding.settings import PLAIN, tuned, under
+from toolformer.decoding.settings import PLAIN, with_policy
 from toolformer.errors import UserError, one_line
 from toolformer.results import Dataset, Results
 from toolformer.stages.config import Config, CorpusConfig
+from toolformer.stages.stored_policy import tuned
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 from toolformer.tools import prompt_sets
@@ -150,7 +151,7 @@ def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     from toolformer.decoding.prompted import PromptedDecoder
     from toolformer.lm.language_model import LanguageModel
 
-    settings = asdict(tuned(config.decoding, model) if tools else under(config.decoding, "topk", 0))
+    settings = asdict(tuned(config.decoding, model) if tools else with_policy(config.decoding, "topk", 0))
     further = of_system(config, model, tools)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
     if config.system in ("prompted", "chat"):

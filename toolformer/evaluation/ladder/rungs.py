@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from lm_eval.api.instance import Instance
 
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
-from toolformer.decoding.batch import Row
 from toolformer.decoding.call_state import cut_result
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.decoding.policy import Always
 from toolformer.evaluation.ladder.classes import RUNGS, Rungs, classify
 from toolformer.evaluation.ladder.gold import SURE, TOOLS, Gold, cut, golds, holds
 from toolformer.tools.base import Tool, run_safely
@@ -25,19 +24,6 @@ from toolformer.tools.base import Tool, run_safely
 PASSAGES = 20
 """Passages of the index that are searched for one that contains the answer."""
 Sample = dict[str, Any]
-
-
-@dataclass(eq=False)
-class ForcedDecoder(Decoder):
-    """Starts one call, before the first token."""
-
-    def _next(self, logits: torch.Tensor, rows: list[Row], tries: Mapping[str, list[int]]) -> list[int]:
-        start = self.language_model.start_id
-        # Once the call is executed or rolled back, a row may not call again.
-        return [
-            start if row.may_call and row.call_start is None else token
-            for row, token in zip(rows, super()._next(logits, rows, tries), strict=True)
-        ]
 
 
 @dataclass(eq=False)
@@ -84,9 +70,9 @@ class Ladder:
         self._model = decoder.language_model
         self._limit = decoder.max_result_tokens
         self._free = make(replace(decoder, k=0), {})
-        # A separate k for a tool would roll its forced call back, over and over.
-        forced = {**vars(decoder), "k": 1, "max_calls": 1, "by_tool": None}
-        self._forced = make(ForcedDecoder(**forced), {"rung": "forced"})
+        # A call starts before the first token, and no other.
+        forced = replace(decoder, k=1, max_calls=1, start_policy=Always())
+        self._forced = make(forced, {"rung": "forced"})
         self._day = day
 
     def climb(self, name: str, task: Any, off: frozenset[str], samples: Sequence[Sample]) -> list[Sample]:

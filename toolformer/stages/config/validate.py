@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolformer import credentials
 from toolformer.data.files import DEMO_SPLITS
-from toolformer.decoding.settings import check as check_decoding
+from toolformer.decoding.settings import check_decoding
 from toolformer.errors import UserError, near
 from toolformer.stages.config.messages import first, one_line
 from toolformer.stages.config.schema import Config, CorpusConfig, Endpoint

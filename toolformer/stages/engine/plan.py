@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from toolformer.annotation.shards import ShardStore
+from toolformer.data import content_hash
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.step import Step
