@@ -77,7 +77,7 @@ def calls(config: Config) -> bool:
 def decoding(config: Config) -> dict[str, Any]:
     """The decoding settings that decide an answer; k is 0 for a system that calls no tools."""
     k = config.decoding.k if calls(config) else 0
-    return cache_key_fields({**settings_of(config.decoding, "answer"), "k": k}, config.tools)
+    return cache_key_fields({**asdict(config.decoding), "k": k}, config.tools)
 
 
 def prepare(config: Config, results: Results, command: str = "") -> Evaluation:
