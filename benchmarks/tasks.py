@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.metrics import score_first_words, score_math
+from toolformer.benchmarks.metrics import score_first_words, score_math
 
 Doc = Mapping[str, Any]
 

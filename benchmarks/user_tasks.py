@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from lm_eval.tasks import TaskManager
 
-from benchmarks import GROUPS, TASKS
-from benchmarks.loaders.sources import as_splits
+from toolformer.benchmarks import GROUPS, TASKS
+from toolformer.benchmarks.loaders.sources import as_splits
 from toolformer.errors import UserError, one_line
 
 _IGNORED = (".log", ".out", ".pyc", ".swp", ".lock")
@@ -68,7 +68,7 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
         raise UserError(f"{path}: the id {twice[0]!r} stands in several rows; give each row its own")
     if config.process_results is None or [one["metric"] for one in config.metric_list or ()] != ["score"]:
         wanted = "process_results and a metric_list of `score` alone are needed, which is 0 to 100"
-        raise UserError(f"{path}: {wanted} (benchmarks.tasks has some)")
+        raise UserError(f"{path}: {wanted} (toolformer.benchmarks.tasks has some)")
     if metadata.get("subset") is not None:
         task.dataset[split] = as_splits(config.task, list(task.dataset[split]), metadata)["test"]
     score_of: Callable[[Any, Any], Any] = task.process_results

@@ -6,8 +6,8 @@ By kind of prompt: the function of `tasks` that asks in the paper's words, or `a
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks import tasks
-from benchmarks.tasks import Doc, problem_of, question_of
+from toolformer.benchmarks import tasks
+from toolformer.benchmarks.tasks import Doc, problem_of, question_of
 from toolformer.errors import UserError
 
 TEMPLATES: Mapping[str, Mapping[str, str]] = {

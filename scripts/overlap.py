@@ -14,8 +14,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from benchmarks import suite
 from toolformer.errors import UserError
+from toolformer.evaluation import suite
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from benchmarks.loaders.sources import Placed, Row, Splits, collect, list_of, published, text_of
+from toolformer.benchmarks.loaders.sources import Placed, Row, Splits, collect, list_of, published, text_of
 from toolformer.errors import UserError
 
 MASK = "[MASK]"

@@ -7,9 +7,17 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.arithmetic import generate
-from benchmarks.loaders.sources import Row, Splits, collect, generated, published, text_of, value_of
-from benchmarks.metrics import as_number, as_written
+from toolformer.benchmarks.arithmetic import generate
+from toolformer.benchmarks.loaders.sources import (
+    Row,
+    Splits,
+    collect,
+    generated,
+    published,
+    text_of,
+    value_of,
+)
+from toolformer.benchmarks.metrics import as_number, as_written
 
 _MASK = re.compile(r"\b(?:(?:N_|NUM_?|number_?|temp_?)(\d{1,4})|(?:NUM|temp)_[a-z]|NUM)\b", re.IGNORECASE)
 """What some copies have in place of a number, with its index where it has one."""

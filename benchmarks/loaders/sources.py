@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import datasets
 
-from benchmarks import DATA_FILES
-from benchmarks import dateset as dateset_generator
+from toolformer.benchmarks import DATA_FILES
+from toolformer.benchmarks import dateset as dateset_generator
 from toolformer.data.document import BadRow
 from toolformer.data.jsonl import read_jsonl, unpacked
 from toolformer.errors import UserError, one_line

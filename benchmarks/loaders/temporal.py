@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
-from benchmarks.dateset import generate
-from benchmarks.loaders.lama import NOT_LAST, until_mask
-from benchmarks.loaders.sources import (
+from toolformer.benchmarks.dateset import generate
+from toolformer.benchmarks.loaders.lama import NOT_LAST, until_mask
+from toolformer.benchmarks.loaders.sources import (
     Row,
     Splits,
     collect,

@@ -24,11 +24,11 @@ import torch
 from torch.utils.benchmark import Timer
 from tqdm import tqdm
 
-from benchmarks.speed.script import peak_memory, run, show, stock_layers
 from toolformer.annotation import pipeline
 from toolformer.annotation.candidates import Candidate, ToolSettings, lowest_thresholds
 from toolformer.annotation.propose import choose_positions, read_sample
 from toolformer.annotation.score import WEIGHTS
+from toolformer.benchmarks.speed.script import peak_memory, run, show, stock_layers
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.lm.batching import TOKENS_PER_BATCH

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.speed.script import run, show
+from toolformer.benchmarks.speed.script import run, show
 from toolformer.errors import UserError
 
 TEXT = "On that day we met again, and spoke of the weather, of the harvest and of the road to the sea. " * 4

@@ -17,9 +17,9 @@ import torch
 from tqdm import tqdm
 from transformers import DynamicCache
 
-from benchmarks import dateset
-from benchmarks.speed.script import run, show, stock_layers
-from benchmarks.tasks import question_prompt
+from toolformer.benchmarks import dateset
+from toolformer.benchmarks.speed.script import run, show, stock_layers
+from toolformer.benchmarks.tasks import question_prompt
 from toolformer.calls import ARROW, END, START, CallSyntaxError, call_end, parse
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import pandas
 
-from benchmarks.speed import annotate
-from benchmarks.speed.script import run, show
 from toolformer.annotation.pipeline import Annotator
+from toolformer.benchmarks.speed import annotate
+from toolformer.benchmarks.speed.script import run, show
 from toolformer.lm.language_model import LanguageModel
 from toolformer.stages import instantiate
 

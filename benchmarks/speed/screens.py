@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import pyarrow.parquet as pq
 
-from benchmarks.speed.script import show
 from toolformer.annotation.merge import keep
+from toolformer.benchmarks.speed.script import show
 from toolformer.calls import linearise
 from toolformer.errors import UserError
 from toolformer.stages import instantiate

@@ -19,8 +19,8 @@ from typing import Any, cast
 import torch
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
-from benchmarks.speed.annotate import matmul_peak, model_flops
-from benchmarks.speed.script import run, show
+from toolformer.benchmarks.speed.annotate import matmul_peak, model_flops
+from toolformer.benchmarks.speed.script import run, show
 from toolformer.data import demo_corpus
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import choose_device, choose_dtype, load_causal

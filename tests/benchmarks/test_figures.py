@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.figures import figures
-from benchmarks.metrics import Interval
-from benchmarks.policy_curve import Example, choose, point, points, values
-from benchmarks.suite import TaskResult
 from toolformer.calls import ApiCall
 from toolformer.decoding.call_state import Completion
 from toolformer.decoding.trace import Trace
+from toolformer.evaluation.figures import figures
+from toolformer.evaluation.policy_curve import Example, choose, point, points, values
+from toolformer.evaluation.suite import TaskResult
+from toolformer.statistics.intervals import Interval
 
 
 def sample(score: float, tool: str | None = None, failed: str | None = None, **more: Any) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from dateutil.relativedelta import relativedelta
 
-from benchmarks import arithmetic, suite
-from benchmarks.dateset import HOLIDAYS, NEAR_DAYS, SIZES, generate, subset
-from benchmarks.figures import figures
 from tests.benchmarks.test_suite import Parrot
+from toolformer.benchmarks import arithmetic
+from toolformer.benchmarks.dateset import HOLIDAYS, NEAR_DAYS, SIZES, generate, subset
+from toolformer.evaluation import suite
+from toolformer.evaluation.figures import figures
 
 Row = dict[str, Any]
 SHA256_OF_SEED_0 = "9c9e9dfc55ab949df4c9b89eb78e7c18d1faa6a6f3354ae7899769c8f011e7aa"

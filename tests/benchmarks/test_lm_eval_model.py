@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from lm_eval.api.instance import Instance
 
-from benchmarks import suite
-from benchmarks.figures import figures
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Log, Patch, wait_for
 from tests.decoding.test_calls import force
@@ -25,6 +23,8 @@ from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.prompted import PromptedDecoder
 from toolformer.decoding.recording import AnswerFile
 from toolformer.errors import UserError
+from toolformer.evaluation import suite
+from toolformer.evaluation.figures import figures
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 from toolformer.tools.calendar import Calendar

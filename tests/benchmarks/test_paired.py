@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom, nct, t, ttest_rel
 
-from benchmarks.paired import PerplexityComparison, ScoreComparison, compare
-from benchmarks.power import detectable_percent, detectable_shift, holm
-from benchmarks.seeds import Effect, Figures, Group, contrast, effect, over_seeds
+from toolformer.statistics.paired import PerplexityComparison, ScoreComparison, compare
+from toolformer.statistics.power import detectable_percent, detectable_shift, holm
+from toolformer.statistics.seeds import Effect, Figures, Group, contrast, effect, over_seeds
 
 RESAMPLES = 200
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from lm_eval.api.instance import Instance
 
-from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import Completions, Misbehaviour
 from tests.conftest import Refused
@@ -22,6 +21,7 @@ from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.offers import offer
 from toolformer.decoding.settings import Decoding, Endpoint
 from toolformer.errors import UserError
+from toolformer.evaluation import suite
 from toolformer.lm.language_model import LanguageModel
 from toolformer.stages.launch import run_stage
 from toolformer.tools.base import Result

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.ladder.classes import CLASSES, RUNGS
 from tests.reporting.conftest import NOTE, TEXTS, Memory, samples, write_annotation
 from toolformer.annotation import merge
 from toolformer.annotation.results import SCHEMAS
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.data.sampling import Draw, lot
+from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting import candidate_stats, plots, reader, samples_page
 from toolformer.reporting.annotation_tables import nearest
 from toolformer.reporting.candidate_stats import FATES

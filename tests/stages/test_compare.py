@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from mlflow import MlflowClient
 
-from benchmarks.ladder.classes import CLASSES, RUNGS
-from benchmarks.paired import mcnemar
 from tests.conftest import Capture, Patch, Refused
 from tests.processes import words
 from toolformer.cli import main
+from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting.candidate_stats import FATES
+from toolformer.statistics.paired import mcnemar
 from toolformer.tracking import Tracker
 
 

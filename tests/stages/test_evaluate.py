@@ -8,15 +8,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import suite
-from benchmarks.loaders.perplexity import heldout
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
 from tests.conftest import GOLDEN, Log, Patch, Refused, smoke_words
 from tests.processes import config, trained, words
+from toolformer.benchmarks.loaders.perplexity import heldout
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
+from toolformer.evaluation import suite
 from toolformer.lm.language_model import LanguageModel
 from toolformer.stages.evaluate import metadata
 from toolformer.stages.launch import run_stage

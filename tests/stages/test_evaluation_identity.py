@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Log, Patch
 from tests.pages.page import Page
@@ -16,6 +15,7 @@ from tests.processes import config, trained
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
+from toolformer.evaluation import suite
 from toolformer.stages import evaluation_identity
 from toolformer.stages.evaluate import finished, model_folder, train_run
 from toolformer.stages.evaluation_identity import comparison, identity
@@ -156,7 +156,7 @@ def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
     second = run_stage("evaluate", config(tmp_path / "runs", *more))
     assert second.run_id != first.run_id and len(counted) == 2, "no prompt is asked again"
     task = (tasks / "moons.yaml").read_text()
-    task = task.replace("!function benchmarks.tasks.question_prompt", "'{{question}}'")
+    task = task.replace("!function toolformer.benchmarks.tasks.question_prompt", "'{{question}}'")
     (tasks / "moons.yaml").write_text(task)
     with pytest.raises(UserError, match="moons_quiz has a prompt of its own, in one wording"):
         run_stage("evaluate", config(tmp_path / "runs", *more, "wording=a"))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hydra.utils import instantiate
 
-from benchmarks.suite import task_names
 from tests.conftest import GOLDEN, Patch, Refused
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
+from toolformer.evaluation.suite import task_names
 from toolformer.stages import experiments
 from toolformer.stages import instantiate as objects
 from toolformer.stages.config import CONF, STAGES, compose, validate

@@ -45,7 +45,7 @@ def test_smoke_goes_through_all_stages_and_does_only_what_is_missing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("benchmarks.suite.run", interrupted)
+        patch.setattr("toolformer.evaluation.suite.run", interrupted)
         assert main(["run", *words]) == 130
     assert text_generator.load.cache_info().currsize == 0, "a model is held beside the trained one"
     assert planned(words, capsys) == [(stage, stage in ("generate", "train")) for stage in stages]
@@ -72,7 +72,7 @@ def test_smoke_goes_through_all_stages_and_does_only_what_is_missing(
     ("stage", "place", "more", "said"),
     [
         ("train", "toolformer.training.trainer.train", "trainer.learning_rate=3e-4", "trains this model"),
-        ("evaluate", "benchmarks.suite.run", "evaluation.bootstrap=30", "evaluates this system"),
+        ("evaluate", "toolformer.evaluation.suite.run", "evaluation.bootstrap=30", "evaluates this system"),
         ("explain", "toolformer.stages.explain._check_asked", "system=toolformer", "evaluates this system"),
     ],
 )
@@ -158,7 +158,8 @@ def test_jobs_run_in_the_processes_of_a_launcher(
     if launcher == "ray" and not importlib.util.find_spec("hydra_plugins.hydra_ray_launcher"):
         pytest.skip("hydra-ray-launcher is not installed (conf/hydra/launcher/ray.yaml)")
     monkeypatch.setattr(
-        "benchmarks.suite.run", lambda *_, **__: pytest.fail("the job runs in the command's process")
+        "toolformer.evaluation.suite.run",
+        lambda *_, **__: pytest.fail("the job runs in the command's process"),
     )
     tracker = Tracker(None, pipeline)
     before = {run.run_id for run in tracker.runs("evaluate")}

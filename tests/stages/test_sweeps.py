@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks import suite
 from tests.conftest import Patch, Refused, smoke_words
 from toolformer.cli import main
+from toolformer.evaluation import suite
 from toolformer.tracking import Tracker
 
 OVER = "tool.calculator.filter_threshold"

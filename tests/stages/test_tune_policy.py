@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks.paired import mcnemar
-from benchmarks.policy_curve import Point
-from benchmarks.suite import load
 from tests.conftest import Capture, Log, Patch, Refused, wait_for
 from tests.processes import config, save_calling_model, trained, words
 from toolformer import Toolformer
 from toolformer.cli import main
 from toolformer.decoding.settings import store_policy
+from toolformer.evaluation.policy_curve import Point
+from toolformer.evaluation.suite import load
 from toolformer.stages import tune_policy
 from toolformer.stages.evaluate import model_folder
 from toolformer.stages.launch import run_stage
 from toolformer.stages.tune_policy import Tuned, content
+from toolformer.statistics.paired import mcnemar
 from toolformer.tracking import Tracker
 
 MORE = ["system=toolformer", "tools=[calendar]", "decoding.max_call_tokens=8", "lm.dtype=float32"]

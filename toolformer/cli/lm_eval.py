@@ -21,10 +21,11 @@ from lm_eval.config.evaluate_config import EvaluatorConfig
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import setup_logging
 
-from benchmarks import GROUPS, TASKS, TASKS_DIR, suite
+from toolformer.benchmarks import GROUPS, TASKS, TASKS_DIR
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.settings import Decoding
 from toolformer.errors import UserError, near, one_line
+from toolformer.evaluation import suite
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.evaluate import clocks

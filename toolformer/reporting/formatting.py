@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from benchmarks import MLQA_LANGUAGES
-from benchmarks.metrics import wilson
+from toolformer.benchmarks import MLQA_LANGUAGES
 from toolformer.decoding import settings
 from toolformer.reporting import paper
 from toolformer.reporting.data import Score
 from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.table import Cell, Table
+from toolformer.statistics.intervals import wilson
 from toolformer.tracking import Run
 
 DASH = "–"

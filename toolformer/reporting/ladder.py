@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.ladder.classes import CLASSES, RUNGS
+from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting.escape import clean
 from toolformer.reporting.formatting import DASH, in_table_order, shown_count, title_of
 from toolformer.reporting.table import Cell, Column, Figure, Table

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks import GROUPS
-from benchmarks.figures import GOLD_NATS
-from benchmarks.paired import Estimate, ScoreComparison
+from toolformer.benchmarks import GROUPS
 from toolformer.decoding.settings import TRAINED_ON
+from toolformer.evaluation.figures import GOLD_NATS
 from toolformer.reporting import paper
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.formatting import (
@@ -26,6 +25,7 @@ from toolformer.reporting.formatting import (
 from toolformer.reporting.pairing import PAIRS, Compared, is_significant
 from toolformer.reporting.selection import DEFAULT_K
 from toolformer.reporting.table import Cell, Column, Table
+from toolformer.statistics.paired import Estimate, ScoreComparison
 
 DIFFERENCE = ("difference", "only it", "only other", "p", "Holm", "detectable")
 SIGN_OF = {"toolformer_disabled": "†", "model": "‡"}

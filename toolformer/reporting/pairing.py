@@ -1,4 +1,4 @@
-"""Samples of two evaluations of one benchmark, paired by what was asked, and compared (`benchmarks/paired.py`)."""
+"""Samples of two evaluations of one benchmark, paired by what was asked, and compared (`toolformer/statistics/paired.py`)."""
 
 import json
 from collections import Counter
@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks import seeds
-from benchmarks.figures import GOLD_NATS
-from benchmarks.metrics import RESAMPLES, Interval
-from benchmarks.paired import PerplexityComparison, ScoreComparison, compare
-from benchmarks.power import LEVEL, holm
-from benchmarks.seeds import Answers
 from toolformer.errors import UserError
+from toolformer.evaluation.figures import GOLD_NATS
+from toolformer.statistics import seeds
+from toolformer.statistics.intervals import RESAMPLES, Interval
+from toolformer.statistics.paired import PerplexityComparison, ScoreComparison, compare
+from toolformer.statistics.power import LEVEL, holm
+from toolformer.statistics.seeds import Answers
 
 Row = Mapping[str, Any]
 Seeds = Sequence[tuple[int, Sequence[Row]]]

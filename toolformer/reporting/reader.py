@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pyarrow.parquet as pq
 
-from benchmarks import PAPER
+from toolformer.benchmarks import PAPER
 from toolformer.errors import UserError, one_line
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import Annotation, Evidence, Points, Sampled, Score

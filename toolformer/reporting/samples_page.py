@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks.ladder.classes import CLASSES
 from toolformer.annotation import merge
 from toolformer.data.sampling import Draw, lot
+from toolformer.evaluation.ladder.classes import CLASSES
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import Annotation, Evidence, Sampled
 from toolformer.reporting.formatting import SYSTEMS, in_order, in_table_order, title_of, tool_name

@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from benchmarks import GROUPS, PAPER, TASKS
-from benchmarks.figures import FAULTS
+from toolformer.benchmarks import GROUPS, PAPER, TASKS
 from toolformer.decoding.settings import TRAINED_ON
+from toolformer.evaluation.figures import FAULTS
 from toolformer.reporting import paper
 from toolformer.reporting.pairing import BASELINE
 from toolformer.tracking import Run

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks import GROUPS
+from toolformer.benchmarks import GROUPS
 from toolformer.reporting import paper
 from toolformer.reporting.annotation_tables import examples_kept, funnel, lost, reasons
 from toolformer.reporting.data import Annotation, Evidence, Score

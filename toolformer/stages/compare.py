@@ -7,13 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from benchmarks.figures import GOLD_NATS
-from benchmarks.paired import Estimate
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, near
+from toolformer.evaluation.figures import GOLD_NATS
 from toolformer.reporting.pairing import Compared, Row, Seeds, compare_measures, corrected, read_samples
 from toolformer.reporting.selection import asked_by, kind_of, seed_of
 from toolformer.reporting.table import Cell, Column, Content, Table
+from toolformer.statistics.paired import Estimate
 from toolformer.tracking import Run, Tracker
 
 _IGNORED = ("name", "run.", "paths.root", "paths.cache", "tracking.", "like", "paper", "index.", "engine.")

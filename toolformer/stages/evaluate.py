@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import PAPER
+from toolformer.benchmarks import PAPER
 from toolformer.decoding.settings import CALLING, SYSTEMS, TRAINED_ON, TUNED, chosen_on, tuned
 from toolformer.decoding.settings import shown as shown_policy
 from toolformer.errors import UserError
@@ -121,7 +121,7 @@ class Job:
 
 def prepare(config: Config, tracker: Tracker, command: str = "") -> Job:
     """What an evaluation is about to do. UserError if there is no such benchmark, train run or file of samples."""
-    from benchmarks import suite
+    from toolformer.evaluation import suite
 
     tasks = _possible(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
     trained: Run | None = None
@@ -206,9 +206,9 @@ def asks(
 
 def evaluate(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Run:
     """Runs the benchmarks, unless that is done; `swept` is what tells the run from others of its sweep, for its name."""
-    from benchmarks import suite
-    from benchmarks.figures import figures, speed
     from toolformer.decoding.recording import AnswerFile
+    from toolformer.evaluation import suite
+    from toolformer.evaluation.figures import figures, speed
     from toolformer.lm.loading import choose_device, load_config
 
     engine.check(config)
@@ -305,7 +305,7 @@ def _logged(how: str, run: Run, done: Run | None, command: str = "") -> Run:
 
 def _faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], float]:
     """How many answers of a task met a fault, by task and reason."""
-    from benchmarks.figures import FAULTS
+    from toolformer.evaluation.figures import FAULTS
 
     parts = {name: name.partition(f"/{FAULTS}/") for name in metrics}
     return {(task, reason): metrics[name] for name, (task, fault, reason) in parts.items() if fault}
@@ -335,7 +335,7 @@ def _facts(config: Config, job: Job) -> dict[str, str]:
 
 
 def _tags(config: Config, job: Job, day: datetime.date | None) -> dict[str, object]:
-    from benchmarks import suite
+    from toolformer.evaluation import suite
 
     tags: dict[str, object] = {
         "experiment": config.name,

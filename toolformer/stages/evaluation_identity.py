@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from benchmarks import PAPER
 from toolformer import calls as notation
+from toolformer.benchmarks import PAPER
 from toolformer.decoding import decoder, examples
 from toolformer.decoding.settings import CALLING, deciding, under
 from toolformer.errors import UserError
@@ -52,7 +52,7 @@ def calls(config: Config) -> bool:
 
 def identity(config: Config, tasks: Sequence[str], trained: Run | None) -> Identity:
     """The identity of a configured evaluation. UserError if its samples or held-out texts cannot be read."""
-    from benchmarks import suite
+    from toolformer.evaluation import suite
 
     settings = config.evaluation
     heldout = None
@@ -132,7 +132,7 @@ def comparison(config: Config) -> str:
     system, its model, k or another policy (a column or row of its own), the list of benchmarks, nor the seed (of which a
     run is one sample). A wording other than the paper's stands behind it: `HASH-a`.
     """
-    from benchmarks import suite
+    from toolformer.evaluation import suite
 
     settings, data_dir = config.evaluation, config.paths.data_dir
     asked = fingerprint(

@@ -14,7 +14,7 @@ from toolformer.tracking.entities import Dataset, log_trace
 from toolformer.tracking.run import LOGGED_MODEL
 
 if TYPE_CHECKING:
-    from benchmarks.suite import TaskResult
+    from toolformer.evaluation.suite import TaskResult
 
 log = logging.getLogger(__name__)
 

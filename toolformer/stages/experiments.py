@@ -185,7 +185,7 @@ def _upstream(stage: str, config: Config) -> tuple[str, Config] | None:
 
 def check_data(plan: Plan) -> None:
     """Refuses a `paths.data_dir` without a benchmark's file before hours are spent on what the evaluation reads."""
-    from benchmarks import suite
+    from toolformer.evaluation import suite
 
     for job in plan.jobs:
         if job.stage == "evaluate" and job.key not in plan.done and job.config.paths.data_dir:

@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks import TASKS_DIR
-from benchmarks.ladder.classes import CLASSES, RUNGS
-from benchmarks.ladder.rungs import Ladder, usable
-from benchmarks.suite import Loaded
+from toolformer.benchmarks import TASKS_DIR
 from toolformer.decoding.recording import AnswerFile
 from toolformer.decoding.settings import SYSTEMS, under
 from toolformer.errors import UserError
+from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
+from toolformer.evaluation.ladder.rungs import Ladder, usable
+from toolformer.evaluation.suite import Loaded
 from toolformer.reporting import annotation_tables, reader
 from toolformer.reporting import ladder as tabled
 from toolformer.reporting.candidate_stats import misses

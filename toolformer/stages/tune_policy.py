@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pandas
 
-from benchmarks import suite
-from benchmarks.policy_curve import Example, Point, choose, corrected, point, points, values
 from toolformer.decoding.recording import AnswerFile
 from toolformer.decoding.settings import POLICIES, store_policy, under
 from toolformer.decoding.trace import TracingDecoder
 from toolformer.errors import UserError
+from toolformer.evaluation import suite
+from toolformer.evaluation.policy_curve import Example, Point, choose, corrected, point, points, values
 from toolformer.lm.language_model import LanguageModel
 from toolformer.reporting.table import Cell, Column, Content, Table
 from toolformer.stages import instantiate

@@ -1,20 +1,14 @@
 """The calendar: `Today is Monday, January 30, 2023.` (paper, section 3).
 
-The date is the document's: while annotating that of its URL, in a benchmark that of the example. Names are written out
-here, so that no locale changes them.
+The date is the document's: while annotating that of its URL, in a benchmark that of the example.
 """
 
 import datetime
 from collections.abc import Sequence
 
 from toolformer.data import Document
+from toolformer.data.dates import DAYS, MONTHS
 from toolformer.tools.base import Result
-
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
 
 
 def sentence(date: datetime.date) -> str:

@@ -25,10 +25,10 @@ from toolformer.stages.engine.ray import connected
 from toolformer.stages.engine.work import threads
 
 if TYPE_CHECKING:
-    from benchmarks.suite import Loaded
     from toolformer.decoding.decoder import Decoder
     from toolformer.decoding.lm_eval_model import ToolformerLM
     from toolformer.decoding.recording import AnswerFile, RecordingLM
+    from toolformer.evaluation.suite import Loaded
     from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Asked:
 
     def load(self) -> Loaded:
         """Reads the tasks' documents."""
-        from benchmarks import suite
+        from toolformer.evaluation import suite
 
         return suite.load(self.tasks, self.metadata, self.samples, self.config.paths.tasks_dir)
 
@@ -125,8 +125,8 @@ def answer_share(asked: Asked, rank: int) -> None:
     """One worker's part: loads the model and answers its share."""
     import torch
 
-    from benchmarks import suite
     from toolformer.decoding.recording import AnswerFile
+    from toolformer.evaluation import suite
     from toolformer.stages.evaluation_identity import calls
 
     config = asked.config

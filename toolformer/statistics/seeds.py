@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from benchmarks.metrics import CONFIDENCE, Interval, wilson
-from benchmarks.power import detectable_shift
+from toolformer.statistics.intervals import CONFIDENCE, Interval, wilson
+from toolformer.statistics.power import detectable_shift
 
 Answers = Mapping[str, tuple[float, float]]
 """One seed's: by question a value and its units, a score and 1, or the nats of a text and its words or tokens."""

@@ -1,7 +1,7 @@
 """Two systems on the same samples: differences with paired bootstrap intervals, and paired tests.
 
 Of two runs, or of two groups of runs over seeds. Every difference is the second minus the first. Intervals are 95 %: of two
-runs percentile bootstrap intervals with whole samples resampled, of groups t intervals (`benchmarks/seeds.py`). Right or
+runs percentile bootstrap intervals with whole samples resampled, of groups t intervals (`toolformer/statistics/seeds.py`). Right or
 wrong of two runs is tested by McNemar's exact test, anything else, and groups, by a paired t test.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from benchmarks.metrics import CONFIDENCE, RESAMPLES
-from benchmarks.power import detectable_percent
-from benchmarks.seeds import Answers, Figures, Group, contrast, groups
+from toolformer.statistics.intervals import CONFIDENCE, RESAMPLES
+from toolformer.statistics.power import detectable_percent
+from toolformer.statistics.seeds import Answers, Figures, Group, contrast, groups
 
 _DRAWS_AT_ONCE = 1_000_000
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from benchmarks import GROUPS, lines_file, mlqa_file
-from benchmarks.loaders.multilingual import squad_rows
-from benchmarks.loaders.sources import Row, data_folder, published, rows_of
-from benchmarks.metrics import as_written, score_first_words, score_math
-from benchmarks.tasks import question_of
+from toolformer.benchmarks import GROUPS, lines_file, mlqa_file
+from toolformer.benchmarks.loaders.multilingual import squad_rows
+from toolformer.benchmarks.loaders.sources import Row, data_folder, published, rows_of
+from toolformer.benchmarks.metrics import as_written, score_first_words, score_math
+from toolformer.benchmarks.tasks import question_of
 from toolformer.tools.calculator import calculate
 
 Doc = Mapping[str, Any]

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from lm_eval.api.instance import Instance
 
-from benchmarks.ladder.classes import RUNGS, Rungs, classify
-from benchmarks.ladder.gold import SURE, TOOLS, Gold, cut, golds, holds
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.decoding.batch import Row
 from toolformer.decoding.call_state import cut_result
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.evaluation.ladder.classes import RUNGS, Rungs, classify
+from toolformer.evaluation.ladder.gold import SURE, TOOLS, Gold, cut, golds, holds
 from toolformer.tools.base import Tool, run_safely
 
 PASSAGES = 20

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from benchmarks.suite import TaskResult
+    from toolformer.evaluation.suite import TaskResult
 
 Sample = Mapping[str, Any]
 FAULTS = "n_faults"

@@ -16,21 +16,21 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 
-from benchmarks import DATA_FILES, GROUPS, PAPER, TASKS, TASKS_DIR
-from benchmarks.loaders.sources import data_folder, find_file
-from benchmarks.metrics import (
+from toolformer.benchmarks import DATA_FILES, GROUPS, PAPER, TASKS, TASKS_DIR
+from toolformer.benchmarks.loaders.sources import data_folder, find_file
+from toolformer.benchmarks.metrics import as_written
+from toolformer.benchmarks.user_tasks import deciding_files, fit, own_tasks, targets
+from toolformer.benchmarks.wordings import reworded
+from toolformer.decoding.call_state import Completion
+from toolformer.decoding.recording import Record
+from toolformer.errors import UserError, near
+from toolformer.statistics.intervals import (
     RESAMPLES,
     Interval,
-    as_written,
     bootstrap_ends,
     percent_interval,
     perplexity_interval,
 )
-from benchmarks.user_tasks import deciding_files, fit, own_tasks, targets
-from benchmarks.wordings import reworded
-from toolformer.decoding.call_state import Completion
-from toolformer.decoding.recording import Record
-from toolformer.errors import UserError, near
 from toolformer.storage import sha256
 
 

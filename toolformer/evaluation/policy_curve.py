@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.paired import mcnemar
-from benchmarks.power import LEVEL, holm
 from toolformer.decoding.trace import NO_OTHERS, Trace
+from toolformer.statistics.paired import mcnemar
+from toolformer.statistics.power import LEVEL, holm
 
 POINTS = 40
 """Values of a policy that are looked at, at most."""
