@@ -150,7 +150,7 @@ def textbook(
 
 def _loss(language_model: LanguageModel, ids: list[int], i: int, call: ApiCall | None) -> float:
     z = language_model.encode(linearise(call)) if call else []
-    head = z or (language_model.document_start() if i == 0 else [])
+    head = z or (language_model.start_ids() if i == 0 else [])
     sequence = torch.tensor([head + ids], device=language_model.device)
     log_probs = language_model.model(sequence).logits[0].float().log_softmax(-1)
     return -sum(

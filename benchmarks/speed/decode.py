@@ -132,7 +132,7 @@ def _continue(
         row: torch.Tensor = language_model.model(fed, past_key_values=cache, logits_to_keep=1).logits[0, -1]
         return row
 
-    row = read(language_model.own_prefix + language_model.encode(document.text))
+    row = read(language_model.bos_ids + language_model.encode(document.text))
     may_call = True
     written = 0
     while written < options.new_tokens:

@@ -36,7 +36,7 @@ def run(options: type[Options], main: Callable[[Options], None]) -> None:
 @contextmanager
 def stock_layers() -> Iterator[None]:
     """Linear layers and attention as the libraries have them, to compare speeds."""
-    with mock.patch.object(fast_linear, "FEW", 0), mock.patch.dict(os.environ):
+    with mock.patch.object(fast_linear, "MAX_ROWS", 0), mock.patch.dict(os.environ):
         os.environ.pop(fast_linear.FORCE_GQA, None)
         yield
 

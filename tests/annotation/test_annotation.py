@@ -24,7 +24,8 @@ from toolformer.annotation.score import WEIGHTS, score
 from toolformer.calls import ApiCall, call_end, linearise, strip
 from toolformer.data import Document, demo_corpus
 from toolformer.errors import UserError
-from toolformer.lm.batching import Branches, cached_per_batch
+from toolformer.lm.batching import cached_per_batch
+from toolformer.lm.branches import Branches
 from toolformer.lm.language_model import LanguageModel
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate

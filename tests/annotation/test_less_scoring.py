@@ -84,7 +84,7 @@ def test_lifts_are_those_of_the_textbook(language_model: LanguageModel) -> None:
         ids = language_model.encode(text)
         lifts = []
         for i, p in enumerate(prompted):
-            context = language_model.own_prefix + ids[:i] or language_model.document_start()
+            context = language_model.bos_ids + ids[:i] or language_model.start_ids()
             row = textbook.logits(language_model, context)[-1].softmax(-1)
             lifts.append(p / float(row[language_model.start_id]))
         positions = proposal.window.encoding.positions
@@ -181,7 +181,7 @@ def near_gain(row: Mapping[str, Any], context: int) -> float:
     language_model = taught_model(*CALLING)
     ids = language_model.encode_text(next(d.text for d in DOCUMENTS if d.doc_id == row["doc_id"])).ids
     i = row["token_position"]
-    text, own = ids[i - context : i + len(WEIGHTS)], list(language_model.own_prefix)
+    text, own = ids[i - context : i + len(WEIGHTS)], list(language_model.bos_ids)
     losses = []
     for call in ([], language_model.encode(linearise(executed_call(row)))):
         sequence = torch.tensor([[*own, *call, *text]])

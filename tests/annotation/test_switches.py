@@ -3,7 +3,6 @@
 import json
 import re
 import threading
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests import textbook
 from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_windows, windows_of
 from toolformer.annotation import funnel as funnel_module
 from toolformer.annotation.funnel import REASONS, STEPS, log_funnel
-from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, gain, keep, row
+from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, decide, gain, keep, row
 from toolformer.annotation.pipeline import NO_POSITION, Annotator
 from toolformer.annotation.propose import propose, read_sample
 from toolformer.annotation.score import score
@@ -53,10 +52,32 @@ def test_every_scored_call_is_kept_or_has_a_reason(tiny_gpt2: LanguageModel) -> 
     losses = [(1, 0, 0.4), (1, 1, 0.2), (1, 2, 0.3), (2, 0, 1.2), (3, 0, float("nan"))]
     rows = [scored(window, i, sample, loss_result=loss) for i, sample, loss in losses]
     rows.append(row(candidate(window, 4, None, status="malformed call")))
-    dropped: dict[str, Counter[str]] = {}
-    kept = keep(rows, {"qa": 1.0}, dropped=dropped)
-    assert [one.gain for one in kept["d0"]] == [pytest.approx(1.3)]
-    assert dropped == {"qa": {BEATEN: 2, BELOW: 1, NO_GAIN: 1}}
+    decisions = decide(rows, {"qa": 1.0})
+    assert [decision.reason for decision in decisions] == [
+        BEATEN,
+        "",
+        BEATEN,
+        BELOW,
+        NO_GAIN,
+        "malformed call",
+    ]
+    assert [decision.gain for decision in decisions] == [
+        pytest.approx(1.1),
+        pytest.approx(1.3),
+        pytest.approx(1.2),
+        pytest.approx(0.3),
+        None,
+        None,
+    ]
+    ((kept,),) = keep(rows, {"qa": 1.0}).values()
+    assert kept.gain == pytest.approx(1.3)
+
+
+def test_a_gain_that_was_left_open_counts_as_its_bound(tiny_gpt2: LanguageModel) -> None:
+    bounded = scored(whole_windows(tiny_gpt2)[0], 2, loss_none=1.2) | {"loss_no_result": None, "gain": None}
+    for baseline in ("paper", "plain"):
+        (decision,) = decide([bounded], {"qa": 1.0}, baseline)
+        assert (decision.reason, decision.gain) == (BELOW, pytest.approx(0.2))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

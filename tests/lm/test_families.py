@@ -22,7 +22,7 @@ from tests.t5 import t5_tokenizer, tiny_t5
 from tests.textbook import logits
 from toolformer.errors import UserError
 from toolformer.lm import loading
-from toolformer.lm.batching import Branches
+from toolformer.lm.branches import Branches
 from toolformer.lm.language_model import LanguageModel
 
 COMMON = {
@@ -225,7 +225,7 @@ def test_what_is_not_causal_or_does_not_run_is_refused() -> None:
         for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     }
     bert = BertLMHeadModel(BertConfig(**sizes, vocab_size=len(tokenizer)))
-    with pytest.raises(UserError, match=r"^model: bert is not causal \(what it says of a token depends"):
+    with pytest.raises(UserError, match=r"^model: bert is not causal \(its prediction of a token depends"):
         LanguageModel(bert, tokenizer, "bert")
     endless = tiny_model("gpt2", len(tokenizer))
     endless.transformer.ln_f.weight.data.fill_(math.inf)

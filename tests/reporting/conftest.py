@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolformer.annotation.funnel import STEPS
-from toolformer.annotation.merge import keep, merge
-from toolformer.annotation.results import SCHEMAS
+from toolformer.annotation.merge import decide, kept_calls, merge
+from toolformer.annotation.results import SCHEMAS, with_decisions
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
@@ -133,17 +133,19 @@ def write_annotation(folder: Path, rows: Sequence[Any] = ROWS) -> dict[str, Path
         if gain is not None:
             row |= {"gain": gain, "loss_result": 1.0, "loss_no_result": 1.0 + gain, "loss_none": 1.0 + gain}
         candidates.append(dict.fromkeys(CANDIDATES.names) | row)
-    kept = keep(candidates, dict.fromkeys(NAMES, 1.0))
+    decisions = decide(candidates, dict.fromkeys(NAMES, 1.0))
+    kept = kept_calls(candidates, decisions)
     documents = [Document(doc_id, text) for doc_id, text in TEXTS.items() if doc_id in kept]
     contents = {
-        "candidates.parquet": candidates,
         "dataset_augmented.parquet": [merge(document, kept[document.doc_id]) for document in documents],
         "dataset_plain.parquet": [merge(document, []) for document in documents],
     }
     for name, content in contents.items():
         pq.write_table(pa.Table.from_pylist(content, schema=SCHEMAS[name]), folder / name)
+    table = with_decisions(pa.Table.from_pylist(candidates, schema=CANDIDATES), decisions)
+    pq.write_table(table, folder / "candidates.parquet")
     (folder / "funnel.json").write_text(json.dumps(FUNNEL))
-    return {name: folder / name for name in (*contents, "funnel.json")}
+    return {name: folder / name for name in ("candidates.parquet", *contents, "funnel.json")}
 
 
 def accuracy(task: str, value: float, n: int = 1000, **shares: float) -> dict[str, float]:

@@ -67,7 +67,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = write_annotation(folder)
     note = replace(NOTE, tags={"stage": "evaluate", "device": HOSTILE})
     thresholds = dict.fromkeys(("calculator", "calendar", "qa"), 1.0)
-    edges, gains = candidate_stats.gains(files["candidates.parquet"], "paper", thresholds)
+    edges, gains = candidate_stats.gains(files["candidates.parquet"], thresholds)
     annotation = Annotation(note, {}, FUNNEL, (), gains, edges, thresholds, files)
     score = Score(12.34, 10.1, 15.2, (note,), {"n": 1000})
     answers = {"M": ([0.0] * 30, None), "Toolformer": ([0.0] * 20 + [100.0] * 10, "Calculator")}

@@ -119,7 +119,7 @@ def test_the_embedded_translator() -> None:
     right = [words in str(one.text).lower() for one, words in zip(results, expected.values(), strict=True)]
     assert sum(right) >= 2, [one.text for one in results]
     model = load("gemma3", "auto", "auto")
-    assert model.own_prefix == [model.tokenizer.bos_token_id]
+    assert model.bos_ids == [model.tokenizer.bos_token_id]
     ((total, count),) = model.rolling_log_likelihoods(["The Eiffel Tower is a tower in Paris, France."])
     assert math.exp(-total / count) < 100  # about 440 without BOS
     assert (assets.ensure("gemma3") / "GEMMA_TERMS.html").is_file()

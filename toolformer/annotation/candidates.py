@@ -207,7 +207,7 @@ def _inside_characters(text: str, encoding: Encoding) -> frozenset[int]:
 def _longest(language_model: LanguageModel, settings: ToolSettings) -> int:
     """Tokens of a window."""
     room = language_model.context_length - settings.max_call_tokens - 16
-    fits = room - len(language_model.own_prefix) - len(language_model.encode(settings.prompt.fill("")))
+    fits = room - len(language_model.bos_ids) - len(language_model.encode(settings.prompt.fill("")))
     if settings.prompt != UNPROMPTED:
         fits //= 2  # the prompt holds the text too
     if fits < 16:

@@ -1,7 +1,7 @@
 """Step 1: where the model would start a call, and which calls it writes there (paper, section 2, sampling).
 
 One forward pass of [P_a(x), x] gives every start probability; its cache then serves all k·m samples of the text,
-which grow from it as branches (see `batching.Branches`). The random draws are keyed by what is sampled, so that
+which grow from it as branches (see `branches.Branches`). The random draws are keyed by what is sampled, so that
 batch size, order and resumption do not change them.
 """
 
@@ -18,8 +18,9 @@ from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Wi
 from toolformer.annotation.gumbel_sampling import draw, draw_keys
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, parse
 from toolformer.data.numbers import CURRENCY, SIGN, UNSIGNED
-from toolformer.lm.batching import Branches, batches, cached_per_batch, rows_per_batch
-from toolformer.lm.language_model import LanguageModel, Prefix
+from toolformer.lm.batching import batches, cached_per_batch, rows_per_batch
+from toolformer.lm.branches import Branches, Prefix
+from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.prompt_sets import UNPROMPTED
 
 NUMBER_AHEAD = 3
@@ -71,7 +72,7 @@ def propose(
         return []
     # The blank after "Input:" may join the text's first word: it is left to each text.
     prompt = language_model.encode(settings.prompt.prefix().rstrip())
-    prefix = language_model.prefix(language_model.own_prefix + prompt) if prompt else None
+    prefix = language_model.prefix(language_model.bos_ids + prompt) if prompt else None
     proposals: dict[int, Proposal] = {}
     for batch in _batches(windows, settings, len(prefix.ids) if prefix else 1, language_model.batch_tokens):
         if proposals:
@@ -146,9 +147,9 @@ def start_lifts(
     language_model: LanguageModel, windows: Sequence[Window], probabilities: Sequence[Sequence[float]]
 ) -> list[list[float]]:
     """p(<API> | P_a(x), x_<i) / p(<API> | x_<i) for every i of each window."""
-    own = language_model.own_prefix
+    own = language_model.bos_ids
     # Without a BOS nothing stands before x_1: the document start stands in for it, as it does for losses.
-    alone = [] if own else [language_model.document_start()]
+    alone = [] if own else [language_model.start_ids()]
     behind = language_model.start_log_probs([*alone, *([*own, *window.ids[:-1]] for window in windows)])
     first = behind[0][-1:] if alone else None
     lifts: list[list[float]] = []
@@ -211,7 +212,7 @@ def _propose_batch(
     prefix: Prefix | None,
     seed: int,
 ) -> list[Proposal]:
-    own = language_model.own_prefix
+    own = language_model.bos_ids
     filled = [own + language_model.encode(settings.prompt.fill(window.text)) for window in windows]
     shared = prefix if prefix and all(ids[: len(prefix.ids)] == prefix.ids for ids in filled) else None
     head = len(shared.ids) if shared else 0

@@ -6,7 +6,7 @@ Thresholds need no model, so that this can be done again with others. Knows noth
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolformer.annotation.merge import KeptCall, keep, merge
+from toolformer.annotation.candidates import SCORED
+from toolformer.annotation.merge import Decision, decide, kept_calls, merge
 from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of
 from toolformer.data.sampling import Draw
 from toolformer.errors import UserError
@@ -29,12 +30,20 @@ CHARACTERS_TO_READ = 100_000_000
 ROW_GROUP = 10_000
 """Rows of the results that are written together."""
 _TEXT = pa.string()
-_CALL = {"position": pa.int64(), "tool": _TEXT, "input": _TEXT, "result": _TEXT, "gain": pa.float64()}
+_CALL = {
+    "position": pa.int64(),
+    **dict.fromkeys(("tool", "input", "result"), _TEXT),
+    "gain": pa.float64(),
+    "written": _TEXT,
+}
+"""A call of C*: `position` is its character offset in the plain text, `written` the call as it is in the text."""
 DATASET = pa.schema(
     {"text": _TEXT, "calls": pa.list_(pa.struct(_CALL)), "url": _TEXT, "date": _TEXT, "doc_id": _TEXT}
 )
+DECISIONS = pa.schema({"kept": pa.bool_(), "reason": _TEXT, "filter_gain": pa.float64()})
+"""Columns of the filter: whether a call is in C*, why not (else empty), and its gain under the run's baseline."""
 SCHEMAS = {
-    "candidates.parquet": CANDIDATES.append(pa.field("kept", pa.bool_())),
+    "candidates.parquet": pa.unify_schemas([CANDIDATES, DECISIONS]),
     "dataset_augmented.parquet": DATASET,
     "dataset_plain.parquet": DATASET,
     "documents_without_calls.parquet": DATASET,
@@ -70,10 +79,10 @@ def write_results(
                 continue
             table = shard.select(CANDIDATES.names).replace_schema_metadata(None)
             rows = table.to_pylist()
-            dropped: dict[str, Counter[str]] = {}
-            kept = keep(rows, thresholds, baseline, dropped)
-            candidates(table.append_column("kept", pa.array(_is_kept(rows, kept), pa.bool_())))
-            _add(funnel, json.loads(shard.schema.metadata[b"funnel"]), kept, dropped)
+            decisions = decide(rows, thresholds, baseline)
+            kept = kept_calls(rows, decisions)
+            candidates(with_decisions(table, decisions))
+            _add(funnel, json.loads(shard.schema.metadata[b"funnel"]), rows, decisions)
             seconds += float(shard.schema.metadata[b"seconds"])
             documents = documents_of(shard)
             with_calls = [document for document in documents if document.doc_id in kept]
@@ -95,16 +104,27 @@ def check(path: Path) -> None:
     if path.suffix == ".json":
         json.loads(path.read_bytes())
         return
-    columns = set(pq.read_schema(path).names)
-    # `kept` is newer than some runs, and nothing that reads a run needs it.
-    if missing := [column for column in SCHEMAS[path.name].names if column not in {*columns, "kept"}]:
+    if missing := sorted(_columns(SCHEMAS[path.name]) - _columns(pq.read_schema(path))):
         raise ValueError(f"it has no column {missing[0]}")
 
 
-def _is_kept(rows: Iterable[Mapping[str, Any]], kept: Mapping[str, Iterable[KeptCall]]) -> list[bool]:
-    """Of each row whether its call stands in C*."""
-    calls = {(doc_id, call.tool, call.position, call.sample) for doc_id in kept for call in kept[doc_id]}
-    return [(row["doc_id"], row["tool"], row["position"], row["sample"]) in calls for row in rows]
+def _columns(schema: pa.Schema) -> set[str]:
+    """The names of the columns, and of the fields of `calls`."""
+    calls = schema.field("calls").type if "calls" in schema.names else None
+    fields = calls.value_type if calls is not None and pa.types.is_list(calls) else ()
+    return {*schema.names, *(f"calls.{field.name}" for field in fields)}
+
+
+def with_decisions(table: pa.Table, decisions: Sequence[Decision]) -> pa.Table:
+    """Candidates with the columns `DECISIONS`."""
+    columns = [
+        {"kept": not decision.reason, "reason": decision.reason, "filter_gain": decision.gain}
+        for decision in decisions
+    ]
+    made = pa.Table.from_pylist(columns, schema=DECISIONS)
+    for name in DECISIONS.names:
+        table = table.append_column(name, made[name])
+    return table
 
 
 def _dataset(rows: Iterable[dict[str, object]]) -> pa.Table:
@@ -131,15 +151,17 @@ def _table_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], 
 def _add(
     total: dict[str, dict[str, Any]],
     shard: dict[str, dict[str, Any]],
-    kept: dict[str, list[KeptCall]],
-    dropped: dict[str, Counter[str]],
+    rows: Sequence[Mapping[str, Any]],
+    decisions: Sequence[Decision],
 ) -> None:
-    """Adds a shard's counts, and how many of its calls were kept, and why the other scored ones were not."""
-    calls = Counter(call.tool for of_document in kept.values() for call in of_document)
+    """Adds a shard's counts, how many of its calls were kept, and why the other scored ones were not."""
+    reasons: dict[str, Counter[str]] = {tool: Counter() for tool in shard}
+    for row, decision in zip(rows, decisions, strict=True):
+        reasons[row["tool"]][decision.reason] += row["status"] == SCORED
     for tool, counts in shard.items():
         sums = total.setdefault(tool, {"kept": 0})
-        sums["kept"] += calls[tool]
-        for name, value in {**counts, "filter_reasons": dict(dropped.get(tool, {}))}.items():
+        sums["kept"] += reasons[tool].pop("", 0)
+        for name, value in {**counts, "filter_reasons": dict(+reasons[tool])}.items():
             if isinstance(value, dict):
                 sums[name] = dict(Counter(sums.get(name, {})) + Counter(value))
             else:

@@ -46,7 +46,7 @@ def score(
     Candidates that have the other two losses already only get this one.
     """
     precision = torch.bfloat16 if dtype == "bfloat16" else torch.float32
-    own = tuple(language_model.own_prefix)
+    own = tuple(language_model.bos_ids)
 
     @functools.cache
     def written(call: ApiCall) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ def score(
             window, i = candidate.window, candidate.token_position
             # The first token of a text has no context: the document start stands in for it. Before other tokens it
             # would be more than x_1..x_{i-1}.
-            nothing = tuple(language_model.document_start()) if i == window.start else own
+            nothing = tuple(language_model.start_ids()) if i == window.start else own
             given.append((window, written(call) if call else nothing, i))
         return _losses(language_model, given, precision)
 

@@ -8,7 +8,8 @@ import torch
 
 from toolformer.calls import ApiCall
 from toolformer.data import Document
-from toolformer.lm.batching import Branches, by_length
+from toolformer.lm.batching import by_length
+from toolformer.lm.branches import Branches
 from toolformer.lm.language_model import LanguageModel
 
 

@@ -10,7 +10,7 @@ from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_e
 from toolformer.data import Document
 from toolformer.decoding.batch import Row
 from toolformer.lm.language_model import LanguageModel
-from toolformer.lm.text_generator import cut_at
+from toolformer.lm.stop import cut_at
 from toolformer.tools.base import Result, Tool, run_safely
 
 NOT_ENDED = "call not ended"
@@ -143,7 +143,7 @@ class Writer:
         row.text += before + linearise(call)
         row.plain += before
         # What was written last, the arrow, has not been read yet.
-        result_ids = model.encode_behind(f" {call.result}{END}")
+        result_ids = model.encode_continuation(f" {call.result}{END}")
         row.unread = row.unread + result_ids
         row.context = row.context + row.written + result_ids
         row.calls.append(call)
@@ -172,10 +172,10 @@ def execute(tools: Mapping[str, Tool], asked: Sequence[tuple[ApiCall, Document]]
 
 def cut_result(model: LanguageModel, result: str, limit: int) -> str:
     """As much of a result as has at most `limit` tokens."""
-    ids = model.encode_behind(f" {result}")
+    ids = model.encode_continuation(f" {result}")
     most = limit
     while len(ids) > limit:
         # Cut inside of a character, or into tokens that are encoded to more: shorter still.
         result = model.decode(ids[:most]).rstrip("\ufffd").strip()
-        ids, most = model.encode_behind(f" {result}"), most - 1
+        ids, most = model.encode_continuation(f" {result}"), most - 1
     return result

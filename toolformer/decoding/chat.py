@@ -16,7 +16,7 @@ from toolformer.decoding.call_state import Completion, cut_result, execute
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.offers import Offer, Request, written
 from toolformer.errors import UserError, one_line
-from toolformer.lm.text_generator import cut_at
+from toolformer.lm.stop import cut_at
 from toolformer.tools.base import Result
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from toolformer.decoding.batch import Batch, Queue, Row
 from toolformer.decoding.call_state import Completion, Writer, execute
 from toolformer.decoding.settings import POLICIES, Decoding, deciding
 from toolformer.errors import UserError
-from toolformer.lm.batching import Branches
+from toolformer.lm.branches import Branches
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Tool
 
@@ -106,7 +106,7 @@ class Decoder(Decoding):
         """
         rows, writer, tries = self._begin(prompts, documents, max_new_tokens, stop, allowed, strict)
         model = self.language_model
-        beginning = model.own_prefix + model.encode(head) if head else ()
+        beginning = model.bos_ids + model.encode(head) if head else ()
         queue = Queue(model, rows, self.batch_size, beginning)
         completions: dict[int, Completion] = {}
         for ended in self._run(queue, writer, tries):
@@ -129,8 +129,8 @@ class Decoder(Decoding):
         if documents is None:
             documents = [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
         model = self.language_model
-        encoded = [model.own_prefix + model.encode(prompt) for prompt in prompts]
-        encoded = [ids or model.document_start() for ids in encoded]
+        encoded = [model.bos_ids + model.encode(prompt) for prompt in prompts]
+        encoded = [ids or model.start_ids() for ids in encoded]
         cut = self._fit(encoded, max_new_tokens, strict)
         tools = {tool.name: tool for key, tool in self.tools.items() if allowed is None or key in allowed}
         enabled = self.mode == "tools" and self.k > 0 and bool(tools) and self.max_calls > 0
@@ -148,7 +148,7 @@ class Decoder(Decoding):
         """Tokens that a prompt may have, before its calls and its continuation; UserError if there is no room at all."""
         model = self.language_model
         # A call's start and end, which stand around what its limits count.
-        brackets = 1 + len(model.encode_behind(END))
+        brackets = 1 + len(model.encode_continuation(END))
         call = brackets + self.max_call_tokens + self.max_result_tokens
         room = model.context_length - max_new_tokens - self.max_calls * call
         if room < 1:
@@ -171,7 +171,7 @@ class Decoder(Decoding):
         if long:
             longer = "decoding: %d of %d prompts are longer than %d tokens: cut on their left"
             log.warning(longer, len(long), len(encoded), room)
-            head = model.own_prefix
+            head = model.bos_ids
             for n in long:
                 encoded[n] = head + encoded[n][cut[n] + len(head) :]
         return cut

@@ -63,7 +63,7 @@ class PromptedDecoder(Decoder):
     def _fitting(self, shown: Sequence[str], prompt: str, room: int) -> Sequence[str]:
         """The last of the examples, as many as fit into `room` tokens with the prompt."""
         model = self.language_model
-        own = len(model.own_prefix)
+        own = len(model.bos_ids)
         while shown and own + len(model.encode(PARTED.join([*shown, prompt]))) > room:
             shown = shown[1:]
         return shown

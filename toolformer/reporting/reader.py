@@ -242,19 +242,19 @@ def annotation_of(store: Tracker, run: Run) -> Annotation:
     limits = thresholds(run)
     try:
         funnel = json.loads(files["funnel.json"].read_text(encoding="utf-8"))
-        edges, gains = candidate_stats.gains(candidates, baseline, limits)
+        edges, gains = candidate_stats.gains(candidates, limits)
         tried = {tool: counts["selected"] for tool, counts in funnel.items() if "selected" in counts}
         return Annotation(
             run,
-            candidate_stats.counts(candidates, baseline, set(funnel), limits),
+            candidate_stats.counts(candidates, set(funnel), limits),
             funnel,
-            candidate_stats.examples(files, baseline),
+            candidate_stats.examples(files),
             gains,
             edges,
             limits,
             files,
             baseline,
-            candidate_stats.lost(candidates, baseline, limits, tried),
+            candidate_stats.lost(candidates, tried),
         )
     except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:  # pyarrow's are among them
         raise UserError(

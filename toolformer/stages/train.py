@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow.parquet import read_metadata
 
+from toolformer.calls import parse
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
@@ -125,7 +126,7 @@ def _texts(
 ) -> tuple[list[str | AnnotatedText], Counter[str]]:
     """The texts to train on, and how many of them have a call of each tool; a text of two annotations comes twice."""
     from toolformer.training.data import examples_per_tool, limit_per_tool
-    from toolformer.training.tokens import annotated
+    from toolformer.training.tokens import AnnotatedText
 
     rows: list[dict[str, Any]] = []
     for run in datasets:
@@ -138,10 +139,11 @@ def _texts(
     chosen = limit_per_tool(rows, limit=config.trainer.limit_per_tool, seed=config.seed)
     texts: list[str | AnnotatedText] = [row["plain"] for row in chosen]
     if config.data == "augmented":
-        positions = [[call["position"] for call in row["calls"]] for row in chosen]
         texts = [
-            annotated(row["plain"], row["text"], of_row)
-            for row, of_row in zip(chosen, positions, strict=True)
+            AnnotatedText(
+                row["plain"], tuple((call["position"], parse(call["written"])) for call in row["calls"])
+            )
+            for row in chosen
         ]
     return texts, examples_per_tool(chosen)
 

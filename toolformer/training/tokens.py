@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, insert, linearise, parse
+from toolformer.calls import ARROW, END, ApiCall, insert, linearise
 from toolformer.errors import UserError
-from toolformer.lm.loading import encode, encode_behind, own_prefix, token_positions, tokens_of
+from toolformer.lm.loading import bos_ids, encode, encode_continuation, token_positions, tokens_of
 
 TEXT, CALL, RESULT = 0, 1, 2
 """Kinds of tokens: the text's own, a call's up to its arrow, and what stands behind the arrow, bracket included."""
@@ -58,33 +58,11 @@ class TokenizedTexts:
         return list(np.diff(self.starts).tolist())
 
 
-def annotated(plain: str, written: str, positions: Sequence[int]) -> AnnotatedText:
-    """A row of C* taken apart: `written` is `plain` with a call at each of `positions`. UserError if it is not."""
-    calls: list[tuple[int, ApiCall]] = []
-    shift = 0
-    try:
-        for position in sorted(positions):
-            start = position + shift
-            end = call_end(written[start + len(START) :])
-            call = parse(written[start : start + len(START) + (end or 0)])
-            calls.append((position, call))
-            shift += len(linearise(call))
-    except CallSyntaxError:
-        pass
-    text = AnnotatedText(plain, tuple(calls))
-    whole = len(calls) == len(positions) and all(call.result is not None for _, call in calls)
-    if not whole or text.written != written:
-        raise UserError(
-            f"dataset: the text {plain[:40]!r} of C* is not that of C with calls and results; generate it again"
-        )
-    return text
-
-
 def tokenize(texts: Sequence[str | AnnotatedText], tokenizer: Any) -> TokenizedTexts:
     """Every text as tokens; one without tokens is left out. UserError without any token, or an EOS token."""
     if tokenizer.eos_token_id is None:
         raise UserError("model: its tokenizer has no EOS token to end a document with; choose another model")
-    head = [(token, TEXT) for token in own_prefix(tokenizer)]
+    head = [(token, TEXT) for token in bos_ids(tokenizer)]
     tail = [(tokenizer.eos_token_id, TEXT)]
     documents: list[np.ndarray] = []
     for first in range(0, len(texts), _TEXTS_PER_CALL):
@@ -115,7 +93,7 @@ def call_tokens(tokenizer: Any, call: ApiCall) -> list[tuple[int, int]]:
     return [
         (token, kind)
         for text, kind in ((written, CALL), (inserted, RESULT))
-        for token in encode_behind(tokenizer, text)
+        for token in encode_continuation(tokenizer, text)
     ]
 
 
@@ -134,7 +112,7 @@ def _with_calls(
     else:  # a call inside a token, as another tokenizer cuts the text: each part is tokenised by itself
         bounds = [0, *places, len(text.plain)]
         parts = [
-            (encode_behind if start else encode)(tokenizer, text.plain[start:end])
+            (encode_continuation if start else encode)(tokenizer, text.plain[start:end])
             for start, end in pairwise(bounds)
         ]
     calls = [call_tokens(tokenizer, call) for _, call in text.calls]

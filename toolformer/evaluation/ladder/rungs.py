@@ -158,11 +158,8 @@ class Ladder:
     def _find_places(self, examples: Sequence[_Example]) -> None:
         """Where a call is most probable in the call-free completion, of the places where the answer would still count."""
         model = self._model
-        written = [model.encode_behind(one.texts["free"]) for one in examples]
-        heads = [
-            model.own_prefix + model.encode(one.sample["prompt"]) or model.document_start()
-            for one in examples
-        ]
+        written = [model.encode_continuation(one.texts["free"]) for one in examples]
+        heads = [model.bos_ids + model.encode(one.sample["prompt"]) or model.start_ids() for one in examples]
         read = [(head + ids)[-model.context_length :] for head, ids in zip(heads, written, strict=True)]
         for one, ids, log_probs in zip(examples, written, model.start_log_probs(read), strict=True):
             texts = [model.decode(ids[:place]) for place in range(min(len(ids), one.left - 1) + 1)]
@@ -178,7 +175,7 @@ class Ladder:
 
     def _whole(self, example: _Example, plain: str) -> str:
         """An answer with what stands before its call, within the tokens that an answer may have."""
-        ids = self._model.encode_behind(plain)
+        ids = self._model.encode_continuation(plain)
         return example.begun + (self._model.decode(ids[: example.left]) if len(ids) > example.left else plain)
 
     def _execute(self, key: str, examples: Sequence[_Example]) -> None:

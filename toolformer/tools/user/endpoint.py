@@ -10,7 +10,7 @@ import openai
 
 from toolformer.credentials import is_address, is_variable, shown_address
 from toolformer.lm.endpoint import LONGEST_TOKEN, NoAnswer, key_from, open_client, post
-from toolformer.lm.text_generator import cut_at
+from toolformer.lm.stop import cut_at
 from toolformer.tools.base import Result, encodable
 from toolformer.tools.threads import Threads
 
