@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.reporting.conftest import NOTE, TEXTS, Memory, samples, write_annotation
+from tests.reporting.conftest import NOTE, TEXTS, Runs, annotated, samples, write_annotation
 from toolformer.annotation import merge
 from toolformer.annotation.merge import decide
 from toolformer.annotation.results import SCHEMAS, with_decisions
@@ -20,7 +20,7 @@ from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting import candidate_stats, plots, reader, samples_page
 from toolformer.reporting.annotation_tables import nearest
 from toolformer.reporting.candidate_stats import FATES
-from toolformer.reporting.data import Annotation, Evidence, Sampled
+from toolformer.reporting.data import NEWEST, Annotation, Evidence, Sampled
 from toolformer.reporting.ladder import ladder, picture
 
 
@@ -97,9 +97,9 @@ def test_answers_to_the_same_question_are_side_by_side(tmp_path: Path) -> None:
 def test_only_the_newest_runs_are_read(tmp_path: Path) -> None:
     file = samples(tmp_path / "svamp.parquet", [0.0] * 5)
     missing = Sampled("old", "M", "M", {"svamp": tmp_path / "gone.parquet"})
-    newest = [Sampled(str(n), "M", "M", {"svamp": file}) for n in range(samples_page.RUNS)]
+    newest = [Sampled(str(n), "M", "M", {"svamp": file}) for n in range(NEWEST)]
     (task,) = samples_page.questions([*newest, missing])
-    assert len(task["runs"]) == samples_page.RUNS
+    assert len(task["runs"]) == NEWEST
     assert samples_page.data(Evidence()) is None
 
 
@@ -110,7 +110,7 @@ def test_what_is_read_of_five_times_the_candidates_takes_no_more_memory(
     monkeypatch.setattr(candidate_stats, "_SAMPLED", 2**14)
 
     def peak(documents: int) -> int:
-        store, folder = Memory(), tmp_path / str(documents)
+        store, folder = Runs(), tmp_path / str(documents)
         folder.mkdir()
         files = write_annotation(folder)
         few = pq.read_table(files["candidates.parquet"])
@@ -119,7 +119,7 @@ def test_what_is_read_of_five_times_the_candidates_takes_no_more_memory(
         many = many.set_column(0, "doc_id", pa.array(ids))
         many = many.set_column(2, "position", pa.array(np.tile(np.arange(10), documents)))
         pq.write_table(pa.concat_tables([few, many]), files["candidates.parquet"])
-        store.add("generate", files=files)
+        annotated(store, files=files)
         del few, many, ids
         pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
         pa.set_memory_pool(pool)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from toolformer.data.sampling import Draw, lot
 from toolformer.evaluation.ladder.classes import CLASSES
 from toolformer.reporting import candidate_stats
-from toolformer.reporting.data import Annotation, Evidence, Sampled
+from toolformer.reporting.data import NEWEST, Annotation, Evidence, Sampled
 from toolformer.reporting.formatting import SYSTEMS, in_order, in_table_order, title_of, tool_name
 from toolformer.reporting.pairing import asked, read_samples
 
@@ -25,8 +25,6 @@ OF_DOCUMENT = 200
 """Candidates of one document: the kept ones first, then the largest gains."""
 QUESTIONS = 300
 """Of each benchmark."""
-RUNS = 8
-"""Of each benchmark: the newest."""
 LONGEST_TEXT = 20_000
 LONGEST_ANSWER = 4_000
 LONGEST_RESULT = 1_000
@@ -145,7 +143,7 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[Row]:
     for task in in_table_order(task for run in sampled for task in run.files):
         if task.endswith("perplexity"):
             continue
-        runs = [run for run in sampled if task in run.files][:RUNS]
+        runs = [run for run in sampled if task in run.files][:NEWEST]
         runs.sort(key=lambda run: names.index(run.system) if run.system in names else len(names))
         rows_of = [{asked(row): row for row in read_samples(run.files[task], _ANSWERED)} for run in runs]
         classes = [_classes(run.classes.get(task)) for run in runs]
