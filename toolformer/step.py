@@ -20,8 +20,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 class Decides:
     """Marks a setting with the steps whose results it decides; none for a setting that decides no result.
 
-    As metadata of a field's `Annotated` type, or as the attribute `decides` of a dataclass, for all fields that it
-    declares. A nested dataclass inherits what is said of the field that holds it.
+    As metadata of a field's `Annotated` type; without it, what is said of the field that holds its dataclass; else the
+    attribute `decides` of the dataclass that declares it.
     """
 
     steps: frozenset[str]
@@ -77,6 +77,20 @@ class Step:
         for value in self.inputs.values():
             yield from (part for part in _listed(value) if isinstance(part, Step))
 
+    def flat(self) -> dict[str, Any]:
+        """The settings by dotted key, also those of the steps that it reads: `train.trainer.max_steps`."""
+        flat = dict(_dotted(self.settings))
+        for part in self.steps():
+            flat |= {f"{part.name}.{key}": value for key, value in part.flat().items()}
+        return flat
+
+    def find(self, name: str) -> Step | None:
+        """The nearest step of this name that it was made from."""
+        for part in self.steps():
+            if step := part if part.name == name else part.find(name):
+                return step
+        return None
+
     def as_json(self) -> dict[str, Any]:
         """The step in plain types; `of_json` reads it."""
         inputs = {name: _plain(value) for name, value in self.inputs.items()}
@@ -98,13 +112,13 @@ class Step:
 
 def settings_of(config: Any, step: str) -> dict[str, Any]:
     """The settings of a configuration that decide a step's result, nested, in plain types."""
-    return _settings(config, step, NOTHING)
+    return _settings(config, step, None)
 
 
-def _settings(config: Any, step: str, inherited: Decides) -> dict[str, Any]:
+def _settings(config: Any, step: str, inherited: Decides | None) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
-    for name, marker in _markers(type(config)).items():
-        marker = marker or inherited
+    for name, (own, declared) in _markers(type(config)).items():
+        marker = own or inherited or declared
         value = getattr(config, name)
         if dataclasses.is_dataclass(value):
             if nested := _settings(value, step, marker):
@@ -113,22 +127,22 @@ def _settings(config: Any, step: str, inherited: Decides) -> dict[str, Any]:
             several = {key: _settings(part, step, marker) for key, part in value.items()}
             if any(several.values()):
                 chosen[name] = several
-        elif step in marker.steps:
+        elif marker and step in marker.steps:
             chosen[name] = _values(value)
     return chosen
 
 
 @functools.cache
-def _markers(cls: type) -> dict[str, Decides | None]:
-    """What is said of each field of a dataclass; None where it inherits."""
+def _markers(cls: type) -> dict[str, tuple[Decides | None, Decides | None]]:
+    """Of each field of a dataclass its own mark, and that of the class which declares it."""
     hints = get_type_hints(cls, include_extras=True)
-    declared: dict[str, Decides | None] = {}
-    for base in reversed(cls.__mro__):
-        for name in vars(base).get("__annotations__", {}):
-            declared[name] = vars(base).get("decides")
+    declared = {
+        name: vars(base).get("decides")
+        for base in reversed(cls.__mro__)
+        for name in vars(base).get("__annotations__", {})
+    }
     return {
-        field.name: _marker(hints[field.name]) or declared.get(field.name)
-        for field in dataclasses.fields(cls)
+        field.name: (_marker(hints[field.name]), declared[field.name]) for field in dataclasses.fields(cls)
     }
 
 
@@ -149,6 +163,8 @@ def _values(value: Any) -> Any:
 
 
 def _kept(settings: Mapping[str, Any], without: Collection[str], above: str = "") -> dict[str, Any]:
+    if not without:
+        return dict(settings)
     kept: dict[str, Any] = {}
     for name, value in settings.items():
         path = f"{above}{name}"
@@ -156,6 +172,14 @@ def _kept(settings: Mapping[str, Any], without: Collection[str], above: str = ""
             continue
         kept[name] = _kept(value, without, f"{path}.") if isinstance(value, Mapping) else value
     return kept
+
+
+def _dotted(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _dotted(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
 
 
 def _is_left_out(path: str, without: Collection[str]) -> bool:

@@ -52,16 +52,6 @@ def test_a_shard_is_read_as_written(tmp_path: Path) -> None:
     assert done.stdout == "one.parquet: OK\n"
 
 
-def test_whoever_goes_on_has_the_settings_of_the_first(tmp_path: Path) -> None:
-    assert ShardStore(tmp_path).begun_with({}) == {}
-    assert ShardStore(tmp_path).begun_with({"threads": "3"}) == {"threads": "3"}
-    assert ShardStore(tmp_path).begun_with({"threads": "1", "dtype": "x"}) == {"threads": "3", "dtype": "x"}
-    for damage in (b"", b'{"thr', b"\xff\xfe"):
-        (tmp_path / "begun.json").write_bytes(damage)
-        assert ShardStore(tmp_path).begun_with({"threads": "2"}) == {"threads": "2"}
-        assert ShardStore(tmp_path).begun_with({"threads": "5"}) == {"threads": "2"}
-
-
 def test_documents_wait_until_their_shard_is_done_and_damaged_ones_are_written_again(tmp_path: Path) -> None:
     store = ShardStore(tmp_path)
     assert store.add("one", DOCUMENTS) and store.add("one", [])

@@ -15,7 +15,7 @@ from toolformer.annotation import merge
 from toolformer.annotation.merge import decide
 from toolformer.annotation.results import SCHEMAS, with_decisions
 from toolformer.annotation.shards import CANDIDATES
-from toolformer.data.sampling import Draw, lot
+from toolformer.data.sampling import Sample, hash64
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting import candidate_stats, plots, reader, samples_page
 from toolformer.reporting.annotation_tables import nearest
@@ -45,19 +45,19 @@ def shown(found: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
 
 def test_drawn_documents_have_their_texts_and_a_huge_one_leaves_room_for_others(tmp_path: Path) -> None:
     names = [f"more-{n}" for n in range(200)]
-    draw: Draw[str] = Draw(40, 10_000)
+    draw: Sample[str] = Sample(40, 10_000)
     for name in names:
         draw.add(name, 5, name)
-    found = samples_page.annotated(annotation(tmp_path, dict.fromkeys(names, 2), draw.held()))
+    found = samples_page.annotated(annotation(tmp_path, dict.fromkeys(names, 2), draw.items()))
     documents = shown(found)
     drawn = [name for name in documents if name in names]
-    assert {*drawn} == {*draw.held()} == {*sorted(names, key=lot)[:40]}
+    assert {*drawn} == {*draw.items()} == {*sorted(names, key=hash64)[:40]}
     assert all(documents[name]["text"] == "some text" for name in drawn)
     assert found is not None and found["drawn"] == ", evenly drawn from 410"
     # Those with calls are drawn no more often than the others.
     with_calls = {"math", "date", "nile", "evil"}
-    highest = max(map(lot, drawn))
-    assert with_calls & documents.keys() == {name for name in with_calls if lot(name) <= highest}
+    highest = max(map(hash64, drawn))
+    assert with_calls & documents.keys() == {name for name in with_calls if hash64(name) <= highest}
     sizes = {"huge": 3 * samples_page.OF_DOCUMENT, **dict.fromkeys(names[:50], 100)}
     found = samples_page.annotated(annotation(tmp_path, sizes), limit=2_000)
     assert found is not None and samples_page.OF_DOCUMENT < len(found["rows"]) <= 2_200

@@ -21,7 +21,6 @@ from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
 from toolformer.data import Document, FileCorpus
 from toolformer.lm import text_generator
-from toolformer.lm.loading import number_format
 from toolformer.stages import engine
 from toolformer.stages.config import compose, validate
 from toolformer.stages.engine.work import Worker
@@ -140,7 +139,6 @@ def test_what_is_damaged_is_made_again_by_the_same_command(
     assert generate("name=again") == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "2 shards are not what was written; give the same command again" in said
-    (store.folder / "begun.json").write_text('{"engine.thr')
     assert generate("name=again") == 0
     assert {path.read_bytes() for path in tmp_path.glob("generate/*/*/candidates.parquet")} == {candidates}
     assert sum(map(len, who_did(place.log).values())) == sum(map(len, asked.values())) + 4
@@ -160,38 +158,38 @@ def test_what_ray_cannot_have_is_one_line(
     assert not (tmp_path / "mlflow.db").exists(), "no run was begun"
 
 
-def test_whoever_goes_on_rounds_as_the_run_began(tmp_path: Path, tiny_folder: Path, caplog: Log) -> None:
-    """Its threads, its batches and its number format, unless another is asked for in so many words."""
+def test_a_worker_has_the_threads_and_batches_of_the_configuration(
+    tmp_path: Path, tiny_folder: Path, caplog: Log
+) -> None:
     caplog.set_level("INFO")
-    before, here = torch.get_num_threads(), number_format("auto", "auto")
-    elsewhere = "float32" if here == "bfloat16" else "bfloat16"
-    shards = ShardStore(tmp_path / "shards")
-    own = ("samples=1", "max_positions=1", "max_call_tokens=2")
-    words = [f"model={tiny_folder}", f"paths.root={tmp_path}", "tools=[calculator]"]
-    words += [f"tool.calculator.{key}" for key in own]
-
-    def work(name: str, threads: int, *more: str) -> list[str]:
-        """What is logged; the threads and the batches stand in the process."""
-        caplog.clear()
-        shards.add(name, [Document("d", "Today the library is closed, so read at home.")])
-        given = validate(compose("generate", [*words, *more]))
-        assert Worker(given, shards.folder, threads)(name).annotated
-        return [line for line in caplog.messages if "this run began" in line]
-
-    def now() -> tuple[int, int]:
-        model = text_generator.load(str(tiny_folder), here, "auto")
-        return torch.get_num_threads(), model.batch_tokens
-
+    before, shards = torch.get_num_threads(), ShardStore(tmp_path / "shards")
+    words = [f"model={tiny_folder}", f"paths.root={tmp_path}", "tools=[calculator]", "lm.dtype=float32"]
+    words += [f"tool.calculator.{key}" for key in ("samples=1", "max_positions=1", "max_call_tokens=2")]
     try:
-        assert work("one", 2, "engine.batch_tokens=512") == [] and now() == (2, 512)
-        said = work("two", 1)
-        assert now() == (2, 512)
-        for setting in ("engine.threads=2", "engine.batch_tokens=512"):
-            assert f"generate: {setting}, as this run began" in said
-        said = work("three", 1, "engine.threads=1", "engine.batch_tokens=256")
-        assert now() == (1, 256) and "generate: engine.threads=1, but this run began with 2" in str(said)
-        begun = json.loads((shards.folder / "begun.json").read_text())  # ... on another processor
-        (shards.folder / "begun.json").write_text(json.dumps({**begun, "lm.dtype": elsewhere}))
-        assert f"generate: lm.dtype={elsewhere}, as this run began" in work("four", 1, "lm.dtype=auto")
+        for name, threads, more, logged in (
+            ("one", 2, ["engine.batch_tokens=512"], "engine.threads=2, engine.batch_tokens=512"),
+            ("two", 2, ["engine.threads=1"], "engine.threads=1, engine.batch_tokens=2048"),
+        ):
+            shards.add(name, [Document("d", "Today the library is closed, so read at home.")])
+            config = validate(compose("generate", [*words, *more]))
+            assert Worker(config, shards.folder, threads)(name).annotated
+            model = text_generator.load(str(tiny_folder), "float32", "auto")
+            assert (
+                f"engine.threads={torch.get_num_threads()}, engine.batch_tokens={model.batch_tokens}"
+                == logged
+            )
+            assert f"generate: {logged}, dtype float32" in caplog.messages
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_lower_threshold_than_the_shards_serve_is_refused(
+    place: Place, generate: Any, tmp_path: Path, refused: Refused
+) -> None:
+    assert generate("tool.calendar.filter_threshold=1") == 0
+    words = place.words(tmp_path, "tool.calendar.filter_threshold=0.5", pause=0)
+    assert "0.5 is below score.floor=1 of" in refused(*words)
+    assert main([*words, "score.floor=0.5"]) == 0
+    assert "score.floor is 0.7, above the filter_threshold 0.5 of tool calendar" in refused(
+        *words, "score.floor=0.7"
+    )

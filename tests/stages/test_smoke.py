@@ -216,7 +216,9 @@ def test_another_threshold_or_baseline_needs_no_model(
     assert strict.metrics["texts_kept"] == 0 and len({strict.run_id, plain.run_id, before.run_id}) == 3
     seconds = [run.metrics["annotation_seconds"] for run in (before, strict)]
     assert seconds[0] == seconds[1] > 0, "what the reused shards cost"
-    same = pq.read_table(store.artifact_path(before, "candidates.parquet")).drop(["kept", "reason", "filter_gain"])
+    same = pq.read_table(store.artifact_path(before, "candidates.parquet")).drop(
+        ["kept", "reason", "filter_gain"]
+    )
     for made in (strict, plain):
         rows_made = pq.read_table(store.artifact_path(made, "candidates.parquet"))
         assert rows_made.drop(["kept", "reason", "filter_gain"]) == same

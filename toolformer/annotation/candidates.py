@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import regex
 from pydantic import Field
@@ -14,19 +14,20 @@ from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share, Temperature
 from toolformer.errors import UserError
+from toolformer.step import Decides
 from toolformer.tools.prompt_sets import UNPROMPTED, Prompt
 
 if TYPE_CHECKING:
     from toolformer.lm.language_model import Encoding, LanguageModel
 
 SCORED = "scored"
-LOWEST_SHOWN = 0.5
-"""The least threshold of the paper's Table 2, in nats: gains from here on are always known."""
 
 
 @dataclass(kw_only=True)
 class Sampling:
     """How many calls of a tool are tried, and which are kept (paper, section 2 and appendix A)."""
+
+    decides: ClassVar = Decides("annotate")
 
     start_threshold: Share = 0.05
     """τ_s: a position is tried where the call token's probability exceeds it."""
@@ -37,7 +38,7 @@ class Sampling:
     the one behind each equals sign that a number follows; or name, the one before each number or capitalised words."""
     samples: Count = 5
     """m: calls sampled per position."""
-    filter_threshold: Finite | None = None
+    filter_threshold: Annotated[Finite | None, Decides("generate")] = None
     """τ_f in nats, where it is not that of all tools."""
     selector: Annotated[str, OneOf("any", "calculator", "calendar", "translation", "article")] = "any"
     """Which texts are tried: any, calculator, calendar or translation (appendix A.1); or article, the
@@ -77,9 +78,17 @@ class ToolSettings(Sampling, Proposing):
     filter_threshold: Finite = field(default=1.0, kw_only=True)
 
 
-def lowest_thresholds(settings: Iterable[ToolSettings]) -> dict[str, float]:
-    """From which gain on, in nats, each tool's calls are told apart: its threshold, or the least of Table 2."""
-    return {of_tool.key: min(of_tool.filter_threshold, LOWEST_SHOWN) for of_tool in settings}
+def scoring_floor(thresholds: Mapping[str, float], floor: float | None) -> float:
+    """The lowest τ_f in nats that scored losses must serve: `floor`, or the lowest of the tools' `thresholds`.
+
+    UserError if a tool's threshold is below `floor`.
+    """
+    tool = min(thresholds, key=lambda tool: thresholds[tool])
+    if floor is not None and floor > thresholds[tool]:
+        raise UserError(
+            f"score.floor is {floor:g}, above the filter_threshold {thresholds[tool]:g} of tool {tool}; lower score.floor"
+        )
+    return thresholds[tool] if floor is None else floor
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from toolformer.annotation.candidates import SCORED, Candidate
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall, insert, linearise, parse
 from toolformer.data import Document
+from toolformer.errors import UserError
 
 PAPER, PLAIN = "paper", "plain"
 BELOW = "gain below the threshold"
@@ -73,7 +74,7 @@ def decide(
     """Which candidates are kept: those whose gain reaches the tool's threshold, and why the others are not.
 
     Of several calls of one tool at one position only the one with the largest gain is kept (the method writes one c_i
-    for a position i); ties go to the earlier sample.
+    for a position i); ties go to the earlier sample. UserError for a threshold below the floor of the scoring.
     """
     decisions: list[Decision] = []
     best: dict[tuple[str, str, int], tuple[float, int, int]] = {}
@@ -85,6 +86,11 @@ def decide(
             decisions.append(Decision(None, NO_GAIN))
         elif worth < thresholds[entry["tool"]]:
             decisions.append(Decision(worth, BELOW))
+        elif baseline == PAPER and entry["loss_no_result"] is None:
+            raise UserError(
+                f"filter_threshold: {thresholds[entry['tool']]:g} is below score.floor, for which tool {entry['tool']} was "
+                "scored; annotate again with a lower score.floor"
+            )
         else:
             decisions.append(Decision(worth, BEATEN))
             key, rank = (entry["doc_id"], entry["tool"], entry["position"]), (worth, -entry["sample"], n)

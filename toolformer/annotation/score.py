@@ -11,7 +11,7 @@ the text L_i(ε) of all positions.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -34,16 +34,15 @@ def score(
     language_model: LanguageModel,
     candidates: Sequence[Candidate],
     dtype: str = "auto",
-    lowest: Mapping[str, float] | None = None,
+    floor: float | None = None,
 ) -> list[Candidate]:
     """The candidates with their losses in nats; those already dropped are passed through.
 
-    log p is taken from the logits in `dtype`: auto (float32), float32 or bfloat16. All losses are kept, so that
-    thresholds and the baseline, paper or plain, are choices made when merging.
+    log p is taken from the logits in `dtype`: auto (float32), float32 or bfloat16. All losses are kept: thresholds and
+    the baseline, paper or plain, are applied when merging.
 
-    Since gain ≤ L(ε) − L(e(c, r)), L(e(c, ε)) is not needed where that bound is below every threshold that will be
-    asked: `lowest` holds the least of them for each tool, and such candidates stay without it. None scores all.
-    Candidates that have the other two losses already only get this one.
+    Since gain ≤ L(ε) − L(e(c, r)), L(e(c, ε)) is not needed where that bound is below every τ_f to be applied. Candidates
+    whose bound is below `floor`, in nats, stay without it. None scores all.
     """
     precision = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     own = tuple(language_model.bos_ids)
@@ -64,15 +63,12 @@ def score(
 
     scored = list(candidates)
     calls = {n: c.call for n, c in enumerate(candidates) if c.status == SCORED and c.call is not None}
-    new = {n: call for n, call in calls.items() if candidates[n].loss_result is None}
-    first = losses([(candidates[n], call) for n, given_call in new.items() for call in (given_call, None)])
-    for n, result, none in zip(new, first[::2], first[1::2], strict=True):
+    first = losses([(candidates[n], call) for n, executed in calls.items() for call in (executed, None)])
+    for n, result, none in zip(calls, first[::2], first[1::2], strict=True):
         scored[n] = replace(candidates[n], loss_result=result, loss_none=none)
-    # Not below the bound, so that losses that are no numbers are seen as such.
+    # "Not below", so that losses that are not numbers are scored and reported as such.
     open_calls = {
-        n: call
-        for n, call in calls.items()
-        if lowest is None or not (scored[n].gain_at_most or 0.0) < lowest[scored[n].tool]
+        n: call for n, call in calls.items() if floor is None or not (scored[n].gain_at_most or 0.0) < floor
     }
     third = losses([(candidates[n], call.with_result("")) for n, call in open_calls.items()])
     for n, no_result in zip(open_calls, third, strict=True):
@@ -98,8 +94,7 @@ def first_pass(
         if c.status == SCORED and c.token_position - context > c.window.start
     }
     # Without L(e(c, ε)).
-    lowest = dict.fromkeys((candidate.tool for candidate in near.values()), math.inf)
-    for n, scored in zip(near, score(language_model, list(near.values()), dtype, lowest), strict=True):
+    for n, scored in zip(near, score(language_model, list(near.values()), dtype, math.inf), strict=True):
         if scored.gain_at_most is not None and scored.gain_at_most < least:
             result[n] = replace(candidates[n], status=NOT_NEARBY)
     return result

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -52,20 +51,6 @@ def documents_of(shard: pa.Table) -> list[Document]:
     return [Document(**row) for row in first_rows.to_pylist()]
 
 
-def store_for(work: Path, lowest: Mapping[str, float]) -> ShardStore:
-    """The store below `work` whose shards know the gains from these thresholds on, by tool; empty: all gains.
-
-    That is one that is there, if its own thresholds are as low, else a new one; its name says them.
-    """
-    for folder in sorted(work.glob("shards*")):
-        own = ShardStore(folder).lowest
-        if not own or (lowest and all(own.get(tool, math.inf) <= least for tool, least in lowest.items())):
-            return ShardStore(folder)
-    return ShardStore(
-        work / ",".join(["shards", *(f"{tool}={least!r}" for tool, least in sorted(lowest.items()))])
-    )
-
-
 class ShardStore:
     """The shards in a folder, shared by every process that works at them."""
 
@@ -73,10 +58,22 @@ class ShardStore:
         self.folder = Path(folder)
 
     @property
-    def lowest(self) -> dict[str, float]:
-        """From which threshold on the gains of each tool are known; empty: all are."""
-        parts = (part.rpartition("=") for part in self.folder.name.split(",")[1:])
-        return {tool: float(least) for tool, _, least in parts}
+    def floor(self) -> float | None:
+        """The lowest τ_f in nats that the shards' losses serve; None if it was not recorded."""
+        path = self.folder / "floor"
+        return float(path.read_text()) if path.is_file() else None
+
+    def require_floor(self, floor: float) -> None:
+        """Records the floor of new shards. UserError if that of the present ones is higher."""
+        with locked(self._claim_path("floor")):
+            if self.floor is None:
+                write_whole(self.folder / "floor", repr(floor).encode())
+        recorded = self.floor
+        if recorded is not None and recorded > floor:
+            raise UserError(
+                f"filter_threshold: {floor:g} is below score.floor={recorded:g} of {self.folder}; set score.floor={floor:g}, "
+                "which scores the texts again"
+            )
 
     def path(self, name: str) -> Path:
         """The shard's Parquet file."""
@@ -158,32 +155,6 @@ class ShardStore:
         """Makes a shard count as not done."""
         with writing(self._checksum_path(name)):
             self._checksum_path(name).unlink(missing_ok=True)
-
-    def earlier(self, name: str) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
-        """Rows and counts of the shard as another store of this work has it, whose thresholds were others.
-
-        Of several the one with most losses.
-        """
-        shards: list[pa.Table] = []
-        for folder in sorted(self.folder.parent.glob("shards*")):
-            with suppress(BrokenShard):
-                shards.append(ShardStore(folder).read(name))
-        if not shards:
-            return None
-        best = min(shards, key=lambda shard: shard["gain"].null_count)
-        return best.select(CANDIDATES.names).to_pylist(), json.loads(best.schema.metadata[b"funnel"])
-
-    def begun_with(self, proposed: Mapping[str, str]) -> dict[str, str]:
-        """Settings that all who work on these shards share: those that the first to ask proposed."""
-        path = self.folder / "begun.json"
-        kept: dict[str, str] = {}
-        with locked(self._claim_path("begun")):
-            with suppress(OSError, ValueError):  # nobody has begun
-                kept = json.loads(path.read_bytes())
-            if proposed.keys() - kept.keys():
-                kept = {**proposed, **kept}
-                write_whole(path, json.dumps(kept).encode())
-        return kept
 
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:

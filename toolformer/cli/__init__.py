@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _end(code: int) -> None:
-    """Ends the process as a return would, but without waiting for threads that a user's tool left behind."""
+    """Exit now; don't wait for hung tool threads."""
     if threading.active_count() == 1:
         return
     atexit._run_exitfuncs()
@@ -160,8 +160,8 @@ def _stage(stage: str, arguments: list[str]) -> int:
     import yaml
     from omegaconf import OmegaConf
 
-    from toolformer.stages.config import compose
     from toolformer.results.provenance import masked
+    from toolformer.stages.config import compose
 
     parser = Parser(stage, STAGES[stage], add_help=False, allow_abbrev=False)
     parser.add_argument("--multirun", "-m", action="store_true", help="sweep: a run for each of key=a,b,c")
@@ -187,10 +187,12 @@ def _stage(stage: str, arguments: list[str]) -> int:
 
 
 def _run(stage: str, words: list[str], multirun: bool) -> None:
+    from toolformer.results.provenance import command_of
     from toolformer.stages.config import compose, validate
     from toolformer.stages.config.multirun import parse
-    from toolformer.stages.launch import apart, launch, parent_run, run_stage, shown
-    from toolformer.results.provenance import command_of
+    from toolformer.stages.invocation import Invocation
+    from toolformer.stages.launch import Jobs, apart, label, launch, run_stage
+    from toolformer.stages.sweep import Sweep, swept_keys
 
     sweep = parse(stage, words) if multirun else None
     config = validate(compose(stage, sweep.fixed if sweep else words), stage)
@@ -199,13 +201,20 @@ def _run(stage: str, words: list[str], multirun: bool) -> None:
             f"this experiment is made of {len(others)} others; toolformer {stage} takes one of {', '.join(others)}"
         )
     if not sweep:
-        run_stage(stage, config, command=command_of(stage, words))
+        run_stage(stage, config, Invocation(command_of(stage, words)))
         return
     jobs = sweep.jobs(stage, config.run.stages)
     for job in jobs:
         validate(compose(stage, job), stage)
-    command, differing = command_of(stage, words, "-m"), apart(jobs)
-    parent = parent_run(config, stage, config.name, differing, stage, sorted(words), command=command)
-    for outcome in launch(stage, jobs, sweep.of_hydra, parent, [*map(shown, differing)]):
+    differing = apart(jobs)
+    parent = Sweep(
+        config,
+        stage,
+        config.name,
+        [stage, *sorted(words)],
+        swept_keys(differing),
+        command_of(stage, words, "-m"),
+    )
+    for outcome in launch(Jobs(stage, jobs, [*map(label, differing)], sweep.of_hydra, parent)):
         if isinstance(outcome, Exception):
             raise outcome

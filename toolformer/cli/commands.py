@@ -12,7 +12,6 @@ import math
 import os
 import re
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +45,7 @@ def tool(arguments: list[str]) -> int:
 
     instantiate.apply_paths(config)
     tool = instantiate.tools(config, inference=True)[options.name]
-    parameters = [parameter.name for parameter in getattr(tool, "parameters", ())]
+    parameters = [parameter.name for parameter in tool.parameters or ()]
     # An argument may be called as a key is.
     given = [word for word in words if word not in settings or word.partition("=")[0] in parameters]
     (result,) = run_safely(tool, [_call_input(given, parameters)], [Document("command line", "")])
@@ -95,7 +94,7 @@ def _literal(value: str) -> str:
 def complete(arguments: list[str]) -> int:
     parser = Parser("complete", "continue a text with calls")
     parser.add_argument("text")
-    model = "an embedded model, a folder, a hub model as OWNER/NAME, a train run's id, or latest (the newest Toolformer)"
+    model = "a bundled model, a folder, a hub model as OWNER/NAME, a train run's id, or latest (the newest Toolformer)"
     parser.add_argument("--model", help=f"{model}, which it is if neither this nor checkpoint=RUN is given")
     parser.add_argument("--tokens", type=int, default=40, help="new tokens, calls not counted")
     options = parser.parsed(arguments, "decoding.k=3 tools=[calculator]")
@@ -115,25 +114,16 @@ def complete(arguments: list[str]) -> int:
 
     from toolformer.api import Toolformer
     from toolformer.calls import linearise
-    from toolformer.tracking import Tracker
-    from toolformer.tracking.entities import log_trace
 
     toolformer = Toolformer.from_config(model, options.overrides)
     log.info("complete: continuing the text with %s", toolformer.decoder.language_model.name)
-    began = time.monotonic()
     (completion,) = toolformer.complete([options.text], max_new_tokens=options.tokens)
-    seconds = time.monotonic() - began
     shown = Text(printable(options.text + completion.text))
     if completion.call:
         shown.highlight_words([linearise(completion.call).strip()], "bold green")
     console().print(shown, soft_wrap=True)
     if completion.failed:
-        print(f"toolformer: a call was taken back: {printable(completion.failed)}", file=sys.stderr)
-    sys.stdout.flush()
-    store = Tracker(config.tracking.uri, Path(config.paths.root)).store
-    if not store.is_absent():  # who tracks no runs has no place for traces
-        calls = [(call.tool, call.input, call.result) for call in completion.calls]
-        log_trace(store, options.text, completion.text, calls, seconds)
+        print(f"toolformer: a call was rolled back: {printable(completion.failed)}", file=sys.stderr)
     return 0
 
 
@@ -152,7 +142,7 @@ def index(arguments: list[str]) -> int:
 
 
 def assets(arguments: list[str]) -> int:
-    parser = Parser("assets", "fetch the embedded models and data")
+    parser = Parser("assets", "fetch the bundled models and data")
     names = "smollm2, wikipedia, lid, gemma3; all if none is named; also paths.cache=DIR"
     parser.add_argument("names", nargs="*", help=names)
     options = parser.parse_args(arguments)
@@ -187,12 +177,11 @@ def compare(arguments: list[str]) -> int:
     # Finished runs are read, as by a report: no data folder, corpus or model of an evaluation has to be there.
     config = configured("evaluate", options.overrides, checked_as="report")
     from toolformer.reporting.console import show
+    from toolformer.results import Results
     from toolformer.stages import compare as comparing
-    from toolformer.tracking import Tracker
 
-    tracker = Tracker(config.tracking.uri, Path(config.paths.root))
-    runs = options.first, options.second
-    compared = comparing.compare(tracker, *runs, config.seed, options.resamples, experiment=config.name)
+    results, runs = Results(Path(config.paths.root)), (options.first, options.second)
+    compared = comparing.compare(results, *runs, config.seed, options.resamples, experiment=config.name)
     if options.json:
         print(comparing.as_json(compared))
         return 0
@@ -212,13 +201,15 @@ def tune_policy(arguments: list[str]) -> int:
         raise UserError("tune-policy: --k must be at least 1, --threshold from 0 to 1, --bias a number")
     config = configured("evaluate", options.overrides)
     from toolformer.reporting.console import show
-    from toolformer.stages import tune_policy as tuning
     from toolformer.results.provenance import command_of
+    from toolformer.stages import tune_policy as tuning
+    from toolformer.stages.invocation import Invocation
 
     reach = {"topk": options.k, "bias": options.bias, "threshold": options.threshold}
     if options.policy:
         reach = {options.policy: reach[options.policy]}
-    tuned = tuning.tune_policy(config, reach, command_of("tune-policy", arguments), options.by_tool)
+    invocation = Invocation(command_of("tune-policy", arguments))
+    tuned = tuning.tune_policy(config, reach, invocation, options.by_tool)
     if tuned:
         show(tuning.content(tuned))
     return 0
@@ -232,17 +223,18 @@ def explain(arguments: list[str]) -> int:
     parser.add_argument("run", help=names)
     options = parser.parsed(arguments, "lm.device=cuda paths.root=DIR")
     from toolformer.reporting.console import show
-    from toolformer.stages import explain as explaining
-    from toolformer.tracking import Tracker
+    from toolformer.results import Results
     from toolformer.results.provenance import command_of
+    from toolformer.stages import explain as explaining
+    from toolformer.stages.invocation import Invocation
 
     config = configured("evaluate", options.overrides, checked_as="report")
-    tracker = Tracker(config.tracking.uri, Path(config.paths.root))
-    run = explaining.find(tracker, options.run, experiment=config.name)
+    results = Results(Path(config.paths.root))
+    run = explaining.find(results, options.run, config.name)
     if run.stage == "evaluate":
-        like = configured("evaluate", [f"like={run.run_id}", *options.overrides])
-        run = explaining.ladder(like, run, command=command_of("explain", arguments))
-    show(explaining.content(tracker, run))
+        like = configured("evaluate", [f"like={run.id}", *options.overrides])
+        run = explaining.ladder(like, run, Invocation(command_of("explain", arguments)))
+    show(explaining.content(results, run))
     return 0
 
 
@@ -259,7 +251,14 @@ def run(arguments: list[str], program: str = "run") -> int:
 
     plan = experiments.plan(options.overrides)
     if options.json:
-        rows = [{"stage": job.stage, "job": job.shown, "run": plan.done.get(job.key)} for job in plan.jobs]
+        rows = [
+            {
+                "stage": job.stage,
+                "job": job.shown,
+                "run": plan.done[job.key].id if job.key in plan.done else None,
+            }
+            for job in plan.jobs
+        ]
         print(json.dumps(rows, indent=1))
     else:
         console(sys.stdout if options.plan else sys.stderr).print(_table(plan))
@@ -278,7 +277,7 @@ def _table(plan: Plan) -> Table:
     for name in ("stage", "job", "state"):
         table.add_column(name, overflow="fold")
     for job in plan.jobs:
-        state = f"done, run {plan.done[job.key][:8]}" if job.key in plan.done else "to do"
+        state = f"done, run {plan.done[job.key].id[:8]}" if job.key in plan.done else "to do"
         table.add_row(job.stage, Text(job.shown), state)
     return table
 

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from toolformer.annotation.candidates import LOWEST_SHOWN
 from toolformer.annotation.execute import LOOK_AHEAD
-from toolformer.annotation.merge import BELOW
+from toolformer.annotation.merge import BELOW, PAPER
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.reporting import paper
 from toolformer.reporting.data import Annotation
@@ -98,21 +97,31 @@ def kept(files: Files, ids: Iterable[str]) -> set[tuple[str, str, int]]:
 def scored(path: Path) -> Iterator[pa.Table]:
     """The scored candidates with their `gain` under the run's baseline, by document, in the order of the file.
 
-    Where L(e(c, ε)) was not scored, since the gain is below every threshold anyway, `gain` is its upper bound.
+    Where L(e(c, ε)) was not scored (`is_bound`), as the gain is below every threshold anyway, `gain` is its upper bound.
     """
-    columns = {name: ds.field(name) for name in [*_KEY, "reason"]} | {"gain": ds.field("filter_gain")}
-    return by_document(path, [*_KEY, "reason", "filter_gain"], columns, ds.field("filter_gain").is_valid())
+    columns = {name: ds.field(name) for name in [*_KEY, "reason"]}
+    columns |= {"gain": ds.field("filter_gain"), "is_bound": ds.field("loss_no_result").is_null()}
+    read = [*_KEY, "reason", "filter_gain", "loss_no_result"]
+    return by_document(path, read, columns, ds.field("filter_gain").is_valid())
 
 
-def counts(path: Path, tools: set[str], own: Mapping[str, float]) -> dict[tuple[str, float], tuple[int, int]]:
+def counts(
+    path: Path, baseline: str, tools: set[str], own: Mapping[str, float]
+) -> dict[tuple[str, float], tuple[int, int]]:
     """Examples and calls by tool and τ_f, the paper's and those of the run, which `own` has by tool.
 
-    Counted as `merge` would keep them, one call of a tool at a position, from the least τ_f on at which all gains are known.
+    Counted as `merge` would keep them, one call of a tool at a position; without the τ_f that an unscored gain may reach.
     """
     thresholds = sorted({*paper.THRESHOLDS, *(own[tool] for tool in tools if tool in own)})
     examples, calls = Counter[tuple[str, float]](), Counter[tuple[str, float]]()
+    unscored: dict[str, float] = {}
+    """By tool, the largest upper bound of a gain that is not known."""
     for table in scored(path):
         tools = tools | set(pc.unique(table["tool"]).to_pylist())
+        if baseline == PAPER:
+            bounds = table.filter(pc.field("is_bound")).group_by("tool").aggregate([("gain", "max")])
+            for row in bounds.to_pylist():
+                unscored[row["tool"]] = max(unscored.get(row["tool"], row["gain_max"]), row["gain_max"])
         places = table.group_by(["tool", "doc_id", "position"]).aggregate([("gain", "max")])
         for threshold in thresholds:
             above = places.filter(pc.field("gain_max") >= threshold).group_by("tool")
@@ -123,7 +132,7 @@ def counts(path: Path, tools: set[str], own: Mapping[str, float]) -> dict[tuple[
         (tool, threshold): (examples[tool, threshold], calls[tool, threshold])
         for tool in tools
         for threshold in thresholds
-        if threshold >= min(own.get(tool, LOWEST_SHOWN), LOWEST_SHOWN)
+        if threshold > unscored.get(tool, -np.inf)
     }
 
 

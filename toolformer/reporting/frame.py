@@ -15,7 +15,7 @@ from pandas import DataFrame, Series, concat
 
 from toolformer.benchmarks import GROUPS, PAPER, TASKS
 from toolformer.decoding.settings import PAPER_SYSTEMS, TRAINED_ON
-from toolformer.evaluation.figures import FAULTS
+from toolformer.evaluation.metrics import FAULTS
 from toolformer.results import Run
 
 Thresholds = tuple[tuple[str, float], ...]
@@ -77,7 +77,7 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
     baselines = _baseline_names(evaluated)
     rows = []
     for run in evaluated:
-        step = next((step for step in run.step.steps() if step.name == "train"), None)
+        step = run.step.find("train")
         training = source(run, trained)
         annotation = source(training, annotated)
         facts = {

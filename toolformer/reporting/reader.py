@@ -70,7 +70,7 @@ def read(results: Results, experiment: str | None = None, seed: int = 0) -> Evid
         row: source(source(runs[0], trained), annotated) for (row, _), runs in selection.by_threshold.items()
     }
     ladders = {
-        task: metrics_of(task, explained[score.run.id])
+        task: task_metrics(task, explained[score.run.id])
         for (system, task), score in shown.items()
         if system == "toolformer" and score.run.id in explained
     }
@@ -100,7 +100,7 @@ def _none(experiment: str, every: Mapping[str, Sequence[Run]]) -> str:
     return f"the experiment {experiment} has no finished run: run a stage with name={experiment}, or add {others}"
 
 
-def metrics_of(task: str, run: Run) -> dict[str, float]:
+def task_metrics(task: str, run: Run) -> dict[str, float]:
     """A run's metrics of one task, without its name."""
     start = f"{task}/"
     return {name.removeprefix(start): value for name, value in run.metrics.items() if name.startswith(start)}
@@ -210,7 +210,7 @@ def _scores(cells: Mapping[Any, Seeds], files: Files) -> dict[Any, Score]:
 
 def _score(runs: Seeds, task: str, files: Files) -> Score:
     """The result of runs that differ only in their seed: the mean, with an interval if all samples can be read."""
-    of_runs = [metrics_of(task, run) for run in runs]
+    of_runs = [task_metrics(task, run) for run in runs]
     for metrics in of_runs:
         if "seconds" in metrics and "tokens_per_second" in metrics:
             metrics["tokens"] = round(metrics["tokens_per_second"] * metrics["seconds"])
@@ -246,20 +246,21 @@ def annotation_of(results: Results, run: Run) -> Annotation:
     with suppress(UserError):
         files[candidate_stats.WITHOUT_CALLS] = results.artifact(run, candidate_stats.WITHOUT_CALLS)
     candidates, limits = files["candidates.parquet"], thresholds(run)
+    baseline = str(run.setting("filter.baseline", "paper"))
     try:
         funnel = json.loads(files["funnel.json"].read_text(encoding="utf-8"))
         edges, gains = candidate_stats.gains(candidates, limits)
         tried = {tool: counts["selected"] for tool, counts in funnel.items() if "selected" in counts}
         return Annotation(
             run,
-            candidate_stats.counts(candidates, set(funnel), limits),
+            candidate_stats.counts(candidates, baseline, set(funnel), limits),
             funnel,
             candidate_stats.examples(files),
             gains,
             edges,
             limits,
             files,
-            run.setting("filter.baseline", "paper"),
+            baseline,
             candidate_stats.lost(candidates, tried),
         )
     except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:  # pyarrow's are among them

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from toolformer.data.sampling import Draw, lot
+from toolformer.data.sampling import Sample, hash64
 from toolformer.evaluation.ladder.classes import CLASSES
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import NEWEST, Annotation, Evidence, Sampled
@@ -98,24 +98,24 @@ def _draw(annotation: Annotation, limit: int) -> tuple[list[str], int]:
     And the number of all candidates. A run may store the texts of only some documents without calls, those with the lowest
     lots. Then no document beyond them is drawn, with calls or without, so that the sample is even and has its texts.
     """
-    draw: Draw[tuple[str, int]] = Draw(limit, 0)
+    draw: Sample[tuple[str, int]] = Sample(limit, 0)
     total = documents = 0
     for doc_id, count in candidate_stats.sizes(annotation.files["candidates.parquet"]):
         draw.add(doc_id, 0, (doc_id, count))
         total, documents = total + count, documents + 1
     highest = 2**64
     if file := annotation.files.get(candidate_stats.WITHOUT_CALLS):
-        stored = [lot(doc_id) for doc_id, _ in candidate_stats.sizes(file)]
+        stored = [hash64(doc_id) for doc_id, _ in candidate_stats.sizes(file)]
         with_calls = pq.read_metadata(annotation.files["dataset_augmented.parquet"]).num_rows
         if stored and documents > with_calls + len(stored):
             highest = max(stored)
     drawn = set()
-    for doc_id, count in sorted(draw.held(), key=lambda entry: lot(entry[0])):
-        if limit <= 0 or lot(doc_id) > highest:
+    for doc_id, count in sorted(draw.items(), key=lambda entry: hash64(entry[0])):
+        if limit <= 0 or hash64(doc_id) > highest:
             break
         limit -= min(count, OF_DOCUMENT)
         drawn.add(doc_id)
-    return [doc_id for doc_id, _ in draw.held() if doc_id in drawn], total
+    return [doc_id for doc_id, _ in draw.items() if doc_id in drawn], total
 
 
 def _candidate(row: Row, document: int, tools: Sequence[str]) -> Row:

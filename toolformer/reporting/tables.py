@@ -55,6 +55,8 @@ class ScoreTable:
     """None for the custom benchmarks."""
     caption: str = _PAPERS
     is_papers: bool = True
+    groups: str = ""
+    """The benchmarks with which the experiment `table` makes it; empty if it has an experiment of its number."""
     systems: Sequence[str] = tuple(SYSTEMS)
     larger: Sequence[str] = paper.LARGER
     """The paper's larger models that a full report shows."""
@@ -65,19 +67,19 @@ class ScoreTable:
 
 
 SCORE_TABLES = (
-    ScoreTable("Table 3", "LAMA, percent correct", GROUPS["lama"]),
-    ScoreTable("Table 4", "Math benchmarks, percent correct", GROUPS["math"]),
+    ScoreTable("Table 3", "LAMA, percent correct", GROUPS["lama"], groups="lama"),
+    ScoreTable("Table 4", "Math benchmarks, percent correct", GROUPS["math"], groups="math"),
     ScoreTable(
         "Arithmetic", "Plain arithmetic, the mean of ten families, percent correct", ["arithmetic"],
         _NOT_THE_PAPERS, is_papers=False,
     ),
-    ScoreTable("Table 5", "Question answering, percent correct", GROUPS["qa"]),
+    ScoreTable("Table 5", "Question answering, percent correct", GROUPS["qa"], groups="qa"),
     ScoreTable(
-        "Table 6", "MLQA, percent correct", GROUPS["mlqa"],
+        "Table 6", "MLQA, percent correct", GROUPS["mlqa"], groups="mlqa,mlqa_all_en",
         english={task: task.replace("mlqa_", "mlqa_all_en_") for task in GROUPS["mlqa"]},
     ),
     ScoreTable("XQuAD", _XQUAD, GROUPS["xquad"], _NOT_THE_PAPERS, is_papers=False),
-    ScoreTable("Table 7", "Temporal benchmarks, percent correct", GROUPS["temporal"]),
+    ScoreTable("Table 7", "Temporal benchmarks, percent correct", GROUPS["temporal"], groups="temporal"),
     ScoreTable("Own", "Custom benchmarks, in percent", [], _NOT_THE_PAPERS, is_papers=False),
     # Perplexity with calls would need a sum over all calls, so Toolformer has no row.
     ScoreTable(
@@ -244,14 +246,15 @@ def missing(evidence: Evidence) -> Table:
     ]
     lines["Table 10"] = [] if annotated else ["calls"]
     lines["Figure 4"] = [] if scaling(evidence) else ["two sizes of model"]
+    experiments = {t.number: f"table 'benchmarks=[{t.groups}]'" for t in SCORE_TABLES if t.groups}
     setting = "" if evidence.experiment in (None, "paper") else " setting=default"
     rows = [
-        [Cell(name), Cell("; ".join(parts)), Cell(f"toolformer run experiment={key_of(name)}{setting}")]
+        [name, "; ".join(parts), f"toolformer run experiment={experiments.get(name, key_of(name))}{setting}"]
         for name, parts in lines.items()
         if parts
     ]
     columns = [Column(label, numeric=False, wide=label == "missing") for label in ("", "missing", "command")]
-    return Table("missing", "", "Not measured yet", columns, rows)
+    return Table("missing", "", "Not measured yet", columns, [[*map(Cell, row)] for row in rows])
 
 
 def key_of(number: str) -> str:

@@ -8,7 +8,7 @@ import math
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,8 @@ class Beginning:
     """The id of the sweep that it belongs to."""
     description: str = ""
     """Markdown that MLflow's pages show."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of the run from the start: `system`, `data`, ..."""
 
 
 class Folder:
@@ -95,7 +97,7 @@ class Folder:
             "parent": self.beginning.parent,
             "started": before.get("started") or _now(),
             "status": "RUNNING",
-            "facts": _plain(provenance()),
+            "facts": _plain({**provenance(), **self.beginning.facts}),
             "config": (config := _plain(self.beginning.config)),
         }
         self._write(STEP, record)

@@ -125,7 +125,8 @@ def masked_flat(config: Mapping[str, Any], limit: int = _VALUE_LIMIT) -> dict[st
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             flat[clean_key(prefix)] = _cut(text or "''", limit)  # some servers refuse an empty value
 
-    visit("", masked(config))
+    if config:
+        visit("", masked(config))
     return flat
 
 

@@ -6,6 +6,7 @@ import datetime
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,20 +93,30 @@ class Run:
     @property
     def mlflow_ids(self) -> dict[str, str]:
         """Its ids in MLflow's stores, by their address."""
-        try:
-            ids = json.loads((self.folder / MLFLOW).read_bytes())
-            return {str(uri): str(run_id) for uri, run_id in ids.items()}
-        except (OSError, ValueError, AttributeError):
-            return {}
+        return {address: entry["run_id"] for address, entry in mlflow_entries(self.folder).items()}
+
+    @property
+    def ending(self) -> str:
+        """When it ended; its status if that is not known."""
+        return self.ended.isoformat() if self.ended else self.status
+
+    def is_sent(self, address: str) -> bool:
+        """Whether the MLflow store at this address has it as it ended."""
+        return mlflow_entries(self.folder).get(address, {}).get("sent") == self.ending
 
     def curve(self, metric: str) -> list[tuple[int, float]]:
         """A metric's (step, value), in order of step; of a step that was logged twice, the last value."""
-        points: dict[int, float] = {}
-        for row in rows_of(self.folder / METRICS):
-            value = row.get(metric)
-            if isinstance(value, int | float) and isinstance(row.get("step"), int):
-                points[row["step"]] = float(value)
-        return sorted(points.items())
+        rows, _ = rows_of(self.folder / METRICS)
+        return sorted({row["step"]: row[metric] for row in rows if metric in row}.items())
+
+
+def mlflow_entries(folder: Path) -> dict[str, dict[str, str]]:
+    """A folder's runs in MLflow's stores, by address: `run_id` and, once the run was logged to its end, `sent`."""
+    try:
+        entries = json.loads((folder / MLFLOW).read_bytes())
+        return {address: entry for address, entry in entries.items() if isinstance(entry["run_id"], str)}
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        return {}
 
 
 def _results(step: Step) -> Iterable[Step]:
@@ -114,19 +125,24 @@ def _results(step: Step) -> Iterable[Step]:
         yield from [part] if part.name in STAGES else _results(part)
 
 
-def rows_of(path: Path) -> Iterable[dict[str, Any]]:
-    """The rows of a file of curves; a line that a killed process left incomplete is skipped."""
+def rows_of(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """The rows of a file of curves from a byte on (`step`, `time` in seconds, metrics), and the byte after them.
+
+    A line that a killed process left incomplete is skipped.
+    """
+    rows: list[dict[str, Any]] = []
     try:
-        lines = path.read_bytes().splitlines()
+        with path.open("rb") as file:
+            file.seek(offset)
+            written = file.read()
     except OSError:
-        return
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            yield row
+        return rows, offset
+    written = written[: written.rfind(b"\n") + 1]
+    for line in written.splitlines():
+        with suppress(ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
+            row: dict[str, Any] = {str(key): float(value) for key, value in json.loads(line).items()}
+            rows.append({**row, "step": int(row["step"]), "time": row["time"]})
+    return rows, offset + len(written)
 
 
 def figures(run: Run) -> dict[str, float]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime
 import logging
 import math
+import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,14 @@ class Results:
         """The FINISHED run of a stage that ended last."""
         return next(iter(self.runs(stage, experiment, **facts)), None)
 
+    def check_layout(self) -> None:
+        """UserError if all runs of this root were made by a version that kept them in MLflow's database."""
+        is_old = any((self.root / "artifacts").glob("*/artifacts/config.yaml"))
+        if is_old and not any(self.root.glob(f"*/*/{STEP}")):
+            raise UserError(
+                f"the runs in {self.root} were made by an earlier version; scripts/convert_runs.py {self.root} converts them"
+            )
+
     def get(self, run_id: str) -> Run:
         """A run by its id, of any stage. UserError if there is none."""
         for stage in (*STAGES, SWEEP):
@@ -78,10 +87,15 @@ class Results:
                 return run
         raise UserError(f"there is no run {run_id} in {self.root}")
 
+    def find(self, step: Step) -> Run | None:
+        """The finished run of a step, whatever became of its files since."""
+        run = read(self.path(step))
+        return run if run and run.status == "FINISHED" else None
+
     def done(self, step: Step, experiment: str | None = None) -> Run | None:
         """The finished run of a step whose files are intact; notes that `experiment` asked for it."""
-        run = read(self.path(step))
-        if run is None or run.status != "FINISHED" or run.ended is None or not self.is_intact(run):
+        run = self.find(step)
+        if run is None or not self.is_intact(run):
             return None
         if experiment and experiment not in run.experiments:
             add_name(run.folder, experiment)
@@ -159,6 +173,7 @@ class Results:
         # One that did not finish, or is of another stage, is reported below.
         matches = [run for run in matches if run.stage == stage and run.status == "FINISHED"] or matches
         if not matches:
+            self.check_layout()
             advice = f"name a run of `toolformer {stage}` by at least its first {SHORTEST} characters, or say latest"
             raise UserError(f"there is no run {reference} in {self.root}; {advice}")
         if len(matches) > 1:
@@ -215,6 +230,7 @@ class Results:
         """That there is no such run, and under which other names there is one."""
         wanted = "".join(f" with {key}={value}" for key, value in facts.items())
         wanted += f" of name={experiment}" if experiment else ""
+        self.check_layout()
         others = {name: run.id[:8] for run in reversed(self.runs(stage, **facts)) for name in run.experiments}
         there = ", ".join(f"name={name} has {run_id}" for name, run_id in sorted(others.items()))
         plain = " data=plain" if facts.get("data") == "plain" else ""
@@ -240,7 +256,11 @@ class Results:
 
     @contextmanager
     def open(
-        self, step: Step, beginning: Beginning, wait: bool = True, again: bool = False
+        self,
+        step: Step,
+        beginning: Beginning,
+        wait: bool = True,
+        done: Callable[[], Run | None] | None = None,
     ) -> Iterator[Folder | Run | None]:
         """The folder of a step, ours alone for the block; the result if it is done; None if it is another process's.
 
@@ -248,7 +268,7 @@ class Results:
 
         Args:
             wait: for another process that works on it.
-            again: work on a finished one too.
+            done: what to return in place of the folder, if there is something; `Results.done` if it is left out.
         """
         path = self.path(step)
         lock = lock_file(path / LOCK)
@@ -260,8 +280,8 @@ class Results:
             while not acquired(lock, wait=True):
                 pass
         try:
-            if not again and (done := self.done(step, beginning.experiment)):
-                yield done
+            if run := done() if done else self.done(step, beginning.experiment):
+                yield run
                 return
             yield from self._work(Folder(path, step, beginning, self.listener))
         finally:
@@ -288,43 +308,45 @@ class Results:
 
 def _folders(path: Path) -> list[Path]:
     try:
-        return [entry for entry in path.iterdir() if len(entry.name) == 16]
+        return [entry for entry in path.iterdir() if re.fullmatch(r"[0-9a-f]{16}", entry.name)]
     except OSError:
         return []
 
 
 def read(folder: Path) -> Run | None:
-    """The run in a folder; None if there is none, or nothing of it can be read."""
-    record = read_json(folder / STEP)
+    """The run in a folder; None if there is none, or it is not as a run is written."""
+    record, result = read_json(folder / STEP), read_json(folder / RESULT)
     try:
-        step = Step.of_json(record)
-        started = datetime.datetime.fromisoformat(record["started"])
-    except (ValueError, KeyError, TypeError):
+        return _run(folder, record, result)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    result = read_json(folder / RESULT)
+
+
+def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> Run:
     ended = result.get("ended") or record.get("ended")
     status = str(result.get("status") or record.get("status"))
     if status == "RUNNING" and not _is_locked(folder):
         status = "KILLED"
+    metrics = {str(name): float(value) for name, value in _mapping(result.get("metrics")).items()}
     return Run(
-        step,
-        folder,
-        str(record.get("title", "")),
-        status if status in STATUSES else "FAILED",
-        started,
-        datetime.datetime.fromisoformat(ended) if isinstance(ended, str) else None,
-        _mapping(record.get("config")),
-        {
-            str(name): float(value)
-            for name, value in _mapping(result.get("metrics")).items()
-            if isinstance(value, int | float) and not math.isnan(value)
-        },
-        {**_mapping(record.get("facts")), **_mapping(result.get("facts"))},
-        str(record.get("command", "")),
-        frozenset(_names(folder / NAMES)),
-        {str(name): str(digest) for name, digest in _mapping(result.get("digests")).items()},
-        str(record.get("parent", "")),
+        step=Step.of_json(record),
+        folder=folder,
+        name=str(record.get("title", "")),
+        status=status if status in STATUSES else "FAILED",
+        started=_moment(record["started"]),
+        ended=_moment(ended) if ended else None,
+        config=_mapping(record.get("config")),
+        metrics={name: value for name, value in metrics.items() if not math.isnan(value)},
+        facts={**_mapping(record.get("facts")), **_mapping(result.get("facts"))},
+        command=str(record.get("command", "")),
+        experiments=frozenset(_names(folder / NAMES)),
+        digests={str(name): str(digest) for name, digest in _mapping(result.get("digests")).items()},
+        parent=str(record.get("parent", "")),
     )
+
+
+def _moment(text: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from toolformer.credentials import SECRETS
-from toolformer.stages.config.schema import Config, ToolConfig
 from toolformer.results.provenance import masked, masked_words
+from toolformer.stages.config.schema import Config, ToolConfig
 
 EVERY = "Every stage"
 SECTIONS = {

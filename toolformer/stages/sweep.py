@@ -1,0 +1,159 @@
+"""Sweeps: the run that groups others, with their table, the best of them, and means over seeds."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from toolformer.errors import UserError
+from toolformer.results import Folder, Results, Run
+from toolformer.results.run import figures
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config
+from toolformer.stages.invocation import Invocation
+from toolformer.stages.versions import VERSIONS
+from toolformer.step import Step
+
+if TYPE_CHECKING:
+    from toolformer.reporting.selection import Kind
+
+log = logging.getLogger(__name__)
+
+_BETTER: tuple[tuple[str, Callable[..., Run]], ...] = (
+    ("/score", max),
+    ("/perplexity", min),
+    ("best_heldout_perplexity", min),
+)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep, identified by its stage and what was asked for.
+
+    Args:
+        key: what identifies it.
+        keys: the keys that it varies.
+    """
+
+    config: Config
+    stage: str
+    name: str
+    key: Sequence[str]
+    keys: Sequence[str]
+    command: str = ""
+
+    @property
+    def step(self) -> Step:
+        return Step("sweep", VERSIONS["sweep"], {"stage": self.stage, "key": list(self.key)})
+
+    @property
+    def id(self) -> str:
+        return self.step.key()
+
+    @property
+    def results(self) -> Results:
+        return instantiate.results(self.config)
+
+    @contextmanager
+    def open(self) -> Iterator[Folder]:
+        """The sweep's folder; RUNNING for the block, also if it was finished before."""
+        title = f"{self.name}: {self.stage}" + (f" over {', '.join(self.keys)}" if self.keys else "")
+        about = {"experiment": self.config.name, "holds": "the runs of a sweep, below it"}
+        beginning = Invocation(self.command).beginning(self.config, title, about, swept=list(self.keys))
+        with self.results.open(self.step, beginning, done=lambda: None) as folder:
+            assert isinstance(folder, Folder)
+            yield folder
+
+
+def swept_keys(differing: Iterable[Sequence[str]]) -> list[str]:
+    """The keys of overrides in which jobs differ."""
+    return list(dict.fromkeys(word.lstrip("+").partition("=")[0] for words in differing for word in words))
+
+
+def summarise(sweep: Sweep, folder: Folder, children: Mapping[str, str], done: Sequence[str]) -> None:
+    """Writes the sweep's table, which run is best, and the means over seeds.
+
+    Args:
+        children: the ids of runs, with what was swept.
+        done: the ids of runs of the sweep that were done before.
+    """
+    results = sweep.results
+    folder.note(runs=[*done, *children])
+    if not children:
+        return
+    runs = [results.get(run_id) for run_id in children]
+    columns = list(dict.fromkeys(key for run in runs for key in figures(run)))
+    rows = [[run.id[:8], children[run.id], *(figures(run).get(key) for key in columns)] for run in runs]
+    folder.text("sweep.json", json.dumps({"columns": ["run", "swept", *columns], "data": rows}))
+    if chosen := best(runs):
+        folder.note(best_child=chosen.id, best_child_swept=children[chosen.id])
+    if sweep.stage == "evaluate":
+        metrics = _means_over_seeds(results, [*done, *children])
+        folder.metrics(metrics)
+        if metrics:
+            log.info(
+                "evaluate: means over seeds are on the sweep's run %s; toolformer compare takes it", sweep.id
+            )
+
+
+def best(runs: Sequence[Run]) -> Run | None:
+    """The run with the highest mean score, else with the lowest mean perplexity; None if they measured different things."""
+    for ending, choose in _BETTER:
+        keys = [{key for key in figures(run) if key.endswith(ending)} for run in runs]
+        if any(keys):
+            is_fair = len(runs) > 1 and all(others == keys[0] for others in keys)
+            return (
+                choose(runs, key=lambda run: mean(run.metrics[key] for key in keys[0])) if is_fair else None
+            )
+    return None
+
+
+def _means_over_seeds(results: Results, ids: Iterable[str]) -> dict[str, float]:
+    """`<task>/score` (or perplexity), `ci_low`, `ci_high` and `seeds` of the runs that differ only in their seed.
+
+    With several systems or settings in the sweep, these precede the task: `toolformer/svamp/score`.
+    """
+    from toolformer.reporting.pairing import over_seeds, read_samples
+    from toolformer.reporting.selection import kind_of, measured, seed_of
+
+    trained = {run.id: run for run in results.runs("train")}
+    groups: dict[tuple[Kind, str], dict[int, Run]] = {}
+    for run in map(results.get, ids):
+        for task, _ in measured(run):
+            groups.setdefault((kind_of(run, trained), task), {})[seed_of(run, trained)] = run
+    kinds = {kind for kind, _ in groups}
+    metrics: dict[str, float] = {}
+    for (kind, task), seeds in groups.items():
+        if len(seeds) < 2:
+            continue
+        with suppress(UserError):  # samples that are gone cost their own figures only
+            files = [results.artifact(seeds[number], f"samples/{task}.parquet") for number in sorted(seeds)]
+            average = over_seeds([read_samples(file) for file in files])
+            figure = "perplexity" if task.endswith("perplexity") else "score"
+            values = {
+                figure: average.value,
+                "ci_low": average.low,
+                "ci_high": average.high,
+                "seeds": len(seeds),
+            }
+            metrics |= {f"{_prefix(kind, kinds)}{task}/{key}": value for key, value in values.items()}
+    return metrics
+
+
+def _prefix(kind: Kind, kinds: Collection[Kind]) -> str:
+    """What distinguishes a kind of run from the others, to precede a task."""
+    if len(kinds) == 1:
+        return ""
+
+    def parts(kind: Kind) -> tuple[str, ...]:
+        return kind.baseline or kind.system, kind.wording, f"k={kind.k}", kind.replicate[:8] or kind.model
+
+    first, *further = parts(kind)
+    alike = list(zip(*(parts(other)[1:] for other in kinds if parts(other)[0] == first), strict=True))
+    distinct = [part for part, others in zip(further, alike, strict=True) if len(set(others)) > 1]
+    return " ".join([first, *distinct]) + "/"
