@@ -77,6 +77,20 @@ class Step:
         for value in self.inputs.values():
             yield from (part for part in _listed(value) if isinstance(part, Step))
 
+    def flat(self) -> dict[str, Any]:
+        """The settings by dotted key, also those of the steps that it reads: `train.trainer.max_steps`."""
+        flat = dict(_dotted(self.settings))
+        for part in self.steps():
+            flat |= {f"{part.name}.{key}": value for key, value in part.flat().items()}
+        return flat
+
+    def find(self, name: str) -> Step | None:
+        """The nearest step of this name that it was made from."""
+        for part in self.steps():
+            if step := part if part.name == name else part.find(name):
+                return step
+        return None
+
     def as_json(self) -> dict[str, Any]:
         """The step in plain types; `of_json` reads it."""
         inputs = {name: _plain(value) for name, value in self.inputs.items()}
@@ -158,6 +172,14 @@ def _kept(settings: Mapping[str, Any], without: Collection[str], above: str = ""
             continue
         kept[name] = _kept(value, without, f"{path}.") if isinstance(value, Mapping) else value
     return kept
+
+
+def _dotted(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _dotted(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
 
 
 def _is_left_out(path: str, without: Collection[str]) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer.reporting import console, plots, reader, render, samples_page, table, tables
+from toolformer.results import Results
 from toolformer.storage import write_whole, writing
-from toolformer.tracking import Tracker
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Report:
 
 
 def build(
-    store: Tracker,
+    results: Results,
     experiment: str | None = None,
     out: Path = Path("report"),
     seed: int = 0,
@@ -32,17 +32,17 @@ def build(
 ) -> Report:
     """Write `report.md`, `report.tex`, `report.html`, `samples.html`, `tables/` and `figures/` into the folder `out`.
 
-    The same runs give the same bytes.
+    The output is deterministic.
 
     Args:
-        experiment: only runs with this tag count.
+        experiment: only its runs count.
         seed: decides the resamples behind paired intervals.
         full: also show what was not measured, with the paper's own figures.
 
     Raises:
-        UserError: no run has this tag, a file cannot be read, or the folder cannot be written.
+        UserError: the experiment has no run, a file cannot be read, or the folder cannot be written.
     """
-    evidence = reader.read(store, experiment, seed)
+    evidence = reader.read(results, experiment, seed)
     content = tables.content(evidence, full)
     data = samples_page.data(evidence)
     images = {name: image for figure in content.figures for name, image in plots.files(figure).items()}

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from toolformer.reporting.frame import Thresholds
 from toolformer.reporting.pairing import Compared
-from toolformer.reporting.selection import Thresholds
 from toolformer.reporting.table import Passage
-from toolformer.tracking import Run
+from toolformer.results import Run
 
+NEWEST = 8
+"""Runs of each benchmark on the samples page."""
 Points = Sequence[tuple[int, float]]
 """(step, value) of a metric, in order."""
 

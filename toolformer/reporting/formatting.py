@@ -9,10 +9,10 @@ from toolformer.benchmarks import MLQA_LANGUAGES
 from toolformer.decoding import settings
 from toolformer.reporting import paper
 from toolformer.reporting.data import Score
-from toolformer.reporting.pairing import BASELINE
+from toolformer.reporting.frame import BASELINE
 from toolformer.reporting.table import Cell, Table
+from toolformer.results import Run
 from toolformer.statistics.intervals import wilson
-from toolformer.tracking import Run
 
 DASH = "–"
 UNKNOWN = "dtype not recorded"
@@ -68,12 +68,12 @@ SYMBOLS: Mapping[str, str] = {
 
 def from_run(numbers: T, run: Run) -> T:
     """A cell, or a table, with the run that its numbers come from."""
-    return replace(numbers, run=run.run_id[:8], command=repeats(run))
+    return replace(numbers, run=run.id[:8], command=repeats(run))
 
 
 def repeats(run: Run) -> str:
     """The command that does what the run did."""
-    return f"toolformer {run.stage} like={run.run_id[:8]}"
+    return f"toolformer {run.stage} like={run.id[:8]}"
 
 
 def dtypes(cells: Iterable[tuple[tuple[Any, ...], Score]]) -> dict[str, list[Any]]:
@@ -81,7 +81,7 @@ def dtypes(cells: Iterable[tuple[tuple[Any, ...], Score]]) -> dict[str, list[Any
     found: dict[str, dict[Any, None]] = {}
     for (row, *_), score in cells:
         for run in score.runs:
-            found.setdefault(run.tags.get("dtype", UNKNOWN), {})[row] = None
+            found.setdefault(str(run.facts.get("dtype", UNKNOWN)), {})[row] = None
     return {} if {*found} <= {UNKNOWN} else {dtype: [*found[dtype]] for dtype in sorted(found)}
 
 

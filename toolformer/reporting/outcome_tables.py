@@ -22,8 +22,8 @@ from toolformer.reporting.formatting import (
     shown_count,
     title_of,
 )
+from toolformer.reporting.frame import DEFAULT_POLICY
 from toolformer.reporting.pairing import PAIRS, Compared, is_significant
-from toolformer.reporting.selection import DEFAULT_K
 from toolformer.reporting.table import Cell, Column, Table
 from toolformer.statistics.paired import Estimate, ScoreComparison
 
@@ -141,7 +141,7 @@ def _difference(evidence: Evidence, task: str, system: str, other: str) -> list[
         detectable,
     ]
     measured = task.removesuffix(f"/{GOLD_NATS}")
-    first, second = (evidence.scores[row, measured].run.run_id[:8] for row in (other, system))
+    first, second = (evidence.scores[row, measured].run.id[:8] for row in (other, system))
     return [replace(cell, run=second, command=f"toolformer compare {first} {second}") for cell in cells]
 
 
@@ -186,7 +186,7 @@ def cost(evidence: Evidence) -> Table:
                 _whole(tokens),
             ]
             making = [from_run(cell, training) for cell in making]
-        runs = {score.run.run_id[:8]: repeats(score.run) for score in scores}
+        runs = {score.run.id[:8]: repeats(score.run) for score in scores}
         first, again = next(iter(runs), ""), "; ".join(runs.values())
         name = Cell(name_of(system), "" if system in SYSTEMS else "(baseline)")
         rows.append([name, *making, *(replace(cell, run=first, command=again) for cell in _answers(scores))])
@@ -249,7 +249,7 @@ def tool_use(evidence: Evidence) -> Table:
     columns += [Column(label, "with a call, %") for label in ("any tool", *tools)]
     columns.append(Column("paper", paper=True))
     has_math = any(task in GROUPS["math"] for task in measured)
-    policies = sorted({score.run.tags.get("decoding.k", DEFAULT_K) for score in measured.values()})
+    policies = sorted({score.run.facts.get("policy", DEFAULT_POLICY) for score in measured.values()})
     caption = (
         f"Toolformer with calls enabled (k = {', '.join(policies)}); 95 % Wilson intervals in brackets."
         + " The paper's 97.9 % is over its three math benchmarks together." * has_math

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from toolformer.errors import UserError
 from toolformer.evaluation.metrics import GOLD_NATS
+from toolformer.reporting.frame import BASELINE
 from toolformer.statistics import seeds
 from toolformer.statistics.intervals import RESAMPLES, Interval
 from toolformer.statistics.paired import PerplexityComparison, ScoreComparison, compare
@@ -33,8 +34,6 @@ PAIRS = (
     ("model_cc", "model"),
 )
 """A system and what it is compared with; differences are the first minus the second."""
-BASELINE = "baseline "
-"""Stands before a baseline's name where systems have their key, which has no blank."""
 BASELINE_PAIRS = ("toolformer_disabled", "model")
 """What every baseline is compared with."""
 

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from toolformer.annotation import merge
 from toolformer.data.sampling import Sample, hash64
 from toolformer.evaluation.ladder.classes import CLASSES
 from toolformer.reporting import candidate_stats
-from toolformer.reporting.data import Annotation, Evidence, Sampled
+from toolformer.reporting.data import NEWEST, Annotation, Evidence, Sampled
 from toolformer.reporting.formatting import SYSTEMS, in_order, in_table_order, title_of, tool_name
 from toolformer.reporting.pairing import asked, read_samples
 
@@ -26,14 +25,23 @@ OF_DOCUMENT = 200
 """Candidates of one document: the kept ones first, then the largest gains."""
 QUESTIONS = 300
 """Of each benchmark."""
-RUNS = 8
-"""Of each benchmark: the newest."""
 LONGEST_TEXT = 20_000
 LONGEST_ANSWER = 4_000
 LONGEST_RESULT = 1_000
 TARGETS = 20
 
-_COLUMNS = ["doc_id", "tool", "position", "sample", "status", "call", "result", "start_probability"]
+_COLUMNS = [
+    "doc_id",
+    "tool",
+    "position",
+    "sample",
+    "call",
+    "result",
+    "start_probability",
+    "kept",
+    "reason",
+    "filter_gain",
+]
 _WRITTEN = ("completion", "prediction")
 _CALL = ("tool", "call_input", "call_result", "failed")
 _FIGURES = ("score", "tokens", "seconds")
@@ -59,12 +67,13 @@ def annotated(annotation: Annotation, limit: int = CANDIDATES) -> Row | None:
     columns = [*_COLUMNS, *candidate_stats.LOSSES]
     rows = candidate_stats.of_documents(annotation.files["candidates.parquet"], columns, ids)
     texts = candidate_stats.texts(annotation.files, ids)
-    _decide(rows, candidate_stats.kept(annotation.files, ids), annotation)
     tools = in_order(row["tool"] for row in rows)
     documents, listed = [], []
     for index, doc_id in enumerate(ids):
         own = [row for row in rows if row["doc_id"] == doc_id]
-        own.sort(key=lambda row: (not row["kept"], math.inf if row["gain"] is None else -row["gain"]))
+        own.sort(
+            key=lambda row: (not row["kept"], math.inf if row["filter_gain"] is None else -row["filter_gain"])
+        )
         text = texts.get(doc_id, {})
         whole = text.get("text")
         documents.append({
@@ -109,29 +118,6 @@ def _draw(annotation: Annotation, limit: int) -> tuple[list[str], int]:
     return [doc_id for doc_id, _ in draw.items() if doc_id in drawn], total
 
 
-def _decide(rows: Sequence[Row], calls_kept: set[tuple[str, str, int]], annotation: Annotation) -> None:
-    """Sets `gain` (None unless scored), `kept`, and `reason`, why a candidate is not kept, as the filter decided."""
-    best: dict[tuple[str, str, int], Row] = {}
-    for row in rows:
-        # Of a gain that the annotation left open the bound, below the threshold.
-        row["gain"] = merge.gain(row, merge.PLAIN if row["loss_no_result"] is None else annotation.baseline)
-        place = row["doc_id"], row["tool"], row["position"]
-        if row["gain"] is not None and place in calls_kept:
-            # The largest gain, of equal ones the first sample.
-            best[place] = max(best.get(place, row), row, key=lambda row: (row["gain"], -row["sample"]))
-    for row in rows:
-        row["kept"] = best.get((row["doc_id"], row["tool"], row["position"])) is row
-        row["reason"] = merge.BELOW
-        if row["kept"]:
-            row["reason"] = ""
-        elif row["status"] != "scored":
-            row["reason"] = row["status"]
-        elif row["gain"] is None:
-            row["reason"] = merge.NO_GAIN
-        elif row["gain"] >= annotation.thresholds.get(row["tool"], math.inf):
-            row["reason"] = merge.BEATEN
-
-
 def _candidate(row: Row, document: int, tools: Sequence[str]) -> Row:
     return {
         **{name: row[name] for name in ("position", "sample", "kept", "reason")},
@@ -139,7 +125,7 @@ def _candidate(row: Row, document: int, tools: Sequence[str]) -> Row:
         "tool": tools.index(row["tool"]),
         "call": _cut(row["call"]),
         "result": _cut(row["result"]),
-        "gain": _rounded(row["gain"]),
+        "gain": _rounded(row["filter_gain"]),
         "start": _rounded(row["start_probability"]),
         "losses": [_rounded(row[name]) for name in candidate_stats.LOSSES],
     }
@@ -157,7 +143,7 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[Row]:
     for task in in_table_order(task for run in sampled for task in run.files):
         if task.endswith("perplexity"):
             continue
-        runs = [run for run in sampled if task in run.files][:RUNS]
+        runs = [run for run in sampled if task in run.files][:NEWEST]
         runs.sort(key=lambda run: names.index(run.system) if run.system in names else len(names))
         rows_of = [{asked(row): row for row in read_samples(run.files[task], _ANSWERED)} for run in runs]
         classes = [_classes(run.classes.get(task)) for run in runs]

@@ -1,7 +1,8 @@
 """The report's tables as plain cells, our figures beside the paper's."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from toolformer.benchmarks import GROUPS
 from toolformer.reporting import paper
@@ -26,49 +27,67 @@ from toolformer.reporting.formatting import (
     shown_sizes,
     title_of,
 )
+from toolformer.reporting.frame import BASELINE
 from toolformer.reporting.ladder import ladder
 from toolformer.reporting.outcome_tables import SIGNS, cost, headline, paired, signs, tool_use
-from toolformer.reporting.pairing import BASELINE
 from toolformer.reporting.setting_tables import by_threshold, table9, wordings
 from toolformer.reporting.table import Cell, Column, Content, Figure, Table
-from toolformer.tracking import Run
+from toolformer.results import Run
 
 _BEST = "95 % intervals in brackets, our best system in bold where all were asked as many examples."
-_NOT_THE_PAPERS = f"Not the paper's data, so no figure of the paper is beside. {_BEST}"
+_NOT_THE_PAPERS = f"Not the paper's data, so there are no figures of the paper. {_BEST}"
 _PAPERS = f"{_BEST} The paper's M is {paper.MODEL}; figures in the columns “paper” are from {paper.CITATION}."
 _PERPLEXITY = (
     "Perplexity per token with calls disabled; lower is better; 95 % intervals in brackets, our best system "
-    "in bold where all were asked as many texts. Held-out text stands in for the paper's CCNet. A perplexity "
+    "in bold where all were asked as many texts. Held-out text replaces the paper's CCNet. A perplexity "
     "depends on the tokenizer and the text: compare our rows with each other, not with the paper's."
 )
 _XQUAD = "XQuAD in the setting of Table 6 (English paragraph, foreign question), percent correct"
-_ENGLISH = {task: task.replace("mlqa_", "mlqa_all_en_") for task in GROUPS["mlqa"]}
-"""The columns of Table 6 and the same questions in English."""
-_SCORES: Sequence[tuple[str, str, Sequence[str], str]] = (
-    ("Table 3", "LAMA, percent correct", GROUPS["lama"], _PAPERS),
-    ("Table 4", "Math benchmarks, percent correct", GROUPS["math"], _PAPERS),
-    (
-        "Arithmetic",
-        "Plain arithmetic, the mean of ten families, percent correct",
-        ["arithmetic"],
-        _NOT_THE_PAPERS,
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    """A table with a row per system and a column per benchmark."""
+
+    number: str
+    title: str
+    tasks: Sequence[str]
+    """None for the custom benchmarks."""
+    caption: str = _PAPERS
+    is_papers: bool = True
+    groups: str = ""
+    """The benchmarks with which the experiment `table` makes it; empty if it has an experiment of its number."""
+    systems: Sequence[str] = tuple(SYSTEMS)
+    larger: Sequence[str] = paper.LARGER
+    """The paper's larger models that a full report shows."""
+    english: Mapping[str, str] = field(default_factory=dict)
+    """By benchmark the same questions in English, which have rows of their own."""
+    lower_is_better: bool = False
+    digits: int = 1
+
+
+SCORE_TABLES = (
+    ScoreTable("Table 3", "LAMA, percent correct", GROUPS["lama"], groups="lama"),
+    ScoreTable("Table 4", "Math benchmarks, percent correct", GROUPS["math"], groups="math"),
+    ScoreTable(
+        "Arithmetic", "Plain arithmetic, the mean of ten families, percent correct", ["arithmetic"],
+        _NOT_THE_PAPERS, is_papers=False,
     ),
-    ("Table 5", "Question answering, percent correct", GROUPS["qa"], _PAPERS),
-    ("Table 6", "MLQA, percent correct", GROUPS["mlqa"], _PAPERS),
-    ("XQuAD", _XQUAD, GROUPS["xquad"], _NOT_THE_PAPERS),
-    ("Table 7", "Temporal benchmarks, percent correct", GROUPS["temporal"], _PAPERS),
-    ("Own", "Benchmarks of one's own, in percent", [], _NOT_THE_PAPERS),
-    ("Table 8", "Perplexity", ["wikitext_perplexity", "heldout_perplexity"], _PERPLEXITY),
-)
-"""Number, title, benchmarks and caption of the tables that have a row a system."""
-_GROUP_OF = {
-    "Table 3": "lama",
-    "Table 4": "math",
-    "Table 5": "qa",
-    "Table 6": "mlqa,mlqa_all_en",
-    "Table 7": "temporal",
-}
-"""The benchmarks of the tables that the experiment `table` makes."""
+    ScoreTable("Table 5", "Question answering, percent correct", GROUPS["qa"], groups="qa"),
+    ScoreTable(
+        "Table 6", "MLQA, percent correct", GROUPS["mlqa"], groups="mlqa,mlqa_all_en",
+        english={task: task.replace("mlqa_", "mlqa_all_en_") for task in GROUPS["mlqa"]},
+    ),
+    ScoreTable("XQuAD", _XQUAD, GROUPS["xquad"], _NOT_THE_PAPERS, is_papers=False),
+    ScoreTable("Table 7", "Temporal benchmarks, percent correct", GROUPS["temporal"], groups="temporal"),
+    ScoreTable("Own", "Custom benchmarks, in percent", [], _NOT_THE_PAPERS, is_papers=False),
+    # Perplexity with calls would need a sum over all calls, so Toolformer has no row.
+    ScoreTable(
+        "Table 8", "Perplexity", ["wikitext_perplexity", "heldout_perplexity"], _PERPLEXITY,
+        systems=[system for system in SYSTEMS if system != "toolformer"], larger=(),
+        lower_is_better=True, digits=2,
+    ),
+)  # fmt: skip
 
 
 def content(evidence: Evidence, full: bool = False) -> Content:
@@ -77,7 +96,7 @@ def content(evidence: Evidence, full: bool = False) -> Content:
     kept = examples_kept(annotation, full)
     tables = [
         from_run(kept, annotation.run) if annotation else kept,
-        *(systems_by_tasks(evidence, *spec, full) for spec in _SCORES),
+        *(score_table(evidence, spec, full) for spec in SCORE_TABLES),
         paired(evidence),
         tool_use(evidence),
         wordings(evidence),
@@ -193,15 +212,15 @@ def runs(evidence: Evidence) -> Table:
     uses += [(score.run, "Figure 4") for score in evidence.sizes.values()]
     columns_of: dict[str, dict[str, None]] = {}
     for run, name in uses:
-        columns_of.setdefault(run.run_id, {})[name] = None
+        columns_of.setdefault(run.id, {})[name] = None
     rows = []
-    for run in {run.run_id: run for run, _ in uses}.values():
-        tags = run.tags
+    for run in {run.id: run for run, _ in uses}.values():
+        facts = run.facts
         commit, dash, dirty = run.commit.partition("-")
-        cells = [run.run_id[:8], name_of(tags.get("system") or tags.get("data", ""))]
-        cells += [", ".join(columns_of[run.run_id]), repeats(run), f"{commit[:10]}{dash}{dirty}"]
-        cells += [run.started.date().isoformat(), tags.get("device_name") or tags.get("device", "")]
-        cells.append(tags.get("dtype", ""))
+        cells = [run.id[:8], name_of(facts.get("system") or facts.get("data", ""))]
+        cells += [", ".join(columns_of[run.id]), repeats(run), f"{commit[:10]}{dash}{dirty}"]
+        cells += [run.started.date().isoformat(), facts.get("device_name") or facts.get("device", "")]
+        cells.append(facts.get("dtype", ""))
         rows.append([Cell(text) for text in cells])
     labels = ("Run", "System or data", "Columns", "Again by", "Commit", "Date", "Device", "dtype")
     columns = [Column(label, numeric=False, wide=label == "Columns") for label in labels]
@@ -219,11 +238,7 @@ def missing(evidence: Evidence) -> Table:
     """What of the paper was not measured yet, a line an experiment, with the command that measures it."""
     annotated = {tool for tool, _ in evidence.annotation.counts} if evidence.annotation else set()
     lines = {"Table 2": [name for tool, name in paper.TOOLS.items() if tool not in annotated]}
-    for number, _, tasks, _ in _SCORES:
-        if number.startswith("Table"):
-            lines[number] = _absent(evidence, tasks, _systems(number))
-    if any(("model", task) not in evidence.scores for task in _ENGLISH.values()):
-        lines["Table 6"].append("All En")
+    lines |= {table.number: _absent(evidence, table) for table in SCORE_TABLES if table.is_papers}
     lines["Table 9"] = [
         f"{title_of(task)} with k = {', '.join(absent)}"
         for task in paper.BY_K
@@ -231,110 +246,113 @@ def missing(evidence: Evidence) -> Table:
     ]
     lines["Table 10"] = [] if annotated else ["calls"]
     lines["Figure 4"] = [] if scaling(evidence) else ["two sizes of model"]
+    experiments = {t.number: f"table 'benchmarks=[{t.groups}]'" for t in SCORE_TABLES if t.groups}
     setting = "" if evidence.experiment in (None, "paper") else " setting=default"
     rows = [
-        [Cell(name), Cell("; ".join(parts)), Cell(f"toolformer run experiment={_experiment(name)}{setting}")]
+        [name, "; ".join(parts), f"toolformer run experiment={experiments.get(name, key_of(name))}{setting}"]
         for name, parts in lines.items()
         if parts
     ]
     columns = [Column(label, numeric=False, wide=label == "missing") for label in ("", "missing", "command")]
-    return Table("missing", "", "Not measured yet", columns, rows)
+    return Table("missing", "", "Not measured yet", columns, [[*map(Cell, row)] for row in rows])
 
 
-def _experiment(number: str) -> str:
-    """What the experiment of a table or figure is called on the command line."""
-    if group := _GROUP_OF.get(number):
-        return f"table 'benchmarks=[{group}]'"
-    return _key(number)
-
-
-def _key(number: str) -> str:
+def key_of(number: str) -> str:
     return number.lower().replace(" ", "")
 
 
-def _systems(number: str) -> list[str]:
-    """Perplexity with calls would need a sum over all calls, so Toolformer has no row in Table 8."""
-    return [system for system in SYSTEMS if number != "Table 8" or system != "toolformer"]
-
-
-def _absent(evidence: Evidence, tasks: Sequence[str], systems: Sequence[str]) -> list[str]:
-    """The tasks that lack a system, by name; with the systems where not all are lacking."""
+def _absent(evidence: Evidence, table: ScoreTable) -> list[str]:
+    """The tasks that lack a system, by name; with the systems if not all of them are lacking."""
     parts: dict[str, list[str]] = {}
-    for task in tasks:
-        absent = [SYSTEMS[system] for system in systems if (system, task) not in evidence.scores]
+    for task in table.tasks:
+        absent = [SYSTEMS[system] for system in table.systems if (system, task) not in evidence.scores]
         if absent:
-            of = "" if len(absent) == len(systems) else f" ({', '.join(absent)})"
+            of = "" if len(absent) == len(table.systems) else f" ({', '.join(absent)})"
             parts.setdefault(of, []).append(title_of(task))
-    return [", ".join(names) + of for of, names in parts.items()]
+    english = any(("model", task) not in evidence.scores for task in table.english.values())
+    return [", ".join(names) + of for of, names in parts.items()] + ["All En"] * english
 
 
-def systems_by_tasks(
-    evidence: Evidence, number: str, title: str, tasks: Sequence[str], caption: str, full: bool
-) -> Table:
-    """The systems and benchmarks that were measured; with `full` all of the paper's, and where there are scores its
-    larger models. Table 6 has rows in English below."""
-    systems, lower = _systems(number), number == "Table 8"
-    full = full and number.startswith("Table")
-    if number == "Own":
-        tasks = [task for task in in_table_order(task for _, task in evidence.scores) if task not in TASKS]
-    measured = {
+def score_table(evidence: Evidence, spec: ScoreTable, full: bool) -> Table:
+    """The systems and benchmarks that were measured; with `full` all of the paper's, and its larger models."""
+    full = full and spec.is_papers
+    every = spec.tasks or [
+        task for task in in_table_order(task for _, task in evidence.scores) if task not in TASKS
+    ]
+    scores = {
         (row, task): score
         for (row, task), score in evidence.scores.items()
-        if task in tasks and (row in systems or row.startswith(BASELINE))
+        if task in every and (row in spec.systems or row.startswith(BASELINE))
     }
-    english = {
-        task: score for task in tasks if (score := evidence.scores.get(("model", _ENGLISH.get(task, ""))))
-    }
-    if not full:
-        tasks = [task for task in tasks if task in english or any(task == other for _, other in measured)]
-        systems = [system for system in systems if any(system == row for row, _ in measured)]
-    of_tasks = {task: of_task(measured, task) for task in tasks}
+    english = {task for task, other in spec.english.items() if ("model", other) in evidence.scores}
+    tasks = [task for task in every if full or task in english or of_task(scores, task)]
     columns = [Column("Model", numeric=False)]
     for task in tasks:
-        columns.append(Column("this run", title_of(task), detail=shown_sizes(of_tasks[task])))
+        columns.append(Column("this run", title_of(task), detail=shown_sizes(of_task(scores, task))))
         if task in paper.SCORES:
             label = "paper (CCNet)" if task == "heldout_perplexity" else "paper"
             columns.append(Column(label, title_of(task), paper=True))
-
-    def ours(score: Score, task: str, system: str) -> Cell:
-        own = [measured[row, task] for row in systems if (row, task) in measured]
-        rivals = own if system in systems else ()
-        cell = score_cell(score, of_tasks[task], rivals, 2 if lower else 1, lower)
-        return replace(cell, signs=signs(evidence, system, task))
-
-    def line(name: Cell, theirs: str, system: str = "", in_english: bool = False) -> list[Cell]:
-        """A row of our system, or of none, beside the paper's, by its name there."""
-        cells = [name]
-        for task in tasks:
-            score = english.get(task) if in_english and system else measured.get((system, task))
-            row = "" if in_english else system
-            blank = DASH if system in SYSTEMS else ""
-            cells.append(ours(score, task, row) if score else Cell(blank))
-            if task in paper.SCORES:
-                figure = paper.SCORES[_ENGLISH[task] if in_english else task].get(theirs)
-                cells.append(Cell("" if figure is None else f"{figure:.1f}"))
-        return cells
-
-    rows = []
-    for system in systems:
-        theirs, name = paper.SYSTEMS[system], SYSTEMS[system]
-        is_other = theirs != name and any(column.paper for column in columns)
-        rows.append(line(Cell(name, f"(paper: {theirs})" if is_other else ""), theirs, system))
-    rules = [len(rows)]
-    for row in sorted({row for row, _ in measured} - set(systems)):
-        rows.append(line(Cell(name_of(row), "(baseline)"), "", row))
-    larger = paper.LARGER if full and not lower else ()
-    rows += [line(Cell(model), model) for model in larger]
-    rules.append(len(rows))
-    if english or (full and number == "Table 6"):
-        caption += " “All En”: the same questions in English."
-        rows.append(line(Cell("M (All En)", "(paper: GPT-J)"), "GPT-J", "model", in_english=True))
-        rows += [line(Cell(f"{model} (All En)"), model, in_english=True) for model in larger[1:]]
+    systems = [system for system in spec.systems if full or any(system == row for row, _ in scores)]
+    lines = _lines(spec, systems, {row for row, _ in scores}, full, bool(english))
+    rows = [
+        [_head(line, tasks), *(cell for task in tasks for cell in _cells(evidence, spec, scores, line, task))]
+        for line in lines
+    ]
+    caption = spec.caption + " “All En”: the same questions in English." * any(
+        line.in_english for line in lines
+    )
     if any(cell.signs for row in rows for cell in row):
         caption += f" {SIGNS}"
-    order = ordered((row for row, _ in measured), SYSTEMS)
-    caption += in_dtypes(
-        ((name_of(row),), measured[row, task]) for row in order for task in tasks if (row, task) in measured
-    )
-    rules = [index for index in dict.fromkeys(rules) if 0 < index < len(rows)]
-    return Table(_key(number), number, title, columns, rows, caption, rules)
+    order = ordered((row for row, _ in scores), SYSTEMS)
+    measured = (((name_of(row),), scores.get((row, task))) for row in order for task in tasks)
+    caption += in_dtypes((row, score) for row, score in measured if score)
+    rules = dict.fromkeys((len(systems), sum(not line.in_english for line in lines)))
+    return Table(
+        key_of(spec.number), spec.number, spec.title, columns, rows, caption,
+        [index for index in rules if 0 < index < len(rows)],
+    )  # fmt: skip
+
+
+class _Line(NamedTuple):
+    """A row of a `ScoreTable`: our system or baseline, the paper's name of it, or either; perhaps in English."""
+
+    system: str = ""
+    papers: str = ""
+    in_english: bool = False
+
+
+def _lines(
+    spec: ScoreTable, systems: Sequence[str], measured: Set[str], full: bool, english: bool
+) -> list[_Line]:
+    larger = spec.larger if full else ()
+    lines = [_Line(system, paper.SYSTEMS[system]) for system in systems]
+    lines += [_Line(row) for row in sorted(measured - {*systems})]
+    lines += [_Line("", model) for model in larger]
+    if english or (full and spec.english):
+        lines += [_Line("model", "GPT-J", True), *(_Line("", model, True) for model in larger[1:])]
+    return lines
+
+
+def _head(line: _Line, tasks: Sequence[str]) -> Cell:
+    name = name_of(line.system or line.papers) + " (All En)" * line.in_english
+    if line.system and not line.papers:
+        return Cell(name, "(baseline)")
+    is_other = line.papers != name and line.system and any(task in paper.SCORES for task in tasks)
+    return Cell(name, f"(paper: {line.papers})" if is_other else "")
+
+
+def _cells(
+    evidence: Evidence, spec: ScoreTable, scores: Mapping[tuple[str, str], Score], line: _Line, column: str
+) -> Iterator[Cell]:
+    """A benchmark's cells in a row: ours, and the paper's if it has the benchmark."""
+    task = spec.english[column] if line.in_english else column
+    cell = Cell(DASH if line.system in SYSTEMS else "")
+    if score := evidence.scores.get((line.system, task)):
+        rivals = [scores[system, task] for system in spec.systems if (system, task) in scores]
+        rivals = rivals if line.system in SYSTEMS else []
+        cell = score_cell(score, of_task(scores, column), rivals, spec.digits, spec.lower_is_better)
+        cell = replace(cell, signs=signs(evidence, line.system, task))
+    yield cell
+    if column in paper.SCORES:
+        number = paper.SCORES[task].get(line.papers)
+        yield Cell("" if number is None else f"{number:.1f}")

@@ -163,7 +163,7 @@ def content(results: Results, run: Run) -> Content:
         tables = [annotation_tables.lost(annotation), annotation_tables.nearest(misses(annotation))]
     else:
         tasks = {name.partition("/")[0] for name in run.metrics if "/" in name}
-        tables = [tabled.ladder({task: reader.below(task, run) for task in tasks})]
+        tables = [tabled.ladder({task: reader.task_metrics(task, run) for task in tasks})]
     about = ", ".join(filter(None, (run.id[:8], str(run.facts.get("dtype", "")))))
     return Content(f"{run.name} ({about})", tables)
 
