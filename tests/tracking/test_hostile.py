@@ -14,9 +14,9 @@ from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.reporting.console import show
 from toolformer.reporting.pairing import compare_groups
+from toolformer.results.provenance import command_of, describe, masked, masked_words, model_name
 from toolformer.stages.compare import Comparison, content
 from toolformer.tracking import Tracker, provenance
-from toolformer.results.provenance import command_of, describe, masked, masked_words, model_name
 from toolformer.tracking.store import Refused
 
 HOSTILE = "../../precious"

@@ -15,15 +15,15 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from toolformer.tracking.entities import Dataset
+from toolformer.tracking.run import now
 
 from tests.conftest import Capture, Log, Patch, Refused, free_port, wait_for
 from tests.tracking.conftest import answers, run, start
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.tracking import Tracker, mirror, registry
-from toolformer.tracking.entities import Dataset
 from toolformer.results.provenance import describe
-from toolformer.tracking.run import now
+from toolformer.tracking import Tracker, mirror, registry
 from toolformer.tracking.ui import serve
 
 

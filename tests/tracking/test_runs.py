@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+from toolformer.tracking.entities import Dataset
 
 from tests.conftest import Log
 from tests.tracking.conftest import run, start
 from toolformer.errors import UserError
 from toolformer.tracking import Tracker
-from toolformer.tracking.entities import Dataset
 
 
 def test_a_run_holds_what_it_logs(store: Tracker, tmp_path: Path) -> None:

@@ -109,6 +109,10 @@ def _server(config: Config) -> Finding:
     store = Store(root, config.tracking.uri)
     try:
         store.prepare()
-        return _OK, "tracking", f"{store.shown_uri} answers; {len(pending(Results(root), store))} runs to push"
+        return (
+            _OK,
+            "tracking",
+            f"{store.shown_uri} answers; {len(pending(Results(root), store))} runs to push",
+        )
     except UserError as fault:
         return _FAULT, "tracking", f"{fault}; runs are kept in paths.root until toolformer runs push"

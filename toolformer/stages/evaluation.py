@@ -226,7 +226,7 @@ def train_run(
 
     UserError if there is none, or it was trained on other data.
     """
-    facts = {"data": data} if reference == LATEST else {}
+    facts: dict[str, Any] = {"data": data} if reference == LATEST else {}
     run = results.resolve("train", reference, experiment, preferred=preferred, **facts)
     if run.facts.get("data") != data:
         raise UserError(f"checkpoint: run {run.id[:8]} has data={run.facts.get('data')}, not {data}")

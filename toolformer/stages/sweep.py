@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import mean
@@ -20,7 +20,7 @@ from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 
 if TYPE_CHECKING:
-    from toolformer.reporting.selection import Kind
+    from pandas import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -118,21 +118,19 @@ def _means_over_seeds(results: Results, ids: Iterable[str]) -> dict[str, float]:
 
     With several systems or settings in the sweep, these precede the task: `toolformer/svamp/score`.
     """
+    from toolformer.reporting.frame import KIND, frame
     from toolformer.reporting.pairing import over_seeds, read_samples
-    from toolformer.reporting.selection import kind_of, measured, seed_of
 
     trained = {run.id: run for run in results.runs("train")}
-    groups: dict[tuple[Kind, str], dict[int, Run]] = {}
-    for run in map(results.get, ids):
-        for task, _ in measured(run):
-            groups.setdefault((kind_of(run, trained), task), {})[seed_of(run, trained)] = run
-    kinds = {kind for kind, _ in groups}
+    cells = frame([results.get(run_id) for run_id in ids], trained, {})
+    prefixes = _prefixes(cells.drop_duplicates(KIND))
     metrics: dict[str, float] = {}
-    for (kind, task), seeds in groups.items():
+    for (*kind, task), group in cells.groupby([*KIND, "task"], sort=False):
+        seeds = group.drop_duplicates("seed", keep="last").sort_values("seed")
         if len(seeds) < 2:
             continue
         with suppress(UserError):  # samples that are gone cost their own figures only
-            files = [results.artifact(seeds[number], f"samples/{task}.parquet") for number in sorted(seeds)]
+            files = [results.artifact(run, f"samples/{task}.parquet") for run in seeds.run]
             average = over_seeds([read_samples(file) for file in files])
             figure = "perplexity" if task.endswith("perplexity") else "score"
             values = {
@@ -141,19 +139,25 @@ def _means_over_seeds(results: Results, ids: Iterable[str]) -> dict[str, float]:
                 "ci_high": average.high,
                 "seeds": len(seeds),
             }
-            metrics |= {f"{_prefix(kind, kinds)}{task}/{key}": value for key, value in values.items()}
+            metrics |= {f"{prefixes[tuple(kind)]}{task}/{key}": value for key, value in values.items()}
     return metrics
 
 
-def _prefix(kind: Kind, kinds: Collection[Kind]) -> str:
-    """What distinguishes a kind of run from the others, to precede a task."""
-    if len(kinds) == 1:
-        return ""
+def _prefixes(kinds: DataFrame) -> dict[tuple[str, ...], str]:
+    """What distinguishes each kind of run from the others, to precede a task: its system, and in what it differs further."""
+    from toolformer.reporting.frame import KIND
 
-    def parts(kind: Kind) -> tuple[str, ...]:
-        return kind.baseline or kind.system, kind.wording, f"k={kind.k}", kind.replicate[:8] or kind.model
-
-    first, *further = parts(kind)
-    alike = list(zip(*(parts(other)[1:] for other in kinds if parts(other)[0] == first), strict=True))
-    distinct = [part for part, others in zip(further, alike, strict=True) if len(set(others)) > 1]
-    return " ".join([first, *distinct]) + "/"
+    names: dict[tuple[str, ...], str] = {}
+    for row in kinds.itertuples():
+        kind = tuple(getattr(row, column) for column in KIND)
+        system = row.baseline or row.system
+        others = kinds[(kinds.baseline if row.baseline else kinds.system) == system]
+        parts = {
+            "wording": row.wording,
+            "policy": f"k={row.policy}",
+            "replicate": row.replicate[:8],
+            "model": row.model,
+        }
+        distinct = [part for column, part in parts.items() if part and others[column].nunique() > 1]
+        names[kind] = "" if len(kinds) == 1 else " ".join([system, *distinct]) + "/"
+    return names
