@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolformer.data.bounds import Count, CountOrNone, Finite, Names, Numbers, OneOf, Share
+from toolformer.data.bounds import Count, CountOrNone, Finite, NumberByName, OneOf, Share, TextByName
 from toolformer.errors import UserError, near
 from toolformer.step import NOTHING, Decides
 
@@ -50,13 +50,13 @@ class Decoding:
     """policy=bias: a call starts when the logit of <API> plus this is the largest of all; 0 is plain greedy."""
     threshold: Share | None = None
     """policy=threshold: a call starts when the probability of <API> is at least this."""
-    by_tool: Numbers = None
+    by_tool: NumberByName = None
     """The policy's number for tools that have one of their own, by key: with k: 1, {calendar: 10} starts calls of the
     calendar at k = 10, and all others at k = 1."""
-    stand_in: Names = None
+    stand_in: TextByName = None
     """Beyond the paper: by the key of a tool, the one that is called in its place where a benchmark switches it off; with
     {search: qa} a model that would search asks question answering instead, by which LAMA may be answered."""
-    name_bias: Numbers = None
+    name_bias: NumberByName = None
     """Beyond the paper: nats added to a tool's name where a call starts, by key; {search: 2} makes search e² times as likely
     against the other names. The start itself is the policy's."""
     max_calls: CountOrNone = 1

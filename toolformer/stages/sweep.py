@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING
 
 from toolformer.errors import UserError
 from toolformer.results import Folder, Results, Run
@@ -18,9 +17,6 @@ from toolformer.stages.config import Config
 from toolformer.stages.invocation import Invocation
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
-
-if TYPE_CHECKING:
-    from toolformer.reporting.selection import Kind
 
 log = logging.getLogger(__name__)
 
@@ -118,40 +114,40 @@ def _means_over_seeds(results: Results, ids: Iterable[str]) -> dict[str, float]:
 
     With several systems or settings in the sweep, these precede the task: `toolformer/svamp/score`.
     """
+    from toolformer.reporting.frame import KIND, frame
     from toolformer.reporting.pairing import over_seeds, read_samples
-    from toolformer.reporting.selection import kind_of, measured, seed_of
 
     trained = {run.id: run for run in results.runs("train")}
-    groups: dict[tuple[Kind, str], dict[int, Run]] = {}
-    for run in map(results.get, ids):
-        for task, _ in measured(run):
-            groups.setdefault((kind_of(run, trained), task), {})[seed_of(run, trained)] = run
-    kinds = {kind for kind, _ in groups}
+    cells = frame([results.get(run_id) for run_id in ids], trained, {})
+    cells = cells.drop_duplicates([*KIND, "task", "seed"], keep="last").sort_values("seed")
+    groups = {key: [*group.run] for key, group in cells.groupby([*KIND, "task"], sort=False)}
+    kinds = {tuple(kind) for *kind, _ in groups}
     metrics: dict[str, float] = {}
-    for (kind, task), seeds in groups.items():
-        if len(seeds) < 2:
+    for (*kind, task), runs in groups.items():
+        if len(runs) < 2:
             continue
-        with suppress(UserError):  # samples that are gone cost their own figures only
-            files = [results.artifact(seeds[number], f"samples/{task}.parquet") for number in sorted(seeds)]
+        with suppress(UserError):  # samples that are gone cost their own metrics only
+            files = [results.artifact(run, f"samples/{task}.parquet") for run in runs]
             average = over_seeds([read_samples(file) for file in files])
-            figure = "perplexity" if task.endswith("perplexity") else "score"
+            measure = "perplexity" if task.endswith("perplexity") else "score"
             values = {
-                figure: average.value,
+                measure: average.value,
                 "ci_low": average.low,
                 "ci_high": average.high,
-                "seeds": len(seeds),
+                "seeds": len(runs),
             }
             metrics |= {f"{_prefix(kind, kinds)}{task}/{key}": value for key, value in values.items()}
     return metrics
 
 
-def _prefix(kind: Kind, kinds: Collection[Kind]) -> str:
-    """What distinguishes a kind of run from the others, to precede a task."""
+def _prefix(kind: Sequence[str], kinds: Collection[Sequence[str]]) -> str:
+    """What distinguishes a kind of run (`frame.KIND`) from the others, to precede a task."""
     if len(kinds) == 1:
         return ""
 
-    def parts(kind: Kind) -> tuple[str, ...]:
-        return kind.baseline or kind.system, kind.wording, f"k={kind.k}", kind.replicate[:8] or kind.model
+    def parts(kind: Sequence[str]) -> tuple[str, ...]:
+        _, wording, system, baseline, policy, replicate, model = kind
+        return baseline or system, wording, f"k={policy}", replicate[:8] or model
 
     first, *further = parts(kind)
     alike = list(zip(*(parts(other)[1:] for other in kinds if parts(other)[0] == first), strict=True))

@@ -29,7 +29,7 @@ from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 from toolformer.storage import below, sha256
 from toolformer.training import distributed
-from toolformer.training.checkpoints import suffices, trained
+from toolformer.training.checkpoints import is_long_enough, trained
 from toolformer.training.settings import Recipe, TrainingResult, TrainingSettings
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def finished(config: Config) -> Run | None:
 
 def _done(job: _Job, run: Run | None) -> Run | None:
     """The run, unless `max_hours` ended it and more time is given now."""
-    return run if run and suffices(run.facts.get("ended_by_max_hours"), job.settings.max_hours) else None
+    return run if run and is_long_enough(run.facts.get("ended_by_max_hours"), job.settings.max_hours) else None
 
 
 def _trained(job: _Job, results: Results) -> Run | None:
