@@ -15,7 +15,7 @@ import psutil
 import torch
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from toolformer.tracking.provenance import provenance
+from toolformer.results.provenance import provenance
 
 from toolformer.errors import UserError, one_line
 from toolformer.lm import fast_linear

@@ -6,7 +6,7 @@ from typing import Any
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting.escape import clean
 from toolformer.reporting.formatting import DASH, in_table_order, shown_count, title_of
-from toolformer.reporting.table import Cell, Column, Figure, Table
+from toolformer.reporting.table import Cell, Column, Figure, Table, text_columns
 
 Ladders = Mapping[str, Mapping[str, float]]
 """By task, the metrics of its explanation: `n`, `class/<name>` (examples), `rung/<name>` (percent), `rung_n/<name>`."""
@@ -34,25 +34,21 @@ def ladder(ladders: Ladders) -> Table:
     tasks = in_table_order(ladders)
     sizes = {task: shown_count(round(ladders[task]["n"])) for task in tasks}
     columns = [
-        Column("", numeric=False),
+        *text_columns(""),
         *(Column(title_of(task), detail=f"n = {sizes[task]}") for task in tasks),
     ]
     rows = []
-    for name, shown in CLASSES.items():
+    for name, label in CLASSES.items():
         counts = [(ladders[task][f"class/{name}"], ladders[task]["n"]) for task in tasks]
         cells = (Cell(shown_count(round(count)), f"({100 * count / n:.1f} %)") for count, n in counts)
-        rows.append([Cell(shown), *cells])
-    for name, shown in RUNGS.items():
-        rows.append([Cell(f"right, {shown}, %")])
+        rows.append([Cell(label), *cells])
+    for name, label in RUNGS.items():
+        rows.append([Cell(f"right, {label}, %")])
         for task in tasks:
             value, asked = (ladders[task].get(f"{kind}/{name}") for kind in ("rung", "rung_n"))
             of = shown_count(round(asked or ladders[task]["n"]))
-            cell = (
-                Cell(f"{value:.1f}", "" if of == sizes[task] else f"(of {of})")
-                if value is not None
-                else Cell(DASH)
-            )
-            rows[-1].append(cell)
+            detail = "" if of == sizes[task] else f"(of {of})"
+            rows[-1].append(Cell(DASH) if value is None else Cell(f"{value:.1f}", detail))
     return Table("ladder", "Ladder", _TITLE, columns, rows if tasks else [], _CAPTION, [len(CLASSES)])
 
 

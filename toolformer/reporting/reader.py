@@ -61,18 +61,8 @@ def read(results: Results, experiment: str | None = None, seed: int = 0) -> Evid
     sampled, unread = _sampled(results, cells, selection, explained)
     files = {(sample.run_id, task): file for sample in sampled for task, file in sample.files.items()}
     shown = _scores(selection.shown, files)
-    paired = {
-        key: [(run.setting("seed", 0), files[run.id, key[1]]) for run in runs]
-        for key, runs in selection.shown.items()
-        if all((run.id, key[1]) in files for run in runs)
-    }
     kept = {
         row: source(source(runs[0], trained), annotated) for (row, _), runs in selection.by_threshold.items()
-    }
-    ladders = {
-        task: task_metrics(task, explained[score.run.id])
-        for (system, task), score in shown.items()
-        if system == "toolformer" and score.run.id in explained
     }
     return Evidence(
         experiment,
@@ -85,11 +75,11 @@ def read(results: Results, experiment: str | None = None, seed: int = 0) -> Evid
         kept={row: run for row, run in kept.items() if run},
         wordings=_scores(selection.wordings, files),
         model=selection.model,
-        paired=compare_systems(paired, seed),
+        paired=compare_systems(_paired(selection.shown, files), seed),
         curves=_curves(trainings),
         sizes=_scores(selection.sizes, files),
         sampled=sampled,
-        ladders={task: metrics for task, metrics in ladders.items() if metrics},
+        ladders=_ladders(shown, explained),
     )
 
 
@@ -226,6 +216,23 @@ def _score(runs: Seeds, task: str, files: Files) -> Score:
             interval = over_seeds([read_samples(files[run.id, task]) for run in runs])
             low, high = interval.low, interval.high
     return Score(fmean(scores(run)[task] for run in runs), low, high, tuple(runs), means)
+
+
+def _paired(
+    cells: Mapping[tuple[str, str], Seeds], files: Files
+) -> dict[tuple[str, str], list[tuple[int, Path]]]:
+    """The samples of the cells that have all of theirs, each with the seed that chose its questions."""
+    return {
+        (row, task): [(run.setting("seed", 0), files[run.id, task]) for run in runs]
+        for (row, task), runs in cells.items()
+        if all((run.id, task) in files for run in runs)
+    }
+
+
+def _ladders(scores: Mapping[tuple[str, str], Score], explained: Runs) -> dict[str, dict[str, float]]:
+    """By task, the metrics of the explanation of Toolformer's evaluation."""
+    runs = {task: explained.get(score.run.id) for (row, task), score in scores.items() if row == "toolformer"}
+    return {task: metrics for task, run in runs.items() if run and (metrics := task_metrics(task, run))}
 
 
 def _curves(trainings: Mapping[str, Run]) -> dict[tuple[str, str], Points]:

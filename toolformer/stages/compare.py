@@ -74,7 +74,7 @@ def _named(results: Results, reference: str, experiment: str | None) -> list[Run
         )
     if swept := results.swept("evaluate", name):
         return [run for run in swept if system in ("", run.facts.get("system"))]
-    facts = {"system": system} if colon and name == "latest" else {}
+    facts: dict[str, Any] = {"system": system} if colon and name == "latest" else {}
     return [results.resolve("evaluate", name, experiment, asks=False, **facts)]
 
 
@@ -104,14 +104,13 @@ def compare(
         differ = f" (they differ in {', '.join(list(settings)[:6])})" if settings else ""
         raise UserError(f"compare: {first} and {second} have no {what} in common{differ}; evaluate alike")
     compared = {benchmark.task for benchmark in benchmarks}
+    ids = [",".join(run.id for run in runs) for runs in (one, two)]
+    alone = [
+        tuple(task for task in samples if task not in compared) for samples in (samples_one, samples_two)
+    ]
+    same_scoring = len({run.step.version for run in (*one, *two)}) == 1
     return Comparison(
-        *(",".join(run.id for run in runs) for runs in (one, two)),
-        _title(one),
-        _title(two),
-        benchmarks,
-        *(tuple(task for task in samples if task not in compared) for samples in (samples_one, samples_two)),
-        settings,
-        len({run.step.version for run in (*one, *two)}) == 1,
+        ids[0], ids[1], _title(one), _title(two), benchmarks, alone[0], alone[1], settings, same_scoring
     )
 
 

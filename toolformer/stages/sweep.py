@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING
 
 from toolformer.errors import UserError
 from toolformer.results import Folder, Results, Run
@@ -18,9 +17,6 @@ from toolformer.stages.config import Config
 from toolformer.stages.invocation import Invocation
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -123,41 +119,37 @@ def _means_over_seeds(results: Results, ids: Iterable[str]) -> dict[str, float]:
 
     trained = {run.id: run for run in results.runs("train")}
     cells = frame([results.get(run_id) for run_id in ids], trained, {})
-    prefixes = _prefixes(cells.drop_duplicates(KIND))
+    cells = cells.drop_duplicates([*KIND, "task", "seed"], keep="last").sort_values("seed")
+    groups = {key: [*group.run] for key, group in cells.groupby([*KIND, "task"], sort=False)}
+    kinds = {tuple(kind) for *kind, _ in groups}
     metrics: dict[str, float] = {}
-    for (*kind, task), group in cells.groupby([*KIND, "task"], sort=False):
-        seeds = group.drop_duplicates("seed", keep="last").sort_values("seed")
-        if len(seeds) < 2:
+    for (*kind, task), runs in groups.items():
+        if len(runs) < 2:
             continue
-        with suppress(UserError):  # samples that are gone cost their own figures only
-            files = [results.artifact(run, f"samples/{task}.parquet") for run in seeds.run]
+        with suppress(UserError):  # samples that are gone cost their own metrics only
+            files = [results.artifact(run, f"samples/{task}.parquet") for run in runs]
             average = over_seeds([read_samples(file) for file in files])
-            figure = "perplexity" if task.endswith("perplexity") else "score"
+            measure = "perplexity" if task.endswith("perplexity") else "score"
             values = {
-                figure: average.value,
+                measure: average.value,
                 "ci_low": average.low,
                 "ci_high": average.high,
-                "seeds": len(seeds),
+                "seeds": len(runs),
             }
-            metrics |= {f"{prefixes[tuple(kind)]}{task}/{key}": value for key, value in values.items()}
+            metrics |= {f"{_prefix(kind, kinds)}{task}/{key}": value for key, value in values.items()}
     return metrics
 
 
-def _prefixes(kinds: DataFrame) -> dict[tuple[str, ...], str]:
-    """What distinguishes each kind of run from the others, to precede a task: its system, and in what it differs further."""
-    from toolformer.reporting.frame import KIND
+def _prefix(kind: Sequence[str], kinds: Collection[Sequence[str]]) -> str:
+    """What distinguishes a kind of run (`frame.KIND`) from the others, to precede a task."""
+    if len(kinds) == 1:
+        return ""
 
-    names: dict[tuple[str, ...], str] = {}
-    for row in kinds.itertuples():
-        kind = tuple(getattr(row, column) for column in KIND)
-        system = row.baseline or row.system
-        others = kinds[(kinds.baseline if row.baseline else kinds.system) == system]
-        parts = {
-            "wording": row.wording,
-            "policy": f"k={row.policy}",
-            "replicate": row.replicate[:8],
-            "model": row.model,
-        }
-        distinct = [part for column, part in parts.items() if part and others[column].nunique() > 1]
-        names[kind] = "" if len(kinds) == 1 else " ".join([system, *distinct]) + "/"
-    return names
+    def parts(kind: Sequence[str]) -> tuple[str, ...]:
+        _, wording, system, baseline, policy, replicate, model = kind
+        return baseline or system, wording, f"k={policy}", replicate[:8] or model
+
+    first, *further = parts(kind)
+    alike = list(zip(*(parts(other)[1:] for other in kinds if parts(other)[0] == first), strict=True))
+    distinct = [part for part, others in zip(further, alike, strict=True) if len(set(others)) > 1]
+    return " ".join([first, *distinct]) + "/"
