@@ -35,9 +35,9 @@ def _plain(text: str) -> str:
 def number_in(completion: str) -> Fraction | None:
     """The number that a completion of a math problem answers with, or None (paper, section 4.2.2, note 7).
 
-    The first number; with an equation, the first number after its first "=", and none where none follows. Only digits
-    count, of any script. A fraction that divides evenly is taken for an unsolved division: 10/2 begins with 10. A number
-    glued behind letters (x2, v1.5) does not count; <=, >=, != and == are no equations.
+    The first number; in an equation, the first number after its first "=", or None if none follows. Only digits count, of any
+    script. A fraction that divides evenly counts as an unsolved division: the number of 10/2 is 10. A number attached to
+    letters (x2, v1.5) does not count; <=, >=, != and == do not make an equation.
 
     >>> str(number_in(" 5."))
     '5'
@@ -57,7 +57,7 @@ def number_in(completion: str) -> Fraction | None:
 
 
 def _value(match: re.Match[str], divided: bool = False) -> Fraction:
-    """What a match of `_NUMBER` is worth; `divided` also where a fraction divides evenly, or by zero."""
+    """The value of a match of `_NUMBER`; `divided` also divides fractions that divide evenly, or by zero."""
     value = exact(match["number"])
     if match["fraction"]:
         above, below = exact(match["mixed"]) if match["mixed"] else value, exact(match["denominator"])
@@ -70,7 +70,7 @@ def _value(match: re.Match[str], divided: bool = False) -> Fraction:
 def as_number(answer: str | int | float | Fraction) -> Fraction:
     """A benchmark's answer as an exact number: 1234, 0.1 (the decimal, not the float), "1,234", "1/2", "10/2" (5).
 
-    ValueError if it is not one number; a division by zero is none.
+    ValueError if it is not one number, or a division by zero.
     """
     match = _NUMBER.fullmatch(_plain(str(answer)).strip().rstrip("%"))
     if not match or (match["fraction"] and not exact(match["denominator"])):
@@ -79,7 +79,7 @@ def as_number(answer: str | int | float | Fraction) -> Fraction:
 
 
 def as_written(answer: str | float | Fraction) -> str:
-    """An answer as one would write it: a whole number without its decimals.
+    """An answer as people write it: a whole number without decimals.
 
     >>> as_written("51.0"), as_written(7.5), as_written("Paris 2.0b")
     ('51', '7.5', 'Paris 2.0b')
@@ -95,9 +95,9 @@ def score_math(completion: str, answer: str | int | float | Fraction) -> bool:
     >>> score_math(" 5.67", 5.666666666666667), score_math(" 5.7", 5.666666666666667)
     (True, False)
 
-    For an answer with more than two decimals (5.666666666666667 in MAWPS) a number also counts that is rounded correctly
-    from it to two decimals or more, since the calculator gives no more; a number rounded to zero does not. ValueError if
-    `answer` is not one number.
+    For an answer with more than two decimals (5.666666666666667 in MAWPS) a number correctly rounded to two decimals or more
+    also counts, since the calculator gives no more; a number rounded to zero does not. ValueError if `answer` is not one
+    number.
     """
     found, right = number_in(completion), as_number(answer)
     if found is None or found == right:
@@ -115,11 +115,11 @@ def _places(number: Fraction) -> int:
 
 
 _SIGN = "\u2212"
-"""The minus of a number, told from hyphens."""
+"""The minus of a number, as opposed to hyphens."""
 _HYPHEN = re.compile(r"-[$€£¥]?(?=\.?[0-9])")
-"""What may be the sign of a number."""
+"""A possible sign of a number."""
 _OPERAND = re.compile(r"[)\].%°\u2032\u2033-]\Z|[0-9][$€£¥'\"]\Z")
-"""What ends before a hyphen that is no sign, besides letters and digits: (2)-3, 30%-40%, 5'-6'."""
+"""Text before a hyphen that is not a sign, besides letters and digits: (2)-3, 30%-40%, 5'-6'."""
 _NUMBER_WITHIN = re.compile(
     # With thousands or decimals, beside other signs or letters (10,000-year, US$1,000), but no part of 1.2.3 or 12.05.2020.
     rf"{_SIGN}?(?<![0-9])(?<![0-9][.,])(?:[0-9]{{1,3}}(?:,[0-9]{{3}})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+|(?<![\w).])\.[0-9]+)"
@@ -127,7 +127,7 @@ _NUMBER_WITHIN = re.compile(
 )
 _INITIALS = re.compile(r"\b([^\W\d_]\.)\s+(?=[^\W\d_]\.)")
 _ABBREVIATION = re.compile(
-    # With its last dot, but for one that parts it from a word glued behind: J.K.Rowling.
+    # With its last dot, unless a word follows it directly: J.K.Rowling.
     r"\b[^\W\d_](?:\.[^\W\d_])+\b(?:\.(?!\w))?"
 )
 _POSSESSIVE = re.compile(r"['\u2019]s\b")
@@ -137,12 +137,12 @@ _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003
 _STROKES = str.maketrans(
     {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
 )
-"""Latin letters that Unicode does not take apart into a letter and an accent, after casefolding."""
+"""Latin letters that Unicode does not decompose into a letter and an accent, after casefolding."""
 _ARTICLES = frozenset({"a", "an", "the"})
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text as they are compared: without case, accents and punctuation, numbers by value.
+    """The words of a text for comparison: without case, accents and punctuation, numbers by value.
 
     >>> words_of("The Café, in Lincoln's U.S.")
     ['the', 'cafe', 'in', 'lincoln', 'us']
@@ -157,7 +157,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _chunks(text: str) -> list[str]:
-    """What blanks separate, but for those between initials, and every Chinese character by itself.
+    """The text split at blanks, except those between initials, and around every Chinese character.
 
     Without invisible format characters, such as soft hyphens.
     """
@@ -187,7 +187,7 @@ def _signed(chunk: str) -> str:
 
 
 def _in_words(char: str) -> bool:
-    """Whether words are made of such characters: letters, digits, and the marks on them."""
+    """Whether a character is part of words: a letter, a digit, or a mark on one."""
     return unicodedata.category(char)[0] in "LNM"
 
 
@@ -210,7 +210,7 @@ def _numeral(number: str) -> str:
 
 
 def score_first_words(completion: str, answers: Iterable[str], words: int = 5) -> bool:
-    """Whether one of `answers` stands within the first `words` words of a completion (paper, section 4.2.1).
+    """Whether the first `words` words of a completion contain one of `answers` (paper, section 4.2.1).
 
     >>> score_first_words(" It was the 14th of August.", ["14", "14th"])
     True
@@ -219,8 +219,8 @@ def score_first_words(completion: str, answers: Iterable[str], words: int = 5) -
     >>> score_first_words(" Sunday/Monday/Tuesday/Wednesday/Thursday/Friday", ["Friday"])
     False
 
-    Words are those of `words_of`, counted with articles. An answer of several words must stand there whole and in order;
-    only the articles at its beginning may be missing ("The Hague" is found in "Hague").
+    Words are those of `words_of`, articles included. All words of an answer must be there, in order, except articles at its
+    beginning ("Hague" contains "The Hague").
     """
     window = words_of(completion)[:words]
     return any(_contains(window, _without_articles(words_of(answer))) for answer in answers)

@@ -48,7 +48,7 @@ def main(path: str, *words: str) -> None:
 
     texts, dropped, hit = 0, Counter[str](), set[tuple[str, int]]()
     with open(path, "w") as clean:
-        for document in instantiate.Corpus(config.corpus):
+        for document in instantiate.corpus(config.corpus):
             texts += 1
             found = {
                 row

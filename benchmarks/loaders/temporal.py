@@ -31,7 +31,7 @@ def templama(**metadata: Any) -> Splits:
     """TempLAMA's test part: `id, family, text, answers, current_date`.
 
     As in LAMA, `family` is the relation, and queries whose slot `_X_` is last are kept. The year of a query is not in
-    its text: it is what the calendar tells.
+    its text: only the calendar has it.
     """
     _, rows = published("templama", metadata)
 

@@ -149,7 +149,7 @@ def scripted(monkeypatch: Patch, model: LanguageModel, plans: Mapping[str, Plan]
         return plan.free[len(said) :]
 
     def following(decoder: Decoder, row: Row) -> int:
-        rest = wanted(row, model.decode(row.context + row.written), forced=type(decoder) is not Decoder)
+        rest = wanted(row, model.decode(row.context + row.written), forced=decoder.start_policy is not None)
         return model.encode(rest)[0] if rest else 0
 
     steer(monkeypatch, following)

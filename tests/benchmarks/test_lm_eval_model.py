@@ -24,7 +24,7 @@ from toolformer.decoding.prompted import PromptedDecoder
 from toolformer.decoding.recording import AnswerFile
 from toolformer.errors import UserError
 from toolformer.evaluation import suite
-from toolformer.evaluation.figures import figures
+from toolformer.evaluation.metrics import task_metrics
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 from toolformer.tools.calendar import Calendar
@@ -140,7 +140,7 @@ def test_nats_of_the_gold_answer_are_a_column_and_a_figure(tiny_gpt2: LanguageMo
     pairs = [(sample["prompt"], f" {sample['target'][0][:-2]}") for sample in found.samples]
     expected = [-value for value, _ in tiny_gpt2.log_likelihoods(pairs)]
     assert [sample["gold_nats"] for sample in found.samples] == pytest.approx(expected)
-    figure = figures(found)
+    figure = task_metrics(found)
     assert figure["gold_nats"] == pytest.approx(sum(expected) / 4)
     assert figure["gold_nats/ci_low"] < figure["gold_nats"] < figure["gold_nats/ci_high"]
 

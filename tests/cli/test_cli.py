@@ -49,8 +49,11 @@ def test_a_sweep_takes_a_further_tool(tmp_path: Path) -> None:
 
 
 def test_every_option_of_every_group_composes() -> None:
-    groups = ("corpus", "decoding", "trainer", "toolset", "benchmark")
-    options = [[f"{group}={path.stem}" for path in (CONF / group).glob("*.yaml")] for group in groups]
+    groups = ("corpus", "decoding", "trainer", "toolset", "corpus@heldout")
+    options = [
+        [f"{group}={path.stem}" for path in (CONF / group.partition("@")[0]).glob("*.yaml")]
+        for group in groups
+    ]
     for words in itertools.zip_longest(*options):  # of each group one at a time
         assert compose("evaluate", list(filter(None, words)))
 
@@ -95,6 +98,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "limit=8"], "there is no key 'limit' (did you mean evaluation.limit=8, heldout.limit=8?)"),
         (["generate", "limit=8"], "there is no key 'limit' (did you mean corpus.limit=8?)"),
         (["evaluate", "env=hunter2"], "there is no key 'env'"),
+        (["evaluate", "heldout=jsonl"], "heldout=jsonl chooses no file of a group; write corpus@heldout=jsonl"),
         (["evaluate", "--limit", "8"], "--limit (did you mean evaluation.limit=8, heldout.limit=8?); see toolformer evaluate --help"),
         (["complete", "x", "--k=3"], "--k=3 (did you mean decoding.k=3?); see toolformer complete --help"),
         (["train", "--learning-rate"], "--learning-rate (did you mean trainer.learning_rate=...?); see toolformer train"),
@@ -120,7 +124,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["generate", "tool.dragn.samples=3"], "for one of your own (tool_sources) put +tool@tool.dragn=user before"),
         (["generate", "propose.rank=lift", "prompts=none"], "prompts=none has none; add propose.rank=probability"),
         (["generate", "tool_sources=[nope.py]"], "tool_sources[0]: nope.py cannot be imported (FileNotFoundError"),
-        (["train", "trainer.batch_size=3", "trainer.micro_batch_size=2"], "trainer.batch_size is 3, no multiple of"),
+        (["train", "trainer.batch_size=3", "trainer.micro_batch_size=2"], "trainer.batch_size is 3, not a multiple of"),
         (["generate", "corpus.limit=99999999999999999999"], "corpus.limit is 99999999999999999999; Input should be less"),
         (["generate", "tool.calculator.filter_threshold=nan"], "tool.calculator.filter_threshold is nan"),
         (["generate", "propose.window_tokens=20", "propose.window_overlap=20"], "must be less than propose.window_tokens"),

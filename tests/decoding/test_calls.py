@@ -1,6 +1,7 @@
 """The rules around a call: when it is run, taken back, cut, and what a prompt leaves room for."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -17,17 +18,16 @@ from toolformer.tools.base import Result
 
 def steer(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Decoder, Row], int | None]) -> None:
     """Makes models want this token next to what a row has, where there is one."""
-    real = Decoder._next
+    real = Decoder._choose
 
-    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
-        logits = logits.clone()
+    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], *more: Any) -> list[int]:
         for n, row in enumerate(rows):
             token = wanted(self, row)
             if token is not None:
                 logits[n, token] = 1e4
-        return real(self, logits, rows, tries)
+        return real(self, logits, rows, *more)
 
-    monkeypatch.setattr(Decoder, "_next", steered)
+    monkeypatch.setattr(Decoder, "_choose", steered)
 
 
 def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt: str, wanted: str) -> None:

@@ -22,7 +22,7 @@ from toolformer.stages.evaluate import metadata
 from toolformer.stages.launch import run_stage
 from toolformer.tracking import Tracker
 
-HELDOUT = ["benchmarks=[heldout_perplexity]", "heldout=jsonl"]
+HELDOUT = ["benchmarks=[heldout_perplexity]", "corpus@heldout=jsonl"]
 KEY = "sk-a-very-secret-key-0123456789"
 
 
@@ -79,7 +79,7 @@ def test_held_out_texts_are_counted(tmp_path: Path, caplog: Log) -> None:
     texts = tmp_path / "en_head_0000.json"
     rows = ('{"raw_content": "One."}', '{"raw_content": "One."}', '{"raw_content": " "}', '{"text": "Two."}')
     texts.write_text("\n".join(rows))
-    more = ["system=model", "model=smollm2", "heldout=ccnet", f"heldout.path={texts}"]
+    more = ["system=model", "model=smollm2", "corpus@heldout=ccnet", f"heldout.path={texts}"]
     with caplog.at_level(logging.INFO):
         given = metadata(config(tmp_path, *more), ["heldout_perplexity"], tmp_path)
     assert heldout(**given)["test"]["text"] == ["One."]
@@ -141,7 +141,7 @@ def test_a_checkpoint_of_another_model_is_not_taken_for_the_given_ones(root: Pat
          "must be the name of an environment variable"),
         (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", "benchmarks=[perplexity]"],
          "nothing is left to do: perplexity of an endpoint needs endpoint.tokenizer"),
-        ([*HELDOUT, "heldout.path={data}/texts.jsonl"], "heldout: it holds no document with text"),
+        ([*HELDOUT, "heldout.path={data}/texts.jsonl"], "heldout: it has no document with text"),
         # A tool without its files or model. The hub is out of reach in tests: a name of it is a model that is away.
         (["tools=[qa]", "tool.qa.implementation.retriever.articles_path=/no/such/place"],
          "tool.qa.implementation.retriever.articles_path: there is no file or folder /no/such/place"),

@@ -158,7 +158,7 @@ def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
     task = (tasks / "moons.yaml").read_text()
     task = task.replace("!function toolformer.benchmarks.tasks.question_prompt", "'{{question}}'")
     (tasks / "moons.yaml").write_text(task)
-    with pytest.raises(UserError, match="moons_quiz has a prompt of its own, in one wording"):
+    with pytest.raises(UserError, match="moons_quiz has a custom prompt without paraphrases"):
         run_stage("evaluate", config(tmp_path / "runs", *more, "wording=a"))
 
 

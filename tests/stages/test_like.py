@@ -50,8 +50,12 @@ def test_the_other_words_go_over_it(smoke_runs: Path) -> None:
     expected["tool"] = {**same["tool"], "calculator": {**same["tool"]["calculator"], "samples": 7}}
     expected["evaluation"] = {**same["evaluation"], "limit": None}
     assert of(f"like={run.run_id}", *words, "decoding=greedy") == expected
-    by_group = of(f"like={run.run_id}", "benchmark=math", "toolset=scaling")
-    assert by_group == {**same, "benchmarks": ["math"], "tools": ["qa", "calculator", "search"]}
+    by_group = of(f"like={run.run_id}", "corpus@heldout=sums", "toolset=scaling")
+    assert by_group == {
+        **same,
+        "heldout": {**same["heldout"], "split": "sums", "limit": None},
+        "tools": ["qa", "calculator", "search"],
+    }
 
 
 def logged(root: Path, *words: str, **tool: Any) -> str:

@@ -103,7 +103,7 @@ def test_its_keys_are_set_as_those_of_any_other_and_begin_with_the_settings(fold
     for key in ("shout", "dragon_fire"):
         assert (config.tool[key].places, config.tool[key].selector) == ("number", "calculator")
     (folder / "shout.txt").write_text("Shout:\n\nInput: A\nOutput: [shout(a)] A\n\nInput: {text}\nOutput:")
-    words = ("tools=[shout]", "corpus=demo", "heldout=demo", "toolset=default", "prompts=.")
+    words = ("tools=[shout]", "corpus=demo", "corpus@heldout=demo", "toolset=default", "prompts=.")
     for setting, expected in (("default", (0.0, 4, 2, 0.3)), ("paper", (0.05, 5, 5, 1.0))):
         config = composed(f"setting={setting}", *words, *own, "tools=[shout]")
         for tool in (config.tool["shout"], config.tool["dragon_fire"]):

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from benchmarks.paired import mcnemar
+from benchmarks.policy_curve import Point
+from benchmarks.suite import load
 from tests.conftest import Capture, Log, Patch, Refused, wait_for
 from tests.processes import config, save_calling_model, trained, words
 from toolformer import Toolformer
 from toolformer.cli import main
-from toolformer.decoding.settings import store_policy
-from toolformer.evaluation.policy_curve import Point
-from toolformer.evaluation.suite import load
 from toolformer.stages import tune_policy
 from toolformer.stages.evaluate import model_folder
 from toolformer.stages.launch import run_stage
+from toolformer.stages.stored_policy import StoredPolicy
 from toolformer.stages.tune_policy import Tuned, content
-from toolformer.statistics.paired import mcnemar
 from toolformer.tracking import Tracker
 
 MORE = ["system=toolformer", "tools=[calendar]", "decoding.max_call_tokens=8", "lm.dtype=float32"]
@@ -69,7 +69,7 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     run_stage("evaluate", config(tmp_path, *by_name, same))
     assert "dateset: the policy was chosen on 8 of these 8 examples" in capsys.readouterr().err
 
-    store_policy(folder, "bias", 2.5, run.run_id, {})
+    StoredPolicy("bias", 2.5, run.run_id, {}).store(folder)
     alike = [
         run_stage("evaluate", config(tmp_path, *MORE, test, *policy)).run_id
         for policy in (["decoding.policy=tuned"], ["decoding.policy=bias", "decoding.bias=2.5"])
@@ -83,7 +83,7 @@ def test_a_policy_is_chosen_stored_and_asked_for_by_name(
     (alone,) = (one for one in runs.runs("tune") if one.run_id != run.run_id)
     with runs.artifact_path(alone, "curves.csv").open() as file:
         assert {row["policy"] for row in csv.DictReader(file) if row["value"] != "0.0"} == {"bias"}
-    store_policy(folder, "topk", 1, run.run_id, {}, {"calendar": 3})
+    StoredPolicy("topk", 1, run.run_id, {}, {"calendar": 3}).store(folder)
     toolformer = Toolformer.from_config("latest", root)
     assert (toolformer.decoder.k, toolformer.decoder.by_tool) == (1, {"calendar": 3})
     (folder / "call_policy.json").write_text("{}")

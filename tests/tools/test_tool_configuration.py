@@ -10,7 +10,6 @@ from tests.tools.recorders import ELSEWHERE, German
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
-from toolformer.tools.base import works_elsewhere
 from toolformer.tools.runtime import ToolRuntime
 
 CONFIGURED = {"qa": "generate", "translation": "translator.generate"}
@@ -28,7 +27,7 @@ def test_a_tool_points_to_an_endpoint_by_configuration(
     with pytest.raises(UserError, match=f"^{place}: url and model are missing"):
         instantiate.tools(validate(compose("generate", words)))
     tool = instantiate.tools(validate(compose("generate", [*words, *named])))[key]
-    assert isinstance(tool, ToolRuntime) and works_elsewhere(tool)
+    assert isinstance(tool, ToolRuntime) and tool.elsewhere
     if key == "translation":
         tool.tool.identifier = German()  # type: ignore[attr-defined]
     server.answer = {"choices": [{"text": " wax. \nnext"}]}

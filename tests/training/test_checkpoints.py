@@ -172,7 +172,7 @@ def test_a_folder_is_held_by_one_command_and_continued_as_it_was_begun(
             pass
 
     with checkpoints.held(tmp_path, owner):
-        refused("another command is at work in")
+        refused("another command is using")
         monkeypatch.setenv("RANK", "1")
         with checkpoints.held(tmp_path, owner):  # of the same command
             pass

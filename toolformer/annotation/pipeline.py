@@ -18,7 +18,7 @@ from toolformer.annotation.score import first_pass, score
 from toolformer.annotation.screen import Screen, screen
 from toolformer.data import Document
 from toolformer.lm.language_model import Encoding, LanguageModel
-from toolformer.tools.base import Tool, works_elsewhere
+from toolformer.tools.base import Tool
 from toolformer.tools.threads import Threads
 
 NO_POSITION = "no start probability above the threshold"
@@ -72,7 +72,7 @@ class Annotator:
         funnel: dict[str, dict[str, Any]] = {settings.key: {} for settings in self.settings}
         answers: dict[str, Callable[[], list[Candidate]]] = {settings.key: list for settings in self.settings}
         # What another machine answers is asked for first, and the language model goes on meanwhile.
-        waits = {settings.key: works_elsewhere(self.tools[settings.key]) for settings in self.settings}
+        waits = {settings.key: self.tools[settings.key].elsewhere for settings in self.settings}
         for settings in sorted(self.settings, key=lambda settings: not waits[settings.key]):
             on_step(f"proposing {settings.name}")
             proposed, funnel[settings.key] = self._propose(settings, documents, encodings, on_step)

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from toolformer.annotation.candidates import SCORED
 from toolformer.annotation.merge import Decision, decide, kept_calls, merge
 from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of
-from toolformer.data.sampling import Draw
+from toolformer.data.sampling import Sample
 from toolformer.errors import UserError
-from toolformer.storage import locked, whole_file, write_whole
+from toolformer.storage import whole_file, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +61,8 @@ def write_results(
     """
     broken, seconds = list[str](), 0.0
     funnel: dict[str, dict[str, Any]] = {}
-    to_read: Draw[dict[str, Any]] = Draw(TEXTS_TO_READ, CHARACTERS_TO_READ)
+    to_read: Sample[dict[str, Any]] = Sample(TEXTS_TO_READ, CHARACTERS_TO_READ)
     with ExitStack() as stack:
-        # A run under another experiment's name may be writing the same bytes.
-        stack.enter_context(locked(folder / "lock"))
         files = {name: stack.enter_context(whole_file(folder / name)) for name in SCHEMAS}
         candidates, augmented, plain, without = (
             stack.enter_context(_table_file(path, SCHEMAS[name])) for name, path in files.items()
@@ -94,7 +92,7 @@ def write_results(
         if broken:
             reason = f"{len(broken)} shards are not what was written"
             raise UserError(f"{store.folder}: {reason}; give the same command again, which does them again")
-        without(_dataset(to_read.held()))
+        without(_dataset(to_read.items()))
     write_whole(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
     return funnel, seconds
 

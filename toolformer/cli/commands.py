@@ -45,7 +45,7 @@ def tool(arguments: list[str]) -> int:
 
     instantiate.apply_paths(config)
     tool = instantiate.tools(config, inference=True)[options.name]
-    parameters = [parameter.name for parameter in getattr(tool, "parameters", ())]
+    parameters = [parameter.name for parameter in tool.parameters or ()]
     # An argument may be called as a key is.
     given = [word for word in words if word not in settings or word.partition("=")[0] in parameters]
     (result,) = run_safely(tool, [_call_input(given, parameters)], [Document("command line", "")])

@@ -45,6 +45,8 @@ class Request:
     arguments: Mapping[str, Any]
     raw: str = ""
     """The model's message up to the call's end, where it is read from a text."""
+    tokens: int = 0
+    """Of the model's message, where they are counted."""
 
 
 @dataclass(frozen=True)
@@ -81,22 +83,20 @@ class Offer:
 
 def offer(key: str, tool: Tool) -> Offer:
     """A tool by its key in the configuration: one of ours, one of the user's with its arguments, or one of a single text."""
-    inner: Any = getattr(tool, "tool", tool)
-    own = getattr(inner, "parameters", None)
-    if key in _OURS and own is None:
+    if key in _OURS and tool.parameters is None:
         summary, meanings = _OURS[key]
         properties = {name: {**_TEXT, "description": meaning} for name, meaning in meanings.items()}
         return Offer(tool.name, summary, properties, tuple(properties), True)
-    if own is None:
+    if tool.parameters is None or tool.description is None:
         return Offer(tool.name, tool.name, {"input": _TEXT}, ("input",), True)
-    meanings = dict(inner.description.parameters)
+    meanings = dict(tool.description.parameters)
     properties = {
         parameter.name: _schema(parameter.type)
         | ({"description": meanings[parameter.name]} if meanings.get(parameter.name) else {})
-        for parameter in own
+        for parameter in tool.parameters
     }
-    required = tuple(parameter.name for parameter in own if parameter.required)
-    return Offer(tool.name, inner.description.summary, properties, required, False)
+    required = tuple(parameter.name for parameter in tool.parameters if parameter.required)
+    return Offer(tool.name, tool.description.summary, properties, required, False)
 
 
 def _schema(adapter: Any) -> dict[str, Any]:

@@ -1,10 +1,8 @@
-"""What answers, and how: the systems that are compared, and the settings of decoding."""
+"""The systems that are compared, and the settings of decoding."""
 
 import itertools
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -12,7 +10,6 @@ from pydantic import Field
 from toolformer.data.bounds import Count, CountOrNone, Finite, Names, Numbers, OneOf, Share
 from toolformer.errors import UserError, near
 from toolformer.step import NOTHING, Decides
-from toolformer.storage import write_whole
 
 SYSTEMS = {
     "model": "M",
@@ -37,8 +34,6 @@ POLICIES = {"topk": "k", "bias": "bias", "threshold": "threshold"}
 """When a call starts: the policies, each with the setting that it reads."""
 TUNED = "tuned"
 """The policy that is stored with the model (toolformer tune-policy), which stands for one of the others."""
-STORED = "call_policy.json"
-"""In a model's folder: that policy."""
 
 
 @dataclass(kw_only=True)
@@ -79,8 +74,8 @@ class Decoding:
     """Prompts decoded together."""
 
 
-def check(settings: Decoding, tools: Collection[str]) -> None:
-    """Refuses a policy without its value, a value without its policy, and one for what is none of the tools, by key."""
+def check_decoding(settings: Decoding, tools: Collection[str]) -> None:
+    """Refuses a policy without its value, a value without its policy, and keys of tools that there are not."""
     for policy, key in POLICIES.items():
         value = getattr(settings, key)
         if policy == settings.policy and value is None:
@@ -90,114 +85,62 @@ def check(settings: Decoding, tools: Collection[str]) -> None:
                 f"decoding.{key} is {value}, but decoding.policy is {settings.policy}, which does not read it; add "
                 f"decoding.policy={policy}, or leave it out"
             )
-    for tool, value in (settings.by_tool or {}).items():
-        if tool not in tools:
-            raise UserError(f"decoding.by_tool: there is no tool {tool}{near(tool, tools)}")
-        if settings.policy == TUNED:
-            raise UserError("decoding.by_tool: the policy tuned has its own; leave one of the two out")
-        if settings.policy == "topk" and (value < 0 or value % 1):
-            raise UserError(f"decoding.by_tool.{tool} is {value:g}; a k must be a whole number, 0 or more")
-    named = {
+    if settings.by_tool and settings.policy == TUNED:
+        raise UserError("decoding.by_tool: the policy tuned has its own; leave one of the two out")
+    keys = {
+        "by_tool": settings.by_tool or {},
         "stand_in": itertools.chain(*(settings.stand_in or {}).items()),
         "name_bias": settings.name_bias or {},
     }
-    for key, among in named.items():
-        for tool in among:
-            if tool not in tools:
-                raise UserError(f"decoding.{key}: there is no tool {tool}{near(tool, tools)}")
-            if not settings.constrain_tool_name:
-                raise UserError(
-                    f"decoding.{key} is for names that decoding chooses: set decoding.constrain_tool_name=true, or leave it out"
-                )
+    for key, tool in ((key, tool) for key, among in keys.items() for tool in among):
+        if tool not in tools:
+            raise UserError(f"decoding.{key}: there is no tool {tool}{near(tool, tools)}")
+        if key != "by_tool" and not settings.constrain_tool_name:
+            raise UserError(
+                f"decoding.{key} is for names that decoding chooses: set decoding.constrain_tool_name=true, or leave it out"
+            )
+    for tool, value in (settings.by_tool or {}).items():
+        if settings.policy == "topk" and (value < 0 or value % 1):
+            raise UserError(f"decoding.by_tool.{tool} is {value:g}; a k must be a whole number, 0 or more")
 
 
-def under(
+def with_policy(
     settings: Decoding, policy: str, value: float, by_tool: Mapping[str, float] | None = None
 ) -> Decoding:
-    """The settings with this policy, its value and those of tools with their own, and no other's."""
-    values: dict[str, Any] = {
-        "bias": None,
-        "threshold": None,
-        POLICIES[policy]: int(value) if policy == "topk" else value,
-    }
+    """The settings with this policy, its value and its values by tool, and none of any other."""
+    values: dict[str, Any] = {"bias": None, "threshold": None, POLICIES[policy]: value}
+    if policy == "topk":
+        values["k"] = int(value)
     return replace(settings, policy=policy, by_tool=dict(by_tool) if by_tool else None, **values)
 
 
-def deciding(settings: Mapping[str, Any], tools: Collection[str]) -> dict[str, Any]:
+def cache_key_fields(settings: Mapping[str, Any], tools: Collection[str]) -> dict[str, Any]:
     """The settings of decoding that decide a completion, where these tools may be called.
 
-    Of the policies only the chosen one's, and top-k goes unnamed; what a tool has of its own, of these tools alone.
+    Of the policies only the chosen one is included, and top-k without its name; of values by tool those of these tools.
     """
     policy = settings["policy"] if settings["k"] else "topk"
     unread = {"batch_size", *POLICIES.values()} - {POLICIES.get(policy, "")}
+    by_tool = {
+        name: {key: value for key, value in (settings[name] or {}).items() if key in tools and settings["k"]}
+        for name in ("by_tool", "stand_in", "name_bias")
+    }
+    by_tool["stand_in"] = {off: tool for off, tool in by_tool["stand_in"].items() if tool in tools}
+    unread.update(name for name, values in by_tool.items() if not values)
     if policy == "topk":
         unread.add("policy")
-    of_tools: dict[str, dict[str, Any]] = {}
-    for name in ("by_tool", "stand_in", "name_bias"):
-        of_tools[name] = {
-            tool: own for tool, own in (settings[name] or {}).items() if tool in tools and settings["k"]
-        }
-    of_tools["stand_in"] = {off: tool for off, tool in of_tools["stand_in"].items() if tool in tools}
-    unread.update(name for name, own in of_tools.items() if not own)
-    return {name: of_tools.get(name, value) for name, value in settings.items() if name not in unread}
+    return {name: by_tool.get(name, value) for name, value in settings.items() if name not in unread}
 
 
-def shown(settings: Mapping[str, Any]) -> str:
-    """What `deciding` says of when a call starts: k alone of top-k, else the policy with its value; then what tools have of their own."""
+def policy_label(settings: Mapping[str, Any]) -> str:
+    """When a call starts, in words, from `cache_key_fields`: k alone of top-k, else the policy with its value; then by tool."""
     policy = settings.get("policy", "topk")
     value = settings.get(POLICIES.get(policy, ""))
     common = str(value) if policy == "topk" else f"{policy} {value:g}" if value is not None else policy
-    own = settings.get("by_tool") or {}
-    parts = [f"{tool} {number:g}" for tool, number in own.items()]
+    parts = [f"{tool} {number:g}" for tool, number in (settings.get("by_tool") or {}).items()]
     parts += [f"{tool} for {off}" for off, tool in (settings.get("stand_in") or {}).items()]
     parts += [f"name of {tool} {nats:+g}" for tool, nats in (settings.get("name_bias") or {}).items()]
     return ", ".join([common, *parts])
-
-
-def store_policy(
-    folder: Path,
-    policy: str,
-    value: float,
-    run: str,
-    development: Mapping[str, Sequence[str]],
-    by_tool: Mapping[str, float] | None = None,
-) -> None:
-    """Stores a policy with a model, in place of one that it has.
-
-    Args:
-        run: the id of the run that chose it.
-        development: by benchmark, the ids of the examples that it was chosen on.
-    """
-    record = {"policy": policy, "value": value, "run": run, "development": development}
-    record |= {"by_tool": by_tool} if by_tool else {}
-    write_whole(folder / STORED, f"{json.dumps(record)}\n".encode())
-
-
-def chosen_on(model: str | Path, task: str, ids: Iterable[str]) -> int:
-    """Of how many of these examples the answers chose the policy that is stored with a model."""
-    record = json.loads((Path(model).expanduser() / STORED).read_text(encoding="utf-8"))
-    return len(set(ids).intersection(record.get("development", {}).get(task, ())))
-
-
-def tuned(settings: Decoding, model: str | Path) -> Decoding:
-    """The settings with the policy that is stored in a model's folder, where they ask for it; UserError if there is none."""
-    if settings.policy != TUNED:
-        return settings
-    path = Path(model).expanduser() / STORED
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        policy, value = record["policy"], float(record["value"])
-        by_tool = {str(tool): float(own) for tool, own in record.get("by_tool", {}).items()}
-        return under(settings, policy, value, by_tool)
-    except OSError as error:
-        raise UserError(
-            f"decoding.policy=tuned: {model} has no {STORED}; `toolformer tune-policy` chooses a policy for a trained "
-            "model, or name one: topk, bias or threshold"
-        ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise UserError(
-            f"decoding.policy=tuned: {path} cannot be read ({error}); give `toolformer tune-policy` again"
-        ) from error
 
 
 @dataclass

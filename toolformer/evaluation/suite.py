@@ -1,16 +1,16 @@
-"""Runs benchmarks through lm-eval and puts intervals and samples beside its numbers."""
+"""Loads benchmarks and runs them through lm-eval: for each task its score with an interval, and its samples."""
 
 import contextlib
 import functools
 import hashlib
 import logging
-import unittest.mock
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import lm_eval
+import lm_eval.api.task
 import numpy as np
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
@@ -19,7 +19,7 @@ from lm_eval.tasks import TaskManager
 from toolformer.benchmarks import DATA_FILES, GROUPS, PAPER, TASKS, TASKS_DIR
 from toolformer.benchmarks.loaders.sources import data_folder, find_file
 from toolformer.benchmarks.metrics import as_written
-from toolformer.benchmarks.user_tasks import deciding_files, fit, own_tasks, targets
+from toolformer.benchmarks.user_tasks import deciding_files, fit, targets, user_tasks
 from toolformer.benchmarks.wordings import reworded
 from toolformer.decoding.call_state import Completion
 from toolformer.decoding.recording import Record
@@ -36,17 +36,17 @@ from toolformer.storage import sha256
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task came to."""
+    """The result of one task."""
 
     task: str
     interval: Interval
     """Score in percent, or perplexity per token (per word where the model counts no tokens)."""
     samples: list[dict[str, Any]]
-    """A row a document, all with the same keys."""
+    """One row per document, all with the same keys."""
     others: dict[str, Interval] = field(default_factory=dict)
     """Perplexity tasks: `word_perplexity`, and `token_perplexity` where tokens are known."""
     gold_nats: Interval | None = None
-    """−log p of the gold answer, its mean, where that was asked for."""
+    """Mean −log p of the gold answer, if requested."""
 
     @property
     def is_perplexity(self) -> bool:
@@ -55,23 +55,22 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Tasks with their documents, ready to be asked."""
+    """Tasks with their documents."""
 
     names: tuple[str, ...]
     tasks: Any
-    """lm-eval's own dictionary of them."""
+    """lm-eval's dictionary of them."""
     switched_off: Mapping[str, frozenset[str]]
-    """The tools, by key, that each of them may not use."""
+    """The keys of the tools that each task may not use."""
 
 
 def task_names(names: Sequence[str], tasks_dir: str | Path | None = None) -> list[str]:
-    """Tasks and groups as tasks, each once; UserError for an unknown one. `tasks_dir` has the user's own task files."""
-    own = own_tasks(tasks_dir)
+    """Tasks and groups as tasks without repeats; UserError for an unknown name. `tasks_dir` has the user's task files."""
     if not names:
         raise UserError(f"benchmarks: the list is empty; name some of {', '.join([*TASKS, *GROUPS])}")
+    known = [*GROUPS, *TASKS, *user_tasks(tasks_dir)]
     for name in names:
-        if name not in TASKS and name not in GROUPS and name not in own:
-            known = [*GROUPS, *TASKS, *own]
+        if name not in known:
             hint = near(name, known) or f"; known: {', '.join(known)}"
             raise UserError(f"benchmarks: there is no task or group {name!r}{hint}")
     return list(dict.fromkeys(task for name in names for task in GROUPS.get(name, (name,))))
@@ -83,49 +82,59 @@ def load(
     ids: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
     tasks_dir: str | Path | None = None,
 ) -> Loaded:
-    """Reads the documents of tasks; no model is needed, so bad data is found before one is loaded.
+    """Reads the documents of tasks, without a model: bad data is reported before one is loaded.
 
     Args:
-        metadata: goes to the loaders (data_dir, heldout_path, subset, seed, ...); `wording` decides in which words is asked.
-        ids: leaves only the documents with these ids, given for each task, or in one list for all.
-        tasks_dir: a folder of the user's own task files.
+        metadata: goes to the loaders (data_dir, heldout_path, subset, seed, ...); `wording` names the paraphrase of the prompts.
+        ids: leaves only the documents with these ids, given per task, or in one list for all.
+        tasks_dir: a folder of the user's task files.
 
-    UserError for an unknown task or id, data that is missing or of another schema, or a task of the user's that cannot be
-    asked and scored as the others.
+    UserError for an unknown task or id, missing or malformed data, or a user's task that does not fit the others.
     """
+    metadata = dict(metadata or {})
     names = task_names(tasks, tasks_dir)
-    check_data(names, (metadata or {}).get("data_dir"), tasks_dir)
-    own = own_tasks(tasks_dir)
-    folders = [TASKS_DIR, *([Path(tasks_dir).expanduser().resolve()] if tasks_dir is not None else [])]
-    with _quiet():
-        manager = TaskManager(include_path=folders, include_defaults=False, metadata=dict(metadata or {}))
-        try:
-            loaded = manager.load(names)
-        except UserError:
-            raise
-        except Exception as error:
-            mine = ", ".join(str(own[name]) for name in names if name in own)
-            if not mine:
-                raise
-            reason = f"{type(error).__name__}: {error}"
-            raise UserError(f"paths.tasks_dir: {mine} cannot be loaded: {reason}") from error
-    wording = (metadata or {}).get("wording", PAPER)
+    check_data(names, metadata.get("data_dir"), tasks_dir)
+    files = user_tasks(tasks_dir)
+    loaded = _read(names, metadata, tasks_dir, files)
+    wording = metadata.get("wording", PAPER)
     for name in names:
         task = loaded["tasks"][name]
-        if name in own:
-            fit(own[name], task, metadata or {})
+        if name in files:
+            fit(files[name], task, metadata)
         if wording != PAPER and task.OUTPUT_TYPE == "generate_until":
             task.config.doc_to_text = reworded(name, task.config.doc_to_text, wording)
     if ids is not None:
         _choose(loaded["tasks"], ids)
     off = {
-        name: switched_off(loaded["tasks"][name].config.metadata, str(own.get(name, name))) for name in names
+        name: switched_off(loaded["tasks"][name].config.metadata, str(files.get(name, name)))
+        for name in names
     }
     return Loaded(tuple(names), loaded, off)
 
 
+def _read(
+    names: Sequence[str],
+    metadata: dict[str, Any],
+    tasks_dir: str | Path | None,
+    files: Mapping[str, Path],
+) -> Any:
+    """lm-eval's dictionary of tasks; UserError if one of the user's `files` cannot be loaded."""
+    folders = [TASKS_DIR, *([Path(tasks_dir).expanduser().resolve()] if tasks_dir is not None else [])]
+    try:
+        with _quiet():
+            return TaskManager(include_path=folders, include_defaults=False, metadata=metadata).load(names)
+    except UserError:
+        raise
+    except Exception as error:
+        chosen = ", ".join(str(files[name]) for name in names if name in files)
+        if not chosen:
+            raise
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"paths.tasks_dir: {chosen} cannot be loaded: {reason}") from error
+
+
 def switched_off(metadata: Any, file: str) -> frozenset[str]:
-    """The tools, by key, that a task's metadata says it may not use: `switched_off: [search]`."""
+    """The keys of the tools that a task's metadata forbids: `switched_off: [search]`."""
     tools = (metadata or {}).get("switched_off") or []
     if not isinstance(tools, list) or not all(isinstance(tool, str) for tool in tools):
         raise UserError(
@@ -135,7 +144,7 @@ def switched_off(metadata: Any, file: str) -> frozenset[str]:
 
 
 def check_data(names: Sequence[str], data_dir: str | None, tasks_dir: str | Path | None = None) -> None:
-    """Refuses a data folder that lacks the file of a benchmark, without reading any; None is the hub."""
+    """UserError if a data folder lacks the file of a benchmark; reads none. `data_dir` None is the hub."""
     folder = data_folder({"data_dir": data_dir})
     if folder is None:
         return
@@ -153,9 +162,9 @@ def check_data(names: Sequence[str], data_dir: str | None, tasks_dir: str | Path
 
 
 def data_state(tasks: Sequence[str], data_dir: str | None, root: str | Path) -> dict[str, tuple[int, int]]:
-    """The data that tasks may read, by name: size in bytes and time of change in nanoseconds.
+    """The files that tasks may read, by name: size in bytes and modification time in nanoseconds.
 
-    Tasks of the user's own may read everything two or three levels deep, but for what runs write below `root`.
+    A user's tasks may read every file two or three levels deep, except those that runs write below `root`.
     """
     folder = data_folder({"data_dir": data_dir})
     if folder is None:
@@ -170,40 +179,28 @@ def data_state(tasks: Sequence[str], data_dir: str | None, root: str | Path) -> 
     return {str(file): (state.st_size, state.st_mtime_ns) for file, state in states.items()}
 
 
-def scoring_code() -> dict[str, str]:
-    """The Python files that load, prompt and score: each one's path below the benchmarks, and its SHA-256."""
-    return _hashed(TASKS_DIR, [*TASKS_DIR.glob("*.py"), *TASKS_DIR.glob("loaders/*.py")])
-
-
-def scoring(tasks: Sequence[str], tasks_dir: str | Path | None = None) -> dict[str, str]:
-    """`scoring_code`, and the task files of these tasks with what they share."""
-    files = [
-        *TASKS_DIR.glob("_*.yaml"),
-        *(file for task in tasks for file in TASKS_DIR.glob(f"*/{task}.yaml")),
-    ]
-    found = scoring_code() | _hashed(TASKS_DIR, files)
-    if tasks_dir is not None and set(own_tasks(tasks_dir)) & set(tasks):
-        folder = Path(tasks_dir).expanduser().resolve()
-        found |= {f"own/{name}": digest for name, digest in _hashed(folder, deciding_files(folder)).items()}
-    return found
-
-
-def _hashed(folder: Path, files: Iterable[Path]) -> dict[str, str]:
-    return {file.relative_to(folder).as_posix(): sha256(file) for file in sorted(files)}
+def user_files(tasks: Sequence[str], tasks_dir: str | Path | None = None) -> dict[str, str]:
+    """The SHA-256 of each file in the user's folder if `tasks` has tasks of it."""
+    if tasks_dir is None or not set(user_tasks(tasks_dir)) & set(tasks):
+        return {}
+    folder = Path(tasks_dir).expanduser().resolve()
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in sorted(deciding_files(folder))}
 
 
 def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequence[str]) -> None:
-    """Leaves the documents with these ids; lm-eval numbers those that are left anew."""
-    each = ids if isinstance(ids, Mapping) else dict.fromkeys(tasks, ids)
-    if each.keys() != tasks.keys():
-        raise UserError(f"samples: ids of {', '.join(each)} are given, of the benchmarks {', '.join(tasks)}")
-    unknown = {str(identity) for chosen in each.values() for identity in chosen}
+    """Leaves the documents with these ids; lm-eval renumbers them."""
+    by_task = ids if isinstance(ids, Mapping) else dict.fromkeys(tasks, ids)
+    if by_task.keys() != tasks.keys():
+        raise UserError(
+            f"samples: ids of {', '.join(by_task)} are given, of the benchmarks {', '.join(tasks)}"
+        )
+    unknown = {str(identity) for chosen in by_task.values() for identity in chosen}
     for name, task in tasks.items():
-        split, wanted = task.config.test_split, set(map(str, each[name]))
+        split, chosen = task.config.test_split, set(map(str, by_task[name]))
         known = list(map(str, task.dataset[split]["id"]))
-        rows = [row for row, identity in enumerate(known) if identity in wanted]
-        missing = wanted.difference(known)
-        if not rows or (missing and each is ids):
+        rows = [row for row, identity in enumerate(known) if identity in chosen]
+        missing = chosen.difference(known)
+        if not rows or (missing and by_task is ids):
             like = f"its {len(known)} ids are like {', '.join(known[:3])}"
             raise UserError(f"samples: {name} has no document {min(missing, default='')!r}; {like}")
         unknown -= set(known)
@@ -213,25 +210,25 @@ def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequenc
 
 
 def requests(loaded: Loaded) -> dict[str, list[Instance]]:
-    """What a model is asked for tasks, by lm-eval's name of the kind (`generate_until`, ...), as `run` asks it."""
-    asked: dict[str, list[Instance]] = {}
+    """The requests of all tasks, by lm-eval's kind (`generate_until`, ...), as `run` sends them to a model."""
+    by_kind: dict[str, list[Instance]] = {}
     with _quiet():
         for name in loaded.names:
             task = loaded.tasks["tasks"][name]
             task.build_all_requests(rank=0, world_size=1)
             for instance in task.instances:
-                asked.setdefault(instance.request_type, []).append(instance)
-    return asked
+                by_kind.setdefault(instance.request_type, []).append(instance)
+    return by_kind
 
 
 def scores(loaded: Loaded, name: str, answers: Sequence[str]) -> list[float]:
-    """A task's scores in percent of an answer to each of its documents, in the order in which `requests` has asked them."""
+    """Scores in percent of one answer to each document of a task, in the order of `requests`, which must have been called."""
     task = loaded.tasks["tasks"][name]
     for instance, answer in zip(task.instances, answers, strict=True):
         instance.resps = [answer]
     task.apply_filters()
-    given = [(each.doc, list(each.filtered_resps.values())) for each in task.instances]
-    return [float(task.process_results(document, results)["score"]) for document, results in given]
+    filtered = [(instance.doc, list(instance.filtered_resps.values())) for instance in task.instances]
+    return [float(task.process_results(document, results)["score"]) for document, results in filtered]
 
 
 def run(
@@ -244,13 +241,13 @@ def run(
     ids: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
     gold_nats: bool = False,
 ) -> dict[str, TaskResult]:
-    """Evaluates a model; a result a task, in the order asked for.
+    """Evaluates a model: one result per task, in the order of `tasks`.
 
     Args:
-        tasks: names, loaded with `metadata` and `ids` (see `load`), or what `load` gave.
-        limit: takes the first documents only, as lm-eval's; `metadata`'s `subset` makes a seeded choice.
-        bootstrap_iters: resamples of the intervals, which `seed` decides.
-        gold_nats: ask a model of ours also for −log p of each first right answer (of tasks that are answered in words).
+        tasks: names, loaded with `metadata` and `ids` (see `load`), or the value of `load`.
+        limit: takes the first documents only, as lm-eval's; `metadata`'s `subset` is a seeded choice.
+        bootstrap_iters: resamples of the intervals, drawn with `seed`.
+        gold_nats: also score the first right answer (of tasks that are answered in words) with a model of this project.
     """
     loaded = tasks if isinstance(tasks, Loaded) else load(tasks, metadata, ids)
     before = len(getattr(lm, "records", []))
@@ -259,18 +256,18 @@ def run(
     if gold_nats and hasattr(lm, "gold"):
         lm.gold = {name: functools.partial(_gold, loaded.tasks["tasks"][name]) for name in loaded.names}
     with _quiet():
-        # lm-eval's own bootstrap knows nothing of perplexities: the intervals are made below.
-        results = lm_eval.evaluate(lm, loaded.tasks, limit=limit, bootstrap_iters=0)
-    assert results is not None  # as in every rank but the first
+        # lm-eval's bootstrap has no intervals of perplexities: all intervals are made here.
+        evaluated = lm_eval.evaluate(lm, loaded.tasks, limit=limit, bootstrap_iters=0)
+    assert evaluated is not None  # as in every rank but the first
     records = {(record.task, record.doc_id): record for record in getattr(lm, "records", [])[before:]}
-    found: dict[str, TaskResult] = {}
+    results: dict[str, TaskResult] = {}
     for name in loaded.names:
-        samples = sorted(results["samples"][name], key=lambda sample: sample["doc_id"])
+        samples = sorted(evaluated["samples"][name], key=lambda sample: sample["doc_id"])
         unknown = Record(name, -1, tokens=None)  # of a model that keeps no records
         rows = [(sample, records.get((name, sample["doc_id"]), unknown)) for sample in samples]
-        make = _scored if "score" in samples[0] else _perplexity
-        found[name] = make(name, rows, bootstrap_iters, seed)
-    return found
+        result_of = _scored if "score" in samples[0] else _perplexity
+        results[name] = result_of(name, rows, bootstrap_iters, seed)
+    return results
 
 
 def _gold(task: Any, document: Mapping[str, Any]) -> str:
@@ -278,63 +275,48 @@ def _gold(task: Any, document: Mapping[str, Any]) -> str:
 
 
 def _scored(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, seed: int) -> TaskResult:
-    samples: list[dict[str, Any]] = []
-    for sample, record in rows:
-        document, answer = sample["doc"], sample["resps"][0][0]
-        completion = record.completion or Completion(answer, answer)
-        call = completion.call
-        score = float(sample["score"])
-        samples.append(
-            {
-                "doc_id": sample["doc_id"],
-                "id": str(document["id"]),
-                "family": document.get("family"),
-                "current_date": document.get("current_date"),
-                "prompt": sample["arguments"][0][0],
-                "completion": completion.text,
-                "tools": [one.tool for one in completion.calls],
-                "tool": call.tool if call else None,
-                "call_input": call.input if call else None,
-                "call_result": call.result if call else None,
-                "failed": completion.failed,
-                "fault": completion.fault,
-                "prompt_cut": completion.prompt_cut if record.completion else None,
-                "prediction": completion.plain,
-                "target": targets(sample["doc"], sample["target"]),
-                "correct": score >= 100,
-                "score": score,
-                "tokens": record.tokens,
-                "seconds": record.seconds,
-            }
-        )
-    gold = None
-    if all(record.gold_nats is not None for _, record in rows):
-        for sample, (_, record) in zip(samples, rows, strict=True):
-            sample["gold_nats"] = record.gold_nats
-        values = np.array([record.gold_nats for _, record in rows], dtype=float)
-        mean = float(values.mean())
-        gold = Interval(mean, *bootstrap_ends(mean, (values,), np.mean, seed, resamples), len(values))
+    samples = [_scored_row(sample, record) for sample, record in rows]
     percent = percent_interval([sample["score"] / 100 for sample in samples], seed, resamples)
+    if any(record.gold_nats is None for _, record in rows):
+        return TaskResult(name, percent, samples)
+    for row, (_, record) in zip(samples, rows, strict=True):
+        row["gold_nats"] = record.gold_nats
+    nats = np.array([record.gold_nats for _, record in rows], dtype=float)
+    mean = float(nats.mean())
+    gold = Interval(mean, *bootstrap_ends(mean, (nats,), np.mean, seed, resamples), len(nats))
     return TaskResult(name, percent, samples, gold_nats=gold)
 
 
+def _scored_row(sample: Any, record: Record) -> dict[str, Any]:
+    """A row of a task that is answered in words; `sample` is lm-eval's."""
+    document, answer = sample["doc"], sample["resps"][0][0]
+    completion = record.completion or Completion(answer, answer)
+    call, score = completion.call, float(sample["score"])
+    return {
+        "doc_id": sample["doc_id"],
+        "id": str(document["id"]),
+        "family": document.get("family"),
+        "current_date": document.get("current_date"),
+        "prompt": sample["arguments"][0][0],
+        "completion": completion.text,
+        "tools": [executed.tool for executed in completion.calls],
+        "tool": call.tool if call else None,
+        "call_input": call.input if call else None,
+        "call_result": call.result if call else None,
+        "failed": completion.failed,
+        "fault": completion.fault,
+        "prompt_cut": completion.prompt_cut if record.completion else None,
+        "prediction": completion.plain,
+        "target": targets(document, sample["target"]),
+        "correct": score >= 100,
+        "score": score,
+        "tokens": record.tokens,
+        "seconds": record.seconds,
+    }
+
+
 def _perplexity(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, seed: int) -> TaskResult:
-    samples: list[dict[str, Any]] = []
-    for sample, record in rows:
-        log_likelihood, words = sample["word_perplexity"]
-        (text,) = sample["arguments"][0]
-        samples.append(
-            {
-                "doc_id": sample["doc_id"],
-                "id": str(sample["doc"]["id"]),
-                "text_sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
-                "log_likelihood": float(log_likelihood),
-                "tokens": record.tokens,
-                "seconds": record.seconds,
-                "words": int(words),
-                "bytes": int(sample["byte_perplexity"][1]),
-            }
-        )
+    samples = [_perplexity_row(sample, record) for sample, record in rows]
     sums = [sample["log_likelihood"] for sample in samples]
     others = {
         f"{unit[:-1]}_perplexity": perplexity_interval(sums, [s[unit] for s in samples], seed, resamples)
@@ -345,14 +327,31 @@ def _perplexity(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, s
     return TaskResult(name, value, samples, others)
 
 
+def _perplexity_row(sample: Any, record: Record) -> dict[str, Any]:
+    """A row of a text; `sample` is lm-eval's."""
+    log_likelihood, words = sample["word_perplexity"]
+    (text,) = sample["arguments"][0]
+    return {
+        "doc_id": sample["doc_id"],
+        "id": str(sample["doc"]["id"]),
+        "text_sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+        "log_likelihood": float(log_likelihood),
+        "tokens": record.tokens,
+        "seconds": record.seconds,
+        "words": int(words),
+        "bytes": int(sample["byte_perplexity"][1]),
+    }
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """lm-eval without its log lines and its bars."""
-    logger = logging.getLogger("lm_eval")
-    level = logger.level
+    """lm-eval without its log lines and its bar for each task, which it has no switch for."""
+    logger, module = logging.getLogger("lm_eval"), vars(lm_eval.api.task)
+    level, bar = logger.level, module["tqdm"]
     logger.setLevel(logging.ERROR)
+    module["tqdm"] = lambda rows, **_: rows
     try:
-        with unittest.mock.patch("lm_eval.api.task.tqdm", lambda rows, **_: rows):
-            yield
+        yield
     finally:
         logger.setLevel(level)
+        module["tqdm"] = bar

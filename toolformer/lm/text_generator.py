@@ -24,6 +24,10 @@ def load_seq2seq(model: str, dtype: str, device: str) -> Seq2SeqModel:
 class ModelGenerator:
     """Greedy texts of any model of the hub or in a folder (a `TextGenerator`)."""
 
+    VERSION = 1
+    """Raise it in the commit that changes texts."""
+    elsewhere = False
+    """It works in this process."""
     model: str = "smollm2"
     dtype: str = "auto"
     device: str = "auto"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from toolformer.benchmarks import GROUPS
 from toolformer.decoding.settings import TRAINED_ON
-from toolformer.evaluation.figures import GOLD_NATS
+from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.reporting import paper
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.formatting import (

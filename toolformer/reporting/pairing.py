@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from toolformer.errors import UserError
-from toolformer.evaluation.figures import GOLD_NATS
+from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.statistics import seeds
 from toolformer.statistics.intervals import RESAMPLES, Interval
 from toolformer.statistics.paired import PerplexityComparison, ScoreComparison, compare

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from toolformer.benchmarks import GROUPS, PAPER, TASKS
 from toolformer.decoding.settings import TRAINED_ON
-from toolformer.evaluation.figures import FAULTS
+from toolformer.evaluation.metrics import FAULTS
 from toolformer.reporting import paper
 from toolformer.reporting.pairing import BASELINE
 from toolformer.tracking import Run

@@ -61,6 +61,14 @@ _SCORES: Sequence[tuple[str, str, Sequence[str], str]] = (
     ("Table 8", "Perplexity", ["wikitext_perplexity", "heldout_perplexity"], _PERPLEXITY),
 )
 """Number, title, benchmarks and caption of the tables that have a row a system."""
+_GROUP_OF = {
+    "Table 3": "lama",
+    "Table 4": "math",
+    "Table 5": "qa",
+    "Table 6": "mlqa,mlqa_all_en",
+    "Table 7": "temporal",
+}
+"""The benchmarks of the tables that the experiment `table` makes."""
 
 
 def content(evidence: Evidence, full: bool = False) -> Content:
@@ -225,12 +233,19 @@ def missing(evidence: Evidence) -> Table:
     lines["Figure 4"] = [] if scaling(evidence) else ["two sizes of model"]
     setting = "" if evidence.experiment in (None, "paper") else " setting=default"
     rows = [
-        [Cell(name), Cell("; ".join(parts)), Cell(f"toolformer run experiment={_key(name)}{setting}")]
+        [Cell(name), Cell("; ".join(parts)), Cell(f"toolformer run experiment={_experiment(name)}{setting}")]
         for name, parts in lines.items()
         if parts
     ]
     columns = [Column(label, numeric=False, wide=label == "missing") for label in ("", "missing", "command")]
     return Table("missing", "", "Not measured yet", columns, rows)
+
+
+def _experiment(number: str) -> str:
+    """What the experiment of a table or figure is called on the command line."""
+    if group := _GROUP_OF.get(number):
+        return f"table 'benchmarks=[{group}]'"
+    return _key(number)
 
 
 def _key(number: str) -> str:

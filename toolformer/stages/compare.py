@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, near
-from toolformer.evaluation.figures import GOLD_NATS
+from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.reporting.pairing import Compared, Row, Seeds, compare_measures, corrected, read_samples
 from toolformer.reporting.selection import asked_by, kind_of, seed_of
 from toolformer.reporting.table import Cell, Column, Content, Table

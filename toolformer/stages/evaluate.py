@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer.decoding.settings import TUNED, chosen_on
+from toolformer.decoding.settings import TUNED
 from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config
@@ -43,9 +43,10 @@ from toolformer.stages.evaluation import (
 )
 from toolformer.stages.identity import weights
 from toolformer.stages.invocation import DIRECT, Invocation
+from toolformer.stages.stored_policy import StoredPolicy
 from toolformer.storage import whole_file, write_whole
-from toolformer.tools.runtime import figures as tool_metrics
 from toolformer.tools.runtime import log_faults, usages
+from toolformer.tools.runtime import metrics as tool_metrics
 
 if TYPE_CHECKING:
     from toolformer.decoding.recording import AnswerFile
@@ -102,7 +103,7 @@ def _done(job: Evaluation, results: Results) -> Run | None:
 
 def faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], int]:
     """How many answers of a task met a fault, by task and reason."""
-    from toolformer.evaluation.figures import FAULTS
+    from toolformer.evaluation.metrics import FAULTS
 
     parts = {name: name.partition(f"/{FAULTS}/") for name in metrics}
     return {(task, reason): int(metrics[name]) for name, (task, fault, reason) in parts.items() if fault}
@@ -194,7 +195,7 @@ def _log(
     job: Evaluation, asking: _Asking, run: Folder, results: Mapping[str, TaskResult], is_tuned: bool
 ) -> None:
     """Writes samples and metrics."""
-    from toolformer.evaluation.figures import figures, speed
+    from toolformer.evaluation.metrics import speed, task_metrics
 
     config = job.config
     if asking.asked.day:
@@ -207,7 +208,7 @@ def _log(
     for task, result in results.items():
         if is_tuned:
             _warn_of_development(asking.asked.model, task, result)
-        metrics |= {f"{task}/{name}": value for name, value in figures(result, names).items()}
+        metrics |= {f"{task}/{name}": value for name, value in task_metrics(result, names).items()}
         # Under names that come first in MLflow's comparisons.
         metrics[f"{'Perplexity' if result.is_perplexity else 'Score'}/{task}"] = result.interval.value
         run.artifact(write_rows(run.path / SAMPLES / f"{task}.parquet", result.samples), SAMPLES)
@@ -219,7 +220,7 @@ def _log(
 
 
 def _warn_of_development(model: str, task: str, result: TaskResult) -> None:
-    if chosen := chosen_on(model, task, (sample["id"] for sample in result.samples)):
+    if chosen := StoredPolicy.load(model).chosen_on(task, (sample["id"] for sample in result.samples)):
         log.warning(
             "evaluate: %s: the policy was chosen on %d of these %d examples; evaluation.samples takes the others, "
             "test.json of tune-policy's run",
@@ -288,7 +289,7 @@ def _metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, A
 
 def _write_heldout(config: Config, path: Path) -> Path:
     """The held-out corpus as its task reads it; logs how many of its rows were read and kept."""
-    corpus = instantiate.Corpus(config.heldout, "heldout")
+    corpus = instantiate.corpus(config.heldout, "heldout")
     rows = [{"id": document.doc_id, "text": document.text} for document in corpus]
     skipped = corpus.skipped()
     total = len(rows) + sum(skipped.values())

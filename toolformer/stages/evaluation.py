@@ -15,15 +15,24 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from toolformer.benchmarks import PAPER
+from toolformer.data import content_hash
 from toolformer.decoding import examples
-from toolformer.decoding.settings import CALLING, SYSTEMS, TRAINED_ON, TUNED, shown, tuned, under
-from toolformer.decoding.settings import deciding as deciding_of_decoding
+from toolformer.decoding.settings import (
+    CALLING,
+    SYSTEMS,
+    TRAINED_ON,
+    TUNED,
+    cache_key_fields,
+    policy_label,
+    with_policy,
+)
 from toolformer.errors import UserError
 from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.identity import deciding, model_identity, tool_files
+from toolformer.stages.stored_policy import tuned
 from toolformer.stages.train import model_folder
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step, settings_of
@@ -68,7 +77,7 @@ def calls(config: Config) -> bool:
 def decoding(config: Config) -> dict[str, Any]:
     """The decoding settings that decide an answer; k is 0 for a system that calls no tools."""
     k = config.decoding.k if calls(config) else 0
-    return deciding_of_decoding({**settings_of(config.decoding, "answer"), "k": k}, config.tools)
+    return cache_key_fields({**settings_of(config.decoding, "answer"), "k": k}, config.tools)
 
 
 def prepare(config: Config, results: Results, command: str = "") -> Evaluation:
@@ -139,10 +148,10 @@ def _step(config: Config, tasks: list[str], samples: Any, answers: Step) -> Step
         "answers": answers,
         "samples": samples,
         "data": suite.data_state(tasks, config.paths.data_dir, config.paths.root),
-        "tasks": suite.scoring(tasks, config.paths.tasks_dir),
+        "tasks": suite.user_files(tasks, config.paths.tasks_dir),
     }
     if "heldout_perplexity" in tasks:
-        inputs["heldout"] = instantiate.content_hash(instantiate.Corpus(config.heldout, "heldout"))
+        inputs["heldout"] = content_hash(instantiate.corpus(config.heldout, "heldout"))
     return Step("evaluate", VERSIONS["evaluate"], settings, inputs)
 
 
@@ -163,7 +172,7 @@ def comparison(config: Config) -> str:
 def facts(job: Evaluation) -> dict[str, Any]:
     """What a report has to know of an evaluation besides its metrics."""
     config = job.config
-    policy = shown(decoding(config))
+    policy = policy_label(decoding(config))
     known: dict[str, Any] = {
         "system": config.system,
         "policy": policy,
@@ -194,7 +203,7 @@ def described(job: Evaluation) -> dict[str, str]:
     return {
         "system": SYSTEMS[config.system],
         "model": str(config.endpoint.model) if config.system == "endpoint" else model_name(str(model)),
-        "k": shown(decoding(config)),
+        "k": policy_label(decoding(config)),
         "benchmarks": ", ".join(job.tasks),
     }
 
@@ -266,7 +275,7 @@ def first_day(folder: Path) -> datetime.date:
 
 def calling(config: Config) -> Config:
     """The same with calls, whatever the decoding policy."""
-    return replace(config, decoding=under(config.decoding, "topk", 1))
+    return replace(config, decoding=with_policy(config.decoding, "topk", 1))
 
 
 def sample_ids(samples: Any) -> dict[str, list[str]] | list[str] | None:

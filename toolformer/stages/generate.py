@@ -27,7 +27,8 @@ from toolformer.stages.identity import deciding, model_identity, tool_files
 from toolformer.stages.invocation import DIRECT, Invocation
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step, settings_of
-from toolformer.tools.runtime import figures, log_faults
+from toolformer.tools.runtime import log_faults
+from toolformer.tools.runtime import metrics as tool_metrics
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +177,7 @@ def _merge(work: _Work, run: Folder, done: engine.Work) -> None:
         "calls_kept": sum(counts["kept"] for counts in funnel.values()),
         "annotation_seconds": seconds,
         **rows_skipped(plan.skipped),
-        **figures(done.tools),
+        **tool_metrics(done.tools),
     }
     if done.documents:
         metrics["documents_per_second"] = done.documents / done.seconds

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow.parquet import read_metadata
 
 from toolformer.calls import parse
-from toolformer.data import Document
+from toolformer.data import Document, content_hash
 from toolformer.errors import UserError
 from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.results.provenance import model_name
@@ -58,11 +58,11 @@ def _job(config: Config, results: Results) -> _Job:
     datasets = [results.resolve("generate", each, config.name, preferred=preferred) for each in references]
     if len({run.id for run in datasets}) < len(datasets):
         raise UserError(f"dataset: {config.dataset} names a run twice; name each annotation once")
-    heldout = list(itertools.islice(instantiate.Corpus(config.heldout, "heldout"), 1000))
+    heldout = list(itertools.islice(instantiate.corpus(config.heldout, "heldout"), 1000))
     inputs = {
         "model": model_identity(config.model),
         "datasets": [run.step for run in datasets],
-        "heldout": instantiate.content_hash(heldout),
+        "heldout": content_hash(heldout),
     }
     if settings.deepspeed is not None:
         is_named = settings.deepspeed in distributed.NAMED

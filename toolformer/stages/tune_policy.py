@@ -9,13 +9,11 @@ import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import pandas
 
 from toolformer.decoding.recording import AnswerFile
-from toolformer.decoding.settings import POLICIES, store_policy, under
-from toolformer.decoding.trace import TracingDecoder
+from toolformer.decoding.settings import POLICIES, with_policy
 from toolformer.errors import UserError
 from toolformer.evaluation import suite
 from toolformer.evaluation.policy_curve import Example, Point, choose, corrected, point, points, values
@@ -27,6 +25,7 @@ from toolformer.stages.config import Config
 from toolformer.stages.evaluate import asks
 from toolformer.stages.evaluation import ANSWERS, Evaluation, prepare
 from toolformer.stages.invocation import DIRECT, Invocation
+from toolformer.stages.stored_policy import StoredPolicy
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 
@@ -74,7 +73,9 @@ def tune_policy(
         raise UserError(f"benchmarks: {', '.join(names)} asks for no answers; name others, such as [dateset]")
     both = replace(config.evaluation, limit=config.evaluation.limit and 2 * config.evaluation.limit)
     # Of the settings' own policy nothing is read.
-    config = replace(config, benchmarks=tasks, evaluation=both, decoding=under(config.decoding, "topk", 1))
+    config = replace(
+        config, benchmarks=tasks, evaluation=both, decoding=with_policy(config.decoding, "topk", 1)
+    )
     results = instantiate.results(config)
     job = prepare(config, results, invocation.command)
     assert job.trained
@@ -161,7 +162,8 @@ def _ids(drawn: Drawn, draw: str) -> dict[str, list[str]]:
 
 def _store(job: Evaluation, tuned: Tuned, drawn: Drawn, run_id: str) -> None:
     development = _ids(drawn, DRAWS[0])
-    store_policy(Path(job.model), tuned.policy, tuned.value, run_id, development, tuned.by_tool)
+    value = int(tuned.value) if tuned.policy == "topk" else tuned.value
+    StoredPolicy(tuned.policy, value, run_id, development, dict(tuned.by_tool)).store(job.model)
 
 
 def _traced(
@@ -173,14 +175,14 @@ def _traced(
     loaded = asked.load()
     tools = instantiate.tools(config, inference=True)
     language_model = LanguageModel.from_pretrained(job.model, config.lm.dtype, config.lm.device)
-    settings = asdict(config.decoding) | {"reach": reach, "of_each_tool": by_tool}
-    decoder = TracingDecoder(language_model, tools, **settings)
+    decoder = Decoder(language_model, tools, **asdict(config.decoding))
+    tracer = Tracer(decoder, reach, by_tool)
     lm = asked.lm(decoder, answers)
     lm.switched_off = loaded.switched_off
     suite.requests(loaded)
     for task in job.tasks:
         questions = loaded.tasks["tasks"][task].instances
-        traces = [(trace, trace.completions) for trace in lm.traces(questions)]
+        traces = [(trace, trace.completions) for trace in lm.traces(questions, tracer)]
         # Scored in rounds: the completions without a call, then the first with one of each, and so on.
         rounds = [
             suite.scores(loaded, task, [each[min(turn, len(each) - 1)].plain for _, each in traces])

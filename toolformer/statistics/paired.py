@@ -1,8 +1,8 @@
-"""Two systems on the same samples: differences with paired bootstrap intervals, and paired tests.
+"""Two systems on the same samples: differences with 95 % intervals, and paired tests.
 
-Of two runs, or of two groups of runs over seeds. Every difference is the second minus the first. Intervals are 95 %: of two
-runs percentile bootstrap intervals with whole samples resampled, of groups t intervals (`toolformer/statistics/seeds.py`). Right or
-wrong of two runs is tested by McNemar's exact test, anything else, and groups, by a paired t test.
+Compares two runs, or two groups of runs over seeds; every difference is the second minus the first. Two runs have percentile
+bootstrap intervals with whole samples resampled, groups t intervals (`seeds`). Right or wrong answers of two runs are tested
+by McNemar's exact test; graded scores, perplexities and groups by a paired t test.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from scipy.stats import binomtest
 
 from toolformer.statistics.intervals import CONFIDENCE, RESAMPLES
 from toolformer.statistics.power import detectable_percent
-from toolformer.statistics.seeds import Answers, Figures, Group, contrast, groups
+from toolformer.statistics.seeds import Answers, Estimates, Group, contrast, groups
 
 _DRAWS_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its 95 % interval."""
+    """A value with its 95 % interval."""
 
     value: float
     low: float
@@ -33,7 +33,7 @@ class ScoreComparison:
     """Scores in percent of two systems on the same `n` samples."""
 
     n: int
-    """Samples; of several seeds each once."""
+    """Different samples."""
     first: float
     second: float
     difference: Estimate
@@ -44,7 +44,7 @@ class ScoreComparison:
     p_value: float | None
     """Two-sided: exact McNemar, or a paired t test of graded scores and over seeds; None where nothing varies."""
     detectable: float | None = None
-    """The least difference, in percentage points, that this test would have shown in four cases of five."""
+    """The least difference, in percentage points, that would have been significant in four cases of five."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class PerplexityComparison:
     ratio: Estimate
     """Second over first."""
     p_value: float | None = None
-    """Two-sided, of a paired t test of log p a unit; None where nothing varies."""
+    """Two-sided, of a paired t test of log p per unit; None where nothing varies."""
     detectable: float | None = None
-    """The least ratio above 1 that this test would have shown in four cases of five."""
+    """The least ratio above 1 that would have been significant in four cases of five."""
 
 
 def compare(
@@ -72,10 +72,10 @@ def compare(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> ScoreComparison | PerplexityComparison:
-    """Compares two runs, or two groups of runs that differ only in their seed, an entry a seed.
+    """Compares two runs, or two groups of runs that differ only in their seed, with one entry per seed.
 
     Args:
-        matched: both groups have the same seeds, in the same order, each asked the same in both.
+        matched: both groups have the same seeds, in the same order, each with the same questions in both.
         is_perplexity: answers are log-likelihoods in nats with their units, else scores from 0 to 100.
 
     >>> found = compare(*([{n: (x, 1) for n, x in enumerate(side)}] for side in ([100, 0, 0, 100], [100, 100, 100, 0])))
@@ -85,10 +85,10 @@ def compare(
     one, two = groups(first, second)
     n = one.values.shape[1]
     is_single = len(first) == len(second) == 1
-    # A draw of texts without units, or of hopeless ones, is infinite or no number.
+    # A resample of texts without units is not a number, one of impossible texts is infinite.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        tested = contrast(one.figures(), two.figures(), matched)
-        sides = [group.figures(is_perplexity) for group in (one, two)]
+        tested = contrast(one.estimates(), two.estimates(), matched)
+        sides = [group.estimates(is_perplexity) for group in (one, two)]
         mean, other = (float(side.each.mean()) for side in sides)
         drawn = _resampled(one, two, seed, resamples, is_perplexity) if is_single else None
         difference = _difference(sides, matched, drawn)
@@ -97,25 +97,22 @@ def compare(
     if ratio:
         detectable = None if detectable is None else float(np.exp(detectable))
         return PerplexityComparison(n, mean, other, difference, ratio, p_value, detectable)
-    lost = won = None
+    lost = gained = None
     if matched:
-        lost, won = int(np.sum(one.values > two.values)), int(np.sum(two.values > one.values))
+        lost, gained = int(np.sum(one.values > two.values)), int(np.sum(two.values > one.values))
         if is_single and np.isin([one.values, two.values], (0.0, 100.0)).all():
-            p_value, detectable = mcnemar(lost, won), detectable_percent(n, lost + won)
-    return ScoreComparison(n, mean, other, difference, lost, won, p_value, detectable)
+            p_value, detectable = mcnemar(lost, gained), detectable_percent(n, lost + gained)
+    return ScoreComparison(n, mean, other, difference, lost, gained, p_value, detectable)
 
 
-def _difference(sides: Sequence[Figures], matched: bool, drawn: Any) -> Estimate:
-    found = contrast(sides[0], sides[1], matched)
-    ends = (
-        (found.value - found.margin, found.value + found.margin)
-        if drawn is None
-        else _ends(drawn[1] - drawn[0])
-    )
-    return Estimate(found.value, *ends)
+def _difference(sides: Sequence[Estimates], matched: bool, drawn: Any) -> Estimate:
+    effect = contrast(sides[0], sides[1], matched)
+    if drawn is None:
+        return Estimate(effect.value, effect.value - effect.margin, effect.value + effect.margin)
+    return Estimate(effect.value, *_ends(drawn[1] - drawn[0]))
 
 
-def _ratio(sides: Sequence[Figures], matched: bool, drawn: Any) -> Estimate:
+def _ratio(sides: Sequence[Estimates], matched: bool, drawn: Any) -> Estimate:
     one, two = sides
     means = one.each.mean(), two.each.mean()
     widest = np.exp(contrast(one.times(1 / means[0]), two.times(1 / means[1]), matched).margin)
@@ -125,7 +122,7 @@ def _ratio(sides: Sequence[Figures], matched: bool, drawn: Any) -> Estimate:
 
 
 def _resampled(first: Group, second: Group, seed: int, resamples: int, is_perplexity: bool) -> Any:
-    """Two runs' figures on resampled questions, the same for both: [2, resamples]."""
+    """The values of two runs on resampled questions, the same for both: [2, resamples]."""
     rng = np.random.default_rng(seed)
     n = first.values.shape[1]
     at_once = max(1, _DRAWS_AT_ONCE // n)
@@ -135,12 +132,12 @@ def _resampled(first: Group, second: Group, seed: int, resamples: int, is_perple
         drawn.append(
             [questions @ group.values[0] / (questions @ group.units[0]) for group in (first, second)]
         )
-    figures = np.concatenate(drawn, axis=1)
-    return np.exp(-figures) if is_perplexity else figures
+    values = np.concatenate(drawn, axis=1)
+    return np.exp(-values) if is_perplexity else values
 
 
 def _ends(drawn: Any) -> tuple[float, float]:
-    """The 95 % percentile interval of resamples; those of texts without units do not count."""
+    """The 95 % percentile interval of resamples, without those of texts without units."""
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.nanpercentile(drawn, [tail, 100 - tail])
     return float(low), float(high)

@@ -1,4 +1,4 @@
-"""What a comparison can say, of two-sided tests at 5 %: p corrected for their number, and the least difference shown by n."""
+"""Power of two-sided tests at 5 %: p corrected for the number of tests, and the least difference that n samples can show."""
 
 from collections.abc import Sequence
 
@@ -30,16 +30,16 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 def detectable_percent(n: int, discordant: int) -> float | None:
     """The least difference of two shares, in percentage points, that McNemar's exact test shows at 80 % power.
 
-    Among `n` pairs as many are taken to differ as were seen to (or as the difference itself needs), each to one side or
-    the other independently (Connor 1987, with exact binomial power). None where even n pairs that all differ show nothing.
+    Assumes that of `n` pairs as many differ as did here (or as the difference itself needs), each to one side or the other
+    independently (Connor 1987, with exact binomial power). None if even n pairs that all differ are not significant.
 
     >>> round(detectable_percent(200, 40), 1), round(detectable_percent(200, 0), 1), detectable_percent(4, 2)
     (9.1, 3.9, None)
     """
     pairs = np.arange(n + 1)
 
-    def lacking(difference: float) -> float:
-        """What the test's power lacks at a true difference of the shares."""
+    def excess(difference: float) -> float:
+        """The test's power at a true difference of the shares, minus `POWER`."""
         differing = max(discordant / n, difference)
         if not differing:
             return -POWER
@@ -47,14 +47,14 @@ def detectable_percent(n: int, discordant: int) -> float | None:
         likely, chance = pairs[chance > _NEGLIGIBLE], chance[chance > _NEGLIGIBLE]
         fewest = binom.ppf(LEVEL / 2, likely, 0.5) - 1  # so few on one side have p < 0.05
         to_one = (1 + difference / differing) / 2
-        found = binom.cdf(fewest, likely, to_one) + binom.sf(likely - fewest - 1, likely, to_one)
-        return float(np.sum(chance * found)) - POWER
+        rejected = binom.cdf(fewest, likely, to_one) + binom.sf(likely - fewest - 1, likely, to_one)
+        return float(np.sum(chance * rejected)) - POWER
 
-    return None if lacking(1.0) < 0 else 100 * float(brentq(lacking, 0.0, 1.0, xtol=1e-6))
+    return None if excess(1.0) < 0 else 100 * float(brentq(excess, 0.0, 1.0, xtol=1e-6))
 
 
 def detectable_shift(error: float, freedom: float) -> float:
-    """The least difference that a t test shows at 80 % power, of its standard error and degrees of freedom (at least 1).
+    """The least difference that a t test shows at 80 % power, from its standard error and degrees of freedom (at least 1).
 
     >>> round(detectable_shift(1.0, 1000), 2), round(detectable_shift(1.0, 4), 2)
     (2.8, 3.76)

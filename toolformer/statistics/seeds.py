@@ -1,6 +1,6 @@
-"""Runs that differ only in their seed: their mean and the difference of two groups of them, over seeds and questions.
+"""Runs that differ only in their seed: the mean of a group and the difference of two groups, over seeds and questions.
 
-Questions are what varies besides seeds; several seeds may have been asked the same ones, or each its own.
+Several seeds may share their questions, or each have different ones.
 """
 
 import math
@@ -15,23 +15,23 @@ from toolformer.statistics.intervals import CONFIDENCE, Interval, wilson
 from toolformer.statistics.power import detectable_shift
 
 Answers = Mapping[str, tuple[float, float]]
-"""One seed's: by question a value and its units, a score and 1, or the nats of a text and its words or tokens."""
+"""One seed's answers: per question a value and its units, a score and 1, or the nats of a text and its words or tokens."""
 _CREDIT = 1.5
-"""Questions' standard errors that two seeds are given; found by simulation, of more seeds too small to matter."""
+"""Standard errors of the questions credited to two seeds; from simulation, and negligible with more seeds."""
 
 
 @dataclass(frozen=True)
-class Figures:
-    """The figures of runs that differ only in their seed."""
+class Estimates:
+    """The score or perplexity of each run of a group."""
 
     each: Any
     """[seeds]."""
     residuals: Any
-    """[seeds, questions]: what each question adds to the error of its seed's figure."""
+    """[seeds, questions]: the contribution of each question to the error of its seed's estimate."""
 
-    def times(self, factor: Any) -> "Figures":
-        """Scaled, all seeds or each by its own factor."""
-        return Figures(self.each * factor, self.residuals * np.reshape(factor, (-1, 1)))
+    def times(self, factor: Any) -> "Estimates":
+        """Scaled by one factor, or by one per seed."""
+        return Estimates(self.each * factor, self.residuals * np.reshape(factor, (-1, 1)))
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,22 @@ class Group:
     """Runs that differ only in their seed."""
 
     values: Any
-    """[seeds, questions]; 0 where a seed was not asked a question."""
+    """[seeds, questions]; 0 where a seed has no such question."""
     units: Any
     """Likewise."""
 
-    def figures(self, is_perplexity: bool = False) -> Figures:
-        """The value of a unit; or its perplexity, of values that are log-likelihoods in nats (the delta method)."""
+    def estimates(self, is_perplexity: bool = False) -> Estimates:
+        """The value per unit; or the perplexity per unit, if values are log-likelihoods in nats (the delta method)."""
         each = self.values.sum(1) / self.units.sum(1)
         residuals = (self.values - each[:, None] * self.units) / self.units.sum(1)[:, None]
         if not is_perplexity:
-            return Figures(each, residuals)
+            return Estimates(each, residuals)
         perplexity = np.exp(-each)
-        return Figures(perplexity, -perplexity[:, None] * residuals)
+        return Estimates(perplexity, -perplexity[:, None] * residuals)
 
 
 def groups(*sides: Sequence[Answers]) -> list[Group]:
-    """Groups over the same questions, those of all of them."""
+    """Groups over the union of their questions."""
     questions = sorted({question for side in sides for answers in side for question in answers})
     tables = [
         np.array([[answers.get(question, (0.0, 0.0)) for question in questions] for answers in side], dtype=float)
@@ -64,16 +64,16 @@ def groups(*sides: Sequence[Answers]) -> list[Group]:
 
 
 def over_seeds(runs: Sequence[Answers], is_perplexity: bool) -> Interval:
-    """The mean of the seeds' scores in percent, or perplexities; n counts the questions of all seeds, each once."""
+    """The mean of the seeds' scores in percent, or perplexities; n is the number of different questions."""
     (group,) = groups(runs)
     n, scores = group.values.shape[1], group.values[group.units > 0]
     if not is_perplexity and scores.min() == scores.max() and scores[0] in (0.0, 100.0):
         low, high = wilson(n if scores[0] else 0, n)  # nothing varies
         return Interval(float(scores[0]), 100 * low, 100 * high, n)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        figures = group.figures(is_perplexity)
-        value = float(figures.each.mean())
-        margin = effect([(1.0, figures)]).margin
+        estimates = group.estimates(is_perplexity)
+        value = float(estimates.each.mean())
+        margin = effect([(1.0, estimates)]).margin
         if is_perplexity:  # a ratio, so that no end is below 0
             widest = float(np.exp(margin / value))
             return Interval(value, value / widest, value * widest, n)
@@ -82,12 +82,12 @@ def over_seeds(runs: Sequence[Answers], is_perplexity: bool) -> Interval:
 
 @dataclass(frozen=True)
 class Effect:
-    """A mean or a difference with its variance, whose part by seeds has few degrees of freedom.
+    """A mean or a difference with its variance, of which the seeds' part has few degrees of freedom.
 
-    Two t tests decide, and the difference has to pass both. One takes all of the variance, with Satterthwaite's degrees of
-    freedom. These come out too high where the few seeds happen to agree, so the other takes the seeds' part alone with its
-    own degrees of freedom, less `credit`, without which two seeds would be tested too strictly. Together they call 3 to 7 %
-    of true nulls a difference from two seeds on, whatever seeds and questions vary by (tests/benchmarks/test_paired.py).
+    A difference has to pass two t tests. One uses the whole variance, with Satterthwaite's degrees of freedom. These are too
+    high where the few seeds happen to agree, so the other uses the seeds' part alone with its degrees of freedom, less
+    `credit`, without which two seeds would be tested too strictly. Together they reject 3 to 7 % of true nulls from two seeds
+    on, whatever seeds and questions vary by (tests/benchmarks/test_paired.py).
     """
 
     value: float
@@ -101,7 +101,7 @@ class Effect:
 
     @property
     def _tests(self) -> list[tuple[float, float, float]]:
-        """Of each test standard error, degrees of freedom and credit."""
+        """Standard error, degrees of freedom and credit of each test."""
         parts = [(self.by_seed, self.seed_freedom), (self.by_question, self.question_freedom)]
         variance = sum(part for part, _ in parts)
         if not (variance > 0 and math.isfinite(variance)):
@@ -126,36 +126,36 @@ class Effect:
     def p_value(self) -> float | None:
         """Two-sided; None where there is no error to compare the difference with."""
         size = abs(self.value)
-        found = [
+        p_values = [
             float(2 * stdtr(freedom, -(size + credit) / error)) for error, freedom, credit in self._tests
         ]
-        return max(found, default=None) if math.isfinite(size) else None
+        return max(p_values, default=None) if math.isfinite(size) else None
 
     @property
     def detectable(self) -> float | None:
-        """The least difference that would have been shown in four cases of five."""
+        """The least difference that would have been significant in four cases of five."""
         return max(
             (detectable_shift(error, freedom) - credit for error, freedom, credit in self._tests),
             default=None,
         )
 
 
-def contrast(first: Figures, second: Figures, matched: bool) -> Effect:
+def contrast(first: Estimates, second: Estimates, matched: bool) -> Effect:
     """The second group's mean less the first's, over seeds and questions.
 
     Args:
-        matched: the groups have the same seeds, in the same order: their differences count.
+        matched: the groups have the same seeds, in the same order, and are compared pairwise.
     """
     if matched:
-        return effect([(1.0, Figures(second.each - first.each, second.residuals - first.residuals))])
+        return effect([(1.0, Estimates(second.each - first.each, second.residuals - first.residuals))])
     return effect([(-1.0, first), (1.0, second)])
 
 
-def effect(parts: Sequence[tuple[float, Figures]]) -> Effect:
+def effect(parts: Sequence[tuple[float, Estimates]]) -> Effect:
     """The sum of groups' means over seeds, each with its sign.
 
-    The variance is what the seeds' figures differ by, and the covariance of two seeds, which comes from the questions that
-    they share. Of a single run this is the t test, with units that of a ratio (the delta method).
+    Its variance is that of the seeds' estimates plus the covariance of two seeds, which comes from the questions that they
+    share. For a single run this is the t test, with units the t test of a ratio (the delta method).
     """
     n = parts[0][1].residuals.shape[1]
     shared = sum(
@@ -174,7 +174,7 @@ def effect(parts: Sequence[tuple[float, Figures]]) -> Effect:
 
 
 def _covariance(part: Any, other: Any) -> float:
-    """Of the figures of two seeds; of a single run its variance."""
+    """Covariance of the estimates of two seeds; for a single run its variance."""
     count = len(part)
     if part is not other:
         return float((part.sum(0) * other.sum(0)).sum()) / (count * len(other))

@@ -1,5 +1,4 @@
-"""The ladder of oracles: an example decoded with ever more of the right call given, and why its answer is right or wrong.
+"""Error analysis with oracles: examples decoded again with increasingly strong oracles, and a class for each by the results.
 
-`gold` has the right call of an example, `rungs` decodes, `classes` decides. Not part of the scoring code that tells one
-evaluation from another.
+`gold` finds the right call of an example, `rungs` decodes, `classes` decides.
 """

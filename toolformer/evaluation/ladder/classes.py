@@ -1,4 +1,4 @@
-"""Why an answer is right or wrong: one class of every example, by what its rungs came to."""
+"""Why an answer is right or wrong: one class per example, from its answers under the oracle conditions."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ CLASSES = {
     "harmed": "harmed",
     "out_of_reach": "out of reach",
 }
-"""By their names in metrics, those in tables."""
+"""Titles in tables by names in metrics."""
 
 RUNGS = {
     "own": "as it is",
@@ -23,44 +23,44 @@ RUNGS = {
     "gold_result": "gold result",
     "gold_passage": "gold passage",
 }
-"""By their names in metrics, those in tables."""
+"""Titles in tables by names in metrics."""
 
 
 @dataclass(frozen=True)
 class Rungs:
-    """What the rungs of an example came to. None is a rung that the data has nothing for.
+    """The results of one example under the oracle conditions; None where the data has no oracle.
 
-    Its call is the one that it made; of an example without one, the one that it makes when a call is forced.
+    The example's call is the one that the model made, or else the one that it makes when a call is forced.
     """
 
     own: bool
-    """Right as it is."""
+    """Right without an oracle."""
     free: bool
     """Right with calls forbidden."""
     called: bool
-    """Made a call of its own that was executed."""
+    """Made a call that was executed."""
     taken_back: bool
-    """Began a call of its own that gave no result: malformed, not ended, or refused by its tool."""
+    """Began a call without a result: malformed, unfinished, or rejected by its tool."""
     forced: bool
-    """Right where a call is started at the best place, and the model writes tool and input."""
+    """Right if a call is started at the best position, and the model writes tool and input."""
     gold_input: bool | None
-    """Right behind the right call, answered by the tool."""
+    """Right after the right call with the tool's answer."""
     gold_result: bool
-    """Right behind the right call, answered rightly."""
+    """Right after the right call with the right answer."""
     gold_passage: bool | None
-    """Right behind the right call, answered with a passage that holds the answer."""
+    """Right after the right call with a passage that contains the answer."""
     other_tool: bool
-    """Its call asks a tool that could not answer; false without a call."""
+    """Its call is to a tool that cannot answer; false without a call."""
     right_input: bool
-    """Its call asks a tool that could answer, with the right input."""
+    """Its call is to a tool that can answer, with the right input."""
     used: bool
-    """Its call's result holds the answer, or it is the very call that makes another rung right."""
+    """Its call's result contains the answer, or the same call makes another condition right."""
     answered: bool
     """The tool answers the right call rightly."""
 
 
 def classify(rungs: Rungs) -> str:
-    """The class of an example, a key of `CLASSES`: the first line of the table in docs/ladder.md that holds."""
+    """The class of an example, a key of `CLASSES`: the first line of the table in docs/ladder.md that applies."""
     if rungs.own:
         return "right_without_need" if rungs.free else "helped"
     if rungs.free:

@@ -1,7 +1,6 @@
-"""The right call of an example, as far as the published data says: tools, input, and a passage that holds the answer.
+"""The right call of an example, as far as the published data has it: tools, input, and a passage that contains the answer.
 
-The rows are read a second time and joined by id, so that what the loaders give, and with it every recorded evaluation,
-stays as it is.
+Reads the rows a second time and joins them by id: documents of evaluations, and with them recorded answers, do not change.
 """
 
 import re
@@ -19,7 +18,7 @@ from toolformer.tools.calculator import calculate
 
 Doc = Mapping[str, Any]
 WORDS = 35
-"""Words of a passage that are shown, as many as the search tool shows."""
+"""Words of a passage, as many as the search tool shows."""
 _EVERYWHERE = 1_000_000
 _STEP = 10
 _SIGNS = {"plus": "+", "minus": "-", "times": "*"}
@@ -33,7 +32,7 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(FOREIGN, ("translation",)),
     "dateset": ("calendar",),
 }
-"""The tools, by key, that can answer a benchmark's questions; the ladder asks the first that the task may use."""
+"""The keys of the tools that can answer a benchmark's questions; the ladder uses the first that the task allows."""
 EQUATIONS = ("equation", "Equation", "formula", "equations")
 """The fields that hold a math problem's equation, in one data set or another."""
 SURE = ("calculator", "calendar")
@@ -46,11 +45,11 @@ class Gold:
 
     answer: str
     input: str | None
-    """None where the data does not say."""
+    """None if the data has none."""
     passage: str | None = None
-    """A passage that holds the answer, as `Title > text`."""
+    """A passage that contains the answer, as `Title > text`."""
     result: str | None = None
-    """What the right call gives where that is not the answer: a foreign question in English."""
+    """The right call's result if that is not the answer: a foreign question in English."""
 
 
 def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[Gold]:
@@ -64,34 +63,36 @@ def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[G
         rows = {_identity(row, number): row for number, (_, row) in published_rows}
     passages = dict(_passages(task, metadata))
     english = _english_questions(task, metadata) if task in FOREIGN else {}
-    made = []
+    right_calls = []
     for doc in docs:
-        # Rows that share an id were told apart by `#2` and so on.
+        # Rows that share an id have `#2` and so on added to it.
         known, once = str(doc["id"]), re.sub(r"#\d+$", "", str(doc["id"]))
         row = rows.get(known) or rows.get(once) or {}
         key = doc["question"] if task == "nq" else str(row.get("uuid"))
         text = passages.get(key, "").replace("[MASK]", answer_of(doc))
         passage = cut(text, doc) if text else None
-        made.append(Gold(answer_of(doc), _input(task, doc, row), passage, english[once] if english else None))
-    return made
+        right_calls.append(
+            Gold(answer_of(doc), _input(task, doc, row), passage, english[once] if english else None)
+        )
+    return right_calls
 
 
 def answer_of(doc: Doc) -> str:
-    """The answer as a tool would give it."""
+    """The answer as a tool would write it."""
     if "answers" in doc:
         return str(doc["answers"][0])
     return as_written(doc["answer"])
 
 
 def holds(doc: Doc, text: str) -> bool:
-    """Whether a result holds the answer: one of the answers' texts, or as its first number the answer."""
+    """Whether a result contains the answer: one of the answers' texts, or the answer as its first number."""
     if "answers" in doc:
         return score_first_words(text, doc["answers"], _EVERYWHERE)
     return score_math(text, doc["answer"])
 
 
 def cut(passage: str, doc: Doc) -> str | None:
-    """The first `WORDS` words of a passage that hold the answer, behind its title; None where none do."""
+    """The title and the first `WORDS` words in a row that contain the answer; None if none do."""
     title, mark, text = passage.rpartition(" > ")
     words = text.split()
     for start in range(0, max(len(words), 1), _STEP):
@@ -102,7 +103,7 @@ def cut(passage: str, doc: Doc) -> str | None:
 
 
 def expression(equation: str, answer: str | float | Fraction) -> str | None:
-    """The side of an equation that the calculator works out to the answer, or None.
+    """The side of an equation whose value by the calculator is the answer, or None.
 
     >>> expression("( 76.0 - 25.0 )", "51.0"), expression("X=(27.0*16.0)", 432), expression("x-5=3", 8)
     ('76 - 25', '27*16', None)

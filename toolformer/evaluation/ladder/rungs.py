@@ -1,7 +1,7 @@
-"""Decodes the rungs of the ladder: as it is, a forced call, and the right call with its input, its result, a passage given.
+"""Decodes examples under oracle conditions: a forced call, and the right call with the right input, result or passage.
 
-All rungs of an example continue its call-free completion from one place, the best one for a call. Answers are recorded and
-resumed as an evaluation's are, in the same file.
+All conditions continue the example's call-free completion from the best position for a call. Answers are recorded and
+resumed as in an evaluation, in the same file.
 """
 
 import datetime
@@ -9,35 +9,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from lm_eval.api.instance import Instance
 
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
-from toolformer.decoding.batch import Row
 from toolformer.decoding.call_state import cut_result
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.decoding.policy import Always
 from toolformer.evaluation.ladder.classes import RUNGS, Rungs, classify
 from toolformer.evaluation.ladder.gold import SURE, TOOLS, Gold, cut, golds, holds
 from toolformer.tools.base import Tool, run_safely
 
 PASSAGES = 20
-"""Passages of the index that are looked at for one that holds the answer."""
+"""Passages of the index that are searched for one that contains the answer."""
 Sample = dict[str, Any]
-
-
-@dataclass(eq=False)
-class ForcedDecoder(Decoder):
-    """Starts a call before the first token, and no other."""
-
-    def _next(self, logits: torch.Tensor, rows: list[Row], tries: Mapping[str, list[int]]) -> list[int]:
-        start = self.language_model.start_id
-        # Once the call is executed or taken back, a row may not call again.
-        return [
-            start if row.may_call and row.call_start is None else token
-            for row, token in zip(rows, super()._next(logits, rows, tries), strict=True)
-        ]
 
 
 @dataclass(eq=False)
@@ -50,28 +36,28 @@ class _Example:
     call: ApiCall
     """The right call, without its result."""
     left: int
-    """Tokens that may follow."""
+    """Tokens that may follow `begun`."""
     texts: dict[str, str]
-    """By rung, without calls."""
+    """Answers by condition, without calls."""
     begun: str = ""
-    """The call-free completion up to the place of the call."""
+    """The call-free completion up to the position of the call."""
     forced: ApiCall | None = None
-    """The call that the model makes where one is started for it, if it could be executed."""
+    """The call that the model writes when one is forced, if it was executed."""
     result: str | None = None
     """The tool's answer to the right call."""
 
-    def behind(self, result: str) -> str:
-        """What the model continues behind the right call with a result."""
+    def prompt_after(self, result: str) -> str:
+        """The prompt that ends with the right call and a result."""
         return self.sample["prompt"] + self.begun + linearise(self.call.with_result(result))
 
 
 class Ladder:
-    """Climbs with one model.
+    """Decodes and classifies with one model.
 
     Args:
         decoder: the model with its tools.
-        make: lm-eval's view of a decoder, which records its answers, under an identity with these facts beside.
-        day: for tools, where an example has no date of its own.
+        make: wraps a decoder for lm-eval, recording its answers under an identity that includes the given facts.
+        day: the date for tools, if an example has none.
     """
 
     def __init__(
@@ -84,18 +70,18 @@ class Ladder:
         self._model = decoder.language_model
         self._limit = decoder.max_result_tokens
         self._free = make(replace(decoder, k=0), {})
-        # A k of its own would have a tool's call taken back where it is forced, over and over.
-        forced = {**vars(decoder), "k": 1, "max_calls": 1, "by_tool": None}
-        self._forced = make(ForcedDecoder(**forced), {"rung": "forced"})
+        # A call starts before the first token, and no other.
+        forced = replace(decoder, k=1, max_calls=1, start_policy=Always())
+        self._forced = make(forced, {"rung": "forced"})
         self._day = day
 
     def climb(self, name: str, task: Any, off: frozenset[str], samples: Sequence[Sample]) -> list[Sample]:
-        """The rungs and the class of each sample of an evaluation, in their order.
+        """The answers under all conditions and the class of each sample of an evaluation, in their order.
 
         Args:
-            name: a task for which some tool is `usable`.
+            name: a task with a `usable` tool.
             task: lm-eval's, with at least the documents of the samples.
-            off: the tools, by key, that it may not use.
+            off: the keys of the tools that it may not use.
 
         UserError if the published data cannot be read.
         """
@@ -105,7 +91,7 @@ class Ladder:
         settings = task.config.generation_kwargs
 
         def ask(lm: ToolformerLM, rung: str, prompts: Mapping[_Example, str]) -> None:
-            """Completes prompts; the texts become those of the rung."""
+            """Completes prompts and stores the texts under the condition."""
             before = len(lm.records)
             lm.generate_until(
                 [
@@ -115,22 +101,36 @@ class Ladder:
             )
             for example, record in zip(prompts, lm.records[before:], strict=True):
                 if record.completion:
-                    example.texts[rung] = self._whole(example, record.completion.plain)
+                    example.texts[rung] = self._joined(example, record.completion.plain)
                     if rung == "forced":
                         example.forced = record.completion.call
 
-        ask(self._free, "free", {one: one.sample["prompt"] for one in examples if one.sample["tool"]})
-        self._find_places(examples)
-        ask(self._forced, "forced", {one: one.sample["prompt"] + one.begun for one in examples})
-        self._execute(keys[0], [one for one in examples if one.gold.input is not None])
-        given: dict[str, Mapping[_Example, str | None]] = {
-            "gold_input": {one: one.result for one in examples},
-            "gold_result": {one: one.gold.result or one.gold.answer for one in examples},
+        ask(
+            self._free,
+            "free",
+            {example: example.sample["prompt"] for example in examples if example.sample["tool"]},
+        )
+        self._find_positions(examples)
+        ask(
+            self._forced,
+            "forced",
+            {example: example.sample["prompt"] + example.begun for example in examples},
+        )
+        self._execute(keys[0], [example for example in examples if example.gold.input is not None])
+        oracles: dict[str, Mapping[_Example, str | None]] = {
+            "gold_input": {example: example.result for example in examples},
+            "gold_result": {example: example.gold.result or example.gold.answer for example in examples},
             "gold_passage": self._passages(keys, examples),
         }
-        for rung, results in given.items():
+        for rung, results in oracles.items():
             ask(
-                self._free, rung, {one: one.behind(text) for one, text in results.items() if text is not None}
+                self._free,
+                rung,
+                {
+                    example: example.prompt_after(text)
+                    for example, text in results.items()
+                    if text is not None
+                },
             )
         names = {self.tools[key].name for key in keys}
         return [_judged(example, names, keys[0] in SURE) for example in examples]
@@ -140,12 +140,12 @@ class Ladder:
         docs = [by_id[sample["id"]] for sample in samples]
         examples = []
         for sample, doc, gold in zip(samples, docs, golds(name, docs, task.config.metadata), strict=True):
-            written = doc.get("current_date")
-            day = datetime.date.fromisoformat(written) if written else self._day
+            current = doc.get("current_date")
+            day = datetime.date.fromisoformat(current) if current else self._day
             document = Document("", sample["prompt"], date=day, source_id=doc.get("source_id"))
-            # Where the data has no input, the answer itself: a call whose result is right all the same.
-            said = gold.answer if gold.input is None else gold.input
-            call = ApiCall(self.tools[key].name, said, quoted=key in ("search", "qa"))
+            # Without an input in the data, the answer itself: the call's result is right all the same.
+            text = gold.answer if gold.input is None else gold.input
+            call = ApiCall(self.tools[key].name, text, quoted=key in ("search", "qa"))
 
             def score(text: str, doc: Mapping[str, Any] = doc) -> bool:
                 return float(task.process_results(doc, [text])["score"]) >= 100
@@ -155,61 +155,65 @@ class Ladder:
             examples.append(_Example(sample, doc, gold, document, score, call, left, texts))
         return examples
 
-    def _find_places(self, examples: Sequence[_Example]) -> None:
-        """Where a call is most probable in the call-free completion, of the places where the answer would still count."""
+    def _find_positions(self, examples: Sequence[_Example]) -> None:
+        """Finds where a call is most probable in the call-free completion, of the positions where the answer still counts."""
         model = self._model
-        written = [model.encode_continuation(one.texts["free"]) for one in examples]
-        heads = [model.bos_ids + model.encode(one.sample["prompt"]) or model.start_ids() for one in examples]
+        written = [model.encode_continuation(example.texts["free"]) for example in examples]
+        heads = [
+            model.bos_ids + model.encode(example.sample["prompt"]) or model.start_ids()
+            for example in examples
+        ]
         read = [(head + ids)[-model.context_length :] for head, ids in zip(heads, written, strict=True)]
-        for one, ids, log_probs in zip(examples, written, model.start_log_probs(read), strict=True):
-            texts = [model.decode(ids[:place]) for place in range(min(len(ids), one.left - 1) + 1)]
-            places = [
-                place
-                for place, text in enumerate(texts)
-                if one.texts["free"].startswith(text) and one.score(f"{text} {one.gold.answer}")
+        for example, ids, log_probs in zip(examples, written, model.start_log_probs(read), strict=True):
+            texts = [model.decode(ids[:n]) for n in range(min(len(ids), example.left - 1) + 1)]
+            positions = [
+                n
+                for n, text in enumerate(texts)
+                if example.texts["free"].startswith(text) and example.score(f"{text} {example.gold.answer}")
             ]
-            place = max(
-                places or [0], key=log_probs[-len(ids) - 1 :].tolist().__getitem__
-            )  # of equals the first
-            one.begun, one.left = texts[place], one.left - place
+            # `max` keeps the first of equal ones.
+            position = max(positions or [0], key=log_probs[-len(ids) - 1 :].tolist().__getitem__)
+            example.begun, example.left = texts[position], example.left - position
 
-    def _whole(self, example: _Example, plain: str) -> str:
-        """An answer with what stands before its call, within the tokens that an answer may have."""
+    def _joined(self, example: _Example, plain: str) -> str:
+        """The text before the call and an answer, within the tokens that an answer may have."""
         ids = self._model.encode_continuation(plain)
         return example.begun + (self._model.decode(ids[: example.left]) if len(ids) > example.left else plain)
 
     def _execute(self, key: str, examples: Sequence[_Example]) -> None:
-        """The right calls, answered by the tool."""
+        """Has the tool answer the right calls."""
         documents = [example.document for example in examples]
         inputs = [example.call.input for example in examples]
         for example, result in zip(examples, run_safely(self.tools[key], inputs, documents), strict=True):
-            example.texts["gold_input"] = example.texts["free"]  # without a result the call is taken back
+            example.texts["gold_input"] = example.texts["free"]  # without a result the call is rolled back
             if result.text is not None:
                 text = example.call.with_result(result.text).result or ""
                 example.result = cut_result(self._model, text, self._limit)
 
     def _passages(self, keys: Sequence[str], examples: Sequence[_Example]) -> dict[_Example, str | None]:
-        """A passage that holds the answer: the data's, or else one of the first that the index gives."""
-        passages = {one: one.gold.passage for one in examples}
+        """A passage that contains the answer: the data's, or else one of the first of the index."""
+        passages = {example: example.gold.passage for example in examples}
         tools = [getattr(self.tools[key], "tool", self.tools[key]) for key in keys]
         retriever = next((tool.retriever for tool in tools if hasattr(tool, "retriever")), None)
-        asked = [one for one, passage in passages.items() if passage is None]
-        if retriever is None or not asked:
+        lacking = [example for example, passage in passages.items() if passage is None]
+        if retriever is None or not lacking:
             return passages
-        queries, documents = [one.call.input for one in asked], [one.document for one in asked]
-        for one, found in zip(asked, retriever.retrieve(queries, PASSAGES, documents), strict=True):
-            parts = (cut(f"{passage.title} > {passage.text}", one.doc) for passage in found)
-            passages[one] = next(filter(None, parts), None)
+        queries, documents = zip(
+            *((example.call.input, example.document) for example in lacking), strict=True
+        )
+        for example, retrieved in zip(lacking, retriever.retrieve(queries, PASSAGES, documents), strict=True):
+            parts = (cut(f"{passage.title} > {passage.text}", example.doc) for passage in retrieved)
+            passages[example] = next(filter(None, parts), None)
         return passages
 
 
 def usable(task: str, tools: Mapping[str, Tool], off: frozenset[str]) -> list[str]:
-    """The tools, by key, that can answer a task's questions and may be used, the one to ask first."""
+    """The keys of the tools that can answer a task's questions and may be used, the preferred one first."""
     return [key for key in TOOLS.get(task, ()) if key in tools and key not in off]
 
 
 def _judged(example: _Example, names: set[str], sure: bool) -> Sample:
-    """An example's row: its class, and by rung the text and whether it is right."""
+    """An example's row: its class, and per condition the text and whether it is right."""
     sample, doc, forced = example.sample, example.doc, example.forced
     right = {rung: example.score(example.texts[rung]) if rung in example.texts else None for rung in RUNGS}
     own = (

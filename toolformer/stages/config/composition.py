@@ -43,7 +43,8 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
     try:
         config = copy.deepcopy((_composed.__wrapped__ if own else _composed)(tuple(overrides)))
         if with_hydra:
-            config.hydra.job.name = config.hydra.job.config_name = stage  # all that a stage's own file says
+            config.hydra.job.name = stage
+            config.hydra.overrides.hydra.append(f"hydra.job.name={stage}")  # for a launcher's workers
             return config
         with open_dict(config):
             del config["hydra"]
@@ -54,10 +55,16 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
             unknown = re.search(r"(?:^| )\+(tool\.\w+\.[\w.]+)=", " ".join(overrides))
         if unknown:
             raise UsageError(_unknown_key(stage, unknown[1], given.get(unknown[1], "..."))) from error
+        if (value := given.get("heldout")) and "CorpusConfig" in one_line(error):
+            raise UsageError(
+                f"heldout={value} chooses no file of a group; write corpus@heldout={value}"
+            ) from error
         raise UsageError(one_line(error)) from error
     except ValueError as error:
         # Hydra's message for a group that is given a number names no key.
-        groups = " ".join(f"{key}={value}" for key, value in given.items() if (CONF / key).is_dir())
+        groups = " ".join(
+            f"{key}={value}" for key, value in given.items() if (CONF / key.partition("@")[0]).is_dir()
+        )
         raise UsageError(f"{groups}: {error}") from error
 
 

@@ -326,7 +326,6 @@ def register() -> None:
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     store.store(group="corpus", name="schema", node=CorpusConfig)
-    store.store(group="heldout", name="schema", node=CorpusConfig)
     store.store(group="tool", name="schema", node=ToolConfig)
     store.store(group="engine", name="schema", node=EngineConfig)
     store.store(group="trainer", name="schema", node=TrainerConfig)

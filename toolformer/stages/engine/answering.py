@@ -26,8 +26,9 @@ from toolformer.stages.engine.work import threads
 
 if TYPE_CHECKING:
     from toolformer.decoding.decoder import Decoder
+    from toolformer.decoding.endpoint import ServedModel
     from toolformer.decoding.lm_eval_model import ToolformerLM
-    from toolformer.decoding.recording import AnswerFile, RecordingLM
+    from toolformer.decoding.recording import AnswerFile
     from toolformer.evaluation.suite import Loaded
     from toolformer.tools.base import Tool
 
@@ -43,7 +44,7 @@ class Asked:
     config: Config
     model: str
     identity: Mapping[str, Any]
-    """What decides the answers; see `RecordingLM`."""
+    """What decides the answers; see `ToolformerLM`."""
     tasks: Sequence[str]
     metadata: Mapping[str, Any]
     """Of the tasks' loaders."""
@@ -61,7 +62,7 @@ class Asked:
 
     def lm(
         self,
-        decoder: Decoder,
+        decoder: Decoder | ServedModel,
         answers: AnswerFile,
         more: Mapping[str, str] | None = None,
         progress: bool = True,
@@ -72,25 +73,14 @@ class Asked:
         identity = {**self.identity, **(more or {})}
         return ToolformerLM(decoder, answers, identity, progress, self.clocks, self.day)
 
-    def served(self, answers: AnswerFile, tools: Mapping[str, Tool]) -> RecordingLM:
-        """Who answers where the system is an endpoint."""
-        from toolformer.decoding.endpoint import EndpointLM
-        from toolformer.decoding.endpoint_chat import ChatEndpointLM
+    def served(self, answers: AnswerFile, tools: Mapping[str, Tool]) -> ToolformerLM:
+        """lm-eval's model for `system=endpoint`."""
+        from toolformer.decoding.endpoint import ServedModel
         from toolformer.decoding.offers import offer
 
         endpoint = self.config.endpoint
-        if endpoint.api == "completions":
-            return EndpointLM(answers, endpoint=endpoint)
-        return ChatEndpointLM(
-            answers,
-            endpoint=endpoint,
-            identity=self.identity,
-            tools=tools,
-            offers={name: offer(name, tool) for name, tool in tools.items()},
-            decoding=self.config.decoding,
-            clocks=self.clocks,
-            day=self.day,
-        )
+        offers = {name: offer(name, tool) for name, tool in tools.items()}
+        return self.lm(ServedModel(endpoint, tools, offers, self.config.decoding), answers)
 
     def share(self, rank: int) -> Path:
         return self.answers.with_name(f"answers-{rank}-of-{self.config.engine.workers}.jsonl")
@@ -138,7 +128,8 @@ def answer_share(asked: Asked, rank: int) -> None:
     with AnswerFile(asked.share(rank), known=asked.answers) as answers:
         lm = asked.lm(instantiate.decoder(config, asked.model, tools), answers, progress=False)
         lm.switched_off = loaded.switched_off
-        lm.answer(suite.requests(loaded), rank, config.engine.workers)
+        requests = suite.requests(loaded)
+        lm.answer({kind: several[rank :: config.engine.workers] for kind, several in requests.items()})
 
 
 def _by_processes(asked: Asked, on_wait: Callable[[], object]) -> None:

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from toolformer.annotation.shards import ShardStore
+from toolformer.data import content_hash
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.step import Step
@@ -42,7 +43,8 @@ class Plan:
         """Shards that are not done."""
         self.is_complete = False
         self._size = config.generate.shard_size
-        self._corpus = instantiate.Corpus(config.corpus)
+        self._config = config.corpus
+        self._corpus = instantiate.corpus(config.corpus)
         self._todo: deque[str] = deque()
         self._changed = threading.Condition()
         self._error: BaseException | None = None
@@ -55,7 +57,7 @@ class Plan:
 
     def _kept_path(self) -> Path | None:
         """Where the plan of the corpus as it is now is kept; None for one that may change unseen."""
-        state, config = self._corpus.state(), self._corpus.config
+        state, config = self._corpus.state(), self._config
         if not state:
             return None
         # Without a latest date the day of the reading decides which dates in URLs are ignored.
@@ -72,7 +74,7 @@ class Plan:
         while batch := list(itertools.islice(documents, self._size)):
             if self._is_stopped:
                 return
-            name = f"{len(self.documents):06d}-{instantiate.content_hash(batch)}"
+            name = f"{len(self.documents):06d}-{content_hash(batch)}"
             is_missing = store is not None and store.add(name, batch)
             with self._changed:
                 self.documents[name] = len(batch)
