@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from tests import textbook
 from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_window, whole_windows
 from tests.conftest import taught_model
-from toolformer.annotation.candidates import scoring_floor
+from toolformer.annotation.candidates import Screen, scoring_floor
 from toolformer.annotation.merge import PLAIN, executed_call, keep, merge
 from toolformer.annotation.pipeline import Annotation, Annotator
 from toolformer.annotation.propose import choose_positions, propose
 from toolformer.annotation.score import WEIGHTS
-from toolformer.annotation.screen import NOT_AHEAD, NOT_NEARBY, NOT_NEW, Screen, screen
 from toolformer.annotation.shards import ShardStore
+from toolformer.annotation.variants import NOT_AHEAD, NOT_NEARBY, NOT_NEW, screen
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.errors import UserError

@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolformer.annotation import select
-from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
+from toolformer.annotation import select, variants
+from toolformer.annotation.candidates import SCORED, Candidate, Screen, ToolSettings, Window, windows
 from toolformer.annotation.execute import execute
 from toolformer.annotation.merge import row
 from toolformer.annotation.propose import propose
-from toolformer.annotation.score import first_pass, score
-from toolformer.annotation.screen import Screen, screen
+from toolformer.annotation.score import score
 from toolformer.data import Document
 from toolformer.lm.language_model import Encoding, LanguageModel
 from toolformer.tools.base import Tool, works_elsewhere
@@ -83,10 +82,10 @@ class Annotator:
         candidates = [candidate for answer in answers.values() for candidate in answer()]
         executed = _scorable(candidates)
         on_step("scoring")
-        candidates = screen(candidates, self.rules)
-        if self.rules.context is not None:
-            context, least = self.rules.context, self.rules.context_gain
-            candidates = first_pass(self.language_model, candidates, context, least, self.score_dtype)
+        candidates = variants.screen(candidates, self.rules)
+        candidates = variants.screen_by_short_context(
+            self.language_model, candidates, self.rules, self.score_dtype
+        )
         candidates = score(self.language_model, candidates, self.score_dtype, self.floor)
         for key, counts in funnel.items():
             statuses = Counter(candidate.status for candidate in candidates if candidate.tool == key)
@@ -145,7 +144,7 @@ class Annotator:
         if selector == "translation":
             return select.translation(document, self._identify, self.paragraphs)
         if selector == "article":
-            return select.article(document)
+            return variants.article(document)
         return select.whole(document)
 
     @functools.cached_property

@@ -10,14 +10,12 @@ the text L_i(ε) of all positions.
 """
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from toolformer.annotation.candidates import SCORED, Candidate, Window
-from toolformer.annotation.screen import NOT_NEARBY
 from toolformer.calls import ApiCall, linearise
 from toolformer.lm.language_model import LanguageModel
 
@@ -74,30 +72,6 @@ def score(
     for n, no_result in zip(open_calls, third, strict=True):
         scored[n] = replace(scored[n], loss_no_result=no_result)
     return scored
-
-
-def first_pass(
-    language_model: LanguageModel,
-    candidates: Sequence[Candidate],
-    context: int,
-    least: float,
-    dtype: str = "auto",
-) -> list[Candidate]:
-    """The candidates; `NOT_NEARBY` where L(ε) − L(e(c, r)) is below `least` nats with only `context` tokens before the call.
-
-    Where no more stand before it, the pass would be that of `score`, and the candidate goes to that as it is.
-    """
-    result = list(candidates)
-    near = {
-        n: replace(c, window=replace(c.window, start=c.token_position - context))
-        for n, c in enumerate(candidates)
-        if c.status == SCORED and c.token_position - context > c.window.start
-    }
-    # Without L(e(c, ε)).
-    for n, scored in zip(near, score(language_model, list(near.values()), dtype, math.inf), strict=True):
-        if scored.gain_at_most is not None and scored.gain_at_most < least:
-            result[n] = replace(candidates[n], status=NOT_NEARBY)
-    return result
 
 
 def _losses(

@@ -68,11 +68,6 @@ def calendar(document: Document) -> Decision:
     return whole(document) if document.date else Decision(reason="no date in the URL")
 
 
-def article(document: Document) -> Decision:
-    """Texts that are articles of an encyclopedia: search never shows a text its own. Not the paper's."""
-    return whole(document) if document.source_id else Decision(reason="no article")
-
-
 def translation(document: Document, identify: Identify, paragraphs: str = "blank_line") -> Decision:
     """Paragraphs with a chunk of ten tokens in another language, English before and after it.
 

@@ -17,10 +17,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from filelock import FileLock
 
-from toolformer.annotation.candidates import scoring_floor
+from toolformer.annotation.candidates import Screen, scoring_floor
 from toolformer.annotation.funnel import log_funnel, rows_skipped
 from toolformer.annotation.results import RESULTS, check, write_results
-from toolformer.annotation.screen import Screen
 from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
 from toolformer.stages import engine, instantiate
