@@ -1,12 +1,12 @@
-"""Step 3: what a call and its result are worth to the model (paper, section 2, filtering).
+"""Step 3: how much a call and its result help the model (paper, section 2, filtering).
 
     w_t = max(0, 1 − 0.2·t) / Σ_s max(0, 1 − 0.2·s)           1/3, 4/15, 1/5, 2/15, 1/15
     L_i(z) = − Σ_{j=i..n} w_{j−i} · log p_M(x_j | z, x_1..x_{j−1})
     L⁺ = L_i(e(c, r)),   L⁻ = min(L_i(ε), L_i(e(c, ε))),   gain = L⁻ − L⁺
 
-Only five tokens carry weight, so a sequence is cut after them and five rows are projected. What stands before the text
-does not depend on i: one pass over [z, x] serves every position that the same call was proposed at, and one pass over
-the text L_i(ε) of all positions.
+Only five tokens have weight, so a sequence is cut after them and five rows are projected. The prefix z of the text does
+not depend on i: one pass over [z, x] serves every position of the same call, and one pass over the text gives L_i(ε) of
+all positions.
 """
 
 import functools
@@ -25,7 +25,7 @@ WEIGHTS: tuple[float, ...] = tuple(weight / sum(_RAW) for weight in _RAW)
 """w_0..w_4; every further weight is zero and these sum to one."""
 
 _Given = tuple[str, int, tuple[int, ...]]
-"""Document, start of its window, and the tokens z that stand before the window."""
+"""Document, start of its window, and the tokens z before the window."""
 
 
 def score(
@@ -53,8 +53,8 @@ def score(
         given = []
         for candidate, call in asked:
             window, i = candidate.window, candidate.token_position
-            # The first token of a text has no context: the document start stands in for it. Before other tokens it
-            # would be more than x_1..x_{i-1}.
+            # The first token of a text has no context and gets the start tokens. Before other tokens they would add
+            # to x_1..x_{i-1}.
             nothing = tuple(language_model.start_ids()) if i == window.start else own
             given.append((window, written(call) if call else nothing, i))
         return _losses(language_model, given, precision)
@@ -77,7 +77,7 @@ def score(
 def _losses(
     language_model: LanguageModel, asked: Sequence[tuple[Window, tuple[int, ...], int]], dtype: torch.dtype
 ) -> list[float]:
-    """L_i(z) of every (window, z, i): one pass over [z, x_1..x_{i+4}] up to the last i that the same z stands for."""
+    """L_i(z) of every (window, z, i): one pass over [z, x_1..x_{i+4}] up to the last i with the same z."""
     keys = [(window.document.doc_id, window.start, head) for window, head, _ in asked]
     places: dict[_Given, tuple[Window, set[int]]] = {}
     for key, (window, _, i) in zip(keys, asked, strict=True):
@@ -87,7 +87,7 @@ def _losses(
     owners: list[tuple[_Given, list[int], int]] = []
     for given, (window, of_given) in places.items():
         head, ids, start = list(given[2]), window.encoding.ids, window.start
-        # A context that does not fit is cut on its left, for each place as little as it needs.
+        # A context that does not fit is cut on its left, for each position as little as necessary.
         room = language_model.context_length + 1 - len(head)
         fits = min(max(of_given) + HORIZON, len(ids)) - start <= room
         for group in [sorted(of_given)] if fits else [[i] for i in sorted(of_given)]:
