@@ -146,7 +146,7 @@ class ChatDecoder(Decoder):
 
     offers: Mapping[str, Offer] = field(default_factory=dict)
     """The tools by key, as they are offered."""
-    shown: str = "template"
+    offered_by: str = "template"
     """`chat.tools`."""
 
     @property
@@ -192,7 +192,7 @@ class ChatDecoder(Decoder):
     def _rendered(self, talk: Talk) -> list[int]:
         schemas = talk.schemas
         messages = [{"role": "user", "content": talk.prompt}, *talk.messages]
-        if schemas and self.shown == "system":
+        if schemas and self.offered_by == "system":
             listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
             messages.insert(0, {"role": "system", "content": _INSTRUCTION.format(tools=listed)})
             schemas = []
@@ -223,7 +223,7 @@ class ChatDecoder(Decoder):
 
     def _exchange(self, talk: Talk, request: Request, result: str) -> None:
         """Adds a call and its result to a conversation."""
-        if self.shown == "system":
+        if self.offered_by == "system":
             closed = request.raw + ("\n</tool_call>" if "<tool_call>" in request.raw else "")
             answered = f"<tool_response>\n{result}\n</tool_response>"
             talk.messages += [{"role": "assistant", "content": closed}, {"role": "user", "content": answered}]
