@@ -7,7 +7,7 @@ asked again. A call that fails is taken back: the model is asked again without t
 import functools
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -154,7 +154,7 @@ class ChatDecoder(Decoder):
         """False: the model is used as it is."""
         return False
 
-    def batches(self, task: Task) -> Iterator[dict[int, Completion]]:
+    def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
         """See `Completer.complete`; `plain` is the last message alone, the answer."""
         offers = [self.offers[key] for key in task.keys(self.tools) if self.max_calls]
         for start in range(0, len(task.prompts), self.batch_size):

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from toolformer.decoding.completion import Completion, Task
@@ -30,7 +30,7 @@ class PromptedDecoder(Decoder):
         """False: the model is used as it is."""
         return False
 
-    def batches(self, task: Task) -> Iterator[dict[int, Completion]]:
+    def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
         """See `Completer.complete`."""
         lines = self._shown(task)
         room = self.room(task.max_new_tokens)
