@@ -100,12 +100,13 @@ def latest_intact(folder: Path) -> Path | None:
     """
     for checkpoint in reversed(complete_checkpoints(folder)):
         manifest = read_json(checkpoint / MANIFEST)
-        damaged = _damaged(checkpoint, manifest, all_files=True)
-        if damaged is None and isinstance(manifest.get("seconds"), float):
+        is_valid = isinstance(manifest.get("seconds"), float)
+        damaged = _damaged(checkpoint, manifest, all_files=True) if is_valid else MANIFEST
+        if damaged is None:
             return checkpoint
         log.warning(
             "training: %s is damaged (%s is not what was saved); resuming from the previous checkpoint, or from the start",
-            *(checkpoint, damaged or MANIFEST),
+            *(checkpoint, damaged),
         )
         _remove(checkpoint)
     return None
