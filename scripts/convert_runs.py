@@ -49,7 +49,7 @@ def convert(client: MlflowClient, root: Path, row: Any, steps: dict[str, Step]) 
         return
     folder.mkdir(parents=True, exist_ok=True)
     add_name(folder, tags["experiment"])
-    digests = {}
+    digests: dict[str, str] = {}
     for path in filter(Path.is_file, old.rglob("*")):
         name = path.relative_to(old).as_posix()
         target = below(folder, *name.split("/"))
