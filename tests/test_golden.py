@@ -19,15 +19,15 @@ FLOATS = ("start_probability", "loss_none", "loss_no_result", "loss_result", "ga
 
 def produced(root: Path) -> dict[str, Any]:
     """What a smoke run made, without names of runs, times and paths."""
-    (candidates,) = root.glob("generate/*/*/candidates.parquet")
+    (candidates,) = root.glob("generate/*/candidates.parquet")
     rows = pq.read_table(candidates).to_pylist()
-    (augmented,) = root.glob("generate/*/*/dataset_augmented.parquet")
+    (augmented,) = root.glob("generate/*/dataset_augmented.parquet")
     answers: list[list[Any]] = []
     likelihoods: list[float] = []
-    for answer in sorted(root.glob("evaluate/*/*/dateset.parquet")):
+    for answer in sorted(root.glob("evaluate/*/samples/dateset.parquet")):
         for row in pq.read_table(answer).to_pylist():
             answers.append([row["id"], row["completion"], row["call_result"], row["correct"]])
-    for answer in sorted(root.glob("evaluate/*/*/heldout_perplexity.parquet")):
+    for answer in sorted(root.glob("evaluate/*/samples/heldout_perplexity.parquet")):
         likelihoods += [row["log_likelihood"] for row in pq.read_table(answer).to_pylist()]
     return {
         "candidates": [[row[name] for name in CALLS] for row in rows],

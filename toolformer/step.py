@@ -117,7 +117,7 @@ def settings_of(config: Any, step: str) -> dict[str, Any]:
 
 def _settings(config: Any, step: str, inherited: Decides | None) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
-    for name, (own, declared) in _markers(type(config)).items():
+    for name, (own, declared) in _markers(config.__class__).items():
         marker = own or inherited or declared
         value = getattr(config, name)
         if dataclasses.is_dataclass(value):

@@ -30,7 +30,7 @@ def annotate(overrides: Sequence[str]) -> tuple[Kept, float]:
     """The kept calls, and their number per minute of annotation."""
     config = validate(compose("generate", overrides))
     run = generate(config)
-    rows = pq.read_table(instantiate.tracker(config).artifact_path(run, "candidates.parquet")).to_pylist()
+    rows = pq.read_table(run.folder / "candidates.parquet").to_pylist()
     thresholds = {key: instantiate.tool_settings(config, key).filter_threshold for key in config.tools}
     kept = {
         (doc_id, call.tool, call.position, linearise(call.call)): call.gain

@@ -15,10 +15,10 @@ import psutil
 import torch
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from toolformer.results.provenance import provenance
 
 from toolformer.errors import UserError, one_line
 from toolformer.lm import fast_linear
+from toolformer.results.provenance import provenance
 
 Options = TypeVar("Options")
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from tests import textbook
 from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_window, whole_windows
 from tests.conftest import taught_model
-from toolformer.annotation.candidates import scoring_floor
+from toolformer.annotation.candidates import Screen, scoring_floor
 from toolformer.annotation.merge import PLAIN, executed_call, keep, merge
 from toolformer.annotation.pipeline import Annotation, Annotator
 from toolformer.annotation.propose import choose_positions, propose
 from toolformer.annotation.score import WEIGHTS
-from toolformer.annotation.screen import NOT_AHEAD, NOT_NEARBY, NOT_NEW, Screen, screen
 from toolformer.annotation.shards import ShardStore
+from toolformer.annotation.variants import NOT_AHEAD, NOT_NEARBY, NOT_NEW, screen
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.errors import UserError
@@ -39,7 +39,7 @@ def rows_from(model: LanguageModel, floor: float | None, seed: int = 0) -> list[
 
 @settings(max_examples=15)
 @given(floor=st.floats(-3, 0.5), above=st.floats(0, 3), seed=st.integers(0, 2))
-def test_the_same_calls_are_kept_at_every_threshold_from_the_floor_on(
+def test_every_threshold_from_the_floor_on_keeps_the_same_calls(
     calling_model: LanguageModel, floor: float, above: float, seed: int
 ) -> None:
     full, bounded = rows_from(calling_model, None, seed), rows_from(calling_model, floor, seed)
@@ -68,7 +68,7 @@ def test_a_threshold_below_the_floor_is_refused(calling_model: LanguageModel, tm
         store.require_floor(0.3)
 
 
-def test_the_floor_is_the_lowest_threshold_unless_a_lower_one_is_set() -> None:
+def test_the_floor_is_by_default_the_lowest_threshold() -> None:
     thresholds = {"qa": 0.5, "calendar": -1.0}
     assert scoring_floor(thresholds, None) == -1.0 and scoring_floor(thresholds, -2.0) == -2.0
     with pytest.raises(
@@ -101,7 +101,7 @@ TEXT = "Half of 1,536 is 768 ounces, of which 50 are poured in Zürich, and 4 - 
 
 
 def status(language_model: LanguageModel, rules: Screen, before: str, call_input: str, result: str) -> str:
-    """What becomes of a call that stands right before `before`."""
+    """The status of a call right before `before`."""
     window = whole_window(language_model, Document("d", TEXT))
     i = window.encoding.positions.index(TEXT.index(before))
     (screened,) = screen([candidate(window, i, ApiCall("QA", call_input, result))], rules)
@@ -116,7 +116,7 @@ def status(language_model: LanguageModel, rules: Screen, before: str, call_input
         (" 768", "1536 / 2", "76", NOT_AHEAD),  # part of a number
         (" 768", "1536 - 768", "768", NOT_NEW),
         (" 1,536", "3 * 512", "1536", "scored"),
-        (" ounces", "1536 / 2", "768", NOT_AHEAD),  # it stands before
+        (" ounces", "1536 / 2", "768", NOT_AHEAD),  # it is before the call
         ("Half", "50 * 1", "50.0", NOT_NEW),
         ("Half", "100 / 2", "50", NOT_AHEAD),  # too far
         (" -5", "4 - 9", "-5", "scored"),
@@ -182,7 +182,7 @@ def near_gain(row: Mapping[str, Any], context: int) -> float:
     return losses[0] - losses[1]
 
 
-def test_what_gains_too_little_with_a_short_context_is_not_scored() -> None:
+def test_calls_without_gain_in_a_short_context_are_not_scored() -> None:
     """The other rows are those of an annotation without the first pass, as are rows with no more context than that."""
     every = annotated(Screen())
     near = {

@@ -132,7 +132,7 @@ def talk(
 
     monkeypatch.setattr(LanguageModel, "continued", continued)
     settings = {"max_call_tokens": 60, "batch_size": 2, **more}
-    decoder = ChatDecoder(model, available, offers=offers(available), shown=shown, **settings)  # type: ignore[arg-type]
+    decoder = ChatDecoder(model, available, offers=offers(available), offered_by=shown, **settings)  # type: ignore[arg-type]
     return decoder.complete(prompts, max_new_tokens=8), seen, available
 
 

@@ -44,8 +44,8 @@ def check(logits: torch.Tensor, language_model: LanguageModel, *sequences: list[
         torch.testing.assert_close(row, expected, atol=1e-4, rtol=0)
 
 
-def test_rows_go_on_side_by_side_with_what_each_was_fed(language_model: LanguageModel) -> None:
-    """Of several batches; with as many tokens as each has; without what was taken back or fed to an idle row."""
+def test_rows_continue_independently(language_model: LanguageModel) -> None:
+    """Joined from several batches, with different numbers of tokens, without tokens rolled back or fed to an idle row."""
     _, first = language_model.prefill(CONTEXTS[:2])
     _, second = language_model.prefill(CONTEXTS[2:])
     first.step(torch.tensor([[3], [4]]))
@@ -64,7 +64,7 @@ def test_rows_go_on_side_by_side_with_what_each_was_fed(language_model: Language
     check(logits, language_model, [*first, 1, 10], [*second, 1, 2, 3, 10], [*third, 10])
 
 
-def test_branches_of_a_context_see_their_own_tokens_alone(language_model: LanguageModel) -> None:
+def test_branches_see_only_their_tokens(language_model: LanguageModel) -> None:
     """Several columns a row, of which some go on and branch again."""
     _, branches = language_model.prefill(CONTEXTS)
     branches.select(torch.zeros(3, 2, dtype=torch.long))
@@ -81,7 +81,7 @@ def test_branches_of_a_context_see_their_own_tokens_alone(language_model: Langua
         check(row, language_model, *([*context, *tail] for tail in of_row))
 
 
-def test_a_prefix_is_shared_and_not_changed_by_those_who_go_on_from_it(language_model: LanguageModel) -> None:
+def test_a_shared_prefix_is_not_changed(language_model: LanguageModel) -> None:
     prefix = language_model.prefix([5, 9, 2, 14, 3, 7])
     for _ in range(2):
         logits, branches = language_model.prefill([[8], [1, 6]], prefix)
@@ -102,7 +102,7 @@ def test_log_likelihood_of_a_continuation(language_model: LanguageModel) -> None
         assert greedy == (log_probs.argmax(-1).tolist() == tail)
 
 
-def test_without_calls_the_start_token_is_impossible_except_where_the_text_has_it(
+def test_without_calls_the_start_token_has_probability_0(
     language_model: LanguageModel,
 ) -> None:
     """Paper, footnote 5: against the logits of all tokens, the start token's set to minus infinity elsewhere."""
@@ -210,7 +210,7 @@ def test_batches_hold_every_sequence_once_within_the_budgets(
             assert sum(rows[n] for n in batch) <= rows_per_batch(tokens)
 
 
-def test_few_rows_times_a_layers_weights_are_the_layers() -> None:
+def test_a_small_batch_linear_layer_is_the_stock_one() -> None:
     """By another order of the operands; gradients flow, and other number formats are left alone."""
     few = fast_linear.MAX_ROWS
     for shape in ((7,), (1, 7), (5, 1, 7), (4, 3, 7), (few, 7), (3, few, 7)):
@@ -248,7 +248,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_writes_what_the_textbook_writes_in_any_batch(folder: Path) -> None:
+def test_a_sequence_to_sequence_model_is_the_reference_in_any_batch(folder: Path) -> None:
     generate = ModelGenerator(str(folder), "float32", "cpu")
     assert isinstance(generate, TextGenerator)
     model = T5ForConditionalGeneration.from_pretrained(folder).eval()
@@ -268,7 +268,7 @@ def test_it_writes_what_the_textbook_writes_in_any_batch(folder: Path) -> None:
     assert model.generate(["y" + tail[1:]], 4) == model.generate([tail], 4)
 
 
-def test_the_kind_of_a_model_is_told_by_its_configuration(
+def test_the_kind_of_a_model_is_read_from_its_configuration(
     folder: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
     """Only safetensors are loaded."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toolformer.stages.evaluation_identity import comparison, identity
 
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Log, Patch
@@ -18,7 +19,6 @@ from toolformer.errors import UserError
 from toolformer.evaluation import suite
 from toolformer.stages import evaluation_identity
 from toolformer.stages.evaluate import finished, model_folder, train_run
-from toolformer.stages.evaluation_identity import comparison, identity
 from toolformer.stages.launch import run_stage
 from toolformer.tracking import Tracker
 from toolformer.training.checkpoints import RECORD

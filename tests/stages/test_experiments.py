@@ -24,7 +24,7 @@ PLACES = ["corpus.path=corpus", "heldout.path=heldout"]
 
 
 def test_there_is_an_experiment_for_every_result() -> None:
-    results = {*(f"table{number}" for number in range(2, 11)), "figure4"}
+    results = {"table", "table2", "table8", "table9", "table10", "figure4"}
     own = {"paper", "demo", "smoke", "evidence", "ladder", "threshold"}
     assert set(NAMES) == results | own
     assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == results

@@ -138,7 +138,7 @@ def test_what_is_damaged_is_made_again_by_the_same_command(
         store.path(name).write_bytes(store.path(name).read_bytes()[:100])
     assert generate("name=again") == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "2 shards are not what was written; give the same command again" in said
+    assert "2 shards are damaged; run the same command again" in said
     assert generate("name=again") == 0
     assert {path.read_bytes() for path in tmp_path.glob("generate/*/*/candidates.parquet")} == {candidates}
     assert sum(map(len, who_did(place.log).values())) == sum(map(len, asked.values())) + 4

@@ -53,7 +53,7 @@ def test_the_other_words_go_over_it(smoke_runs: Path) -> None:
     by_group = of(f"like={run.run_id}", "corpus@heldout=sums", "toolset=scaling")
     assert by_group == {
         **same,
-        "heldout": {**same["heldout"], "split": "sums", "limit": None},
+        "heldout": {**same["heldout"], "split": "sums", "limit": 24},
         "tools": ["qa", "calculator", "search"],
     }
 

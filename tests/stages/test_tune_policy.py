@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from benchmarks.paired import mcnemar
 from benchmarks.policy_curve import Point
 from benchmarks.suite import load
+
 from tests.conftest import Capture, Log, Patch, Refused, wait_for
 from tests.processes import config, save_calling_model, trained, words
 from toolformer import Toolformer

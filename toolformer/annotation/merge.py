@@ -1,4 +1,4 @@
-"""Step 4: the calls worth keeping go into the texts (paper, section 2, model finetuning).
+"""Step 4: the calls that help are kept and inserted into the texts (paper, section 2, model finetuning).
 
 Thresholds and the baseline are applied here, to stored losses: another τ_f needs no model. Works on the rows of
 `candidates.parquet`, so that it can be repeated from the file.
@@ -34,18 +34,18 @@ class KeptCall:
 def row(candidate: Candidate) -> dict[str, object]:
     """The candidate as a row of `candidates.parquet`."""
     call = candidate.call
-    made = {
+    values = {
         "doc_id": candidate.window.document.doc_id,
         "call": linearise(replace(call, result=None)).strip() if call else candidate.text,
         "call_input": call.input if call else None,
         "result": call.result if call else None,
     }
-    return {name: made[name] if name in made else getattr(candidate, name) for name in CANDIDATES.names}
+    return {name: values[name] if name in values else getattr(candidate, name) for name in CANDIDATES.names}
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the filter makes of a candidate."""
+    """The filter's decision on a candidate."""
 
     gain: float | None
     """L⁻ − L⁺ in nats (`gain`)."""
@@ -121,7 +121,7 @@ def keep(
 
 
 def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
-    """The row of C* of a document: its text with the calls in place, everything else unchanged."""
+    """The row of C* of a document: its text with the calls inserted, everything else unchanged."""
     return {
         "text": insert(document.text, [(call.position, call.call) for call in kept]),
         "calls": [

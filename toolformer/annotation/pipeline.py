@@ -1,6 +1,6 @@
 """Steps 0 to 3 on a batch of documents, for all tools: select, propose, execute, score.
 
-Merging comes later, from the rows: thresholds need no model.
+Merging is separate, from the rows: thresholds need no model.
 """
 
 import functools
@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolformer.annotation import select
-from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
+from toolformer.annotation import select, variants
+from toolformer.annotation.candidates import SCORED, Candidate, Screen, ToolSettings, Window, windows
 from toolformer.annotation.execute import execute
 from toolformer.annotation.merge import row
 from toolformer.annotation.propose import propose
-from toolformer.annotation.score import first_pass, score
-from toolformer.annotation.screen import Screen, screen
+from toolformer.annotation.score import score
 from toolformer.data import Document
 from toolformer.lm.language_model import Encoding, LanguageModel
 from toolformer.tools.base import Tool
@@ -23,25 +22,25 @@ from toolformer.tools.threads import Threads
 
 NO_POSITION = "no start probability above the threshold"
 MOST_CHARACTERS = 5_000_000
-"""Of a text that is annotated; one of these takes as long as ten thousands of ordinary ones."""
+"""Maximum length of a text; one of this length takes as long as ten thousand ordinary ones."""
 TOO_LONG = select.Decision(reason=f"longer than {MOST_CHARACTERS:,} characters")
 
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a batch of documents gave."""
+    """The annotation of a batch of documents."""
 
     rows: list[dict[str, object]]
     """Rows of `candidates.parquet`, by document, tool, position and sample."""
     funnel: dict[str, dict[str, Any]]
-    """How many documents and calls each step left, per tool, and why the others were dropped."""
+    """How many documents and calls remain after each step, per tool, and why the others were dropped."""
     tokens: int
     """Tokens of the documents' texts."""
 
 
 @dataclass
 class Annotator:
-    """A language model that proposes calls of tools and weighs their results."""
+    """A language model that proposes calls of tools and scores their results."""
 
     language_model: LanguageModel
     settings: Sequence[ToolSettings]
@@ -49,7 +48,7 @@ class Annotator:
     seed: int = 0
     score_dtype: str = "auto"
     paragraphs: str = "blank_line"
-    """What parts those of the texts, `blank_line` or `line`."""
+    """How paragraphs are separated, `blank_line` or `line`."""
     floor: float | None = None
     """The lowest τ_f in nats to be applied: losses that decide nothing from there on are not computed. None scores all."""
     rules: Screen = field(default_factory=Screen)
@@ -61,7 +60,7 @@ class Annotator:
         """Every candidate call of every tool for each document, executed and scored.
 
         Args:
-            on_step: receives what is being done, for progress bars.
+            on_step: receives the name of the current step, for progress bars.
         """
         encodings = {
             document.doc_id: self.language_model.encode_text(document.text)
@@ -71,7 +70,7 @@ class Annotator:
         }
         funnel: dict[str, dict[str, Any]] = {settings.key: {} for settings in self.settings}
         answers: dict[str, Callable[[], list[Candidate]]] = {settings.key: list for settings in self.settings}
-        # What another machine answers is asked for first, and the language model goes on meanwhile.
+        # Tools on other machines are called first, and answer while the language model continues.
         waits = {settings.key: self.tools[settings.key].elsewhere for settings in self.settings}
         for settings in sorted(self.settings, key=lambda settings: not waits[settings.key]):
             on_step(f"proposing {settings.name}")
@@ -83,10 +82,10 @@ class Annotator:
         candidates = [candidate for answer in answers.values() for candidate in answer()]
         executed = _scorable(candidates)
         on_step("scoring")
-        candidates = screen(candidates, self.rules)
-        if self.rules.context is not None:
-            context, least = self.rules.context, self.rules.context_gain
-            candidates = first_pass(self.language_model, candidates, context, least, self.score_dtype)
+        candidates = variants.screen(candidates, self.rules)
+        candidates = variants.screen_by_short_context(
+            self.language_model, candidates, self.rules, self.score_dtype
+        )
         candidates = score(self.language_model, candidates, self.score_dtype, self.floor)
         for key, counts in funnel.items():
             statuses = Counter(candidate.status for candidate in candidates if candidate.tool == key)
@@ -105,7 +104,7 @@ class Annotator:
         encodings: Mapping[str, Encoding],
         on_step: Callable[[str], object],
     ) -> tuple[list[Candidate], dict[str, Any]]:
-        """Candidate calls of one tool, and the counts of the funnel up to them."""
+        """Candidate calls of one tool, and the funnel's counts so far."""
         reasons: Counter[str] = Counter()
         chosen: list[Window] = []
         selected = 0
@@ -145,7 +144,7 @@ class Annotator:
         if selector == "translation":
             return select.translation(document, self._identify, self.paragraphs)
         if selector == "article":
-            return select.article(document)
+            return variants.article(document)
         return select.whole(document)
 
     @functools.cached_property

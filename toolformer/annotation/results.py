@@ -1,6 +1,6 @@
 """Step 4, to files: finished shards become candidates, C*, C and the funnel.
 
-Thresholds need no model, so that this can be done again with others. Knows nothing of models or configuration.
+Thresholds need no model, so this can be repeated with others. Independent of models and configuration.
 """
 
 import json
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 TEXTS_TO_READ = 5000
 """How many documents without kept calls to store for the samples page (uniform sample by doc_id)."""
 CHARACTERS_TO_READ = 100_000_000
-"""Of these texts together."""
+"""Maximum total length of these texts."""
 ROW_GROUP = 10_000
-"""Rows of the results that are written together."""
+"""Minimum rows per row group of a results file."""
 _TEXT = pa.string()
 _CALL = {
     "position": pa.int64(),
@@ -57,9 +57,9 @@ def write_results(
     """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time.
 
     Returns the funnel, and the seconds that the shards took. UserError if the folder cannot be written, or shards are
-    not what was written: the same command does them again.
+    damaged, which the same command makes again.
     """
-    broken, seconds = list[str](), 0.0
+    seconds = 0.0
     funnel: dict[str, dict[str, Any]] = {}
     to_read: Sample[dict[str, Any]] = Sample(TEXTS_TO_READ, CHARACTERS_TO_READ)
     with ExitStack() as stack:
@@ -67,14 +67,7 @@ def write_results(
         candidates, augmented, plain, without = (
             stack.enter_context(_table_file(path, SCHEMAS[name])) for name, path in files.items()
         )
-        for name in names:
-            try:
-                shard = store.read(name)
-            except BrokenShard as fault:
-                log.warning("generate: %s", fault)
-                store.discard(name)
-                broken.append(name)
-                continue
+        for shard in _shards(store, names):
             table = shard.select(CANDIDATES.names).replace_schema_metadata(None)
             rows = table.to_pylist()
             decisions = decide(rows, thresholds, baseline)
@@ -89,16 +82,29 @@ def write_results(
             for document in documents:
                 if document.doc_id not in kept:
                     to_read.add(document.doc_id, len(document.text), merge(document, ()))
-        if broken:
-            reason = f"{len(broken)} shards are not what was written"
-            raise UserError(f"{store.folder}: {reason}; give the same command again, which does them again")
         without(_dataset(to_read.items()))
     write_whole(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
     return funnel, seconds
 
 
+def _shards(store: ShardStore, names: Iterable[str]) -> Iterator[pa.Table]:
+    """The finished shards. UserError after the last one if some are damaged; these are discarded."""
+    damaged = 0
+    for name in names:
+        try:
+            yield store.read(name)
+        except BrokenShard as error:
+            log.warning("generate: %s", error)
+            store.discard(name)
+            damaged += 1
+    if damaged:
+        raise UserError(
+            f"{store.folder}: {damaged} shards are damaged; run the same command again, which makes them again"
+        )
+
+
 def check(path: Path) -> None:
-    """OSError or ValueError if a file of the results is absent, cut short, or not what was written under its name."""
+    """OSError or ValueError if a file of the results is missing, truncated, or of another schema."""
     if path.suffix == ".json":
         json.loads(path.read_bytes())
         return
@@ -119,9 +125,9 @@ def with_decisions(table: pa.Table, decisions: Sequence[Decision]) -> pa.Table:
         {"kept": not decision.reason, "reason": decision.reason, "filter_gain": decision.gain}
         for decision in decisions
     ]
-    made = pa.Table.from_pylist(columns, schema=DECISIONS)
+    decided = pa.Table.from_pylist(columns, schema=DECISIONS)
     for name in DECISIONS.names:
-        table = table.append_column(name, made[name])
+        table = table.append_column(name, decided[name])
     return table
 
 
@@ -131,12 +137,12 @@ def _dataset(rows: Iterable[dict[str, object]]) -> pa.Table:
 
 @contextmanager
 def _table_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    """Yields a function that adds rows to a Parquet file, in large row groups: whoever opens it holds the list of them."""
+    """Yields a function that adds rows to a Parquet file, in large row groups: readers hold their list in memory."""
     tables: list[pa.Table] = []
     with pq.ParquetWriter(path, schema) as writer:
 
         def add(table: pa.Table, least: int = ROW_GROUP) -> None:
-            # Most shards of a large corpus keep nothing: without their tables, what is held is bounded by the rows.
+            # Most shards of a large corpus keep nothing: dropping empty tables bounds the memory by the rows.
             tables.extend([table] if len(table) else [])
             if tables and sum(map(len, tables)) >= least:
                 writer.write_table(pa.concat_tables(tables))

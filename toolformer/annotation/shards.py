@@ -1,8 +1,8 @@
-"""Shards on disk: the documents that wait for annotation, and what became of them.
+"""Shards on disk: the documents to be annotated, and their annotations.
 
-A finished shard is a Parquet file with a SHA-256 beside it. It is whole or does not count: both files are written
-aside, synced and renamed, the checksum last. A claim on a shard is a lock of the kernel, which ends with its holder
-however that one ends. Knows nothing of models or configuration.
+A finished shard is a Parquet file with a SHA-256 file. Both are written atomically (temporary file, sync, rename), the
+checksum last. A claim on a shard is a lock of the operating system, which is released when its process ends in any way.
+Independent of models and configuration.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ CANDIDATES = pa.schema(
 )
 _TEXT = {"text": pa.string(), "url": pa.string(), "date": pa.date32()}
 SHARD = pa.unify_schemas([CANDIDATES, pa.schema(_TEXT)])
-"""Rows of a shard: candidates, the first one of each document with its text, URL and date."""
+"""Rows of a shard: candidates; the first one of each document has its text, URL and date."""
 DOCUMENTS = pa.schema({"doc_id": pa.string(), **_TEXT, "source_id": pa.string(), "title": pa.string()})
 
 
 class BrokenShard(Exception):
-    """A shard that is not what was written."""
+    """A shard that is missing, damaged, or of another version."""
 
 
 def documents_of(shard: pa.Table) -> list[Document]:
-    """The documents of a shard that have candidates, in its order; without what only annotating needs."""
+    """The documents of a shard that have candidates, in its order; without fields that only the annotation needs."""
     first_rows = shard.filter(pc.is_valid(shard["text"])).select(["doc_id", "text", "url", "date"])
     return [Document(**row) for row in first_rows.to_pylist()]
 
 
 class ShardStore:
-    """The shards in a folder, shared by every process that works at them."""
+    """The shards in a folder, shared by all processes that annotate them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -80,10 +80,10 @@ class ShardStore:
         return self.folder / f"{name}.parquet"
 
     def add(self, name: str, documents: Sequence[Document]) -> bool:
-        """Hands the documents of a shard to whoever annotates it; returns whether it is still to be done."""
+        """Stores the documents of a shard for its annotation; returns whether it is still to be done."""
         path = self._waiting_path(name)
         while not self.is_there(name) and not path.is_file():
-            with self.claim(name) as ours:  # other processes may be reading the same corpus
+            with self.claim(name) as ours:  # other processes may read the same corpus
                 if ours and not self.is_there(name):
                     table = pa.Table.from_pylist([*map(asdict, documents)], schema=DOCUMENTS)
                     with writing(path):
@@ -93,24 +93,24 @@ class ShardStore:
         return not self.is_there(name)
 
     def documents(self, name: str) -> list[Document]:
-        """The documents of a shard that is to be done; UserError if they are gone."""
+        """The documents of a shard that is still to be done; UserError if they cannot be read."""
         path = self._waiting_path(name)
         try:
             return [Document(**row) for row in pq.read_table(path).to_pylist()]
         except (OSError, pa.ArrowException) as error:
             path.unlink(missing_ok=True)
             raise UserError(
-                f"{path} cannot be read ({one_line(error)}); give the same command again"
+                f"{path} cannot be read ({one_line(error)}); run the same command again"
             ) from error
 
     def is_there(self, name: str) -> bool:
-        """Whether the shard was finished; does not read it."""
+        """Whether the shard is finished; does not read it."""
         return self._checksum_path(name).is_file() and self.path(name).is_file()
 
     def read(self, name: str) -> pa.Table:
         """The shard's rows (`SHARD`), with its counts as JSON under the metadata key `funnel` and its `seconds`.
 
-        BrokenShard if it is absent, cut short or altered, or an earlier version wrote it.
+        BrokenShard if it is missing, truncated or altered, or from another version.
         """
         try:
             data = self.path(name).read_bytes()
@@ -135,30 +135,30 @@ class ShardStore:
         """Writes a shard; the caller holds its claim.
 
         Args:
-            rows: rows of `CANDIDATES`, those of a document side by side.
+            rows: rows of `CANDIDATES`, grouped by document.
             documents: at least those that have rows.
-            seconds: what the shard took.
+            seconds: the duration of its annotation.
         """
         texts = {d.doc_id: {"text": d.text, "url": d.url, "date": d.date} for d in documents}
-        # A text is popped with its first row: the others go without.
+        # Only the first row of a document has its text.
         with_texts = [{**row, **texts.pop(str(row["doc_id"]), {})} for row in rows]
         metadata = {"funnel": json.dumps(funnel, sort_keys=True), "seconds": f"{seconds:.3f}"}
-        self.discard(name)  # a broken one must not pass for whole in between
+        self.discard(name)  # a half-replaced shard must not count as finished
         with whole_file(self.path(name)) as temporary:
             pq.write_table(pa.Table.from_pylist(with_texts, schema=SHARD.with_metadata(metadata)), temporary)
             digest = sha256(temporary)
-        # As sha256sum writes it, so that `sha256sum -c *.sha256` checks a folder by hand.
+        # In the format of sha256sum, so that `sha256sum -c *.sha256` checks a folder.
         checksum = f"{digest}  {self.path(name).name}\n"
         write_whole(self._checksum_path(name), checksum.encode())
 
     def discard(self, name: str) -> None:
-        """Makes a shard count as not done."""
+        """Marks a shard as not done."""
         with writing(self._checksum_path(name)):
             self._checksum_path(name).unlink(missing_ok=True)
 
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
-        """Yields whether the shard is ours alone until the end of the block."""
+        """Yields whether this process has the shard to itself until the end of the block."""
         lock = self.lock(name)
         if not acquired(lock):
             yield False
@@ -172,12 +172,12 @@ class ShardStore:
             lock.release()
 
     def is_claimed(self, name: str) -> bool:
-        """Whether a living process is at work on the shard."""
+        """Whether a running process has claimed the shard."""
         with self.claim(name) as ours:
             return not ours
 
     def lock(self, name: str) -> FileLock:
-        """A lock between processes, not yet taken."""
+        """A lock between processes, not yet acquired."""
         return lock_file(self._claim_path(name))
 
     def _waiting_path(self, name: str) -> Path:

@@ -101,10 +101,18 @@ def _folder(root: Path) -> Finding:
 
 
 def _server(config: Config) -> Finding:
-    from toolformer.tracking import Tracker
+    from toolformer.results import Results
+    from toolformer.tracking import Store
+    from toolformer.tracking.transfer import pending
 
-    tracker = Tracker(config.tracking.uri, Path(config.paths.root))
+    root = Path(config.paths.root)
+    store = Store(root, config.tracking.uri)
     try:
-        return _OK, "tracking", f"{tracker.shown_uri} answers; {len(tracker.pending())} runs to push"
+        store.prepare()
+        return (
+            _OK,
+            "tracking",
+            f"{store.shown_uri} answers; {len(pending(Results(root), store))} runs to push",
+        )
     except UserError as fault:
         return _FAULT, "tracking", f"{fault}; runs are kept in paths.root until toolformer runs push"

@@ -70,16 +70,16 @@ class RowCorpus(ABC):
         self._absent = {side: name for side, name in named.items() if name and name != getattr(Fields, side)}
         try:
             for name, rows in self.sources():
-                shown: Counter[str] = Counter()
+                logged: Counter[str] = Counter()
                 with closing(rows):
                     for position, row in rows:
                         try:
                             document, faults = self._document(row)
                         except BadRow as error:
-                            self._count(error, f"{name}, {position}", self.skipped, shown)
+                            self._count(error, f"{name}, {position}", self.skipped, logged)
                             continue
                         for fault in faults:
-                            self._count(fault, f"{name}, {position}", self.unread, shown)
+                            self._count(fault, f"{name}, {position}", self.unread, logged)
                         yield document
         finally:  # also if a limit ends the reading
             for counts, kept in ((self.skipped, "skipped"), (self.unread, "kept without a field")):
@@ -100,15 +100,15 @@ class RowCorpus(ABC):
                 self.known.update(dict.fromkeys(names_of(row)))
         return document_from_row(row, self.fields, self.latest_date, self.key)
 
-    def _count(self, fault: BadRow, position: str, counts: Counter[str], shown: Counter[str]) -> None:
+    def _count(self, fault: BadRow, position: str, counts: Counter[str], logged: Counter[str]) -> None:
         """Counts a fault; logs the first `SHOWN` per reason and file. UserError with `strict`."""
         line = f"{position}: {fault}"
         if self.strict:
             raise UserError(f"{line}; fix it or set {self.key}.strict=false to go on without it") from fault
         self._first = self._first or (line if counts is self.skipped else "")
         counts[fault.reason] += fault.count
-        shown[fault.reason] += 1
-        if shown[fault.reason] <= SHOWN:
+        logged[fault.reason] += 1
+        if logged[fault.reason] <= SHOWN:
             log.warning("%s, %s", line, "skipped" if counts is self.skipped else "left out")
 
     def check(self, documents: int) -> None:

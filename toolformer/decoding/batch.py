@@ -99,7 +99,7 @@ class Batch:
             row.at_start, row.forget = None, 0
 
     def with_results(self, numbers: Sequence[int]) -> Batch:
-        """These rows in a batch of their own, where they have read the results of their calls."""
+        """These rows as a separate batch, after they have read the results of their calls."""
         rows = [self.rows[n] for n in numbers]
         branches = Branches.join([(self.branches, numbers)])
         logits = branches.extend([row.unread for row in rows])
@@ -124,7 +124,7 @@ def _read(rows: list[Row], branches: Branches, logits: torch.Tensor) -> Batch:
 
 
 class Queue:
-    """Prompts that wait for a place in the batch. They are read a batch ahead, since few are read no faster.
+    """Prompts that wait for a place in the batch. They are read a batch ahead: few are read no faster than many.
 
     `head` are tokens that most prompts begin with, which are read once.
     """

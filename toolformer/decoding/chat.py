@@ -7,7 +7,7 @@ asked again. A call that fails is taken back: the model is asked again without t
 import functools
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -146,7 +146,7 @@ class ChatDecoder(Decoder):
 
     offers: Mapping[str, Offer] = field(default_factory=dict)
     """The tools by key, as they are offered."""
-    shown: str = "template"
+    offered_by: str = "template"
     """`chat.tools`."""
 
     @property
@@ -154,7 +154,7 @@ class ChatDecoder(Decoder):
         """False: the model is used as it is."""
         return False
 
-    def batches(self, task: Task) -> Iterator[dict[int, Completion]]:
+    def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
         """See `Completer.complete`; `plain` is the last message alone, the answer."""
         offers = [self.offers[key] for key in task.keys(self.tools) if self.max_calls]
         for start in range(0, len(task.prompts), self.batch_size):
@@ -192,7 +192,7 @@ class ChatDecoder(Decoder):
     def _rendered(self, talk: Talk) -> list[int]:
         schemas = talk.schemas
         messages = [{"role": "user", "content": talk.prompt}, *talk.messages]
-        if schemas and self.shown == "system":
+        if schemas and self.offered_by == "system":
             listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
             messages.insert(0, {"role": "system", "content": _INSTRUCTION.format(tools=listed)})
             schemas = []
@@ -223,7 +223,7 @@ class ChatDecoder(Decoder):
 
     def _exchange(self, talk: Talk, request: Request, result: str) -> None:
         """Adds a call and its result to a conversation."""
-        if self.shown == "system":
+        if self.offered_by == "system":
             closed = request.raw + ("\n</tool_call>" if "<tool_call>" in request.raw else "")
             answered = f"<tool_response>\n{result}\n</tool_response>"
             talk.messages += [{"role": "assistant", "content": closed}, {"role": "user", "content": answered}]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
@@ -93,12 +94,13 @@ class Completer(Generic[C]):
         """
         documents = documents or [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
         completions: dict[int, C] = {}
-        for batch in self.batches(Task(prompts, documents, **task)):
-            completions |= batch
-            if on_batch and batch:
-                on_batch(list(batch), list(batch.values()))
+        with closing(self.batches(Task(prompts, documents, **task))) as batches:
+            for batch in batches:
+                completions |= batch
+                if on_batch and batch:
+                    on_batch(list(batch), list(batch.values()))
         return [completions[n] for n in range(len(prompts))]
 
-    def batches(self, task: Task) -> Iterator[dict[int, C]]:
+    def batches(self, task: Task) -> Generator[dict[int, C], None, None]:
         """Completions by the number of their prompt, as soon as they are finished."""
         raise NotImplementedError

@@ -1,12 +1,12 @@
 """Greedy decoding that starts a call when its policy says so: top-k is the paper's (section 4.2).
 
 A batch stays full: rows write side by side, one token per step, until a quarter of them has ended or waits for a result.
-Then the calls are run together, tool by tool, their results are read into the rows' caches, and the next prompts take
-the ended rows' places. No text that the model wrote is tokenised again, and no token is read twice.
+Then the calls are run together, tool by tool, their results are read into the rows' caches, and the next prompts replace
+the ended rows. No text that the model wrote is tokenised again, and no token is read twice.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -54,7 +54,7 @@ class Decoder(Decoding, Completer[Completion]):
     def cache_key(self, question: Question) -> Any:
         """Everything besides the language model that decides the answer to a question."""
         others = ("language_model", "tools", "start_policy")
-        settings = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others}
+        settings = {key.name: getattr(self, key.name) for key in fields(self) if key.name not in others}
         return [cache_key_fields(settings, self.tools), asdict(question)]
 
     @property
@@ -70,7 +70,7 @@ class Decoder(Decoding, Completer[Completion]):
         """See `LanguageModel.log_likelihoods`."""
         return self.language_model.log_likelihoods(pairs)
 
-    def batches(self, task: Task) -> Iterator[dict[int, Completion]]:
+    def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
         """See `Completer.complete`."""
         rows, writer = self.begin(task)
         model = self.language_model
@@ -113,7 +113,7 @@ class Decoder(Decoding, Completer[Completion]):
         return room
 
     def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> list[int]:
-        """Cuts prompts that leave no room on their left, in place; returns how many tokens each has lost."""
+        """Cuts too long prompts on their left, in place; returns how many tokens each has lost."""
         model, room = self.language_model, self.room(max_new_tokens)
         long = [n for n, ids in enumerate(encoded) if len(ids) > room]
         if long and strict:
@@ -135,7 +135,7 @@ class Decoder(Decoding, Completer[Completion]):
         """Continues all rows of the queue, to which others may be added meanwhile; yields rows as they end."""
         batch: Batch | None = None
         while batch or queue:
-            # 1. Run the calls that wait, and fill the places of rows that have ended.
+            # 1. Run the calls that wait, and replace the rows that have ended.
             batch = self._refilled(batch, queue, writer)
             while True:
                 # 2. Write the next token of every row.
@@ -152,7 +152,7 @@ class Decoder(Decoding, Completer[Completion]):
                 batch = None
 
     def _refilled(self, batch: Batch | None, queue: Queue, writer: Writer) -> Batch:
-        """Runs the calls that wait for a result, and puts new rows into the places of those that have ended."""
+        """Runs the calls that wait for a result, and replaces the rows that have ended by new ones."""
         parts: list[tuple[Batch, Sequence[int]]] = []
         if batch:
             waiting = [(n, row, row.pending) for n, row in enumerate(batch.rows) if row.pending]
@@ -167,8 +167,8 @@ class Decoder(Decoding, Completer[Completion]):
                 parts.append((batch, steady))
             if resumed:
                 parts.append((batch.with_results(resumed), range(len(resumed))))
-        places = self.batch_size - sum(len(numbers) for _, numbers in parts)
-        return Batch.join([*parts, *queue.take(places)])
+        free = self.batch_size - sum(len(numbers) for _, numbers in parts)
+        return Batch.join([*parts, *queue.take(free)])
 
     def _write_next(self, batch: Batch, writer: Writer, policy: Policy) -> None:
         """Chooses and writes the next token of every fresh row; where a call is taken back, another one."""

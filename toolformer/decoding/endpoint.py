@@ -10,7 +10,7 @@ prompt and key, reads answers of any length for any time, and keeps nothing of a
 import bisect
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from threading import Lock
@@ -98,7 +98,7 @@ class ServedModel(Completer[Completion]):
         offers = {key: offer.schema() for key, offer in self._offers.items()}
         return ["chat", offers, limits, self.text_settings, asdict(question)]
 
-    def batches(self, task: Task) -> Iterator[dict[int, Completion]]:
+    def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
         """See `Completer.complete`. When the server fails, answers that are under way are waited for."""
         pool = ThreadPoolExecutor(self.endpoint.concurrency)
         left = {pool.submit(self._answer, task, n): n for n in range(len(task.prompts))}
@@ -254,7 +254,7 @@ class ServedModel(Completer[Completion]):
         try:
             return post(self._client, self._url, body, read, lacks)
         except NoAnswer as error:
-            advice = _ADVICE.get(error.status, "give the command again later")
+            advice = _ADVICE.get(error.status, "run the command again later")
             raise UserError(
                 f"endpoint.url: {shown_address(self._url)} {error}; {advice}; answers so far are kept"
             ) from None

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from toolformer.decoding.completion import Completion, Task
@@ -30,27 +30,27 @@ class PromptedDecoder(Decoder):
         """False: the model is used as it is."""
         return False
 
-    def batches(self, task: Task) -> Iterator[dict[int, Completion]]:
+    def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
         """See `Completer.complete`."""
-        shown = self._shown(task)
+        lines = self._shown(task)
         room = self.room(task.max_new_tokens)
-        kept = [self._fitting(shown, prompt, room) for prompt in task.prompts]
-        if fewer := sum(len(examples) < len(shown) for examples in kept):
+        kept = [self._fitting(lines, prompt, room) for prompt in task.prompts]
+        if fewer := sum(len(examples) < len(lines) for examples in kept):
             log.warning(
-                "decoding: %d of %d prompts leave no room for all %d examples", fewer, len(kept), len(shown)
+                "decoding: %d of %d prompts leave no room for all %d examples", fewer, len(kept), len(lines)
             )
         prompts = [
             PARTED.join([*examples, prompt]) for examples, prompt in zip(kept, task.prompts, strict=True)
         ]
-        return super().batches(replace(task, prompts=prompts, head=PARTED.join(shown)))
+        return super().batches(replace(task, prompts=prompts, head=PARTED.join(lines)))
 
     def _shown(self, task: Task) -> list[str]:
         turns = itertools.zip_longest(*(self.examples[key] for key in task.keys(self.examples)))
         return [line for turn in turns for line in turn if line is not None]
 
-    def _fitting(self, shown: Sequence[str], prompt: str, room: int) -> Sequence[str]:
+    def _fitting(self, lines: Sequence[str], prompt: str, room: int) -> Sequence[str]:
         """The last of the examples, as many as fit into `room` tokens with the prompt."""
         model = self.language_model
-        while shown and len(model.bos_ids) + len(model.encode(PARTED.join([*shown, prompt]))) > room:
-            shown = shown[1:]
-        return shown
+        while lines and len(model.bos_ids) + len(model.encode(PARTED.join([*lines, prompt]))) > room:
+            lines = lines[1:]
+        return lines

@@ -33,7 +33,7 @@ TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolform
 POLICIES = {"topk": "k", "bias": "bias", "threshold": "threshold"}
 """When a call starts: the policies, each with the setting that it reads."""
 TUNED = "tuned"
-"""The policy that is stored with the model (toolformer tune-policy), which stands for one of the others."""
+"""The policy that is stored with the model (toolformer tune-policy): one of the others."""
 
 
 @dataclass(kw_only=True)
@@ -51,14 +51,14 @@ class Decoding:
     threshold: Share | None = None
     """policy=threshold: a call starts when the probability of <API> is at least this."""
     by_tool: NumberByName = None
-    """The policy's number for tools that have one of their own, by key: with k: 1, {calendar: 10} starts calls of the
-    calendar at k = 10, and all others at k = 1."""
+    """The policy's number for single tools, by key: with k: 1, {calendar: 10} starts calls of the calendar at k = 10,
+    and all others at k = 1."""
     stand_in: TextByName = None
-    """Beyond the paper: by the key of a tool, the one that is called in its place where a benchmark switches it off; with
-    {search: qa} a model that would search asks question answering instead, by which LAMA may be answered."""
+    """Beyond the paper: by the key of a tool, the fallback tool that is called where a benchmark switches it off;
+    with {search: qa} a model that would search asks question answering instead, by which LAMA may be answered."""
     name_bias: NumberByName = None
-    """Beyond the paper: nats added to a tool's name where a call starts, by key; {search: 2} makes search e² times as likely
-    against the other names. The start itself is the policy's."""
+    """Beyond the paper: a logit bias on a tool's name where a call starts, in nats by key; {search: 2} makes search
+    e² times as likely relative to the other names. Where a call starts, the policy alone decides."""
     max_calls: CountOrNone = 1
     """Calls per input at most."""
     max_call_tokens: Count = 40
@@ -68,8 +68,8 @@ class Decoding:
     min_new_tokens: CountOrNone = 0
     """No end of text before so many tokens: chat models end at once where a plain language model writes on."""
     constrain_tool_name: bool = True
-    """A call has the name of an allowed tool and a parenthesis behind it, and no other call starts inside of it; false: all
-    of it is decoded greedily, as in the paper."""
+    """A call has the name of an allowed tool followed by a parenthesis, and no other call starts inside it; false:
+    all of it is decoded greedily, as in the paper."""
     batch_size: Annotated[Count, NOTHING] = 32
     """Prompts decoded together."""
 
@@ -148,7 +148,7 @@ class Chat:
     """An instruct model with tools (system=chat)."""
 
     tools: Annotated[str, OneOf("template", "system")] = "template"
-    """How it is offered its tools: by its own chat template, or in a message of the system, where the template has no
+    """How the model is offered its tools: by its chat template, or in a system message where the template has no
     tools."""
 
 

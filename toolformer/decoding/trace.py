@@ -9,7 +9,7 @@ For policies with a value for each tool the name of every such call is written t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -161,7 +161,7 @@ class Tracer(Completer[Trace]):
         """As `Decoder.cache_key`."""
         return [self.decoder.cache_key(question), dict(self.reach), self.of_each_tool]
 
-    def batches(self, task: Task) -> Iterator[dict[int, Trace]]:
+    def batches(self, task: Task) -> Generator[dict[int, Trace], None, None]:
         """See `Completer.complete`."""
         rows, writer = self.decoder.begin(task)
         keys = {tool.name: key for key, tool in self.decoder.tools.items()} if self.of_each_tool else {}
@@ -181,17 +181,12 @@ class Tracer(Completer[Trace]):
                     branches = [_branch(row, start, next(numbers)) for start in called[prompt]]
                     owners |= {branch.index: (prompt, branch.tokens) for branch in branches}
                     queue.add(branches)
-                else:
-                    called[prompt][position] = _or_without(completion, without[prompt])
+                    continue
+                if completion.failed:  # taken back: the text is the one without a call
+                    completion = replace(without[prompt], failed=completion.failed, fault=completion.fault)
+                called[prompt][position] = completion
             done = [prompt for prompt, positions in called.items() if None not in positions.values()]
             yield {n: _trace(without.pop(n), called.pop(n), observed.take(n)) for n in done}
-
-
-def _or_without(completion: Completion, without: Completion) -> Completion:
-    """A completion with a call, or where that was taken back the one without it, and why."""
-    if not completion.failed:
-        return completion
-    return replace(without, failed=completion.failed, fault=completion.fault)
 
 
 def _trace(

@@ -1,31 +1,17 @@
 """Continuations of a language model that share a key-value cache, each with its own tokens.
 
-Masks and positions stay in main memory; `Forward` moves them to the model's device.
+Masks and positions stay in main memory; the model moves them to its device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from transformers.cache_utils import Cache
 
 from toolformer.lm import batching, kv_cache
-
-
-class Forward(Protocol):
-    """A forward pass of a model; see `LanguageModel.forward`."""
-
-    def __call__(
-        self,
-        ids: torch.Tensor,
-        visible: torch.Tensor,
-        positions: torch.Tensor,
-        cache: Cache,
-        keep: int | torch.Tensor = 0,
-    ) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +30,8 @@ class Branches:
     branches grow from it: a branch is a row of the attention mask (a tree mask), not a copy of the cache.
     """
 
-    forward: Forward
+    forward: Callable[..., torch.Tensor]
+    """`LanguageModel.forward`."""
     cache: Cache
     visible: torch.Tensor
     """[rows, columns, cached]: which cached keys each branch sees."""

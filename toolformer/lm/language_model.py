@@ -124,8 +124,8 @@ class LanguageModel:
         return self.bos_ids or [self._first_token()]
 
     def _first_token(self) -> int:
-        known = [self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.start_id]
-        return next(token for token in known if token is not None)
+        tokens = [self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.start_id]
+        return next(token for token in tokens if token is not None)
 
     @torch.inference_mode()
     def forward(
@@ -178,7 +178,7 @@ class LanguageModel:
         self, sequences: Sequence[Sequence[int]], indices: Sequence[Sequence[int]], dtype: torch.dtype
     ) -> Iterator[tuple[list[int], torch.Tensor]]:
         """Batches of similar length: the numbers of their sequences, and the logits [tokens, vocabulary] after these tokens."""
-        lengths = [max(of_sequence, default=-1) + 1 for of_sequence in indices]
+        lengths = [max(some, default=-1) + 1 for some in indices]
         for batch in batching.by_length(lengths, [len(some) for some in indices], self.batch_tokens):
             batch = [n for n in batch if len(indices[n])]
             if slow := [n for n in batch if lengths[n] > self.fast_length]:
@@ -276,10 +276,9 @@ class LanguageModel:
         everywhere = [range(len(ids)) for ids in sequences]
         for batch, logits in self.logits_after(sequences, everywhere, torch.float32):
             log_probs = (logits[:, self.start_id] - logits.logsumexp(-1)).cpu()
-            for n, of_sequence in zip(
-                batch, log_probs.split([len(sequences[n]) for n in batch]), strict=True
-            ):
-                starts[n] = of_sequence
+            counts = [len(sequences[n]) for n in batch]
+            for n, part in zip(batch, log_probs.split(counts), strict=True):
+                starts[n] = part
         return starts
 
     def generate(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from toolformer.credentials import without_credentials
-from toolformer.results.provenance import masked, provenance
+from toolformer.results.provenance import masked, provenance, run_name
 from toolformer.results.run import CONFIG, METRICS, NAMES, RESULT, STEP
 from toolformer.step import Step
 from toolformer.storage import below, sha256, whole_file, write_whole, writing
@@ -91,7 +91,7 @@ class Folder:
         self._spent = _number(before.get("seconds"))
         record = {
             **self.step.as_json(),
-            "title": self.beginning.name,
+            "title": run_name(self.beginning.name),
             "command": self.beginning.command,
             "description": self.beginning.description,
             "parent": self.beginning.parent,

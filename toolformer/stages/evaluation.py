@@ -77,7 +77,7 @@ def calls(config: Config) -> bool:
 def decoding(config: Config) -> dict[str, Any]:
     """The decoding settings that decide an answer; k is 0 for a system that calls no tools."""
     k = config.decoding.k if calls(config) else 0
-    return cache_key_fields({**settings_of(config.decoding, "answer"), "k": k}, config.tools)
+    return cache_key_fields({**asdict(config.decoding), "k": k}, config.tools)
 
 
 def prepare(config: Config, results: Results, command: str = "") -> Evaluation:
@@ -226,7 +226,7 @@ def train_run(
 
     UserError if there is none, or it was trained on other data.
     """
-    facts = {"data": data} if reference == LATEST else {}
+    facts: dict[str, Any] = {"data": data} if reference == LATEST else {}
     run = results.resolve("train", reference, experiment, preferred=preferred, **facts)
     if run.facts.get("data") != data:
         raise UserError(f"checkpoint: run {run.id[:8]} has data={run.facts.get('data')}, not {data}")

@@ -175,7 +175,7 @@ def of_system(config: Config, model: str, tools: Mapping[str, Tool]) -> dict[str
 
     offers = {key: offer(key, tool) for key, tool in tools.items()}
     check_template(load_tokenizer(model), model, config.chat.tools, list(offers.values()))
-    return {"offers": offers, "shown": config.chat.tools}
+    return {"offers": offers, "offered_by": config.chat.tools}
 
 
 def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]:

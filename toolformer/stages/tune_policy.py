@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass, replace
 
 import pandas
 
+from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.recording import AnswerFile
 from toolformer.decoding.settings import POLICIES, with_policy
+from toolformer.decoding.trace import Tracer
 from toolformer.errors import UserError
 from toolformer.evaluation import suite
 from toolformer.evaluation.policy_curve import Example, Point, choose, corrected, point, points, values

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +47,10 @@ def files(settings: Mapping[str, Any]) -> list[Any]:
     """The state of the files and model folders that the settings name, and of the files that hold the user's code."""
     states: list[Any] = []
     for key, text in _leaves(settings):
-        # By the name of the key: other files, such as a log, decide no answer.
-        if key in ("model", "tokenizer"):
-            if Path(text).expanduser().is_dir():
-                states.append(model_state(text))
-        elif key in ("function", "_target_"):
-            states += map(file_state, _code_file(key, text))
-        elif key in ("args", "command"):  # --config=FILE too
-            states += map(file_state, {*_files_at(text), *_files_at(text.rpartition("=")[2])})
-        elif key == "path" or key.endswith("_path"):
-            states += map(file_state, _files_at(text, inside=key != "path"))
+        if key not in ("model", "tokenizer"):
+            states += map(file_state, _files_of(key, text))
+        elif Path(text).expanduser().is_dir():
+            states.append(model_state(text))
     return states
 
 
@@ -91,14 +85,19 @@ def _version(target: str) -> int | None:
     return getattr(_named(target), "__dict__", {}).get("VERSION")
 
 
-def _code_file(key: str, text: str) -> list[Path]:
+def _files_of(key: str, text: str) -> Iterable[Path]:
+    """The files that a setting names, judged by its key: others, such as a log, decide no answer."""
     from toolformer.tools.user.functions import load_module, split
 
+    module: Any = None
+    if key in ("args", "command"):  # --config=FILE too
+        return dict.fromkeys([*_files_at(text), *_files_at(text.rpartition("=")[2])])
+    if key == "path" or key.endswith("_path"):
+        return _files_at(text, inside=key != "path")
     if key == "function":
-        module: Any = load_module(split(text)[0])
-    else:
-        is_ours = _version(text) is not None
-        module = None if is_ours else sys.modules.get(getattr(_named(text), "__module__", ""))
+        module = load_module(split(text)[0])
+    elif key == "_target_" and _version(text) is None:
+        module = sys.modules.get(getattr(_named(text), "__module__", ""))
     file = getattr(module, "__file__", None)
     return [Path(file)] if file else []
 

@@ -49,12 +49,12 @@ class Reader(Tool):
         """A short answer to each question; equal questions over equal passages are read once."""
         questions = [plain_line(text) for text in inputs]
         rejected = {n: reason for n, text in enumerate(questions) if (reason := _rejection(text))}
-        asked = [n for n in range(len(questions)) if n not in rejected]
+        valid = [n for n in range(len(questions)) if n not in rejected]
         passages = self.retriever.retrieve(
-            [questions[n] for n in asked], self.passages, [documents[n] for n in asked]
+            [questions[n] for n in valid], self.passages, [documents[n] for n in valid]
         )
         prompts = {
-            n: self.prompt(questions[n], best) for n, best in zip(asked, passages, strict=True) if best
+            n: self.prompt(questions[n], best) for n, best in zip(valid, passages, strict=True) if best
         }
         distinct = sorted(set(prompts.values()))
         answers = dict(zip(distinct, self.read(distinct), strict=True)) if distinct else {}

@@ -7,5 +7,3 @@ from toolformer.tracking.logger import MlflowLogger, log_pages
 from toolformer.tracking.store import Refused, Store, StoreFault
 
 __all__ = ["MlflowLogger", "Refused", "Store", "StoreFault", "log_pages"]
-from toolformer.results import Damaged, Run  # until reporting is merged
-from toolformer.results import Results as Tracker

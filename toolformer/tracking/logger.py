@@ -108,9 +108,7 @@ class MlflowLogger(Listener):
         try:
             write()
         except Refused as fault:
-            log.warning(
-                "run %s was not logged in full: %s; toolformer runs push tries again", path.name[:8], fault
-            )
+            _warn_once(self.store, f"run {path.name[:8]} was not logged in full: {fault}")
             self._runs.pop(path, None)
             return False
         except Exception as error:  # nobody above a thread would see it

@@ -53,6 +53,9 @@ _NO_ENTRY = (401, 403, 407)
 """HTTP statuses that are about who asks."""
 _ASK_AGAIN = (408, 429)
 """Those about how often it is asked."""
+_NO_MLFLOW = (
+    "{uri} answers, and not as an MLflow server does ({reason}): give the server's address in tracking.uri"
+)
 _SERVED = ("http://", "https://", "databricks")
 
 
@@ -115,7 +118,10 @@ class Store:
             if client.get_experiment_by_name(EXPERIMENT) is None:
                 with existing():
                     client.create_experiment(EXPERIMENT, location, tags={NOTE: _DESCRIPTION, **_KIND})
-            return str(client.get_experiment_by_name(EXPERIMENT).experiment_id)
+            experiment = str(client.get_experiment_by_name(EXPERIMENT).experiment_id)
+        if not experiment:
+            raise StoreFault(_NO_MLFLOW.format(uri=self.shown_uri, reason="its experiment has no id"))
+        return experiment
 
     def log(
         self,
@@ -266,9 +272,7 @@ def _as_fault(error: Exception, uri: str) -> UserError | None:
     if re.search(r"[Cc]onnect|timed out|Max retries|NameResolution", str(error)):
         return StoreFault(f"the tracking server {uri} does not answer: start it or change tracking.uri")
     if foreign or is_odd or "not in a valid JSON format" in str(error):
-        return StoreFault(
-            f"{uri} answers, and not as an MLflow server does ({reason}): give its address in tracking.uri"
-        )
+        return StoreFault(_NO_MLFLOW.format(uri=uri, reason=reason))
     if uri.startswith(_SERVED) and isinstance(error, MlflowException | RequestException):
         return StoreFault(f"the tracking server {uri} fails ({reason}): see its log, or change tracking.uri")
     advice = "fix it (is the disk full?) or name another paths.root or tracking.uri; what is on disk is kept"

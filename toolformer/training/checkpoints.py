@@ -31,7 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
 from toolformer.errors import UserError, one_line
-from toolformer.storage import acquired, lock_file, sha256, sync, write_whole, writing
+from toolformer.storage import acquired, atomic_write, lock_file, sha256, sync, writing
 from toolformer.training.distributed import rank
 from toolformer.training.settings import TrainingResult
 
@@ -100,12 +100,13 @@ def latest_intact(folder: Path) -> Path | None:
     """
     for checkpoint in reversed(complete_checkpoints(folder)):
         manifest = read_json(checkpoint / MANIFEST)
-        damaged = _damaged(checkpoint, manifest, all_files=True)
-        if damaged is None and isinstance(manifest.get("seconds"), float):
+        is_valid = isinstance(manifest.get("seconds"), float)
+        damaged = _damaged(checkpoint, manifest, all_files=True) if is_valid else MANIFEST
+        if damaged is None:
             return checkpoint
         log.warning(
             "training: %s is damaged (%s is not what was saved); resuming from the previous checkpoint, or from the start",
-            *(checkpoint, damaged or MANIFEST),
+            *(checkpoint, damaged),
         )
         _remove(checkpoint)
     return None
@@ -233,7 +234,7 @@ def saving(partial: Path) -> Iterator[None]:
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Writes a JSON object atomically. UserError if it cannot be written."""
-    write_whole(path, json.dumps(record, indent=1, default=str).encode() + b"\n")
+    atomic_write(path, json.dumps(record, indent=1, default=str).encode() + b"\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 from pydantic import Field
 
-from toolformer.annotation.candidates import Proposing, Sampling
-from toolformer.annotation.screen import Screen
+from toolformer.annotation.candidates import Proposing, Sampling, Screen
 from toolformer.benchmarks import PAPER, WORDINGS
 from toolformer.data import Fields
 from toolformer.data.bounds import Amount, Count, Day, Finite, Matching, OneOf, Place
