@@ -168,9 +168,7 @@ def moons(tmp_path: Path, tiny_folder: Path) -> list[str]:
     return [f"model={tiny_folder}", "system=model", "benchmarks=[moons_quiz]", f"paths.tasks_dir={tasks}"]
 
 
-def test_an_edited_task_scores_the_same_answers(
-    tmp_path: Path, moons: list[str], counted: list[str]
-) -> None:
+def test_an_edited_task_scores_the_same_answers(tmp_path: Path, moons: list[str], counted: list[str]) -> None:
     first = run_stage("evaluate", config(tmp_path / "runs", *moons))
     assert len(counted) == 2 == first.metrics["moons_quiz/n"]
     with (tmp_path / "tasks" / "moons.yaml").open("a") as file:

@@ -147,7 +147,9 @@ def test_a_job_that_fails_is_named_and_the_rest_is_done(root: Path, capsys: Capt
     assert sum(line.startswith("toolformer:") for line in shown) == 1
     results = Results(root)
     assert len(results.runs("evaluate", "failing")) == 2
-    assert [sweep.status for sweep in results.all_runs("sweep") if "failing" in sweep.experiments] == ["FAILED"]
+    assert [sweep.status for sweep in results.all_runs("sweep") if "failing" in sweep.experiments] == [
+        "FAILED"
+    ]
     assert (root / "report" / "failing" / "report.md").is_file()
 
 
@@ -190,9 +192,7 @@ def test_counts_of_candidates_add_up(smoke_runs: Path) -> None:
 
 def test_the_plain_texts_are_those_of_the_corpus(smoke_runs: Path) -> None:
     run, documents = annotated(smoke_runs), {document.doc_id: document for document in demo_corpus()}
-    for augmented, plain in zip(
-        table(run, "dataset_augmented"), table(run, "dataset_plain"), strict=True
-    ):
+    for augmented, plain in zip(table(run, "dataset_augmented"), table(run, "dataset_plain"), strict=True):
         document = documents[plain["doc_id"]]
         assert augmented["doc_id"] == plain["doc_id"] and augmented["calls"] and not plain["calls"]
         assert strip(augmented["text"], {"Calculator", "Calendar"}) == plain["text"] == document.text
