@@ -129,7 +129,7 @@ def asks(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], sampl
     if job.system.trained:
         # The same settings trained again after the model was deleted may come to other weights in the same folder.
         identity["weights"] = weights(Path(job.system.model))
-    # Answers are shared, and so is the day on which they are given where an example has none of its own.
+    # Answers are shared, and so is the day on which they are given, for examples without a date.
     clocks = job.system.clocks()
     return answering.Asked(
         config=config,

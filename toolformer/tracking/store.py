@@ -185,7 +185,7 @@ class Store:
     def artifacts(self, uri: str) -> Any:
         """MLflow's access to artifacts at an address that the store gave, which is not asked for another one again.
 
-        Refused if it is a folder of this machine that is not the store's, a server that is another one, or resolved anew
+        Refused if it is a folder of this machine that is not the store's, a server that is another one, or resolved again
         at each use, as `runs:/` is.
         """
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
