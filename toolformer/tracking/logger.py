@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ class MlflowLogger(Listener):
 
     def _end(self, path: Path) -> None:
         if monitor := self._monitors.pop(path, None):
-            self._tried(path, monitor.finish)
+            with suppress(Exception):  # it ends in any case
+                monitor.finish()
         if run := self._runs.get(path):
             self._tried(path, run.end)
         self._runs.pop(path, None)
