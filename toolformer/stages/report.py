@@ -27,6 +27,7 @@ SUMMARY = (
 def report(config: Config, brief: bool = False) -> Report:
     """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary."""
     results, root = instantiate.results(config), Path(config.paths.root)
+    results.check_layout()
     log.info("report: of the runs with name=%s", config.name)
     folder = below(root / "report", config.name)
     report = build_report(results, config.name, folder, config.seed, full=config.paper == "full")
