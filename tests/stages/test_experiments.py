@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from hydra.utils import instantiate
 
-from tests.conftest import GOLDEN, Patch, Refused
+from tests.conftest import GOLDEN, Refused, smoke_words
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
 from toolformer.evaluation.suite import task_names
+from toolformer.results import Results
 from toolformer.stages import experiments
 from toolformer.stages import instantiate as objects
 from toolformer.stages.config import CONF, STAGES, compose, validate
@@ -156,21 +157,20 @@ def test_bad_input_ends_before_anything_is_done(
     words: list[str], said: str, tmp_path: Path, refused: Refused
 ) -> None:
     assert said in refused("run", *words, f"paths.root={tmp_path}")
-    assert not list(tmp_path.glob("generate/*/shards*/0*"))
+    assert not list(tmp_path.glob("annotate/*/0*"))
 
 
-@pytest.fixture
-def nothing_done(monkeypatch: Patch) -> None:
-    for stage in experiments._FINISHED:
-        monkeypatch.setitem(experiments._FINISHED, stage, lambda config: None)
+def counts(made: experiments.Plan) -> tuple[int, ...]:
+    """The jobs of each stage."""
+    stages = [job.stage for job in made.jobs]
+    return tuple(map(stages.count, STAGES))
 
 
-def test_experiments_of_experiments_share_what_they_have_in_common(nothing_done: None) -> None:
-    members = "run.experiments=[table2,table9,figure4]"
-    made = experiments.plan(["experiment=paper", members, "system=toolformer", *PLACES])
-    count = {stage: sum(job.stage == stage for job in made.jobs) for stage in STAGES}
+def test_experiments_share_what_they_have_in_common(tmp_path: Path, places: list[str]) -> None:
+    members = ["experiment=paper", "run.experiments=[table2,table9,figure4]", f"paths.root={tmp_path}"]
+    made = experiments.plan([*members, "system=toolformer", *places])
     # GPT-J annotates with five tools, and each model with three for Figure 4.
-    assert count == {"generate": 1 + 5, "train": 1 + 5, "evaluate": 4 + 5, "explain": 0, "report": 2}
+    assert counts(made) == (1 + 5, 1 + 5, 4 + 5, 0, 2)
     assert all(job.needs for job in made.jobs if job.stage in ("train", "evaluate"))
     (medium,) = (job for job in made.jobs if job.stage == "evaluate" and "model=gpt2-medium" in job.overrides)
     assert medium.needs and medium.needs.shown == "model=gpt2-medium"
@@ -178,26 +178,28 @@ def test_experiments_of_experiments_share_what_they_have_in_common(nothing_done:
 
 
 @pytest.mark.parametrize(
-    ("words", "jobs"),
+    ("overrides", "jobs"),
     [
         # M neither calls nor was trained; Toolformer does both.
-        (["system=model,toolformer", "decoding.k=0,3", "trainer.max_steps=1,2"], (1, 2, 1 + 2 * 2)),
+        (["system=model,toolformer", "decoding.k=0,3", "trainer.max_steps=1,2"], (1, 2, 1 + 2 * 2, 0, 1)),
         # Trained on another data set.
-        (["system=toolformer_disabled", "tools=[calculator],[calendar]"], (2, 2, 2)),
+        (["system=toolformer_disabled", "tools=[calculator],[calendar]"], (2, 2, 2, 0, 1)),
         # What a stage does not read makes no further job.
-        (["system=toolformer", "++tool.calculator.inference.digits=1,2"], (2, 2, 2)),
-        (["system=toolformer", "heldout.limit=8,9"], (1, 2, 2)),
+        (["system=toolformer", "++tool.calculator.inference.digits=1,2"], (1, 1, 2, 0, 1)),
+        (["system=toolformer", "heldout.limit=8,9"], (1, 2, 2, 0, 1)),
         # Nothing is annotated or trained that nobody reads.
-        (["system=model"], (0, 0, 1)),
-        (["checkpoint=0123456789abcdef"], (0, 0, 4)),
+        (["system=model"], (0, 0, 1, 0, 1)),
     ],
 )
-def test_equal_work_is_one_job_and_no_job_is_for_nobody(
-    words: list[str], jobs: tuple[int, int, int], nothing_done: None
-) -> None:
-    stages = [job.stage for job in experiments.plan(["+experiment=smoke", *words]).jobs]
-    assert tuple(map(stages.count, ("generate", "train", "evaluate"))) == jobs
-    assert stages.count("report") == 1
+def test_equal_work_is_one_job(overrides: list[str], jobs: tuple[int, ...], tmp_path: Path) -> None:
+    words = ["+experiment=smoke", f"paths.root={tmp_path}", *overrides]
+    assert counts(experiments.plan(words)) == jobs
+
+
+def test_a_named_checkpoint_needs_no_training(smoke_runs: Path) -> None:
+    (run,) = Results(smoke_runs).runs("train", data="augmented")
+    made = experiments.plan([*smoke_words(smoke_runs), f"checkpoint={run.id}", "system=toolformer"])
+    assert counts(made) == (0, 0, 1, 0, 1) and len(made.done) == 1
 
 
 def test_slurm_jobs_are_submitits() -> None:

@@ -120,7 +120,7 @@ def test_a_hostile_checkpoint_runs_nothing_and_what_is_none_is_one_line(tmp_path
     weights = tiny_t5(300).state_dict()
     del weights["decoder.block.1.layer.0.SelfAttention.q.weight"]
     for name, incomplete in (("b", weights), ("c", {"shared.weight": torch.zeros(3, 2)})):
-        with pytest.raises(UserError, match="no T5"):
+        with pytest.raises(UserError, match="not a T5"):
             converted(save(tmp_path / name, incomplete))
 
 

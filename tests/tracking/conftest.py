@@ -13,7 +13,6 @@ import pytest
 
 from tests.results.conftest import at_work, step
 from toolformer.results import Dataset, Results
-from toolformer.step import Step
 from toolformer.tracking import MlflowLogger, Store, logger
 
 
@@ -24,10 +23,10 @@ def heard_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logger, "_WARNED", set())
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Results:
-    """Results with the local database."""
-    return logged_to(None, tmp_path / "runs with blank é")
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Results with the local database, of all tests that need no fresh one; each has steps that no other has."""
+    return logged_to(None, tmp_path_factory.mktemp("runs with blank é"))
 
 
 @pytest.fixture
@@ -59,13 +58,9 @@ def history(results: Results, run_id: str, key: str, uri: str | None = None) -> 
     return [(point.step, point.value) for point in points]
 
 
-TRAINING = step("train", lr=0.1)
-EVALUATION = step("evaluate", TRAINING, k=3)
-
-
-def train(results: Results) -> str:
+def train(results: Results, **settings: Any) -> str:
     """A training with a curve, a file and a model; returns its id."""
-    with at_work(results, TRAINING, experiment="mine") as folder:
+    with at_work(results, step("train", **settings), experiment="mine") as folder:
         for number in range(3):
             folder.metrics({"loss": 3.0 - number}, step=number)
         folder.metrics({"best_heldout_perplexity": 5.5})
@@ -78,8 +73,9 @@ def train(results: Results) -> str:
         return str(folder.id)
 
 
-def evaluate(results: Results, of: Step = EVALUATION) -> str:
-    """An evaluation of it, with samples; returns its id."""
+def evaluate(results: Results, **settings: Any) -> str:
+    """An evaluation of the training with these settings, with samples; returns its id."""
+    of = step("evaluate", step("train", **settings), k=3)
     with at_work(results, of, experiment="mine") as folder:
         folder.metrics({"svamp/score": 12.5, "svamp/n": 4})
         folder.datasets(Dataset("svamp", "a1b2", "evaluation", "svamp", 4))

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Capture, Refused
 from tests.results.conftest import at_work, made, step
-from tests.tracking.conftest import EVALUATION, evaluate, history, logged_to, row, rows, train
+from tests.tracking.conftest import evaluate, history, logged_to, row, rows, train
 from toolformer.cli import main
 from toolformer.results import Results
 from toolformer.step import Step
@@ -36,7 +36,7 @@ def far(tmp_path: Path) -> Results:
 
 def test_runs_are_pushed_once_and_whole(alone: Results, server: str, capsys: Capture) -> None:
     sweep = made(alone, Step("sweep", 1, {}))
-    training, evaluation = train(alone), evaluate(alone)
+    training, evaluation = train(alone, lr=0.1), evaluate(alone, lr=0.1)
     child = made(alone, step("generate"), parent=sweep)
     with pytest.raises(ValueError), at_work(alone, step("train", broken=1)) as broken:
         raise ValueError("broken")
@@ -141,19 +141,48 @@ def precious(tmp_path: Path) -> Path:
     return folder
 
 
-def published(server: str, tmp_path: Path) -> tuple[str, Path]:
-    """A colleague's evaluation in a store; its id and the folder of its artifacts there."""
-    theirs = logged_to(server, tmp_path / "theirs")
-    evaluation = evaluate(theirs)
-    return evaluation, tmp_path / "server" / "artifacts" / row(
-        theirs, evaluation, server
-    ).info.run_id / "artifacts"
+class Published:
+    """A colleague's evaluation in a store, which a test may change: it is there again for the next one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.uri = folder, f"sqlite:///{folder / 'server' / 'mlflow.db'}"
+        self.theirs = logged_to(self.uri, folder / "theirs")
+        self.id = evaluate(self.theirs)
+        self.artifacts = (
+            folder / "server" / "artifacts" / row(self.theirs, self.id, self.uri).info.run_id / "artifacts"
+        )
+        shutil.copytree(folder / "server", folder / "kept")
+
+    def execute(self, statement: str, *values: str) -> None:
+        with sqlite3.connect(self.folder / "server" / "mlflow.db") as database:
+            database.execute(statement, values)
+
+    def restore(self) -> None:
+        kept = self.folder / "kept"
+        with (
+            sqlite3.connect(kept / "mlflow.db") as before,
+            sqlite3.connect(self.folder / "server" / "mlflow.db") as now,
+        ):
+            before.backup(now)
+        shutil.rmtree(self.folder / "server" / "artifacts")
+        shutil.copytree(kept / "artifacts", self.folder / "server" / "artifacts")
 
 
-def refusal(far: Results, server: str, capsys: Capture) -> str:
+@pytest.fixture(scope="session")
+def published_once(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    return Published(tmp_path_factory.mktemp("published"))
+
+
+@pytest.fixture
+def published(published_once: Published) -> Iterator[Published]:
+    yield published_once
+    published_once.restore()
+
+
+def refusal(far: Results, published: Published, capsys: Capture) -> str:
     """The line that says why a run was not pulled; nothing is left of it."""
     capsys.readouterr()
-    assert runs("pull", far, server) == 2
+    assert runs("pull", far, published.uri) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert far.all_runs() == [] and not list(far.root.glob("[!.]*/*"))
     return line
@@ -193,12 +222,11 @@ def digests(name: str) -> Callable[[Path], object]:
     ],
 )  # fmt: skip
 def test_a_hostile_run_is_refused(
-    server: str, tmp_path: Path, far: Results, precious: Path, capsys: Capture, change: Any, message: str
+    published: Published, far: Results, precious: Path, capsys: Capture, change: Any, message: str
 ) -> None:
-    evaluation, artifacts = published(server, tmp_path)
-    change(artifacts)
-    line = refusal(far, server, capsys)
-    assert evaluation[:8] in line and message in line
+    change(published.artifacts)
+    line = refusal(far, published, capsys)
+    assert published.id[:8] in line and message in line
     assert (precious / "work.txt").read_text() == "years of work"
 
 
@@ -207,21 +235,17 @@ def test_a_hostile_run_is_refused(
     [("stage", "../../precious"), ("stage", "report"), ("experiment", "../../precious")],
 )
 def test_a_tag_is_no_path(
-    server: str, tmp_path: Path, far: Results, precious: Path, capsys: Capture, tag: str, value: str
+    published: Published, far: Results, precious: Path, capsys: Capture, tag: str, value: str
 ) -> None:
-    published(server, tmp_path)
-    with sqlite3.connect(tmp_path / "server" / "mlflow.db") as database:
-        database.execute("UPDATE tags SET value = ? WHERE key = ?", [value, tag])
-    refusal(far, server, capsys)
+    published.execute("UPDATE tags SET value = ? WHERE key = ?", value, tag)
+    refusal(far, published, capsys)
     assert [path.name for path in precious.iterdir()] == ["work.txt"]
 
 
 @pytest.mark.parametrize("key", ["../../precious", "0" * 15, "A" * 16, "0" * 16])
-def test_a_key_is_that_of_the_step(server: str, tmp_path: Path, far: Results, key: str) -> None:
-    published(server, tmp_path)
-    with sqlite3.connect(tmp_path / "server" / "mlflow.db") as database:
-        database.execute("UPDATE tags SET value = ? WHERE key = 'key'", [key])
-    runs("pull", far, server)
+def test_a_key_is_that_of_the_step(published: Published, far: Results, key: str) -> None:
+    published.execute("UPDATE tags SET value = ? WHERE key = 'key'", key)
+    runs("pull", far, published.uri)
     assert far.all_runs() == []
 
 
@@ -234,20 +258,19 @@ def test_a_key_is_that_of_the_step(server: str, tmp_path: Path, far: Results, ke
     ],
 )  # fmt: skip
 def test_a_store_sends_to_no_other_place(
-    server: str, tmp_path: Path, far: Results, precious: Path, capsys: Capture, place: str
+    published: Published, far: Results, precious: Path, capsys: Capture, place: str
 ) -> None:
-    evaluation, artifacts = published(server, tmp_path)
-    shutil.copytree(artifacts, precious, dirs_exist_ok=True)
+    shutil.copytree(published.artifacts, precious, dirs_exist_ok=True)
     before = sorted(precious.rglob("*"))
-    place = place.replace("PRECIOUS", str(precious)).replace("SERVER", str(tmp_path / "server"))
-    with sqlite3.connect(tmp_path / "server" / "mlflow.db") as database:
-        database.execute("UPDATE runs SET artifact_uri = ?", [place])
-    assert "nothing is read or written there" in refusal(far, server, capsys)
-    theirs = Results(tmp_path / "theirs")
-    (theirs.get(evaluation).folder / "mlflow.json").write_text(
-        json.dumps({server: {"run_id": theirs.get(evaluation).mlflow_ids[server]}})
+    folder = str(published.folder / "server")
+    place = place.replace("PRECIOUS", str(precious)).replace("SERVER", folder)
+    published.execute("UPDATE runs SET artifact_uri = ?", place)
+    assert "nothing is read or written there" in refusal(far, published, capsys)
+    run = published.theirs.get(published.id)
+    (run.folder / "mlflow.json").write_text(
+        json.dumps({published.uri: {"run_id": run.mlflow_ids[published.uri]}})
     )
-    assert runs("push", theirs, server) == 2
+    assert runs("push", published.theirs, published.uri) == 2
     assert sorted(precious.rglob("*")) == before
 
 
@@ -259,16 +282,15 @@ def test_an_address_is_used_as_it_was_read_when_it_was_checked(tmp_path: Path, s
 
 
 def test_a_file_that_does_not_end_is_refused(
-    server: str, tmp_path: Path, far: Results, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    published: Published, far: Results, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, artifacts = published(server, tmp_path)
     monkeypatch.setattr(transfer, "_FILE_LIMIT", 1 << 20)
-    (artifacts / "samples" / "svamp.parquet").write_bytes(bytes(3 << 20))
-    assert "its samples/svamp.parquet has more than 1 MiB" in refusal(far, server, capsys)
+    (published.artifacts / "samples" / "svamp.parquet").write_bytes(bytes(3 << 20))
+    assert "its samples/svamp.parquet has more than 1 MiB" in refusal(far, published, capsys)
 
 
 def test_names_are_neither_escape_sequences_nor_markup(alone: Results, capsys: Capture) -> None:
-    made(alone, EVALUATION, name="\x1b]0;owned\x07 [/b] \u202etxt")
+    made(alone, step(), name="\x1b]0;owned\x07 [/b] \u202etxt")
     assert main(["runs", f"paths.root={alone.root}", "--stage", "evaluate"]) == 0
     output = capsys.readouterr().out
     assert "[/b]" in output and not set(output) & {"\x1b", "\x07", "\u202e"}

@@ -30,7 +30,7 @@ STAGES = {
 COMMANDS = {
     "run": "an experiment over all its stages, only what is missing: toolformer run experiment=smoke [--plan]",
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
-    "runs": "list runs and what they were made from; toolformer runs push copies to a server what it lacks",
+    "runs": "list runs and what they were made from; toolformer runs push and pull copy them to and from a server",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
     "tune-policy": "choose when a trained model starts its calls, from one traced decode of benchmarks",
     "explain": "why answers are right or wrong, where calls are lost: toolformer explain RUN",

@@ -14,12 +14,12 @@ from toolformer.storage import write_whole, writing
 
 @dataclass(frozen=True)
 class Report:
-    """The written pages and what stands in them."""
+    """The written pages and their content."""
 
     markdown: Path
     html: Path
     samples: Path | None
-    """The page on which candidates and samples are read; None where there are none."""
+    """The page on which candidates and samples are read; None if there are none."""
     content: table.Content
 
 
@@ -36,8 +36,8 @@ def build(
 
     Args:
         experiment: only its runs count.
-        seed: decides the resamples behind paired intervals.
-        full: also show what was not measured, with the paper's own figures.
+        seed: of the resamples for paired intervals.
+        full: also show what was not measured, with the paper's results.
 
     Raises:
         UserError: the experiment has no run, a file cannot be read, or the folder cannot be written.
@@ -64,5 +64,5 @@ def build(
 
 
 def terminal(report: Report, only: Collection[str] = ()) -> None:
-    """Print the report to the terminal, or of its tables `only` those with these keys."""
+    """Print the report to the terminal, or only the tables with these keys."""
     console.show(report.content, only)

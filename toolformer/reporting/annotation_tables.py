@@ -1,4 +1,4 @@
-"""What the annotation found: Table 2, the funnel and its reasons, and where the yield is lost."""
+"""Results of an annotation: Table 2, the funnel and its reasons, and where the yield is lost."""
 
 from collections.abc import Mapping, Sequence
 
@@ -44,7 +44,7 @@ def examples_kept(annotation: Annotation | None, full: bool = False) -> Table:
 
 
 def funnel(annotation: Annotation) -> Table:
-    """What each step of the annotation left, per tool."""
+    """Texts and calls left by each step of the annotation, per tool."""
     entries = annotation.funnel
     steps = [step for step in STEPS if any(step in entry for entry in entries.values())]
     rows = [
@@ -52,7 +52,9 @@ def funnel(annotation: Annotation) -> Table:
         for tool in in_order(entries)
     ]
     columns = [*text_columns("Tool"), *number_columns(*(step.replace("_", "-") for step in steps))]
-    caption = "Texts (documents, selected), then places and calls: what each step of the annotation left."
+    caption = (
+        "Texts (documents, selected), then positions and calls, as each step of the annotation left them."
+    )
     metrics = annotation.run.metrics
     skipped = {name: round(metrics[name]) for name in metrics if name.startswith(_SKIPPED)}
     if skipped:
@@ -76,7 +78,7 @@ def reasons(annotation: Annotation) -> Table:
 
 
 def lost(annotation: Annotation) -> Table:
-    """Of the texts tried how far each tool came with its best call: a row a tool."""
+    """How far the texts tried came with their best call: a row per tool."""
     rows = []
     for tool in in_order(annotation.lost):
         fates, tried = annotation.lost[tool], sum(annotation.lost[tool].values())

@@ -60,7 +60,7 @@ def by_document(
     held: list[pa.Table] = []
     for batch in batches(path, read):
         table = pa.concat_tables([*held, ds.dataset(batch).to_table(columns=columns, filter=where)])
-        # The rows of a document stand side by side: more of the last one's may follow.
+        # The rows of a document are adjacent: more of the last one's may follow.
         last = pc.index(table["doc_id"], table["doc_id"][-1]).as_py() if len(table) else 0
         yield table.slice(0, last)
         held = [table.slice(last)]
@@ -106,13 +106,13 @@ def scored(path: Path) -> Iterator[pa.Table]:
 
 
 def counts(
-    path: Path, baseline: str, tools: set[str], own: Mapping[str, float]
+    path: Path, baseline: str, tools: set[str], local: Mapping[str, float]
 ) -> dict[tuple[str, float], tuple[int, int]]:
-    """Examples and calls by tool and τ_f, the paper's and those of the run, which `own` has by tool.
+    """Examples and calls by tool and τ_f: the paper's thresholds and the run's, which `local` has by tool.
 
     Counted as `merge` would keep them, one call of a tool at a position; without the τ_f that an unscored gain may reach.
     """
-    thresholds = sorted({*paper.THRESHOLDS, *(own[tool] for tool in tools if tool in own)})
+    thresholds = sorted({*paper.THRESHOLDS, *(local[tool] for tool in tools if tool in local)})
     examples, calls = Counter[tuple[str, float]](), Counter[tuple[str, float]]()
     unscored: dict[str, float] = {}
     """By tool, the largest upper bound of a gain that is not known."""

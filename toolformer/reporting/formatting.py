@@ -1,4 +1,4 @@
-"""What goes into a cell: figures with their intervals."""
+"""The content of cells: numbers with their intervals, names, and sizes."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,14 +56,14 @@ SYMBOLS: Mapping[str, str] = {
     "AC": "over the examples with a call",
     "NC": "over the examples without a call",
     "n": "examples, or texts, that a number rests on",
-    "p": "how likely so large a difference is by chance alone, were the systems equal; corrected for all comparisons: Holm",
+    "p": "how likely so large a difference is by chance alone if the systems are equal; corrected for all comparisons: Holm",
     "[a, b]": "95 % interval",
     "†": "differs from Toolformer (disabled) by more than chance",
     "‡": "differs from M by more than chance",
     "tie": "another system has the same figure",
     DASH: "not measured",
 }
-"""What the tables' symbols mean."""
+"""The meaning of the tables' symbols."""
 
 
 def from_run(numbers: T, run: Run) -> T:
@@ -95,7 +95,7 @@ def in_dtypes(cells: Iterable[tuple[tuple[Any, ...], Score]]) -> str:
 
 
 def shown_sizes(column: Iterable[Score]) -> str:
-    """For the head of a column: how many examples its numbers rest on."""
+    """For the head of a column: the number of examples."""
     known = sorted({score.n for score in column if score.n})
     if len(known) < 2:
         return f"n = {known[0]:,}" if known else ""
@@ -103,7 +103,7 @@ def shown_sizes(column: Iterable[Score]) -> str:
 
 
 def title_of(task: str) -> str:
-    """A task's name in tables; a task of the user's own goes by its own."""
+    """A task's name in tables; a custom task keeps its own."""
     name, _, measure = task.partition("/")
     return TASKS.get(name, name) + (f", {measure.replace('_', ' ')}" if measure else "")
 
@@ -118,14 +118,14 @@ def tool_name(tool: str) -> str:
 
 
 def ordered(known: Iterable[str], order: Iterable[str]) -> list[str]:
-    """What is known, in this order, and what the order lacks after it by name."""
+    """The known names in this order; those that the order lacks come last, by name."""
     names = set(known)
     first = [name for name in order if name in names]
     return first + sorted(names - set(first))
 
 
 def in_table_order(tasks: Iterable[str]) -> list[str]:
-    """The measured tasks, the user's own last (docs/extending.md)."""
+    """The measured tasks, custom ones last (docs/extending.md)."""
     return ordered(tasks, TASKS)
 
 
@@ -141,9 +141,9 @@ def of_task(cells: Mapping[Any, Score], task: str) -> list[Score]:
 def score_cell(
     score: Score, column: Iterable[Score], rivals: Sequence[Score] = (), digits: int = 1, lower: bool = False
 ) -> Cell:
-    """A figure with its interval, and with n unless all of its column have as many.
+    """A result with its interval, and with n unless its whole column has the same.
 
-    Bold where it is, as it is shown, the best of its `rivals`, if all of these have as many examples.
+    Bold if it is, as shown, the best of its `rivals`, provided that all of them have as many examples.
     """
     text, parts = f"{score.value:.{digits}f}", []
     if score.low is not None and score.high is not None:

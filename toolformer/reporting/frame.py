@@ -137,7 +137,7 @@ def _baseline_names(runs: Iterable[Run]) -> dict[str, str]:
 
 
 def select(cells: DataFrame, further: DataFrame) -> Selection:
-    """What a report shows of evaluations; the `further` ones count in Figure 4 alone."""
+    """The evaluations that a report shows; the `further` ones count in Figure 4 alone."""
     model = _most(cells[cells.baseline == ""], ["model"], ["system", "task"]) or ""
     of_model = cells[(cells.baseline != "") | (cells.model == model)]
     worded = _of_one_training(of_model)

@@ -1,4 +1,4 @@
-"""Why answers are right or wrong: a table and a picture."""
+"""Why answers are right or wrong (error analysis with oracles): a table and a picture."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,13 +24,13 @@ COLOURS = {
 """Of `plots.PALETTE`, and how opaque."""
 _TITLE = "Why answers are right or wrong"
 _CAPTION = (
-    "Above the rule, every example in one class; below, percent right when ever more of the right call is given, at the "
-    "place of the call-free completion where a call is most probable. What each class means: docs/ladder.md."
+    "Above the rule, every example in one class; below, percent right with increasingly strong oracles, at the "
+    "position of the call-free completion where a call is most probable. The classes are defined in docs/ladder.md."
 )
 
 
 def ladder(ladders: Ladders) -> Table:
-    """Examples by class, and percent right by rung: a column a benchmark."""
+    """Examples by class, and percent right by rung: a column per benchmark."""
     tasks = in_table_order(ladders)
     sizes = {task: shown_count(round(ladders[task]["n"])) for task in tasks}
     columns = [
@@ -53,8 +53,8 @@ def ladder(ladders: Ladders) -> Table:
 
 
 def picture(ladders: Ladders) -> Figure | None:
-    """A stacked bar a benchmark; None without any."""
-    tasks = in_table_order(ladders)[::-1]  # the first stands at the top
+    """A stacked bar per benchmark; None without any."""
+    tasks = in_table_order(ladders)[::-1]  # the first is at the top
     if not tasks:
         return None
 

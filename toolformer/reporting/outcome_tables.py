@@ -1,4 +1,4 @@
-"""What was measured beside the scores: paired differences and their significance, how often tools are called, cost."""
+"""Results besides the scores: paired differences and their significance, how often tools are called, cost."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,7 +47,7 @@ _PAIRED = (
 
 
 def headline(evidence: Evidence) -> tuple[str, str]:
-    """The gain, `+35.0 points`, and what it is, in words: of the first pair of systems with scores, on the benchmark with
+    """The gain, `+35.0 points`, and a sentence about it: of the first pair of systems with scores, on the benchmark with
     most examples, and a count of the others. Empty without scores."""
     pairs: dict[tuple[str, str], dict[str, tuple[ScoreComparison, Compared]]] = {pair: {} for pair in PAIRS}
     for (task, system, other), compared in evidence.paired.items():
@@ -91,7 +91,7 @@ def _verdict(compared: Compared) -> int:
 
 
 def signs(evidence: Evidence, system: str, task: str) -> str:
-    """The signs of those systems from which this one differs by more than chance."""
+    """The signs of the systems from which this one differs significantly."""
     compared = ((sign, evidence.paired.get((task, system, other))) for other, sign in SIGN_OF.items())
     return "".join(sign for sign, pair in compared if pair and is_significant(pair))
 

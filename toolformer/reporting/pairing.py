@@ -26,7 +26,7 @@ SCORED = ("id", "prompt", "target", "score")
 TEXTS = ("id", "text_sha256", "log_likelihood", "tokens", "words")
 """Columns of every file of samples, of a benchmark with scores and of a perplexity."""
 DATE = "current_date"
-"""What the calendar answers where an example has a day of its own; part of the question."""
+"""The calendar's answer if an example has its own day; part of the question."""
 PAIRS = (
     ("toolformer", "toolformer_disabled"),
     ("toolformer", "model"),
@@ -35,13 +35,13 @@ PAIRS = (
 )
 """A system and what it is compared with; differences are the first minus the second."""
 BASELINE_PAIRS = ("toolformer_disabled", "model")
-"""What every baseline is compared with."""
+"""The systems that every baseline is compared with."""
 
 
 def read_samples(path: Path, more: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The rows of a file of samples with the columns that a comparison needs and `more`, None where it lacks one.
+    """The rows of a file of samples with the columns that a comparison needs and `more`, None for those that it lacks.
 
-    UserError if it is no file of samples.
+    UserError if it is not a file of samples.
     """
     try:
         names = pq.read_schema(path).names
@@ -113,7 +113,7 @@ def _by_question(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def asked(row: Row) -> str:
-    """What makes two samples the same question: id, prompt, date and targets, or id and text."""
+    """The identity of a question: id, prompt, date and targets, or id and text."""
     if "score" in row:
         return json.dumps([row["id"], row["prompt"], sorted(map(str, row["target"])), row.get(DATE)])
     return json.dumps([row["id"], row["text_sha256"]])
@@ -173,7 +173,7 @@ def compare_measures(task: str, first: Seeds, second: Seeds, seed: int, resample
 
 
 def unit_of(rows: Iterable[Row]) -> str:
-    """What a perplexity is per: tokens where all runs count as many in a text, else words."""
+    """The unit of a perplexity: tokens if all runs count the same number in each text, else words."""
     counts: dict[str, set[int | None]] = {}
     for row in rows:
         counts.setdefault(row["text_sha256"], set()).add(row["tokens"])

@@ -1,4 +1,4 @@
-"""What a report shows, read from the runs' folders into plain data. Which runs count is decided in `frame`."""
+"""Reads the runs' folders into the plain data of a report. `frame` decides which runs count."""
 
 import json
 from collections import Counter
@@ -247,7 +247,7 @@ def _curves(trainings: Mapping[str, Run]) -> dict[tuple[str, str], Points]:
 
 
 def annotation_of(results: Results, run: Run) -> Annotation:
-    """What a generate run found. UserError if a file cannot be read."""
+    """The results of a generate run. UserError if a file cannot be read."""
     names = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet", "funnel.json")
     files = {name: results.artifact(run, name) for name in names}
     with suppress(UserError):

@@ -1,7 +1,7 @@
 """The data of the samples page: candidate calls with their texts, and answers of evaluations side by side.
 
-Plain lists and dictionaries for JSON, read from a run's Parquet files. A page holds a sample: documents with the lowest
-lots, which are the documents whose texts a generate run stores, and evenly drawn questions. It says so.
+Plain lists and dictionaries for JSON, read from a run's Parquet files. A page holds a sample: the documents with the lowest
+hashes, whose texts a generate run stores, and evenly spaced questions. It states the total.
 """
 
 import math
@@ -93,10 +93,10 @@ def annotated(annotation: Annotation, limit: int = CANDIDATES) -> Row | None:
 
 
 def _draw(annotation: Annotation, limit: int) -> tuple[list[str], int]:
-    """The documents with the lowest lots that together have about `limit` candidates, in the order of the corpus.
+    """The documents with the lowest hashes that together have about `limit` candidates, in the order of the corpus.
 
     And the number of all candidates. A run may store the texts of only some documents without calls, those with the lowest
-    lots. Then no document beyond them is drawn, with calls or without, so that the sample is even and has its texts.
+    hashes. Then no document beyond them is sampled, with calls or without: the sample is even and has its texts.
     """
     draw: Sample[tuple[str, int]] = Sample(limit, 0)
     total = documents = 0
@@ -132,7 +132,7 @@ def _candidate(row: Row, document: int, tools: Sequence[str]) -> Row:
 
 
 def _drawn(shown: int, total: int) -> str:
-    """What follows the count where a page holds a part."""
+    """The text after the count if a page holds a part."""
     return f", evenly drawn from {total:,}" if shown < total else ""
 
 

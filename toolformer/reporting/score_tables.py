@@ -1,4 +1,4 @@
-"""Tables with a row per system and a column per benchmark: what each holds is declared, one function makes them."""
+"""Tables with a row per system and a column per benchmark; each is declared, and one function makes them."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ class ScoreTable:
     number: str
     title: str
     tasks: Sequence[str]
-    """None for the custom benchmarks."""
+    """Empty for the custom benchmarks."""
     caption: str = _PAPERS
     is_papers: bool = True
     groups: str = ""
@@ -51,7 +51,7 @@ class ScoreTable:
     larger: Sequence[str] = paper.LARGER
     """The paper's larger models that a full report shows."""
     english: Mapping[str, str] = field(default_factory=dict)
-    """By benchmark the same questions in English, which have rows of their own."""
+    """By benchmark the same questions in English, which have separate rows."""
     lower_is_better: bool = False
     digits: int = 1
 

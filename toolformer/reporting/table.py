@@ -21,7 +21,7 @@ class Cell:
     run: str = ""
     """The first 8 characters of the run that a number comes from, or of one of them; empty: the table's."""
     command: str = ""
-    """What makes the number again."""
+    """The command that reproduces the number."""
     number: str = ""
     """As machines read it, where the text is not a plain number."""
 

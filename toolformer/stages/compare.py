@@ -149,7 +149,7 @@ def _samples(results: Results, runs: Sequence[Run]) -> dict[str, Seeds]:
 
 
 def _title(runs: Sequence[Run]) -> str:
-    """What distinguishes a run or a group: the system, the model of a baseline, and k where tools are called."""
+    """The title of a run or a group: the system, the model of a baseline, and k where tools are called."""
     facts = runs[0].facts
     system = facts.get("system", "")
     k = f"k={facts.get('policy', '')}" if system == "toolformer" else ""
@@ -203,7 +203,7 @@ def content(comparison: Comparison) -> Content:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What could not be compared, or not on equal terms, a line each."""
+    """One line for each comparison that was impossible or not on equal terms."""
     lines = [
         f"{compared.task}: {alone.total} samples without a partner: {alone.only_first} only in A, "
         f"{alone.only_second} only in B, {alone.changed} asked otherwise"

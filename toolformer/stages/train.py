@@ -81,7 +81,9 @@ def finished(config: Config) -> Run | None:
 
 def _done(job: _Job, run: Run | None) -> Run | None:
     """The run, unless `max_hours` ended it and more time is given now."""
-    return run if run and is_long_enough(run.facts.get("ended_by_max_hours"), job.settings.max_hours) else None
+    return (
+        run if run and is_long_enough(run.facts.get("ended_by_max_hours"), job.settings.max_hours) else None
+    )
 
 
 def _trained(job: _Job, results: Results) -> Run | None:

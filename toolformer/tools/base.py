@@ -8,7 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
@@ -92,6 +92,7 @@ class ClosedTool(Tool):
         return ""
 
 
+@runtime_checkable
 class TextGenerator(Protocol):
     """A language model as a tool needs it (see `Part`): greedy continuations, cut before the first stop text.
 

@@ -162,9 +162,10 @@ def _download_file(artifacts: Any, name: str, path: Path, limit: int) -> None:
                 name, str(path)
             )  # as a file, whatever the store says when it is asked again
     except OSError as error:
-        if error.errno != errno.EFBIG:
+        if error.errno not in (errno.EFBIG, errno.ENOENT):
             raise
-        raise Refused(f"its {name} has more than {limit >> 20} MiB") from error
+        what = f"has more than {limit >> 20} MiB" if error.errno == errno.EFBIG else "is missing"
+        raise Refused(f"its {name} {what}") from error
 
 
 @contextmanager

@@ -5,6 +5,7 @@ resumed as in an evaluation, in the same file.
 """
 
 import datetime
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,34 +89,11 @@ class Ladder:
         keys = usable(name, self.tools, off)
         self._free.switched_off = self._forced.switched_off = {name: off}
         examples = self._examples(task, name, keys[0], samples)
-        settings = task.config.generation_kwargs
-
-        def ask(lm: ToolformerLM, rung: str, prompts: Mapping[_Example, str]) -> None:
-            """Completes prompts and stores the texts under the condition."""
-            before = len(lm.records)
-            lm.generate_until(
-                [
-                    Instance("generate_until", example.doc, (prompt, settings), 0, (name, n, 1))
-                    for n, (example, prompt) in enumerate(prompts.items())
-                ]
-            )
-            for example, record in zip(prompts, lm.records[before:], strict=True):
-                if record.completion:
-                    example.texts[rung] = self._joined(example, record.completion.plain)
-                    if rung == "forced":
-                        example.forced = record.completion.call
-
-        ask(
-            self._free,
-            "free",
-            {example: example.sample["prompt"] for example in examples if example.sample["tool"]},
-        )
+        ask = functools.partial(self._ask, name, task.config.generation_kwargs)
+        prompts = {example: example.sample["prompt"] for example in examples}
+        ask("free", {example: prompt for example, prompt in prompts.items() if example.sample["tool"]})
         self._find_positions(examples)
-        ask(
-            self._forced,
-            "forced",
-            {example: example.sample["prompt"] + example.begun for example in examples},
-        )
+        ask("forced", {example: prompt + example.begun for example, prompt in prompts.items()})
         self._execute(keys[0], [example for example in examples if example.gold.input is not None])
         oracles: dict[str, Mapping[_Example, str | None]] = {
             "gold_input": {example: example.result for example in examples},
@@ -123,17 +101,26 @@ class Ladder:
             "gold_passage": self._passages(keys, examples),
         }
         for rung, results in oracles.items():
-            ask(
-                self._free,
-                rung,
-                {
-                    example: example.prompt_after(text)
-                    for example, text in results.items()
-                    if text is not None
-                },
-            )
+            given = {example: result for example, result in results.items() if result is not None}
+            ask(rung, {example: example.prompt_after(result) for example, result in given.items()})
         names = {self.tools[key].name for key in keys}
         return [_judged(example, names, keys[0] in SURE) for example in examples]
+
+    def _ask(self, task: str, settings: Any, rung: str, prompts: Mapping[_Example, str]) -> None:
+        """Completes prompts and stores the texts under the condition."""
+        lm = self._forced if rung == "forced" else self._free
+        before = len(lm.records)
+        lm.generate_until(
+            [
+                Instance("generate_until", example.doc, (prompt, settings), 0, (task, n, 1))
+                for n, (example, prompt) in enumerate(prompts.items())
+            ]
+        )
+        for example, record in zip(prompts, lm.records[before:], strict=True):
+            if record.completion:
+                example.texts[rung] = self._joined(example, record.completion.plain)
+                if rung == "forced":
+                    example.forced = record.completion.call
 
     def _examples(self, task: Any, name: str, key: str, samples: Sequence[Sample]) -> list[_Example]:
         by_id = {str(doc["id"]): doc for doc in task.dataset[task.config.test_split]}
@@ -216,31 +203,28 @@ def _judged(example: _Example, names: set[str], sure: bool) -> Sample:
     """An example's row: its class, and per condition the text and whether it is right."""
     sample, doc, forced = example.sample, example.doc, example.forced
     right = {rung: example.score(example.texts[rung]) if rung in example.texts else None for rung in RUNGS}
-    own = (
-        ApiCall(sample["tool"], sample["call_input"] or "", sample["call_result"]) if sample["tool"] else None
-    )
-    call = own or forced
+    made = None
+    if sample["tool"]:
+        made = ApiCall(sample["tool"], sample["call_input"] or "", sample["call_result"])
+    call = made or forced
     better = [example.call] * bool(right["gold_input"]) + [forced] * bool(right["forced"] and forced)
-    asked = [(other.tool, other.input) for other in better if other]
+    inputs = [(other.tool, other.input) for other in better if other]
     rungs = Rungs(
         own=bool(right["own"]),
         free=bool(right["free"]),
-        called=own is not None,
-        taken_back=own is None and bool(sample["failed"]),
+        called=made is not None,
+        taken_back=made is None and bool(sample["failed"]),
         forced=bool(right["forced"]),
         gold_input=right["gold_input"],
         gold_result=bool(right["gold_result"]),
         gold_passage=right["gold_passage"],
         other_tool=call is not None and call.tool not in names,
         right_input=call is not None and call.tool in names and call.input == example.gold.input,
-        used=call is not None and (holds(doc, call.result or "") or (call.tool, call.input) in asked),
+        used=call is not None and (holds(doc, call.result or "") or (call.tool, call.input) in inputs),
         answered=example.result is not None and (sure or holds(doc, example.result)),
     )
     row = {"id": sample["id"], "class": classify(rungs), "position": len(example.begun)}
     row |= {"call": linearise(example.call).strip(), "result": example.result}
     row |= {"forced_call": linearise(forced).strip() if forced else None}
-    return (
-        row
-        | {f"{rung}_right": right[rung] for rung in RUNGS}
-        | {rung: example.texts.get(rung) for rung in RUNGS}
-    )
+    row |= {f"{rung}_right": right[rung] for rung in RUNGS}
+    return row | {rung: example.texts.get(rung) for rung in RUNGS}

@@ -238,7 +238,7 @@ class TrackingConfig:
     """MLflow."""
 
     uri: str | None = None
-    """Address of an MLflow server that gets a copy of every run, and whose runs are read; null is none."""
+    """Address of the MLflow server that runs are logged to; null is a database below `paths.root`."""
     system_metrics: bool = False
     """Log the use of CPU, memory, disk, network and GPU every ten seconds, as MLflow's system metrics."""
 
