@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from tests.conftest import GOLDEN, Capture, Patch, Refused
-from toolformer.cli import COMMANDS, doctor, main, runs
-from toolformer.cli.runs import LINEAGE
+from toolformer.cli import COMMANDS, doctor, main
 from toolformer.errors import UserError
+from toolformer.results import Beginning, Folder, Results
 from toolformer.stages import instantiate
 from toolformer.stages.config import CONF, compose, multirun, validate
 from toolformer.stages.config.multirun import parse
-from toolformer.tracking import Tracker
+from toolformer.step import Step
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +41,8 @@ def test_a_sweep_takes_a_further_tool(tmp_path: Path) -> None:
     words = ["experiment=evidence", f"paths.data_dir={tmp_path}", f"paths.root={tmp_path}", f"model={GOLDEN}"]
     words += ["system=model", "benchmarks=[arithmetic]", "evaluation.limit=1", "decoding.name_bias={qa: 2}"]
     assert main(["evaluate", "-m", *words, "decoding.by_tool.translation=3,4"]) == 0
-    (run,) = Tracker(None, tmp_path).runs(
-        "evaluate"
-    )  # M makes no calls, so that the second job finds the first's run
-    assert run.params["decoding.by_tool.translation"] == "3.0"
+    (run,) = Results(tmp_path).runs("evaluate")  # M makes no calls: the second job finds the first's run
+    assert run.setting("decoding.by_tool.translation") == 3
 
 
 def test_every_option_of_every_group_composes() -> None:
@@ -273,53 +271,51 @@ def test_no_flag_shows_a_secret(place: Path, flags: list[str], capsys: Capture) 
     assert captured.out and "hunter2" not in captured.out + captured.err
 
 
+def finished(root: Path, step: Step, name: str, experiment: str, **metrics: float) -> Step:
+    """Leaves a finished run of a step; returns the step."""
+    with Results(root).open(step, Beginning(name, {}, experiment=experiment)) as folder:
+        assert isinstance(folder, Folder)
+        folder.metrics(metrics)
+    return step
+
+
 def test_runs_are_listed_by_their_name(place: Path, capsys: Capture) -> None:
     for name in ("demo", "other"):
-        tags = {"experiment": name}
-        with Tracker(None, place / "runs").run(
-            stage="train", name=name, fingerprint=name, config={}, tags=tags
-        ):
-            pass
-    for words, count in ([], 2), (["name=demo"], 1), (["experiment=demo"], 1), (["name=absent"], 0):
+        finished(place / "runs", Step("train", 1, {"name": name}), name, name)
+    for overrides, count in ([], 2), (["name=demo"], 1), (["experiment=demo"], 1), (["name=absent"], 0):
         capsys.readouterr()
-        assert main(["runs", "--json", *words]) == 0
+        assert main(["runs", "--json", *overrides]) == 0
         assert len(json.loads(capsys.readouterr().out)) == count
 
 
-def test_each_runs_source_is_looked_up_a_few_times_however_many_runs(
-    place: Path, capsys: Capture, monkeypatch: Patch
-) -> None:
-    looked: list[str] = []
-    made_from = runs._made_from
-    monkeypatch.setattr(runs, "_made_from", lambda run: looked.append(run.run_id) or made_from(run))
-    store, above = Tracker(None, place / "runs").store, ""
-    for number in range(12):
-        tags = {"stage": "train", "project": "toolformer"} | ({LINEAGE[-1]: above} if above else {})
-        made = store.create(f"number {number}", tags)
-        above = made if number % 3 == 0 else above
-    assert main(["runs"]) == 0
-    assert capsys.readouterr().out.count("number") == 12
-    assert len(looked) <= 2 * 12
+def test_a_run_is_listed_with_its_lineage(place: Path, capsys: Capture) -> None:
+    root = place / "runs"
+    data = finished(root, Step("generate", 1, {"seed": 0}), "data", "a")
+    finished(root, Step("generate", 1, {"seed": 1}), "other data", "a")
+    model = finished(root, Step("train", 1, {}, {"datasets": [data]}), "model", "a")
+    finished(root, Step("evaluate", 1, {}, {"training": model}), "result", "a")
+    assert main(["runs", model.key()[:8]]) == 0
+    table = capsys.readouterr().out
+    rows = [table.index(step.key()[:8]) for step in (data, model)]
+    assert rows == sorted(rows) and "result" in table and "other data" not in table
 
 
 def test_runs_are_listed_in_whole_words_in_a_narrow_terminal(
     place: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
-    above, words = "", {"FINISHED", "Toolformer", "(disabled)", "heldout_perplexity", "arithmetic"}
-    for tag in LINEAGE[::-1]:
-        name, tags = "Toolformer (disabled) smollm2 k=1", {tag: above, "experiment": "evidence"}
-        with Tracker(None, place / "runs").run(
-            stage="evaluate", name=name, fingerprint=tag, config={}, tags=tags
-        ) as run:
-            run.metrics({"arithmetic/score": 86.3, "heldout_perplexity/perplexity": 80.3})
-        above = run.run_id
+    whole = {"FINISHED", "Toolformer", "(disabled)", "heldout_perplexity", "arithmetic"}
+    scores = {"arithmetic/score": 86.3, "heldout_perplexity/perplexity": 80.3}
+    step, name = Step("generate", 1, {}), "Toolformer (disabled) smollm2 k=1"
+    for stage in ("train", "evaluate", "explain"):
+        step = Step(stage, 1, {}, {"source": step})
+        finished(place / "runs", step, name, "evidence", **scores)
     monkeypatch.setenv("TERM", "dumb")  # 80 columns
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["runs"]) == 0
     table = capsys.readouterr().out.partition("run ")[2]
-    assert words <= {*table.split()} and max(map(len, table.splitlines())) <= 80
+    assert whole <= {*table.split()} and max(map(len, table.splitlines())) <= 80
     monkeypatch.setattr(sys.stdout, "isatty", lambda: False)  # 160 columns
-    assert main(["runs"]) == 0 and words | {"evidence", "minutes"} <= {*capsys.readouterr().out.split()}
+    assert main(["runs"]) == 0 and whole | {"evidence", "minutes"} <= {*capsys.readouterr().out.split()}
 
 
 def test_an_interruption_that_a_library_swallows_is_one(monkeypatch: Patch, capsys: Capture) -> None:
