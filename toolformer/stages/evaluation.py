@@ -131,6 +131,8 @@ def answering(config: Config, trained: Run | None) -> Step:
         del settings["lm"]
     elif trained:
         inputs["training"] = trained.step
+        if trained.facts.get("ended_by_max_hours") is not None:  # with more time the same step goes on
+            inputs["model"] = trained.facts["model"]
     else:
         inputs["model"] = model_identity(config.model)
     if config.system == "prompted":
