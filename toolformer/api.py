@@ -44,7 +44,7 @@ class Toolformer:
         """
         from toolformer.lm.loading import EMBEDDED_MODELS
         from toolformer.stages import instantiate
-        from toolformer.stages.evaluation import LATEST, check_base, preferred_training, train_run
+        from toolformer.stages.system import LATEST, check_base, preferred_training, train_run
         from toolformer.stages.train import model_folder
 
         config = _config(overrides)
@@ -106,7 +106,7 @@ def _config(overrides: Sequence[str]) -> Config:
 
 def _decoder(config: Config, model: str) -> Decoder:
     from toolformer.stages import instantiate
-    from toolformer.stages.evaluation import calls
+    from toolformer.stages.system import System
 
-    tools = instantiate.tools(config, inference=True) if calls(config) else {}
+    tools = System(config).tools()
     return instantiate.decoder(config, model, tools)

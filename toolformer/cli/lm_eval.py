@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 import torch
@@ -28,8 +28,7 @@ from toolformer.errors import UserError, near, one_line
 from toolformer.evaluation import suite
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.evaluate import clocks
-from toolformer.stages.evaluation_identity import answered_by, calls
+from toolformer.stages.system import System
 
 SHORT = {field.name: f"decoding.{field.name}" for field in fields(Decoding)}
 SHORT |= {"device": "lm.device", "dtype": "lm.dtype", "system": "system", "experiment": "experiment"}
@@ -88,12 +87,12 @@ class ConfiguredLM(ToolformerLM):
         if not name:
             raise UserError("model_args: pretrained is missing; name a folder or a hub model")
         config = _configured(given)
-        tools = instantiate.tools(config, inference=True) if config.tools and calls(config) else {}
+        system = System(replace(config, model=name))
+        tools = system.tools() if config.tools else {}
         index = TaskManager(include_path=self.folders, include_defaults=False).task_index
         decoder = instantiate.decoder(config, name, tools)
-        super().__init__(
-            decoder, answers, answered_by(config, name, None), clocks=clocks(config) if tools else ()
-        )
+        identity = {"answer": system.step.key(without=["decoding"])}
+        super().__init__(decoder, answers, identity, clocks=system.clocks() if tools else ())
         self.switched_off = {
             task: suite.switched_off((entry.cfg or {}).get("metadata"), str(entry.yaml_path))
             for task, entry in index.items()

@@ -12,7 +12,7 @@ from toolformer.cli.parser import Parser, configured, console
 from toolformer.credentials import printable
 from toolformer.errors import UserError
 from toolformer.results import Results, Run
-from toolformer.results.run import STAGES, STATUSES, figures
+from toolformer.results.run import STAGES, STATUSES, SWEEP, figures
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -82,6 +82,8 @@ def _transfer(action: str, results: Results, store: Store, references: Sequence[
     if action == "pull" and store.is_local:
         raise UserError("runs pull: name the server: tracking.uri=http://HOST:PORT")
     if action == "push":
+        if reference and not any(run.is_named(reference) for run in results.all_runs(*STAGES, SWEEP)):
+            raise UserError(f"runs push: there is no run {reference}; toolformer runs lists them")
         runs = transfer.pending(results, store)
         count, refused = transfer.push(store, [run for run in runs if run.is_named(reference)])
     else:

@@ -21,6 +21,7 @@ from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.policy import RULES, Policy
 from toolformer.decoding.recording import Question
 from toolformer.errors import UserError
+from toolformer.tools.base import Tool
 
 NO_OTHERS: Mapping[str, float] = {}
 """No tool has a value of its own."""
@@ -83,15 +84,15 @@ class Measures(Policy):
     Args:
         rows: the indices of the rows that are continued without a call; all others are branches.
         reach: the policies to trace, each with the value up to which (of the threshold: down to which) it is traced.
-        keys: by name in calls, the key of each tool whose name is to be traced; without any, none is.
+        tools: by key, those whose names are to be traced; without any, none is.
     """
 
-    def __init__(self, rows: Collection[int], reach: Mapping[str, float], keys: Mapping[str, str]) -> None:
+    def __init__(self, rows: Collection[int], reach: Mapping[str, float], tools: Mapping[str, Tool]) -> None:
         self.measured: dict[int, list[list[float]]] = {index: [] for index in rows}
         """By row, what each policy measures at each position."""
         self.named: dict[int, dict[int, str]] = {index: {} for index in rows}
         """By row and position, the key of the tool that a call would name."""
-        self._reach, self._keys = reach, keys
+        self._reach, self._keys = reach, {tool.name: key for key, tool in tools.items()}
 
     def starts_call(self, logits: torch.Tensor, start_id: int, rows: Sequence[Row]) -> torch.Tensor:
         """Branches start their call at once; other rows start one only to find out which tool it names."""
@@ -164,8 +165,8 @@ class Tracer(Completer[Trace]):
     def batches(self, task: Task) -> Generator[dict[int, Trace], None, None]:
         """See `Completer.complete`."""
         rows, writer = self.decoder.begin(task)
-        keys = {tool.name: key for key, tool in self.decoder.tools.items()} if self.of_each_tool else {}
-        observed = Measures(range(len(rows)), self.reach, keys)
+        tools = self.decoder.tools if self.of_each_tool else {}
+        observed = Measures(range(len(rows)), self.reach, tools)
         queue = Queue(self.decoder.language_model, rows, self.decoder.batch_size)
         numbers = itertools.count(len(rows))
         without: dict[int, Completion] = {}

@@ -30,17 +30,7 @@ from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.engine import answering
-from toolformer.stages.evaluation import (
-    ANSWERS,
-    Evaluation,
-    calls,
-    clocks,
-    described,
-    facts,
-    first_day,
-    prepare,
-    title,
-)
+from toolformer.stages.evaluation import ANSWERS, Evaluation, first_day, prepare
 from toolformer.stages.identity import weights
 from toolformer.stages.invocation import DIRECT, Invocation
 from toolformer.stages.stored_policy import StoredPolicy
@@ -68,24 +58,24 @@ def evaluate(config: Config, invocation: Invocation = DIRECT) -> Run:
     engine.check(config)
     results = instantiate.results(config)
     job = prepare(config, results, invocation.command)
-    read = f", reads train run {job.trained.id[:8]}" if job.trained else ""
-    log.info("evaluate: %s on %s%s", title(job), ", ".join(job.tasks), read)
+    made_from = [job.system.trained] if job.system.trained else []
+    read = "".join(f", reads train run {run.id[:8]}" for run in made_from)
+    log.info("evaluate: %s on %s%s", job.title, ", ".join(job.tasks), read)
     if done := _done(job, results):
         return _logged("already done", done)
     tools = check_system(job)
-    folder = results.path(job.answers)
+    folder = results.path(job.system.step)
     with AnswerFile(folder / ANSWERS) as answers, ExitStack() as stack:
         asking = _Asking(job, asks(job, folder, results.path(job.step), job.tasks, job.samples), tools)
         asking.connect(answers)  # a wrong key or tokenizer begins no run
-        made_from = [job.trained] if job.trained else []
-        name = f"{config.name}: {title(job)}"
-        beginning = invocation.beginning(job.config, name, described(job), made_from, **facts(job))
+        name = f"{config.name}: {job.title}"
+        beginning = invocation.beginning(job.config, name, job.about, made_from, **job.facts)
         run = stack.enter_context(results.open(job.step, beginning, done=lambda: _done(job, results)))
         assert run
         if isinstance(run, Run):
             return _logged("already done", run)
         scores = asking.scored(answers)
-        _log(job, asking, run, scores, config.decoding.policy == TUNED and calls(config))
+        _log(job, asking, run, scores, config.decoding.policy == TUNED and job.system.calls)
     return _logged("done", results.get(run.id), invocation.command)
 
 
@@ -116,10 +106,10 @@ def check_system(job: Evaluation) -> dict[str, Tool]:
     config = job.config
     if config.system != "endpoint":
         choose_device(config.lm.device)
-        if not job.trained:
+        if not job.system.trained:
             load_config(config.model)
-    tools = instantiate.tools(config, inference=True) if calls(config) else {}
-    instantiate.of_system(config, job.model, tools)
+    tools = job.system.tools()
+    instantiate.of_system(config, job.system.model, tools)
     return tools
 
 
@@ -135,21 +125,21 @@ def asks(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], sampl
     for path in (folder, files):
         path.mkdir(parents=True, exist_ok=True)
     # Decoding is part of the key of every answer by itself: other policies give some of the same answers.
-    identity: dict[str, Any] = {"answer": job.answers.key(without=["decoding"])}
-    if job.trained:
+    identity: dict[str, Any] = {"answer": job.system.step.key(without=["decoding"])}
+    if job.system.trained:
         # The same settings trained again after the model was deleted may come to other weights in the same folder.
-        identity["weights"] = weights(Path(job.model))
+        identity["weights"] = weights(Path(job.system.model))
     # Answers are shared, and so is the day on which they are given where an example has none of its own.
-    day_tools = clocks(config) if calls(config) else []
+    clocks = job.system.clocks()
     return answering.Asked(
         config=config,
-        model=job.model,
+        model=job.system.model,
         identity=identity,
         tasks=tasks,
         metadata=_metadata(config, tasks, files),
         samples=samples,
-        clocks=day_tools,
-        day=first_day(folder) if day_tools else None,
+        clocks=clocks,
+        day=first_day(folder) if clocks else None,
         answers=folder / ANSWERS,
     )
 

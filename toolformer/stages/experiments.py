@@ -20,10 +20,10 @@ from toolformer.results.provenance import command_of, masked_words
 from toolformer.stages import evaluate, explain, generate, instantiate, train
 from toolformer.stages.config import STAGES, Config, compose, validate
 from toolformer.stages.config.multirun import parse
-from toolformer.stages.evaluation import LATEST, calls, decoding
 from toolformer.stages.identity import deciding
 from toolformer.stages.launch import Jobs, apart, label, launch, run_stage
 from toolformer.stages.sweep import Sweep, swept_keys
+from toolformer.stages.system import LATEST, System
 from toolformer.step import Step
 
 log = logging.getLogger(__name__)
@@ -177,8 +177,9 @@ def _key(stage: str, config: Config) -> str:
     elif stage == "train":
         inputs["dataset"] = config.dataset
     else:
-        settings["answer"]["decoding"] = decoding(config)
-        if not calls(config):
+        system = System(config)
+        settings["answer"]["decoding"] = system.decoding
+        if not system.calls:
             del settings["answer"]["tool"]
         inputs["checkpoint"] = config.checkpoint
     if upstream := _upstream(stage, config):

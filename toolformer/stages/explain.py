@@ -27,8 +27,9 @@ from toolformer.results import Folder, Results, Run
 from toolformer.stages import evaluate as evaluation
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-from toolformer.stages.evaluation import ANSWERS, LATEST, Evaluation, calling, decoding, prepare
+from toolformer.stages.evaluation import ANSWERS, Evaluation, prepare
 from toolformer.stages.invocation import DIRECT, Invocation
+from toolformer.stages.system import LATEST, System
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 from toolformer.tools.base import Tool
@@ -55,7 +56,7 @@ def finished(config: Config) -> Run | None:
 
 
 def _step(run: Run, config: Config) -> Step:
-    settings = {"decoding": decoding(config), "tools": list(config.tools)}
+    settings = {"decoding": System(config).decoding, "tools": list(config.tools)}
     return Step("explain", VERSIONS["explain"], settings, {"evaluation": run.step})
 
 
@@ -75,7 +76,7 @@ def ladder(config: Config, run: Run, invocation: Invocation = DIRECT) -> Run:
     )
     job = prepare(config, results)
     tools = instantiate.tools(config, inference=True)
-    answers_folder = results.path(job.answers)
+    answers_folder = results.path(job.system.step)
     with AnswerFile(answers_folder / ANSWERS) as answers:
         climb = _Climb(job, run, results, tools, answers)
         inherited = {name: run.facts.get(name) for name in _INHERITED}
@@ -101,9 +102,9 @@ class _Climb:
         self.day = datetime.date.fromisoformat(day) if day else None
         # The conditions call, whatever the run did.
         asked = evaluation.asks(
-            replace(job, config=calling(job.config)),
-            results.path(job.answers),
-            results.path(job.answers) / LADDER,
+            replace(job, system=job.system.calling()),
+            results.path(job.system.step),
+            results.path(job.system.step) / LADDER,
             list(samples),
             ids,
         )
@@ -125,7 +126,7 @@ class _Climb:
 
     def log(self, active: Folder) -> None:
         """Decodes what is missing, and writes the class of each example."""
-        decoder = instantiate.decoder(self.job.config, self.job.model, self.tools)
+        decoder = instantiate.decoder(self.job.config, self.job.system.model, self.tools)
         active.note(dtype=str(decoder.language_model.dtype).removeprefix("torch."))
         climbing = Ladder(decoder, lambda decoder, more: self.asked.lm(decoder, self.answers, more), self.day)
         for task, samples in self.samples.items():

@@ -80,13 +80,13 @@ def tune_policy(
     )
     results = instantiate.results(config)
     job = prepare(config, results, invocation.command)
-    assert job.trained
+    assert job.system.trained
     step = Step(
         "tune", VERSIONS["tune"], {"reach": dict(reach), "by_tool": by_tool}, {"evaluation": job.step}
     )
-    folder = results.path(job.answers)
+    folder = results.path(job.system.step)
     beginning = invocation.beginning(
-        config, f"policy of {job.trained.name}", {"benchmarks": ", ".join(tasks)}, [job.trained]
+        config, f"policy of {job.system.trained.name}", {"benchmarks": ", ".join(tasks)}, [job.system.trained]
     )
 
     def done_meanwhile() -> Run | None:
@@ -106,7 +106,7 @@ def tune_policy(
         _log(active, tuned, drawn)
         _store(job, tuned, drawn, active.id)
     shown = _words(tuned.policy, tuned.value, tuned.by_tool)
-    log.info("tune-policy: %s, stored with %s, run %s", shown, job.model, step.key()[:8])
+    log.info("tune-policy: %s, stored with %s, run %s", shown, job.system.model, step.key()[:8])
     return tuned
 
 
@@ -165,7 +165,7 @@ def _ids(drawn: Drawn, draw: str) -> dict[str, list[str]]:
 def _store(job: Evaluation, tuned: Tuned, drawn: Drawn, run_id: str) -> None:
     development = _ids(drawn, DRAWS[0])
     value = int(tuned.value) if tuned.policy == "topk" else tuned.value
-    StoredPolicy(tuned.policy, value, run_id, development, dict(tuned.by_tool)).store(job.model)
+    StoredPolicy(tuned.policy, value, run_id, development, dict(tuned.by_tool)).store(job.system.model)
 
 
 def _traced(
@@ -173,10 +173,10 @@ def _traced(
 ) -> Iterator[tuple[str, str, Example]]:
     """Every example of the benchmarks, traced, behind its benchmark and its prompt."""
     config = job.config
-    asked = asks(job, results.path(job.answers), results.path(job.step), job.tasks, job.samples)
+    asked = asks(job, results.path(job.system.step), results.path(job.step), job.tasks, job.samples)
     loaded = asked.load()
     tools = instantiate.tools(config, inference=True)
-    language_model = LanguageModel.from_pretrained(job.model, config.lm.dtype, config.lm.device)
+    language_model = LanguageModel.from_pretrained(job.system.model, config.lm.dtype, config.lm.device)
     decoder = Decoder(language_model, tools, **asdict(config.decoding))
     tracer = Tracer(decoder, reach, by_tool)
     lm = asked.lm(decoder, answers)

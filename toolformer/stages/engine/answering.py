@@ -117,13 +117,13 @@ def answer_share(asked: Asked, rank: int) -> None:
 
     from toolformer.decoding.recording import AnswerFile
     from toolformer.evaluation import suite
-    from toolformer.stages.evaluation import calls
+    from toolformer.stages.system import System
 
     config = asked.config
     instantiate.apply_paths(config)
     if count := threads(config, config.engine.workers):
         torch.set_num_threads(count)
-    tools = instantiate.tools(config, inference=True) if calls(config) else {}
+    tools = System(config).tools()
     loaded = asked.load()
     with AnswerFile(asked.share(rank), known=asked.answers) as answers:
         lm = asked.lm(instantiate.decoder(config, asked.model, tools), answers, progress=False)
