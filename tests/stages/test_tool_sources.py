@@ -87,7 +87,7 @@ def test_a_file_gives_all_of_its_tools() -> None:
         instantiate.tool_settings(config, "dragon_fire")
 
 
-def test_its_keys_are_set_as_those_of_any_other_and_begin_with_the_settings(folder: Path) -> None:
+def test_keys_of_a_users_tool_are_set_as_any_others(folder: Path) -> None:
     own = ("tool_sources=[tools.py]", "+tool@tool.dragon_fire=user")
     config = composed(
         *own, "tools=[dragon_fire]", "tool.dragon_fire.name=Dragon", "tool.dragon_fire.filter_threshold=0.25",
