@@ -119,7 +119,9 @@ class System:
             del settings["lm"]
         elif self.trained:
             inputs["training"] = self.trained.step
-            if self.trained.facts.get("ended_by_max_hours") is not None:  # with more time the same step goes on
+            if (
+                self.trained.facts.get("ended_by_max_hours") is not None
+            ):  # with more time the same step goes on
                 inputs["model"] = self.trained.facts["model"]
         else:
             inputs["model"] = model_identity(config.model)

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from toolformer.credentials import without_credentials
 from toolformer.errors import UserError, one_line
-from toolformer.storage import below, locked, whole_file, writing
+from toolformer.storage import atomic_file, locked, safe_join, writing
 
 EXPERIMENT = "toolformer"
 """MLflow's experiment."""
@@ -165,12 +165,12 @@ class Store:
                 )
             return
         names = [*filter(None, folder.split("/")), path.name]
-        target = below(self.root / "artifacts", run_id, "artifacts", *names)
+        target = safe_join(self.root / "artifacts", run_id, "artifacts", *names)
         if target.exists() and target.samefile(path):
             return
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(target) as temporary:
+        with atomic_file(target) as temporary:
             temporary.unlink()
             try:
                 temporary.hardlink_to(path)
@@ -225,7 +225,7 @@ def _make_database(path: Path) -> None:
             return
         for leftover in path.parent.glob(f".{path.name}.*.part*"):  # of a killed process
             leftover.unlink()
-        with whole_file(path) as temporary:
+        with atomic_file(path) as temporary:
             SqlAlchemyStore(f"sqlite:///{temporary.as_posix()}", ARTIFACTS)._dispose_engine()
 
 
