@@ -362,8 +362,11 @@ def _names(folder: Path) -> Iterable[str]:
 
 def _is_locked(folder: Path) -> bool:
     lock = lock_file(folder / LOCK)
-    if not acquired(lock):
-        return True
+    try:
+        if not acquired(lock):
+            return True
+    except UserError:  # a folder that we may only read
+        return False
     lock.release()
     return False
 
