@@ -12,6 +12,7 @@ from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.results import Results, Run
 from toolformer.stages.config import Config, compose, validate
+from toolformer.stages.evaluation import prepare
 from toolformer.stages.launch import run_stage
 from toolformer.stages.train import finished, model_folder
 
@@ -53,6 +54,16 @@ def test_a_run_that_its_time_ended_continues_with_more(root: Path) -> None:
     assert "ended_by_max_hours" not in second.facts
     assert [step for step, _ in second.curve("loss")] == [1, 2, 3]
     assert finished(short) == finished(whole) == second
+
+
+def test_a_training_with_more_time_is_evaluated_again(root: Path) -> None:
+    results, kinds = Results(root), ("trainer.max_hours=1e-9", "trainer.max_hours=null")
+    steps = []
+    for kind in kinds:
+        run = train(config(root, kind))
+        words = [*smoke_words(root), "system=toolformer", f"checkpoint={run.id}"]
+        steps.append(prepare(validate(compose("evaluate", words)), results).step.key())
+    assert steps[0] != steps[1]
 
 
 def test_a_damaged_model_is_trained_again(root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,14 +52,7 @@ def main(arguments: list[str]) -> int:
         runs = _related(runs, sources, reference)
     is_named = any(word.startswith(("name=", "experiment=")) for word in options.words)
     experiment = options.experiment or (config.name if is_named else None)
-    runs = [
-        run
-        for run in runs
-        if options.stage in (None, run.stage)
-        and options.status in (None, run.status)
-        and options.system in (None, run.facts.get("system"))
-        and (experiment is None or experiment in run.experiments)
-    ]
+    runs = [run for run in runs if _matches(run, options, experiment)]
     unsent = {run.id for run in runs if run.status != "RUNNING" and not run.is_sent(store.address)}
     if options.json:
         print(json.dumps([_as_json(run, run.id not in unsent) for run in runs], indent=1, default=str))
@@ -70,6 +64,16 @@ def main(arguments: list[str]) -> int:
             f"not whole in {store.shown_uri}: {len(unsent)} of the runs; toolformer runs push logs them there"
         )
     return 0
+
+
+def _matches(run: Run, options: Namespace, experiment: str | None) -> bool:
+    """Whether the options choose a run."""
+    return (
+        options.stage in (None, run.stage)
+        and options.status in (None, run.status)
+        and options.system in (None, run.facts.get("system"))
+        and (experiment is None or experiment in run.experiments)
+    )
 
 
 def _transfer(action: str, results: Results, store: Store, references: Sequence[str]) -> int:

@@ -97,7 +97,7 @@ class System:
         return instantiate.tools(self.config, inference=True) if self.calls else {}
 
     def clocks(self) -> list[str]:
-        """The tools, by key, that answer with a day where an example has no date of its own."""
+        """The tools, by key, that answer with today's date where an example has none."""
         tools = {key: self.config.tool[key] for key in self.config.tools} if self.calls else {}
         return [
             key for key, tool in tools.items() if {**tool.implementation, **tool.inference}.get("use_clock")
@@ -119,6 +119,10 @@ class System:
             del settings["lm"]
         elif self.trained:
             inputs["training"] = self.trained.step
+            if (
+                self.trained.facts.get("ended_by_max_hours") is not None
+            ):  # with more time the same step goes on
+                inputs["model"] = self.trained.facts["model"]
         else:
             inputs["model"] = model_identity(config.model)
         if config.system == "prompted" and self.calls:

@@ -41,7 +41,7 @@ COLUMNS = ("benchmark", "draw", "policy", "value", "n", "disabled", *CURVES, "p_
 
 @dataclass(frozen=True)
 class Tuned:
-    """The chosen policy, and what every policy came to."""
+    """The chosen policy, and the result of every policy."""
 
     policy: str
     value: float
@@ -171,7 +171,7 @@ def _store(job: Evaluation, tuned: Tuned, drawn: Drawn, run_id: str) -> None:
 def _traced(
     job: Evaluation, results: Results, reach: Mapping[str, float], by_tool: bool, answers: AnswerFile
 ) -> Iterator[tuple[str, str, Example]]:
-    """Every example of the benchmarks, traced, behind its benchmark and its prompt."""
+    """Every traced example, with its benchmark and its prompt."""
     config = job.config
     asked = asks(job, results.path(job.system.step), results.path(job.step), job.tasks, job.samples)
     loaded = asked.load()

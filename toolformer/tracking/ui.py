@@ -52,7 +52,7 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
 
     address = f"[{host}]" if ":" in host else host
     with tempfile.TemporaryDirectory() as empty:
-        # A session of its own: Ctrl-C reaches only us, and we end the server with all its workers.
+        # A separate session: Ctrl-C reaches only us, and we stop the server with all its workers.
         server = subprocess.Popen(
             command, env=environment, cwd=empty, stdout=subprocess.DEVNULL, start_new_session=True
         )

@@ -10,7 +10,7 @@ from toolformer.credentials import MASK, SECRETS
 from toolformer.errors import near
 
 _QUOTING = (
-    "; quote a value with letters beyond a to z, a comma, parenthesis, brace, colon or equals sign once more inside the shell's quotes: "
+    "; quote a value with letters beyond a to z, a comma, parenthesis, brace, colon or equals sign again inside the shell's quotes: "
     """"model='/a folder, (old)'\""""
 )
 _NOISE = ("object_type", "reference_type", "Set the environment", "Config search path", "provider=")
