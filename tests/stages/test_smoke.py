@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import GOLDEN, Capture, Log, Patch, Refused, smoke_words
+from tests.conftest import GOLDEN, Capture, Patch, Refused, smoke_words
 from toolformer.calls import strip
 from toolformer.cli import main
 from toolformer.data import demo_corpus
@@ -24,7 +24,6 @@ from toolformer.results import Results, Run
 from toolformer.stages import experiments
 from toolformer.stages.config import compose, validate
 from toolformer.stages.launch import run_stage
-from toolformer.tracking import Store
 
 TOOLS = ("calculator", "calendar")
 STAGES = ["generate", "train", "train", *["evaluate"] * 4, "report"]
@@ -282,27 +281,12 @@ def test_a_run_names_its_data(smoke_runs: Path, name: str, facts: dict[str, str]
     assert all(each["digest"] and each["rows"] for each in datasets)
 
 
-def test_mlflow_has_the_runs_and_the_report(smoke_runs: Path) -> None:
-    rows = list(Store(smoke_runs, None).search())
-    keys = {row.data.tags.get("key") for row in rows}
-    assert keys >= {run.id for run in Results(smoke_runs).all_runs()}
-    assert "smoke" in {row.data.tags.get("report") for row in rows}
-
-
 def test_a_sweep_names_its_best_run(smoke_runs: Path) -> None:
     results = Results(smoke_runs)
     evaluated = results.runs("evaluate")
     best = max(run.metrics["dateset/score"] for run in evaluated)
     chosen = results.get(evaluated[0].parent).facts["best_child"]
     assert results.get(chosen).metrics["dateset/score"] == best
-
-
-def test_latest_is_the_training_of_the_system(root: Path, caplog: Log) -> None:
-    (done,) = Results(root).runs("evaluate", system="toolformer")
-    caplog.set_level("INFO", "toolformer")
-    assert stage("evaluate", root, "system=toolformer", "checkpoint=latest") == done
-    assert f", reads train run {done.made_from[0][:8]}" in caplog.text
-    assert f"dateset: {done.metrics['dateset/score']:.1f} % correct [" in caplog.text
 
 
 def test_bad_rows_are_skipped_or_refused(tmp_path: Path, refused: Refused) -> None:
