@@ -60,9 +60,7 @@ def main(arguments: list[str]) -> int:
     screen = console()
     screen.print(_table(runs, sources, str(results.root), unsent, screen.width))
     if unsent:
-        print(
-            f"not whole in {store.shown_uri}: {len(unsent)} of the runs; toolformer runs push logs them there"
-        )
+        print(f"* not in MLflow: {len(unsent)}; toolformer runs push logs them there")
     return 0
 
 
