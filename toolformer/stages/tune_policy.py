@@ -72,7 +72,7 @@ def tune_policy(
     names = suite.task_names(config.benchmarks, config.paths.tasks_dir)
     tasks = [task for task in names if not task.endswith("_perplexity")]
     if not tasks:
-        raise UserError(f"benchmarks: {', '.join(names)} asks for no answers; name others, such as [dateset]")
+        raise UserError(f"benchmarks: {', '.join(names)} has no questions to answer; name others, such as [dateset]")
     both = replace(config.evaluation, limit=config.evaluation.limit and 2 * config.evaluation.limit)
     # Of the settings' own policy nothing is read.
     config = replace(
