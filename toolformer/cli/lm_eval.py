@@ -91,7 +91,7 @@ class ConfiguredLM(ToolformerLM):
         tools = system.tools() if config.tools else {}
         index = TaskManager(include_path=self.folders, include_defaults=False).task_index
         decoder = instantiate.decoder(config, name, tools)
-        identity = {"answer": system.step.key(without=["decoding"])}
+        identity = {"model": system.step.key(without=["decoding"])}
         super().__init__(decoder, answers, identity, clocks=system.clocks() if tools else ())
         self.switched_off = {
             task: suite.switched_off((entry.cfg or {}).get("metadata"), str(entry.yaml_path))

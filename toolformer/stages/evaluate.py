@@ -34,6 +34,7 @@ from toolformer.stages.evaluation import ANSWERS, Evaluation, first_day, prepare
 from toolformer.stages.identity import weights
 from toolformer.stages.invocation import DIRECT, Invocation
 from toolformer.stages.stored_policy import StoredPolicy
+from toolformer.stages.system import System
 from toolformer.storage import atomic_file, atomic_write
 from toolformer.tools.runtime import log_faults, usages
 from toolformer.tools.runtime import metrics as tool_metrics
@@ -75,7 +76,7 @@ def evaluate(config: Config, invocation: Invocation = DIRECT) -> Run:
         if isinstance(run, Run):
             return _logged("already done", run)
         scores = asking.scored(answers)
-        _log(job, asking, run, scores, config.decoding.policy == TUNED and job.system.calls)
+        _log(job, asking, run, scores, config.decoding.policy == TUNED and System(config).calls)
     return _logged("done", results.get(run.id), invocation.command)
 
 
@@ -125,7 +126,7 @@ def asks(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], sampl
     for path in (folder, files):
         path.mkdir(parents=True, exist_ok=True)
     # Decoding is part of the key of every answer by itself: other policies give some of the same answers.
-    identity: dict[str, Any] = {"answer": job.system.step.key(without=["decoding"])}
+    identity: dict[str, Any] = {"model": job.system.step.key(without=["decoding"])}
     if job.system.trained:
         # The same settings trained again after the model was deleted may come to other weights in the same folder.
         identity["weights"] = weights(Path(job.system.model))
