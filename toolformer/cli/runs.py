@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from toolformer.tracking import Store
 
 
+SHOWN = 6
+"""Figures of a run in the table; `--json` has all."""
+
+
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
     from toolformer.decoding.settings import SYSTEMS
@@ -160,7 +164,7 @@ def _table(
             "  " * depth + run.id[:8] + ("*" if run.id in unsent else ""),
             run.name if run.name.startswith(run.stage) else f"{run.stage} {run.name}",
             run.status,
-            ", ".join([*(_figure(key, value) for key, value in figures(run).items()), *_dtype(run)]),
+            ", ".join(_figures(run)),
             ", ".join(sorted(run.experiments)),
             f"{run.started:%Y-%m-%d %H:%M}",
             "" if seconds is None else f"{seconds / 60:.1f}",
@@ -170,9 +174,13 @@ def _table(
     return table
 
 
-def _dtype(run: Run) -> Iterable[str]:
+def _figures(run: Run) -> list[str]:
+    """The first figures of a run, and its dtype."""
+    shown = [_figure(key, value) for key, value in figures(run).items()]
+    if len(shown) > SHOWN:
+        shown[SHOWN:] = [f"{len(shown) - SHOWN} more"]
     dtype = run.facts.get("dtype")
-    return [str(dtype)] if dtype and figures(run) else []
+    return [*shown, str(dtype)] if dtype and shown else shown
 
 
 def _figure(key: str, value: float) -> str:
