@@ -324,9 +324,9 @@ def read(folder: Path) -> Run | None:
 
 def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> Run:
     ended = result.get("ended") or record.get("ended")
-    status = str(result.get("status") or record.get("status"))
-    if status == "RUNNING" and not _is_locked(folder):
-        status = "KILLED"
+    status = str(record.get("status"))
+    if status != "RUNNING" or not _is_locked(folder):
+        status = str(result.get("status") or status).replace("RUNNING", "KILLED")
     metrics = {str(name): float(value) for name, value in _mapping(result.get("metrics")).items()}
     return Run(
         step=Step.of_json(record),
