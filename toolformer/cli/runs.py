@@ -27,21 +27,22 @@ def main(arguments: list[str]) -> int:
     from toolformer.tracking import Store
 
     parser = Parser("runs", "lists runs, each below the run that it was made from, the newest first")
-    words = (
-        "a run's id or its first characters: its lineage alone; push: log to the tracking server what it lacks; pull: bring "
-        "runs from there; configuration: name=EXPERIMENT, paths.root=DIR, tracking.uri=URI"
+    meaning = (
+        "a run's id or its first characters: only its lineage; push [RUN]: log to the tracking server the runs that it lacks; "
+        "pull [RUN]: bring runs from there; overrides: name=EXPERIMENT, paths.root=DIR, tracking.uri=URI"
     )
-    parser.add_argument("words", nargs="*", help=words)
+    parser.add_argument("arguments", nargs="*", help=meaning)
     parser.add_argument("--stage", choices=STAGES, help="only runs of this stage")
     parser.add_argument("--experiment", help="only runs of this experiment (the key name)")
     parser.add_argument("--system", choices=SYSTEMS, help="only evaluations of this system")
     parser.add_argument("--status", choices=STATUSES, help="only runs of this status")
     parser.add_argument("--json", action="store_true", help="print JSON, with all facts and metrics")
     options = parser.parse_intermixed_args(arguments)
-    config = configured("report", [word for word in options.words if "=" in word])
+    overrides = [argument for argument in options.arguments if "=" in argument]
+    config = configured("report", overrides)
     results = Results(Path(config.paths.root))
     store = Store(results.root, config.tracking.uri)
-    named = [word for word in options.words if "=" not in word]
+    named = [argument for argument in options.arguments if "=" not in argument]
     if named[:1] in (["push"], ["pull"]):
         return _transfer(named[0], results, store, named[1:])
     runs = results.all_runs()
@@ -50,7 +51,7 @@ def main(arguments: list[str]) -> int:
     sources = {run.id: run.made_from for run in runs}
     for reference in named:
         runs = _related(runs, sources, reference)
-    is_named = any(word.startswith(("name=", "experiment=")) for word in options.words)
+    is_named = any(override.startswith(("name=", "experiment=")) for override in overrides)
     experiment = options.experiment or (config.name if is_named else None)
     runs = [run for run in runs if _matches(run, options, experiment)]
     unsent = {run.id for run in runs if run.status != "RUNNING" and not run.is_sent(store.address)}
@@ -60,9 +61,7 @@ def main(arguments: list[str]) -> int:
     screen = console()
     screen.print(_table(runs, sources, str(results.root), unsent, screen.width))
     if unsent:
-        print(
-            f"not whole in {store.shown_uri}: {len(unsent)} of the runs; toolformer runs push logs them there"
-        )
+        print(f"* not in MLflow: {len(unsent)}; toolformer runs push logs them there")
     return 0
 
 

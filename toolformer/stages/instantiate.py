@@ -120,7 +120,7 @@ def _prompt(config: Config, key: str) -> Prompt:
     if config.prompts == prompt_sets.NO_SET:
         if config.propose.rank == "lift":
             raise UserError(
-                "propose.rank is lift, what the prompt adds, and prompts=none has none; add propose.rank=probability"
+                "propose.rank=lift measures the effect of the prompt, and prompts=none has none; add propose.rank=probability"
             )
         return prompt_sets.UNPROMPTED
     tool = config.tool[key]

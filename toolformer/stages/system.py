@@ -45,9 +45,12 @@ class System:
         """The system with the training that `checkpoint` names, if it is a trained one. UserError if there is none."""
         if config.system not in TRAINED_ON:
             return cls(config)
-        preferred = preferred_training(config.seed, config.model, command)
-        run = train_run(results, config.checkpoint, TRAINED_ON[config.system], config.name, preferred)
-        check_base(run, config.model, command)
+        is_checkpoint = config.model == LATEST  # instead of a model's name
+        reference = LATEST if is_checkpoint else config.checkpoint
+        preferred = preferred_training(config.seed, config.model, "" if is_checkpoint else command)
+        run = train_run(results, reference, TRAINED_ON[config.system], config.name, preferred)
+        if not is_checkpoint:
+            check_base(run, config.model, command)
         if config.decoding.policy == TUNED and cls(config).calls:
             config = replace(config, decoding=tuned(config.decoding, model_folder(run)))
         return cls(config, run)

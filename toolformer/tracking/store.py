@@ -248,7 +248,7 @@ def _quoted(value: str) -> str:
 def _as_fault(error: Exception, uri: str) -> UserError | None:
     """What an exception of MLflow, of a database or of the network says, in one line; None for any other."""
     if isinstance(error, ImportError):
-        return UserError(f"tracking.uri: {uri} needs what is not installed ({error})")
+        return UserError(f"tracking.uri: {uri} needs a package that is not installed ({error})")
     from mlflow.exceptions import MlflowException
     from requests import HTTPError, RequestException
     from sqlalchemy.exc import SQLAlchemyError
