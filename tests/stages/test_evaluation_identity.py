@@ -249,7 +249,7 @@ def test_a_model_elsewhere_is_not_read(tmp_path: Path, tiny_folder: Path, hostil
 def test_answers_are_those_of_the_weights(
     tmp_path: Path, tiny_folder: Path, counted: list[str], monkeypatch: Patch, largest: int | None
 ) -> None:
-    """Wherever the runs are; weights too large to be hashed are told by the training's record."""
+    """Wherever the runs are; weights too large to be hashed are distinguished by the record of the training."""
     if largest:
         monkeypatch.setattr("toolformer.stages.identity.LARGEST_HASHED", largest)
     root, copy = tmp_path / "runs", tmp_path / "copy"

@@ -119,8 +119,10 @@ def test_what_is_gone_is_made_again_when_it_is_read(root: Path, capsys: Capture)
     overrides = [*smoke_words(root), "system=toolformer"]
     stages = ["generate", "train", "evaluate", "report"]
     done = [(stage, stage != "report") for stage in stages]
-    for path in (*root.glob("train/*/model"), *root.glob("generate/*/*.parquet")):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for model in root.glob("train/*/model"):
+        shutil.rmtree(model)
+    for file in root.glob("generate/*/*.parquet"):
+        file.unlink()
     assert planned(overrides, capsys) == done, "nothing reads them"
     more = [*overrides, "evaluation.limit=3"]
     assert planned(more, capsys) == [(stage, False) for stage in stages]
