@@ -62,9 +62,7 @@ class Toolformer:
             except UserError as error:
                 if model == LATEST:
                     raise
-                raise UserError(
-                    f"{error}; write a hub model as OWNER/NAME, another by its folder"
-                ) from error
+                raise UserError(f"{error}; write a hub model as OWNER/NAME, another by its folder") from error
             check_base(run, config.model, command)
         return cls(_decoder(config, model))
 

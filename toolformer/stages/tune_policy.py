@@ -68,11 +68,15 @@ def tune_policy(
     """
     began = datetime.datetime.now(datetime.UTC)
     if config.system != "toolformer" or config.engine.workers > 1 or config.engine.kind != "local":
-        raise UserError("tune-policy: only system=toolformer can be tuned, in one process; leave system and engine out")
+        raise UserError(
+            "tune-policy: only system=toolformer can be tuned, in one process; leave system and engine out"
+        )
     names = suite.task_names(config.benchmarks, config.paths.tasks_dir)
     tasks = [task for task in names if not task.endswith("_perplexity")]
     if not tasks:
-        raise UserError(f"benchmarks: {', '.join(names)} has no questions to answer; name others, such as [dateset]")
+        raise UserError(
+            f"benchmarks: {', '.join(names)} has no questions to answer; name others, such as [dateset]"
+        )
     both = replace(config.evaluation, limit=config.evaluation.limit and 2 * config.evaluation.limit)
     # Of the settings' own policy nothing is read.
     config = replace(
