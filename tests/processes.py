@@ -18,6 +18,7 @@ from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
 from toolformer.results import Beginning, Folder, Results, Run
 from toolformer.stages.config import CONF, Config, compose, validate
+from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 from toolformer.tools.base import Result
 
@@ -164,7 +165,7 @@ def config(root: Path, *more: str) -> Config:
 
 def trained(root: Path, folder: Path, experiment: str = "tiny") -> str:
     """A train run with a copy of this model; its id."""
-    step = Step("train", 1, {"seed": 0}, {"model": str(folder)})
+    step = Step("train", VERSIONS["train"], {"seed": 0}, {"model": str(folder)})
     beginning = Beginning("t", {}, experiment=experiment, facts={"data": "augmented"})
     with Results(root).open(step, beginning, done=lambda: None) as run:
         assert isinstance(run, Folder)
