@@ -15,14 +15,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
     name: tuple(yaml.safe_load((TASKS_DIR / f"{name}.yaml").read_text(encoding="utf-8"))["task"])
     for name in _GROUPS
 }
-"""Groups by name; `paper` is tables 3 to 8, `mlqa_all_en` the rows "All En" of Table 6, XQuAD is not the paper's."""
+"""Groups by name; `paper` is Tables 3 to 8, `mlqa_all_en` the rows "All En" of Table 6; XQuAD is not in the paper."""
 
 TASKS = (*GROUPS["paper"], "arithmetic", *GROUPS["xquad"], "xquad_en")
-"""Every task. `mlqa_en` and `xquad_en` ask all questions in English; arithmetic and XQuAD are not the paper's."""
+"""Every task. In `mlqa_en` and `xquad_en` all questions are in English; arithmetic and XQuAD are not in the paper."""
 
 PAPER = "paper"
 WORDINGS = (PAPER, *"abcd")
-"""In which words a benchmark may be asked: the paper's, or others (`wordings.TEMPLATES`)."""
+"""The prompts of a benchmark: the paper's, or paraphrases (`wordings.TEMPLATES`)."""
 
 
 def lines_file(name: str) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ def lines_file(name: str) -> tuple[str, ...]:
 
 
 def mlqa_file(language: str) -> tuple[str, ...]:
-    """MLQA's own file; the last folder is how its archive unpacks."""
+    """The names that a file of MLQA may have; the last folder is that of its archive."""
     file = f"test-context-en-question-{language}.json"
     folders = ("mlqa", "mlqa/test", "MLQA_V1/test")
     return tuple(f"{folder}/{file}{ending}" for folder in folders for ending in ("", ".gz"))

@@ -40,7 +40,7 @@ from typing import Any
 
 import holidays
 
-from toolformer.tools.calendar import DAYS, MONTHS
+from toolformer.data.dates import DAYS, MONTHS
 
 SIZES = {
     "days_to_date": 400,

@@ -1,26 +1,11 @@
-"""Scoring as in the paper (section 4.2): pure functions from a completion to right or wrong, and intervals.
+"""Scoring as in the paper (section 4.2): pure functions from a completion to right or wrong."""
 
-Scores are percent (0 to 100), log-likelihoods are nats. Intervals are 95 % percentile bootstrap intervals, seeded, so that
-the same scores give the same interval.
-"""
-
-import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
-
-import numpy as np
-from scipy.stats import binomtest, bootstrap
 
 from toolformer.data.numbers import UNSIGNED, exact
-
-RESAMPLES = 2000
-CONFIDENCE = 0.95
-_DRAWS_AT_ONCE = 2_000_000
-"""Numbers held in memory by one step of the bootstrap: resamples x documents."""
 
 _NUMBER = re.compile(
     # Not inside a word or another number: x2, B12, v1.5.
@@ -50,9 +35,9 @@ def _plain(text: str) -> str:
 def number_in(completion: str) -> Fraction | None:
     """The number that a completion of a math problem answers with, or None (paper, section 4.2.2, note 7).
 
-    The first number; with an equation, the first number after its first "=", and none where none follows. Only digits
-    count, of any script. A fraction that divides evenly is taken for an unsolved division: 10/2 begins with 10. A number
-    glued behind letters (x2, v1.5) does not count; <=, >=, != and == are no equations.
+    The first number; in an equation, the first number after its first "=", or None if none follows. Only digits count, of any
+    script. A fraction that divides evenly counts as an unsolved division: the number of 10/2 is 10. A number attached to
+    letters (x2, v1.5) does not count; <=, >=, != and == do not make an equation.
 
     >>> str(number_in(" 5."))
     '5'
@@ -72,7 +57,7 @@ def number_in(completion: str) -> Fraction | None:
 
 
 def _value(match: re.Match[str], divided: bool = False) -> Fraction:
-    """What a match of `_NUMBER` is worth; `divided` also where a fraction divides evenly, or by zero."""
+    """The value of a match of `_NUMBER`; `divided` also divides fractions that divide evenly, or by zero."""
     value = exact(match["number"])
     if match["fraction"]:
         above, below = exact(match["mixed"]) if match["mixed"] else value, exact(match["denominator"])
@@ -85,7 +70,7 @@ def _value(match: re.Match[str], divided: bool = False) -> Fraction:
 def as_number(answer: str | int | float | Fraction) -> Fraction:
     """A benchmark's answer as an exact number: 1234, 0.1 (the decimal, not the float), "1,234", "1/2", "10/2" (5).
 
-    ValueError if it is not one number; a division by zero is none.
+    ValueError if it is not one number, or a division by zero.
     """
     match = _NUMBER.fullmatch(_plain(str(answer)).strip().rstrip("%"))
     if not match or (match["fraction"] and not exact(match["denominator"])):
@@ -94,7 +79,7 @@ def as_number(answer: str | int | float | Fraction) -> Fraction:
 
 
 def as_written(answer: str | float | Fraction) -> str:
-    """An answer as one would write it: a whole number without its decimals.
+    """An answer as people write it: a whole number without decimals.
 
     >>> as_written("51.0"), as_written(7.5), as_written("Paris 2.0b")
     ('51', '7.5', 'Paris 2.0b')
@@ -110,9 +95,9 @@ def score_math(completion: str, answer: str | int | float | Fraction) -> bool:
     >>> score_math(" 5.67", 5.666666666666667), score_math(" 5.7", 5.666666666666667)
     (True, False)
 
-    For an answer with more than two decimals (5.666666666666667 in MAWPS) a number also counts that is rounded correctly
-    from it to two decimals or more, since the calculator gives no more; a number rounded to zero does not. ValueError if
-    `answer` is not one number.
+    For an answer with more than two decimals (5.666666666666667 in MAWPS) a number correctly rounded to two decimals or more
+    also counts, since the calculator gives no more; a number rounded to zero does not. ValueError if `answer` is not one
+    number.
     """
     found, right = number_in(completion), as_number(answer)
     if found is None or found == right:
@@ -130,11 +115,11 @@ def _places(number: Fraction) -> int:
 
 
 _SIGN = "\u2212"
-"""The minus of a number, told from hyphens."""
+"""The minus of a number, as opposed to hyphens."""
 _HYPHEN = re.compile(r"-[$€£¥]?(?=\.?[0-9])")
-"""What may be the sign of a number."""
+"""A possible sign of a number."""
 _OPERAND = re.compile(r"[)\].%°\u2032\u2033-]\Z|[0-9][$€£¥'\"]\Z")
-"""What ends before a hyphen that is no sign, besides letters and digits: (2)-3, 30%-40%, 5'-6'."""
+"""Text before a hyphen that is not a sign, besides letters and digits: (2)-3, 30%-40%, 5'-6'."""
 _NUMBER_WITHIN = re.compile(
     # With thousands or decimals, beside other signs or letters (10,000-year, US$1,000), but no part of 1.2.3 or 12.05.2020.
     rf"{_SIGN}?(?<![0-9])(?<![0-9][.,])(?:[0-9]{{1,3}}(?:,[0-9]{{3}})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+|(?<![\w).])\.[0-9]+)"
@@ -142,7 +127,7 @@ _NUMBER_WITHIN = re.compile(
 )
 _INITIALS = re.compile(r"\b([^\W\d_]\.)\s+(?=[^\W\d_]\.)")
 _ABBREVIATION = re.compile(
-    # With its last dot, but for one that parts it from a word glued behind: J.K.Rowling.
+    # With its last dot, unless a word follows it directly: J.K.Rowling.
     r"\b[^\W\d_](?:\.[^\W\d_])+\b(?:\.(?!\w))?"
 )
 _POSSESSIVE = re.compile(r"['\u2019]s\b")
@@ -152,12 +137,12 @@ _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003
 _STROKES = str.maketrans(
     {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
 )
-"""Latin letters that Unicode does not take apart into a letter and an accent, after casefolding."""
+"""Latin letters that Unicode does not decompose into a letter and an accent, after casefolding."""
 _ARTICLES = frozenset({"a", "an", "the"})
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text as they are compared: without case, accents and punctuation, numbers by value.
+    """The words of a text for comparison: without case, accents and punctuation, numbers by value.
 
     >>> words_of("The Café, in Lincoln's U.S.")
     ['the', 'cafe', 'in', 'lincoln', 'us']
@@ -172,7 +157,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _chunks(text: str) -> list[str]:
-    """What blanks separate, but for those between initials, and every Chinese character by itself.
+    """The text split at blanks, except those between initials, and around every Chinese character.
 
     Without invisible format characters, such as soft hyphens.
     """
@@ -202,7 +187,7 @@ def _signed(chunk: str) -> str:
 
 
 def _in_words(char: str) -> bool:
-    """Whether words are made of such characters: letters, digits, and the marks on them."""
+    """Whether a character is part of words: a letter, a digit, or a mark on one."""
     return unicodedata.category(char)[0] in "LNM"
 
 
@@ -225,7 +210,7 @@ def _numeral(number: str) -> str:
 
 
 def score_first_words(completion: str, answers: Iterable[str], words: int = 5) -> bool:
-    """Whether one of `answers` stands within the first `words` words of a completion (paper, section 4.2.1).
+    """Whether the first `words` words of a completion contain one of `answers` (paper, section 4.2.1).
 
     >>> score_first_words(" It was the 14th of August.", ["14", "14th"])
     True
@@ -234,8 +219,8 @@ def score_first_words(completion: str, answers: Iterable[str], words: int = 5) -
     >>> score_first_words(" Sunday/Monday/Tuesday/Wednesday/Thursday/Friday", ["Friday"])
     False
 
-    Words are those of `words_of`, counted with articles. An answer of several words must stand there whole and in order;
-    only the articles at its beginning may be missing ("The Hague" is found in "Hague").
+    Words are those of `words_of`, articles included. All words of an answer must be there, in order, except articles at its
+    beginning ("Hague" contains "The Hague").
     """
     window = words_of(completion)[:words]
     return any(_contains(window, _without_articles(words_of(answer))) for answer in answers)
@@ -249,90 +234,3 @@ def _without_articles(words: list[str]) -> list[str]:
 def _contains(words: Sequence[str], part: Sequence[str]) -> bool:
     size = len(part)
     return size > 0 and any(words[n : n + size] == part for n in range(len(words) - size + 1))
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A value over `n` documents with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-
-def percent_interval(correct: Sequence[bool | float], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """The share of right answers in percent.
-
-    Where all answers are right, or all wrong, a bootstrap has nothing to vary: Wilson's interval says then what such
-    a sample leaves open. ValueError without any answers.
-    """
-    if not len(correct):
-        raise ValueError("an interval needs at least one document")
-    scores = np.asarray(correct, dtype=float) * 100
-    if scores.min() == scores.max() and scores[0] in (0.0, 100.0):
-        low, high = wilson(round(float(scores.sum()) / 100), len(scores))
-        return Interval(float(scores[0]), 100 * low, 100 * high, len(scores))
-
-    value = float(scores.mean())
-    return Interval(value, *bootstrap_ends(value, (scores,), np.mean, seed, resamples), len(scores))
-
-
-def wilson(right: int, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of the share `right` / `n`, both ends in 0 to 1; `n` is at least 1."""
-    interval = binomtest(right, n).proportion_ci(CONFIDENCE, "wilson")
-    return float(interval.low), float(interval.high)
-
-
-def perplexity(log_likelihoods: Sequence[float], units: Sequence[int]) -> float:
-    """exp(-sum of log-likelihoods / sum of units): of all documents together, not a mean over documents."""
-    total = sum(units)
-    if total <= 0:
-        raise ValueError("perplexity needs at least one word or token")
-    exponent = -math.fsum(log_likelihoods) / total
-    return math.exp(exponent) if exponent < 700 else math.inf
-
-
-def perplexity_interval(
-    log_likelihoods: Sequence[float], units: Sequence[int], seed: int = 0, resamples: int = RESAMPLES
-) -> Interval:
-    """Perplexity per unit (word or token), with the documents resampled.
-
-    `log_likelihoods[n]` is the sum over document n in nats, `units[n]` its number of words or tokens; ValueError without any.
-    """
-    value = perplexity(log_likelihoods, units)
-    sums, counts = np.asarray(log_likelihoods, dtype=float), np.asarray(units, dtype=float)
-
-    def statistic(sums: Any, counts: Any, axis: int = -1) -> Any:
-        # A resample of empty documents alone has no perplexity: infinity, never an error.
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            result = np.exp(-np.sum(sums, axis=axis) / np.sum(counts, axis=axis))
-        return np.nan_to_num(result, nan=np.inf, posinf=np.inf)
-
-    ends = bootstrap_ends(value, (sums, counts), statistic, seed, resamples)
-    return Interval(value, *ends, len(sums))
-
-
-def bootstrap_ends(
-    value: float, data: tuple[Any, ...], statistic: Any, seed: int, resamples: int
-) -> tuple[float, float]:
-    """The 95 % percentile interval of `statistic(*data)`, whole documents resampled; `value` where one has nothing to."""
-    n = len(data[0])
-    # One document has nothing to be resampled; scipy refuses it.
-    if n == 1 or resamples < 1 or not math.isfinite(value):
-        return value, value
-    # scipy also computes a standard error, which warns where a resample is infinite.
-    with np.errstate(invalid="ignore"):
-        result = bootstrap(
-            data,
-            statistic,
-            paired=True,
-            vectorized=True,
-            n_resamples=resamples,
-            batch=max(1, _DRAWS_AT_ONCE // n),
-            confidence_level=CONFIDENCE,
-            method="percentile",
-            rng=np.random.default_rng(seed),
-        )
-    low, high = (float(end) for end in result.confidence_interval)
-    return low, high

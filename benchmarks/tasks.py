@@ -1,4 +1,4 @@
-"""What the task files call: the paper's prompts (appendix C), and a document's score from an answer.
+"""Functions of the task files: the paper's prompts (appendix C), and the score of an answer to a document.
 
 A document is a row as benchmarks/loaders/ makes it; `results` is lm-eval's list with one answer.
 """
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.metrics import score_first_words, score_math
+from toolformer.benchmarks.metrics import score_first_words, score_math
 
 Doc = Mapping[str, Any]
 
@@ -29,12 +29,12 @@ def math_prompt(doc: Doc) -> str:
 
 
 def question_prompt(doc: Doc) -> str:
-    """The question behind its instruction (appendix C.3)."""
+    """The question after its instruction (appendix C.3)."""
     return f"Answer the following question: {question_of(doc)}"
 
 
 def statement_prompt(doc: Doc) -> str:
-    """A statement up to its mask, behind its instruction (appendix C.1)."""
+    """A statement up to its mask, after its instruction (appendix C.1)."""
     return f"Please complete the following text so that it is factually correct: {doc['text']}"
 
 

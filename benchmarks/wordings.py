@@ -1,13 +1,13 @@
-"""The prompts in other words than the paper's, written for this project (`wording=a`, `b`, `c`, `d`); `tasks` has the paper's.
+"""Paraphrases of the paper's prompts, written for this project (`wording=a`, `b`, `c`, `d`); `tasks` has the paper's.
 
-By kind of prompt: the function of `tasks` that asks in the paper's words, or `arithmetic`, which has words of its own.
+By kind of prompt: the function of `tasks` that makes the paper's, or `arithmetic`, whose prompt is another.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks import tasks
-from benchmarks.tasks import Doc, problem_of, question_of
+from toolformer.benchmarks import tasks
+from toolformer.benchmarks.tasks import Doc, problem_of, question_of
 from toolformer.errors import UserError
 
 TEMPLATES: Mapping[str, Mapping[str, str]] = {
@@ -47,14 +47,14 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
 
 
 def reworded(name: str, prompt: Any, wording: str) -> Callable[[Doc], str]:
-    """What asks a document of the task `name` in another wording; `prompt` is the task's own (`doc_to_text`).
+    """The prompt function of the task `name` in another wording; `prompt` is its present one (`doc_to_text`).
 
-    UserError if the task has a prompt of its own, in one wording.
+    UserError if the task has a custom prompt, of which there are no paraphrases.
     """
     kind = prompt.__name__ if getattr(prompt, "__module__", "") == tasks.__name__ else name
     if kind not in TEMPLATES:
         raise UserError(
-            f"wording={wording}: {name} has a prompt of its own, in one wording; leave it out of benchmarks, or wording"
+            f"wording={wording}: {name} has a custom prompt without paraphrases; leave it out of benchmarks, or leave out wording"
         )
     template = TEMPLATES[kind][wording]
 

@@ -14,8 +14,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from benchmarks import suite
 from toolformer.errors import UserError
+from toolformer.evaluation import suite
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
 
@@ -48,7 +48,7 @@ def main(path: str, *words: str) -> None:
 
     texts, dropped, hit = 0, Counter[str](), set[tuple[str, int]]()
     with open(path, "w") as clean:
-        for document in instantiate.Corpus(config.corpus):
+        for document in instantiate.corpus(config.corpus):
             texts += 1
             found = {
                 row

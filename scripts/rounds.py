@@ -12,19 +12,20 @@ import sys
 from toolformer.cli import main as toolformer
 from toolformer.errors import UserError
 from toolformer.progress import configure
-from toolformer.stages import experiments, instantiate
+from toolformer.results import Run
+from toolformer.results.provenance import command_of
+from toolformer.stages import experiments
 from toolformer.stages.config import compose, validate
-from toolformer.stages.evaluate import model_folder
+from toolformer.stages.invocation import Invocation
 from toolformer.stages.launch import run_stage
-from toolformer.tracking import Run
-from toolformer.tracking.provenance import command_of
+from toolformer.stages.train import model_folder
 
 SECOND = "${paths.data_dir}/evidence/texts/2.jsonl"
 
 
 def done(stage: str, *words: str) -> Run:
     words = ("experiment=evidence", *words)
-    run: Run = run_stage(stage, validate(compose(stage, words)), command=command_of(stage, words))
+    run: Run = run_stage(stage, validate(compose(stage, words)), Invocation(command_of(stage, words)))
     return run
 
 
@@ -33,14 +34,13 @@ def main(*words: str) -> int:
     # What its last step would refuse, before hours are spent.
     experiments.check_data(experiments.plan(["experiment=evidence", *words]))
     words = tuple(word for word in words if word != seeds or "," not in word)
-    first = done("generate", "tools=[calculator,search]", *words).run_id
-    dates = done("generate", "tools=[calendar]", *words).run_id
+    first = done("generate", "tools=[calculator,search]", *words).id
+    dates = done("generate", "tools=[calendar]", *words).id
     teacher = done("train", f"dataset={first}+{dates}", "data=augmented", *words, "name=first_round")
-    tracker = instantiate.tracker(validate(compose("train", ["experiment=evidence", *words])))
-    unprompted = [f"model='{model_folder(tracker, teacher)}'", "prompts=none", "propose.rank=probability"]
+    unprompted = [f"model='{model_folder(teacher)}'", "prompts=none", "propose.rank=probability"]
     further = [f"corpus.path={SECOND}", "corpus.limit=820", "tools=[calculator,search]"]
-    second = done("generate", *further, *words, *unprompted).run_id
-    dates = done("generate", "tools=[calendar]", *words, *unprompted).run_id
+    second = done("generate", *further, *words, *unprompted).id
+    dates = done("generate", "tools=[calendar]", *words, *unprompted).id
     both = ["experiment=evidence", f"dataset={first}+{second}+{dates}", "trainer.max_steps=200"]
     return toolformer(["run", *both, *words, *([seeds] if "," in seeds else [])])
 

@@ -39,6 +39,7 @@ from transformers import (
 
 from tests.completions_server import Completions, served
 from toolformer.data.assets import CACHE_VARIABLE, cache_dir
+from toolformer.decoding.completion import Task
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel
 
@@ -194,15 +195,15 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The prompts that decoders in this process are asked."""
-    asked: list[str] = []
-    original = Decoder.complete
+    prompts: list[str] = []
+    original = Decoder.begin
 
-    def complete(self: Decoder, prompts: Any, *arguments: Any, **named: Any) -> Any:
-        asked.extend(prompts)
-        return original(self, prompts, *arguments, **named)
+    def begin(self: Decoder, task: Task) -> Any:
+        prompts.extend(task.prompts)
+        return original(self, task)
 
-    monkeypatch.setattr(Decoder, "complete", complete)
-    return asked
+    monkeypatch.setattr(Decoder, "begin", begin)
+    return prompts
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:

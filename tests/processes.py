@@ -16,9 +16,11 @@ from typing import Any
 
 from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
+from toolformer.results import Beginning, Folder, Results, Run
 from toolformer.stages.config import CONF, Config, compose, validate
+from toolformer.stages.versions import VERSIONS
+from toolformer.step import Step
 from toolformer.tools.base import Result
-from toolformer.tracking import Run, Tracker
 
 SHARDS = 16
 LOG = "calls.log"
@@ -121,18 +123,18 @@ class Place:
         return Process(words, self.folder / f"{random.random()}.err")
 
     def candidates(self, root: Path) -> bytes:
-        (path,) = root.glob("generate/*/*/candidates.parquet")
+        (path,) = root.glob("generate/*/candidates.parquet")
         return path.read_bytes()
 
     def shards(self, root: Path) -> list[str]:
-        return sorted(path.stem for path in root.glob("generate/*/shards*/0*.sha256"))
+        return sorted(path.stem for path in root.glob("annotate/*/0*.sha256"))
 
     def store(self, root: Path) -> ShardStore:
-        (folder,) = root.glob("generate/*/shards*")
+        (folder,) = root.glob("annotate/" + "?" * 16)
         return ShardStore(folder)
 
     def runs(self, root: Path) -> list[Run]:
-        return Tracker(None, root).runs("generate")
+        return Results(root).runs("generate")
 
 
 def save_calling_model(folder: Path, result: str = "") -> None:
@@ -152,7 +154,7 @@ def save_taught_model(folder: Path, texts: Iterable[str], tokenizer: Any = None,
 
 def words(root: Path, *more: str) -> list[str]:
     return [
-        f"paths.root={root}", "name=tiny", "heldout=demo", "heldout.limit=3", "evaluation.bootstrap=20",
+        f"paths.root={root}", "name=tiny", "heldout.limit=3", "evaluation.bootstrap=20",
         "benchmarks=[dateset]", *more,
     ]  # fmt: skip
 
@@ -161,13 +163,12 @@ def config(root: Path, *more: str) -> Config:
     return validate(compose("evaluate", words(root, *more)))
 
 
-def trained(root: Path, folder: Path) -> str:
-    """A train run that left the model of a folder where a training leaves it, which is where it is looked for; its id."""
-    place = folder
-    if not folder.is_relative_to(root / "train"):
-        place = root / "train" / f"of-{folder.parent.name}" / folder.name
-    if not place.exists() and folder.exists():
-        shutil.copytree(folder, place)
-    tags = {"experiment": "tiny", "data": "augmented", "model_path": str(place)}
-    with Tracker(None, root).run(stage="train", name="t", fingerprint="f", config={}, tags=tags) as run:
-        return run.run_id
+def trained(root: Path, folder: Path, experiment: str = "tiny") -> str:
+    """A train run with a copy of this model; its id."""
+    step = Step("train", VERSIONS["train"], {"seed": 0}, {"model": str(folder)})
+    beginning = Beginning("t", {}, experiment=experiment, facts={"data": "augmented"})
+    with Results(root).open(step, beginning, done=lambda: None) as run:
+        assert isinstance(run, Folder)
+        shutil.copytree(folder, run.path / "model", dirs_exist_ok=True)
+        run.note(model="model")
+        return run.id

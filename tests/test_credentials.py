@@ -47,12 +47,12 @@ def test_an_address_to_ask_has_a_host_and_no_password() -> None:
 
 
 def test_a_key_is_no_variable(monkeypatch: Patch) -> None:
-    for key in ("AbC0123deadbeef", "0" * 8, "sk_x", "hf_x", "DEADBEEF01234567", "a b", "é"):
+    for key in ("AbC0123deadbeef", "0" * 8, "sk_x", "hf_x", "deadbeef", "a b", "é"):
         assert not is_variable(key)
         with pytest.raises(ValueError, match="must be the name of an environment variable") as error:
             EndpointGenerator("http://127.0.0.1:9/v1", "m", key_variable=key)
         assert key not in str(error.value)
-    for name in ("OPENAI_API_KEY", "MY_KEY_2024", "key2"):
+    for name in ("OPENAI_API_KEY", "MY_KEY_2024", "_KEY"):
         assert is_variable(name)
     monkeypatch.setenv("AbC0123deadbeef", "x")  # one that is there may have any name
     assert is_variable("AbC0123deadbeef")

@@ -1,6 +1,7 @@
 """The built wheel works without the repository: from an empty folder, with nothing but its own files."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +22,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.split("\n")  # fmt: skip
     for name in filter(None, files):
-        if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
+        if (ROOT / name).exists() and not name.startswith(("tests/", "docs/")):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
+            shutil.copy(ROOT / name, source / name, follow_symlinks=False)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     offline = ["--no-deps", "--no-index"]
     subprocess.run([*pip, "wheel", *offline, "--no-build-isolation", "-w", wheels, source], check=True)
@@ -46,6 +47,7 @@ def test_an_installed_toolformer_runs_a_tool_and_the_smoke_experiment(
 
     code = "import toolformer; from toolformer.stages.config import CONF; print(toolformer.__file__, CONF)"
     assert all(path.startswith(str(installed)) for path in shown("-c", code).split())
+    assert not (installed / "benchmarks").exists(), "it would hide a user's own"
     toolformer = ["-m", "toolformer.cli"]
     assert shown(*toolformer, "--version").startswith("toolformer ")
     assert shown(*toolformer, "tool", "calculator", "1+1") == "2\n"
@@ -58,6 +60,8 @@ def test_an_installed_toolformer_runs_a_tool_and_the_smoke_experiment(
 def test_a_script_beside_the_clone_finds_the_package(tmp_path: Path) -> None:
     """The clone's folder has the package's name, and the folder of a script comes first on Python's path."""
     (tmp_path / "toolformer").mkdir()
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "__init__.py").touch()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-c", "from toolformer import Toolformer"]
+    command = [sys.executable, "-c", "from toolformer import Toolformer; import toolformer.evaluation.suite"]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from toolformer.errors import UserError
-from toolformer.storage import below, build_once, whole_file, write_whole
+from toolformer.storage import atomic_file, atomic_write, build_once, safe_join
 
 ROOT = Path(__file__).resolve().parents[1]
 KILLED = """
@@ -73,13 +73,13 @@ def test_what_is_not_whole_goes_only_where_that_was_asked_for(tmp_path: Path) ->
 
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    write_whole(path, b"first")
-    with pytest.raises(RuntimeError), whole_file(path) as temporary:
+    atomic_write(path, b"first")
+    with pytest.raises(RuntimeError), atomic_file(path) as temporary:
         temporary.write_bytes(b"half")
         raise RuntimeError
     assert path.read_bytes() == b"first" and [file.name for file in tmp_path.iterdir()] == ["file"]
     with pytest.raises(UserError, match="absent: cannot write file"):
-        write_whole(tmp_path / "absent" / "file", b"")
+        atomic_write(tmp_path / "absent" / "file", b"")
 
 
 def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / ".report.md.part").symlink_to(tmp_path / ".bashrc")
     names = set()
     for _ in range(2):
-        with whole_file(tmp_path / "report.md") as temporary:
+        with atomic_file(tmp_path / "report.md") as temporary:
             temporary.write_bytes(b"text")
             names.add(temporary.name)
     assert (tmp_path / ".bashrc").read_text() == "mine" and len(names) == 2
@@ -105,19 +105,19 @@ def test_parts_of_killed_processes_go_after_a_day(tmp_path: Path) -> None:
         (tmp_path / name).touch()
         if name != names[2]:
             os.utime(tmp_path / name, (1, 1))
-    write_whole(tmp_path / "file", b"")
+    atomic_write(tmp_path / "file", b"")
     assert sorted(path.name for path in tmp_path.iterdir()) == [names[2], ".theirs.part", "file"]
 
 
 def test_names_and_links_of_others_lead_nowhere_else(tmp_path: Path) -> None:
     for name in ("../x", "/etc", "a/b", "", ".", "..", "a\nb", ".hidden", "x" * 300):
         with pytest.raises(UserError, match="no file name"):
-            below(tmp_path, "fine", name)
+            safe_join(tmp_path, "fine", name)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "link").symlink_to(tmp_path)
     with pytest.raises(UserError, match="leads out of"):
-        below(tmp_path / "folder", "link", "x")
-    assert below(tmp_path, "folder") == tmp_path / "folder"
+        safe_join(tmp_path / "folder", "link", "x")
+    assert safe_join(tmp_path, "folder") == tmp_path / "folder"
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])

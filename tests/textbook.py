@@ -28,7 +28,7 @@ def logits(language_model: LanguageModel, ids: list[int]) -> torch.Tensor:
 
 def start_probabilities(language_model: LanguageModel, settings: ToolSettings, text: str) -> list[float]:
     """p_i = p_M(<API> | P_a(x), x_1..x_{i-1}) for every i."""
-    prompt = language_model.own_prefix + language_model.encode(settings.prompt.fill(text))
+    prompt = language_model.bos_ids + language_model.encode(settings.prompt.fill(text))
     ids = language_model.encode(text)
     return [
         float(logits(language_model, prompt + ids[:i])[-1].softmax(-1)[language_model.start_id])
@@ -55,9 +55,9 @@ def loss(language_model: LanguageModel, text: str, i: int, call: ApiCall | None)
     """L_i(z) over the whole text, with w̃_t = max(0, 1 − 0.2·t) normalised over all t."""
     z = language_model.encode(linearise(call)) if call else []
     ids = language_model.encode(text)
-    head = language_model.own_prefix + z
+    head = language_model.bos_ids + z
     if not head and i == 0:
-        head = language_model.document_start()
+        head = language_model.start_ids()
     log_probs = logits(language_model, head + ids).log_softmax(-1)
     total = sum(max(0.0, 1 - 0.2 * t) for t in range(1000))
     result = 0.0
@@ -92,7 +92,7 @@ def annotate(
     language_model: LanguageModel, settings: ToolSettings, tool: Tool, document: Document, seed: int
 ) -> list[Sampled]:
     """Steps 1 to 3 for one text: stock `generate` at each position, one call and one loss at a time."""
-    prompt = language_model.own_prefix + language_model.encode(settings.prompt.fill(document.text))
+    prompt = language_model.bos_ids + language_model.encode(settings.prompt.fill(document.text))
     encoding = language_model.encode_text(document.text)
     rows = logits(language_model, prompt + encoding.ids)[:-1].softmax(-1)
     # Behind each token but the last; nothing speaks for the first of all.
@@ -186,7 +186,7 @@ def _generate(
 
 def stock(language_model: LanguageModel, prompt: str, new_tokens: int) -> list[int]:
     """What Transformers' own greedy `generate` writes."""
-    ids = torch.tensor([language_model.own_prefix + language_model.encode(prompt)])
+    ids = torch.tensor([language_model.bos_ids + language_model.encode(prompt)])
     written = language_model.model.generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens, do_sample=False, pad_token_id=0
     )
@@ -242,7 +242,7 @@ def decode(
                 left = {key: name for key, name in left.items() if name[step] == best}
         return next(iter(left))
 
-    ids = language_model.own_prefix + language_model.encode(prompt)
+    ids = language_model.bos_ids + language_model.encode(prompt)
     written: list[int] = []
     before, plain = "", ""
     counted = of_calls = 0

@@ -37,35 +37,33 @@ class Toolformer:
 
     @classmethod
     def from_config(cls, model: str = "latest", overrides: Sequence[str] = ()) -> Toolformer:
-        """As `from_pretrained`, where `latest`, a run id or `models:/NAME/VERSION` names the model of a tracked train run.
+        """As `from_pretrained`, where `latest` or a run id names the model of a train run.
 
         `system` says which one `latest` is and whether tools are called, as in an evaluation. UserError also if there
         is no such run, or the system has no training.
         """
         from toolformer.lm.loading import EMBEDDED_MODELS
         from toolformer.stages import instantiate
-        from toolformer.stages.evaluate import LATEST, check_base, model_folder, preferred, train_run
-        from toolformer.tracking import registry
+        from toolformer.stages.system import LATEST, check_base, preferred_training, train_run
+        from toolformer.stages.train import model_folder
 
         config = _config(overrides)
         is_place = "/" in model or Path(model).exists() or model in (config.model, *EMBEDDED_MODELS)
-        if model.startswith(registry.SCHEME) or not is_place:
+        if not is_place:
             if config.system not in TRAINED_ON:
                 raise UserError(
-                    f"system={config.system} has no training that {model} could name; name its model, such as --model smollm2"
+                    f"system={config.system} is not trained, so there is no {model} run of it; name a model, such as --model smollm2"
                 )
-            runs, words = instantiate.tracker(config), " ".join(overrides)
-            own = preferred(config.seed, config.model, words)
+            results, command = instantiate.results(config), " ".join(overrides)
+            preferred = preferred_training(config.seed, config.model, command)
             try:
-                run = train_run(runs, model, TRAINED_ON[config.system], own, experiment=config.name)
-                model = str(model_folder(runs, run))
+                run = train_run(results, model, TRAINED_ON[config.system], config.name, preferred)
+                model = str(model_folder(run))
             except UserError as error:
-                if model == LATEST or model.startswith(registry.SCHEME):
+                if model == LATEST:
                     raise
-                raise UserError(
-                    f"{error}; a model of the hub is named as OWNER/NAME, another by its folder"
-                ) from error
-            check_base(run, config.model, words)
+                raise UserError(f"{error}; write a hub model as OWNER/NAME, another by its folder") from error
+            check_base(run, config.model, command)
         return cls(_decoder(config, model))
 
     def complete(
@@ -105,7 +103,8 @@ def _config(overrides: Sequence[str]) -> Config:
 
 
 def _decoder(config: Config, model: str) -> Decoder:
-    from toolformer.stages import evaluate, instantiate
+    from toolformer.stages import instantiate
+    from toolformer.stages.system import System
 
-    tools = instantiate.tools(config, inference=True) if evaluate.calls(config) else {}
+    tools = System(config).tools()
     return instantiate.decoder(config, model, tools)

@@ -1,4 +1,4 @@
-"""Addresses, keys and foreign text: a key comes from an environment variable, and no text that is shown holds one."""
+"""Addresses, keys and text from others: keys come from environment variables and never reach logs or messages."""
 
 import os
 import re
@@ -7,10 +7,10 @@ MASK = "***"
 SECRETS = frozenset({"args", "env", "headers", "valves"})
 """Keys of the configuration whose values may be secrets: whatever is not `$NAME` is masked there."""
 _USER_INFO = re.compile(r"(?<=://)[^/\s\"'<>]+@")
-"""Up to the last @: a password may hold one that nobody has encoded."""
+"""Up to the last @: a password may contain an unencoded one."""
 _QUERY = re.compile(r"((?::/|(?<![\w/:]))/[^\s?#\"'<>]*)(?:\?([^\s#\"'<>]+))?")
-"""Of an address, or of the path alone, as HTTP libraries write it in their errors (`url: /weather?appid=...`). One without a
-query matches too: so that its end is not looked for again from every further `://` in it."""
+"""Of an address, or of the path alone, as HTTP libraries write it in errors (`url: /weather?appid=...`). An address without a
+query matches too, so that its end is searched for only once and not from each further `://` in it."""
 _FRAGMENT = re.compile(r"(://[^\s#\"'<>]*)(?:#([^\s\"'<>]+))?")
 """As `_QUERY`."""
 
@@ -45,10 +45,5 @@ def is_address(url: str | None) -> bool:
 
 
 def is_variable(name: str) -> bool:
-    """Whether it can be the name of an environment variable, and not a key pasted in its place."""
-    digits = sum(map(str.isdigit, name))
-    looks_like_a_key = len(name) >= 12 and digits >= (6 if "_" in name else 3)
-    looks_like_a_key |= name.startswith(("sk_", "hf_", "gsk_", "ghp_", "github_pat_"))
-    return bool(re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)) and (
-        name in os.environ or not looks_like_a_key
-    )
+    """Whether it is an environment variable, or named like one (`MY_KEY`): a key pasted here would reach the logs."""
+    return name in os.environ or bool(re.fullmatch(r"[A-Z_][A-Z0-9_]*", name))

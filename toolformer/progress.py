@@ -12,7 +12,7 @@ from toolformer.credentials import printable
 
 log = logging.getLogger(__name__)
 
-PACKAGES = ("toolformer", "benchmarks")
+PACKAGES = ("toolformer",)
 """What is heard beyond warnings."""
 
 

@@ -1,7 +1,7 @@
-"""Files that are whole or absent, locks between processes, content hashes, folders built once.
+"""Atomic files, locks between processes, content hashes, folders built once.
 
-Everything that must survive a kill, a full disk or a second process goes through here. Nothing else in the package
-renames finished files into place, syncs them or takes a lock.
+Everything that must survive a kill, a full disk or a second process goes through here: no other module renames finished
+files into place, syncs them or takes a lock.
 """
 
 import errno
@@ -27,22 +27,22 @@ log = logging.getLogger(__name__)
 
 _PART = ".part"
 _DAY = 86_400
-"""Seconds after which nobody is at work on a file any more."""
+"""Seconds after which a temporary file is left over."""
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file; even after a power cut it is whole or as it was before. UserError if it cannot be written."""
-    with whole_file(path) as temporary:
+def atomic_write(path: Path, data: bytes) -> None:
+    """Writes a file atomically, even in case of a power cut. UserError if it cannot be written."""
+    with atomic_file(path) as temporary:
         temporary.write_bytes(data)
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Yields a path to write to, which becomes `path` when the block ends without an exception.
 
     UserError if it cannot be written.
     """
-    # A name that nobody can foresee and put a link at, which writing would follow.
+    # An unpredictable name: nobody can plant a link there, which writing would follow.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_PART}")
     with writing(path):
         _remove_leftovers(path.parent)
@@ -57,7 +57,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @functools.cache
 def _remove_leftovers(folder: Path) -> None:
-    """Removes what killed processes left of files in a folder, once in a process: it may hold many."""
+    """Removes the temporary files of killed processes in a folder, once per process: there may be many."""
     for part in folder.glob(f".*{_PART}*"):
         with suppress(OSError):
             if (
@@ -68,7 +68,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def into_place(temporary: Path, path: Path) -> None:
-    """Renames a finished file or folder; its bytes are on disk before its name is, and the name before we go on.
+    """Renames a finished file or folder; its bytes are on disk before its name, and the name before this returns.
 
     A folder's files get the ordinary mode, as the umask has it: safetensors writes its own for their owner only.
     """
@@ -82,7 +82,7 @@ def into_place(temporary: Path, path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Brings a file or a folder's entries to the disk."""
+    """Flushes a file, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -108,9 +108,9 @@ def sha256(path: Path) -> str:
 
 
 def lock_file(path: Path) -> FileLock:
-    """A lock between processes, not yet taken; the system releases it when its holder dies.
+    """A lock between processes, not yet acquired; the system releases it when its holder dies.
 
-    It never falls back to files that outlive a killed holder, and may be released by another thread.
+    It never falls back to lock files that outlive a killed holder; another thread may release it.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def lock_file(path: Path) -> FileLock:
 
 
 def acquired(lock: FileLock, wait: bool = False) -> bool:
-    """Takes a lock, waiting for it or not; returns whether it is taken. UserError if the file system refuses."""
+    """Acquires a lock, optionally waiting; returns whether it succeeded. UserError without file locks."""
     try:
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
@@ -138,10 +138,10 @@ def acquired(lock: FileLock, wait: bool = False) -> bool:
 
 @contextmanager
 def locked(path: Path, waiting: str = "") -> Iterator[None]:
-    """Holds a lock for the block; where another process has it, logs `waiting` once and waits."""
+    """Holds a lock for the block; if another process has it, logs `waiting` once and waits."""
     lock = lock_file(path)
     if not acquired(lock):
-        log.info("%s", waiting or f"{path.name}: another process is at it; waiting for it to finish")
+        log.info("%s", waiting or f"{path.name}: in use by another process; waiting for it to finish")
         while not acquired(lock, wait=True):
             pass
     try:
@@ -157,13 +157,13 @@ def build_once(
     is_whole: Callable[[Path], bool] = Path.is_dir,
     replace: bool = False,
 ) -> None:
-    """Builds a folder under a lock, unless it is whole already; several processes may ask at once.
+    """Builds a folder under a lock, unless it is complete; safe to call from several processes.
 
     Args:
-        build: fills the empty folder that it is given; if it raises, nothing is left.
+        build: fills an empty folder; if it raises, nothing is left.
         scratch: the parent of locks and unfinished folders, on the same file system as `folder`.
-        is_whole: whether the folder is what `build` makes.
-        replace: whether a folder there that is not whole is replaced; otherwise it is an OSError.
+        is_whole: whether the folder is complete.
+        replace: whether to replace an incomplete folder; otherwise it is an OSError.
     """
     if is_whole(folder):
         return
@@ -187,10 +187,10 @@ def build_once(
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def below(folder: Path, *names: str) -> Path:
-    """A path below a folder, made of names that somebody else chose (a tag, an artifact, a parameter).
+def safe_join(folder: Path, *names: str) -> Path:
+    """A path inside a folder, from untrusted names (a tag, an artifact, a parameter).
 
-    UserError if one is no plain file name, or the path leads out of the folder.
+    UserError if one is not a plain file name, or the path leads out of the folder.
     """
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._ =,+-]{0,199}", name):

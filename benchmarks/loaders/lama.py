@@ -1,14 +1,14 @@
 """LAMA (paper, section 4.2.1): `id, family, text, answers`, `family` the relation and `text` a statement up to its mask.
 
-Kept are statements whose mask is last but for closing punctuation. Google-RE and T-REx facts are put into LAMA's
-templates, as LAMA itself evaluates them; a fact counts once, however many sentences of evidence it has.
+Statements are kept if only closing punctuation follows their mask. Google-RE and T-REx facts are put into LAMA's templates,
+as LAMA itself evaluates them; a fact counts once, however many sentences of evidence it has.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from benchmarks.loaders.sources import Placed, Row, Splits, collect, list_of, published, text_of
+from toolformer.benchmarks.loaders.sources import Placed, Row, Splits, collect, list_of, published, text_of
 from toolformer.errors import UserError
 
 MASK = "[MASK]"
@@ -29,7 +29,7 @@ def squad(**metadata: Any) -> Splits:
     _, rows = published("lama_squad", metadata)
 
     def make(row: Row, place: str) -> Row | str:
-        # The hub's copy has a row a sentence. No statement of the published set has more than one.
+        # The hub's copy has one row per sentence. No statement of the published set has more than one.
         sentences = [text_of(row, "masked_sentence", place)] if "masked_sentence" in row else None
         sentences = sentences or list_of(row, "masked_sentences", place, str)
         return _statement(row, place, " ".join(sentences), row.get("id"), "squad")
@@ -56,7 +56,7 @@ def google_re(**metadata: Any) -> Splits:
 
 
 def trex(**metadata: Any) -> Splits:
-    """LAMA T-REx: 34,039 facts of 41 relations, as their templates; the hub's copy has a row an evidence."""
+    """LAMA T-REx: 34,039 facts of 41 relations, as their templates; the hub's copy has one row per evidence."""
     needed = ("predicate_id", "uuid", "sub_label", "obj_label", "template")
     from_file, rows = published("lama_trex", metadata, needed)
     name = "relation" if from_file else "predicate_id"
@@ -71,7 +71,7 @@ def trex(**metadata: Any) -> Splits:
 
 
 def until_mask(statement: str, mask: str = MASK) -> str | None:
-    """The text before a mask that is last but for closing punctuation, without trailing blanks; None where it is not.
+    """The text before a mask that only closing punctuation follows, without trailing blanks; None if anything else does.
 
     >>> until_mask("Ada was born in [MASK] ."), until_mask("Ada (born [MASK])."), until_mask("Ada is [MASK] citizen .")
     ('Ada was born in', 'Ada (born', None)
@@ -83,12 +83,12 @@ def until_mask(statement: str, mask: str = MASK) -> str | None:
 
 
 def _filled(template: str, subject: str) -> str:
-    # The subject last, so that nothing in it is taken for a slot.
+    # The subject last: nothing in it may count as a slot.
     return template.replace("[Y]", MASK).replace("[X]", subject)
 
 
 def _identity(row: Row, relation: str, place: str) -> str:
-    """A fact's uuid; of some facts none is known."""
+    """A fact's uuid, or a name for those without one."""
     return str(row.get("uuid") or f"{relation} {text_of(row, 'sub_label', place)}")
 
 
@@ -102,12 +102,12 @@ def _statement(row: Row, place: str, statement: str, identity: Any, family: str)
 
 
 def _facts(rows: Iterable[Placed], relation: str) -> Iterator[Placed]:
-    """The first row of every fact, told by relation and uuid, or else by what it relates."""
+    """The first row of every fact, identified by relation and uuid, or else by its subject and object."""
     seen: set[tuple[str, str, str]] = set()
     for place, row in rows:
         family = text_of(row, relation, place)
-        told_by = str(row.get("uuid") or text_of(row, "obj_label", place))
-        key = (family, _identity(row, family, place), told_by)
+        value = str(row.get("uuid") or text_of(row, "obj_label", place))
+        key = (family, _identity(row, family, place), value)
         if key not in seen:
             seen.add(key)
             yield place, row

@@ -7,12 +7,20 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.arithmetic import generate
-from benchmarks.loaders.sources import Row, Splits, collect, generated, published, text_of, value_of
-from benchmarks.metrics import as_number, as_written
+from toolformer.benchmarks.arithmetic import generate
+from toolformer.benchmarks.loaders.sources import (
+    Row,
+    Splits,
+    collect,
+    generated,
+    published,
+    text_of,
+    value_of,
+)
+from toolformer.benchmarks.metrics import as_number, as_written
 
 _MASK = re.compile(r"\b(?:(?:N_|NUM_?|number_?|temp_?)(\d{1,4})|(?:NUM|temp)_[a-z]|NUM)\b", re.IGNORECASE)
-"""What some copies have in place of a number, with its index where it has one."""
+"""A mask that some copies have for a number, with its index if it has one."""
 
 Problem = tuple[str, str, Any]
 """Context x, question q, answer as published."""
@@ -24,12 +32,12 @@ def svamp(**metadata: Any) -> Splits:
 
 
 def asdiv(**metadata: Any) -> Splits:
-    """ASDiv; its answers have a unit behind them: "9 (apples)"."""
+    """ASDiv; its answers are followed by a unit: "9 (apples)"."""
     return _problems("asdiv", _body_and_question, metadata)
 
 
 def mawps(**metadata: Any) -> Splits:
-    """MAWPS: the whole set in a data folder; the hub copy is smaller, and its masked numbers are put back."""
+    """MAWPS: the whole set in a data folder; the hub copy is smaller, and its masked numbers are filled in."""
     return _problems("mawps", _mawps_row, metadata)
 
 
@@ -67,7 +75,7 @@ def _mawps_row(row: Row, place: str) -> Problem:
 
 
 def _unmasked(text: str, numbers: Any) -> str:
-    """The text with its numbers, some copies having N_00, number0, temp_0, ... for the values of `numbers`, in their order.
+    """The text with its masks (N_00, number0, temp_0, ...) replaced by the values of `numbers`.
 
     `numbers` is a list, or a text separated by blanks. A mask without its number stays.
     """
@@ -81,9 +89,9 @@ def _unmasked(text: str, numbers: Any) -> str:
 
 
 def numeric_answer(answer: Any) -> tuple[str | None, str]:
-    """An answer as published to one number, or (None, the reason why it is none).
+    """A published answer as one number, or (None, the reason why it is not one).
 
-    Numbers stay as they are written. A text may have its unit behind it: "9 (apples)", "$5", "1/2 (pizza)",
+    Numbers stay as they are written. A text may end with a unit: "9 (apples)", "$5", "1/2 (pizza)",
     "30%".
 
     >>> numeric_answer("9 (apples)"), numeric_answer([98.0]), numeric_answer("2:1 (ratio)")

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import lines_file, mlqa_file
-from benchmarks.loaders.sources import (
+from toolformer.benchmarks import lines_file, mlqa_file
+from toolformer.benchmarks.loaders.sources import (
     Placed,
     Row,
     Splits,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks.loaders.sources import Splits, collect, published, text_of
+from toolformer.benchmarks.loaders.sources import Splits, collect, published, text_of
 from toolformer.data import Document, FileCorpus, demo_corpus
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.loaders.sources import Row, Splits, collect, distinct, list_of, published, text_of
+from toolformer.benchmarks.loaders.sources import Row, Splits, collect, distinct, list_of, published, text_of
 
 
 def webqs(**metadata: Any) -> Splits:

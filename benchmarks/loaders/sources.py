@@ -1,7 +1,6 @@
-"""Where rows come from (a data folder, the hub), and what becomes of them: read, kept, dropped by reason.
+"""Reads rows from a data folder or the hub, and keeps or drops them, counted by reason.
 
-A row comes with its place (file and line, or data set, split and number), so that a row of another schema can be
-named.
+A row comes with its place (file and line, or data set, split and number), which error messages name.
 """
 
 import json
@@ -15,8 +14,8 @@ from typing import Any, TypeVar
 
 import datasets
 
-from benchmarks import DATA_FILES
-from benchmarks import dateset as dateset_generator
+from toolformer.benchmarks import DATA_FILES
+from toolformer.benchmarks import dateset as dateset_generator
 from toolformer.data.document import BadRow
 from toolformer.data.jsonl import read_jsonl, unpacked
 from toolformer.errors import UserError, one_line
@@ -30,7 +29,7 @@ Splits = dict[str, datasets.Dataset]
 Item = TypeVar("Item", str, Row)
 
 LONGEST = 2**28
-"""Bytes of a file that is read as a whole, unpacked."""
+"""Most bytes, unpacked, of a file that is one JSON object."""
 DATA_DIR = "paths.data_dir (data_dir in lm-eval's --metadata)"
 DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
 
@@ -47,7 +46,7 @@ def data_folder(metadata: Mapping[str, Any]) -> Path | None:
 
 
 def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
-    """The first of `names` (relative to `folder`) that is there; without any a UserError names the first."""
+    """The first of `names` (relative to `folder`) that exists; UserError, naming the first, if none does."""
     for name in names:
         if (folder / name).is_file():
             return folder / name
@@ -63,13 +62,13 @@ def published(
     config: str | None = None,
     read: Callable[[Path], Iterator[Placed]] | None = None,
 ) -> tuple[bool, Iterator[Placed]]:
-    """Whether a data folder is named, and the rows of a task there or on the hub.
+    """Whether there is a data folder, and the rows of a task from it or from the hub.
 
     Args:
-        columns: of the hub that are needed, where it has far more.
+        columns: the columns that are needed, of a hub data set with far more.
         files: the names that the file may have, if not those of `DATA_FILES`.
-        config: of the hub, if not the pin's.
-        read: reads the file, if it holds no rows.
+        config: the hub configuration, if not the pin's.
+        read: reads the file, if it is not JSON Lines.
     """
     folder = data_folder(metadata)
     if folder:
@@ -79,7 +78,7 @@ def published(
 
 
 def rows_of(path: Path) -> Iterator[Placed]:
-    """Rows of a JSON Lines file, plain, gzip or Zstandard; UserError for a line that is no JSON object."""
+    """Rows of a JSON Lines file, plain, gzip or Zstandard; UserError for a line that is not a JSON object."""
     for line, row in read_jsonl(path):
         place = f"{path}, {line}"
         if isinstance(row, BadRow):
@@ -96,20 +95,20 @@ def read_document(path: Path) -> Row:
             content = unpacked(file).read(LONGEST + 1)
         if len(content) > LONGEST:
             raise ValueError(f"it is longer than {LONGEST >> 20} MiB")
-        found = json.loads(content)
+        document = json.loads(content)
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise UserError(f"{path}: the file cannot be read ({one_line(error)}); write it again") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise UserError(f"{path}: not a JSON object; write it again")
-    return found
+    return document
 
 
 def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()) -> Iterator[Placed]:
     """Rows of a data set on the hub, `hub` being the pin in the task's YAML (metadata.hub).
 
-    Its keys are `path`, `config`, `split` (one or a list), `revision`; `data_files` where `path` is a format and the file
-    of each split stands at a bare address; `data_dir` where a folder of the repository is the configuration. The name of the
-    cached copy is logged, which holds the commit. `columns` reads these only, where all are there.
+    Its keys are `path`, `config`, `split` (one or a list), `revision`; `data_files` if `path` is a format and each split is a
+    file at a URL; `data_dir` if a folder of the repository is the configuration. Logs the name of the cached copy, which
+    contains the commit. `columns` reads only these, if all exist.
     """
     if not hub.get("path") or not hub.get("split"):
         raise UserError(f"{benchmark}: no {DATA_DIR}, and metadata.hub of the task names no path and split")
@@ -132,7 +131,7 @@ def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()
 
 
 def value_of(row: Mapping[str, Any], name: str, place: str, what: str = "value") -> Any:
-    """Whatever is in a field, null included; UserError if the row has no such field."""
+    """The value of a field, which may be null; UserError if the row has no such field."""
     if name not in row:
         fields = ", ".join(map(str, row))
         raise UserError(f"{place}: no {what} in field `{name}` (the row has {fields}); fix the row")
@@ -157,7 +156,7 @@ def list_of(row: Mapping[str, Any], name: str, place: str, kind: type[Item]) -> 
 
 
 def distinct(texts: Iterable[str]) -> list[str]:
-    """The texts that are not blank, each once, in their order."""
+    """The texts that are not blank, without repeats, in their order."""
     return list(dict.fromkeys(text for text in texts if text.strip()))
 
 
@@ -168,11 +167,11 @@ def collect(
     metadata: Mapping[str, Any],
     by: str | None = None,
 ) -> Splits:
-    """The documents that `make` makes of the rows; where it returns a text, that is why the row is dropped.
+    """Documents from rows: `make` returns a document, or as a text the reason for dropping the row.
 
-    What was read, kept and dropped by reason is logged, with the first row of each reason; a number of rows other than
-    the task's `published_rows` is a warning. Rows that share an id are told apart by `#2` and so on. `as_splits` then
-    takes the subset that `metadata` names.
+    Logs how many rows were read, kept and dropped by reason, with the first row of each reason, and warns if the number of
+    rows is not the task's `published_rows`. Rows that share an id get `#2` and so on added to it. `as_splits` then takes the
+    subset that `metadata` asks for.
     """
     kept: list[Row] = []
     dropped: dict[str, list[str]] = {}

@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
-from benchmarks.dateset import generate
-from benchmarks.loaders.lama import NOT_LAST, until_mask
-from benchmarks.loaders.sources import (
+from toolformer.benchmarks.dateset import generate
+from toolformer.benchmarks.loaders.lama import NOT_LAST, until_mask
+from toolformer.benchmarks.loaders.sources import (
     Row,
     Splits,
     collect,
@@ -31,7 +31,7 @@ def templama(**metadata: Any) -> Splits:
     """TempLAMA's test part: `id, family, text, answers, current_date`.
 
     As in LAMA, `family` is the relation, and queries whose slot `_X_` is last are kept. The year of a query is not in
-    its text: it is what the calendar tells.
+    its text: only the calendar has it.
     """
     _, rows = published("templama", metadata)
 

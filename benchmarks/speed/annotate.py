@@ -1,4 +1,4 @@
-"""How much faster than the textbook the annotation is, in one run on the same documents and the same model.
+"""Speed of annotation against a literal reading of the method, in one run on the same documents and the same model.
 
     python -m benchmarks.speed.annotate [documents=4] [model=smollm2] [tools=calculator,calendar,search] [k=10] [m=5]
         [dtype=auto] [batch_tokens=2048] [bound=on]
@@ -6,7 +6,7 @@
 The textbook reads the method literally with stock Transformers: one forward pass for the start probabilities of a
 document, `generate` at each position, every call executed as it comes, three losses of each call one at a time. Both
 sides use the demo's settings. `batch_tokens=2048,16384` measures the product once for each (`engine.batch_tokens`): a
-GPU is filled by more than the default. Prints a table, and its ratios as one JSON object on the last line:
+GPU needs more than the default to be busy. Prints a table, and its ratios as one JSON object on the last line:
 `speedup_vs_textbook` (documents a second), `score_share_of_matmul_peak` (model FLOPs of the tokens that have to be
 scored, over the time of scoring, as a share of the matrix-multiply rate measured in the same run), both at the first
 `batch_tokens`, `scoring_passes_share` (sequences scored, of those that all three losses take; `bound=off` scores all),
@@ -24,11 +24,11 @@ import torch
 from torch.utils.benchmark import Timer
 from tqdm import tqdm
 
-from benchmarks.speed.script import peak_memory, run, show, stock_layers
 from toolformer.annotation import pipeline
-from toolformer.annotation.candidates import Candidate, ToolSettings, lowest_thresholds
+from toolformer.annotation.candidates import Candidate, ToolSettings
 from toolformer.annotation.propose import choose_positions, read_sample
 from toolformer.annotation.score import WEIGHTS
+from toolformer.benchmarks.speed.script import peak_memory, run, show, stock_layers
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.lm.batching import TOKENS_PER_BATCH
@@ -38,7 +38,7 @@ from toolformer.stages.config import Config, compose, validate
 from toolformer.tools.base import Tool
 
 SHARD = 8
-"""Documents that are annotated together at the default number of tokens a batch."""
+"""Documents that are annotated together at the default `batch_tokens`."""
 
 
 @dataclass
@@ -68,12 +68,12 @@ class Timing:
     passes: int = 0
     """Sequences that were scored."""
     skipped: int = 0
-    """Sequences that the bound on the gain spared."""
+    """Sequences that the bound on the gain made unnecessary."""
 
 
 def matmul_peak(dtype: torch.dtype, device: torch.device) -> float:
-    """Multiply-adds as FLOPs a second that this machine reaches on square matrices, the best of a few."""
-    size = 2048 if device.type == "cpu" else 8192  # a GPU's needs larger ones
+    """FLOPs per second of this machine on square matrices, the best of five products."""
+    size = 2048 if device.type == "cpu" else 8192  # a GPU needs larger ones
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     timer = Timer("a @ b", globals={"a": a, "b": b}, num_threads=torch.get_num_threads())
     return 2 * size**3 / min(timer.timeit(1).mean for _ in range(5))
@@ -99,58 +99,61 @@ def textbook(
     documents: Sequence[Document],
 ) -> Timing:
     """The method read literally, on stock Transformers."""
-    timing = Timing()
-    model = language_model.model
-    started = time.perf_counter()
-    work = [(document, one) for document in documents for one in settings]
-    for document, one in tqdm(work, desc="textbook", unit="text"):
-        if not pipeline.Annotator(language_model, [], {})._decide(one.selector, document):
-            continue
-        encoding = language_model.encode_text(document.text)
-        prompt = language_model.encode(one.prompt.fill(document.text))
-        logits = (
-            model(torch.tensor([prompt + encoding.ids], device=model.device))
-            .logits[0, len(prompt) - 1 : -1]
-            .float()
-        )
-        probabilities = logits.softmax(-1)[:, language_model.start_id].tolist()
-        allowed = [p if encoding.positions[i] is not None else None for i, p in enumerate(probabilities)]
-        for i in choose_positions(allowed, one.start_threshold, one.max_positions):
-            name = language_model.encode_after_start(one.name) if one.force_name else []
-            context = torch.tensor(
-                [prompt + encoding.ids[:i] + [language_model.start_id] + name], device=model.device
-            )
-            written = model.generate(
-                context,
-                attention_mask=torch.ones_like(context),
-                do_sample=True,
-                top_k=0,
-                max_new_tokens=one.max_call_tokens,
-                num_return_sequences=one.samples,
-                stop_strings=["]"],
-                tokenizer=language_model.tokenizer,
-                pad_token_id=language_model.tokenizer.eos_token_id,
-            )
-            for ids in written[:, context.shape[1] :].tolist():
-                timing.candidates += 1
-                _, call, reason = read_sample(language_model.decode(name + ids), one)
-                if call is None or reason:
-                    continue
-                result = tools[one.key].run([call.input], [document])[0]
-                if result.text is None:
-                    continue
-                scoring = time.perf_counter()
-                for z in (call.with_result(result.text), call.with_result(""), None):
-                    _loss(language_model, encoding.ids, i, z)
-                timing.scored += 1
-                timing.scoring += time.perf_counter() - scoring
+    timing, started = Timing(), time.perf_counter()
+    work = [(document, tool) for document in documents for tool in settings]
+    for document, tool in tqdm(work, desc="textbook", unit="text"):
+        if pipeline.Annotator(language_model, [], {})._decide(tool.selector, document):
+            _annotate(language_model, tool, tools[tool.key], document, timing)
     timing.seconds = time.perf_counter() - started
     return timing
 
 
+def _annotate(
+    language_model: LanguageModel, settings: ToolSettings, tool: Tool, document: Document, timing: Timing
+) -> None:
+    encoding = language_model.encode_text(document.text)
+    prompt = language_model.encode(settings.prompt.fill(document.text))
+    tokens = torch.tensor([prompt + encoding.ids], device=language_model.device)
+    logits = language_model.model(tokens).logits[0, len(prompt) - 1 : -1].float()
+    probabilities = logits.softmax(-1)[:, language_model.start_id].tolist()
+    allowed = [p if encoding.positions[i] is not None else None for i, p in enumerate(probabilities)]
+    for i in choose_positions(allowed, settings.start_threshold, settings.max_positions):
+        for text in _sampled(language_model, settings, prompt + encoding.ids[:i]):
+            timing.candidates += 1
+            _, call, reason = read_sample(text, settings)
+            if call is None or reason:
+                continue
+            result = tool.run([call.input], [document])[0]
+            if result.text is None:
+                continue
+            started = time.perf_counter()
+            for z in (call.with_result(result.text), call.with_result(""), None):
+                _loss(language_model, encoding.ids, i, z)
+            timing.scored += 1
+            timing.scoring += time.perf_counter() - started
+
+
+def _sampled(language_model: LanguageModel, settings: ToolSettings, prefix: list[int]) -> list[str]:
+    """The texts of the calls that stock `generate` writes after a prefix, each without its opening bracket."""
+    name = language_model.encode_after_start(settings.name) if settings.force_name else []
+    context = torch.tensor([prefix + [language_model.start_id] + name], device=language_model.device)
+    written = language_model.model.generate(
+        context,
+        attention_mask=torch.ones_like(context),
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=settings.max_call_tokens,
+        num_return_sequences=settings.samples,
+        stop_strings=["]"],
+        tokenizer=language_model.tokenizer,
+        pad_token_id=language_model.tokenizer.eos_token_id,
+    )
+    return [language_model.decode(name + ids) for ids in written[:, context.shape[1] :].tolist()]
+
+
 def _loss(language_model: LanguageModel, ids: list[int], i: int, call: ApiCall | None) -> float:
     z = language_model.encode(linearise(call)) if call else []
-    head = z or (language_model.document_start() if i == 0 else [])
+    head = z or (language_model.start_ids() if i == 0 else [])
     sequence = torch.tensor([head + ids], device=language_model.device)
     log_probs = language_model.model(sequence).logits[0].float().log_softmax(-1)
     return -sum(
@@ -167,7 +170,7 @@ def product(
     batch_tokens: int = TOKENS_PER_BATCH,
     bound: bool = True,
 ) -> Timing:
-    """The harness, a shard at a time as the generate stage calls it; larger batches have larger shards."""
+    """This project, one shard at a time as in the generate stage; larger batches have larger shards."""
     timing = Timing()
     language_model.batch_tokens = batch_tokens
     size = max(1, SHARD * batch_tokens // TOKENS_PER_BATCH)
@@ -178,20 +181,19 @@ def product(
         scored = score(*arguments, **options)
         timing.scoring += time.perf_counter() - started
         timing.candidates += len(scored)
-        asked = [c for c in scored if c.gain_at_most is not None]
-        timing.scored += len(asked)
-        timing.skipped += len(
-            _without_result(asked) - _without_result(c for c in asked if c.loss_no_result is not None)
-        )
+        bounded = [c for c in scored if c.gain_at_most is not None]
+        timing.scored += len(bounded)
+        exact = _without_result(c for c in bounded if c.loss_no_result is not None)
+        timing.skipped += len(_without_result(bounded) - exact)
         return scored
 
-    def counted(sequences: Any, wanted: Any, *arguments: Any, **options: Any) -> list[TokenScores]:
+    def counted(sequences: Any, targets: Any, *arguments: Any, **options: Any) -> list[TokenScores]:
         timing.passes += len(sequences)
-        timing.flops += sum(model_flops(language_model, indices[-1], len(indices)) for indices in wanted)
-        return scores(sequences, wanted, *arguments, **options)
+        timing.flops += sum(model_flops(language_model, indices[-1], len(indices)) for indices in targets)
+        return scores(sequences, targets, *arguments, **options)
 
-    lowest = lowest_thresholds(settings) if bound else None
-    annotator = pipeline.Annotator(language_model, settings, tools, lowest=lowest)
+    floor = min(tool.filter_threshold for tool in settings) if bound else None
+    annotator = pipeline.Annotator(language_model, settings, tools, floor=floor)
     with patch.object(pipeline, "score", timed), patch.object(language_model, "score", counted):
         started = time.perf_counter()
         for shard in range(0, len(documents), size):
@@ -218,7 +220,7 @@ def configured(options: Options) -> tuple[Config, list[ToolSettings], list[Docum
     config = validate(compose("generate", words))
     instantiate.apply_paths(config)
     settings = [instantiate.tool_settings(config, key) for key in config.tools]
-    documents = [d for d in instantiate.Corpus(config.corpus) if pipeline.select.calculator(d)]
+    documents = [d for d in instantiate.corpus(config.corpus) if pipeline.select.calculator(d)]
     return config, settings, documents[: options.documents]
 
 
@@ -229,7 +231,7 @@ def main(options: Options) -> None:
     tools = instantiate.tools(config)
     peak = matmul_peak(language_model.dtype, language_model.device)
     for tool in tools.values():
-        tool.run(["1 + 1"], documents[:1])  # a tool's index is loaded before the clock starts
+        tool.run(["1 + 1"], documents[:1])  # loads a tool's index before the clock starts
     with peak_memory() as memory:
         product(language_model, settings, tools, documents[:1])
         timings = [
@@ -237,24 +239,26 @@ def main(options: Options) -> None:
         ]
     with stock_layers():
         slow = textbook(language_model, settings, tools, documents)
-
-    fast = timings[0]
-    ratios = {
-        "speedup_vs_textbook": round(slow.seconds / fast.seconds, 2),
-        "score_share_of_matmul_peak": round(fast.flops / fast.scoring / peak, 3) if fast.scoring else 0.0,
-        "scoring_passes_share": round(fast.passes / (fast.passes + fast.skipped), 3) if fast.passes else 1.0,
-        "peak_memory_gib": round(memory.gib, 2),
-    }
-    if len(budgets) > 1:
-        ratios["filled_vs_first"] = round(fast.seconds / min(timing.seconds for timing in timings), 2)
     names = [f"toolformer, batches of {budget}" for budget in budgets]
     sides = dict(zip(["textbook", *names], [slow, *timings], strict=True))
     show(
         f"{len(documents)} documents, {options.tools}, {config.model}, {language_model.dtype}, matmul peak "
         f"{peak / 1e9:.0f} GFLOP/s",
         {name: vars(side) | {"documents/s": len(documents) / side.seconds} for name, side in sides.items()},
-        ratios,
+        _ratios(slow, timings, peak) | {"peak_memory_gib": round(memory.gib, 2)},
     )
+
+
+def _ratios(slow: Timing, timings: Sequence[Timing], peak: float) -> dict[str, float]:
+    fast = timings[0]
+    ratios = {
+        "speedup_vs_textbook": round(slow.seconds / fast.seconds, 2),
+        "score_share_of_matmul_peak": round(fast.flops / fast.scoring / peak, 3) if fast.scoring else 0.0,
+        "scoring_passes_share": round(fast.passes / (fast.passes + fast.skipped), 3) if fast.passes else 1.0,
+    }
+    if len(timings) > 1:
+        ratios["filled_vs_first"] = round(fast.seconds / min(timing.seconds for timing in timings), 2)
+    return ratios
 
 
 if __name__ == "__main__":

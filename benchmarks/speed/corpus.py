@@ -1,11 +1,11 @@
-"""How soon a large corpus is worked at, how fast a finished run answers, and in how much memory.
+"""Time to the first candidate of a large corpus, time of a finished run, and memory.
 
     python -m benchmarks.speed.corpus [documents=100000] [model=tests/golden/model]
 
-Annotates made-up documents by the command itself; one document in a thousand has a date, and with it a candidate. Prints one
-JSON object on the last line: seconds from the start of the command to the first candidate, until the corpus was read, and to
-the end; seconds of the same command again, and once more with another time of change of the corpus; and the peak resident
-memory of each in GiB.
+Annotates generated documents with the command itself; one document in a thousand has a date, and with it a candidate. Prints
+one JSON object on the last line: seconds from the start of the command to the first candidate, to the end of reading the corpus
+and to the end; seconds of the same command repeated, and repeated with a new modification time of the corpus; and the peak
+resident memory of each in GiB.
 """
 
 import json
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.speed.script import run, show
+from toolformer.benchmarks.speed.script import run, show
 from toolformer.errors import UserError
 
 TEXT = "On that day we met again, and spoke of the weather, of the harvest and of the road to the sea. " * 4
@@ -35,8 +35,8 @@ class Options:
 
 
 def main(options: Options) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        corpus, root = Path(place) / "corpus.jsonl", Path(place) / "runs"
+    with tempfile.TemporaryDirectory() as folder:
+        corpus, root = Path(folder) / "corpus.jsonl", Path(folder) / "runs"
         with corpus.open("w") as file:
             for n in range(options.documents):
                 url = f"https://example.org/{'2020/05/14' if n % 1000 == 0 else 'undated'}/"
@@ -48,14 +48,14 @@ def main(options: Options) -> None:
             "tool.calendar.start_threshold=0.0", "lm.dtype=float32",
         ]  # fmt: skip
         started = time.time()
-        figures = measured("ended", command)
+        results = measured("ended", command)
         for moment, pattern in MOMENTS.items():
             written = min(file.stat().st_mtime for file in root.glob(pattern))
-            figures[moment] = round(written - started, 1)
-        figures |= measured("already_done", command)
+            results[moment] = round(written - started, 1)
+        results |= measured("already_done", command)
         corpus.touch()
-        figures |= measured("touched", command)
-    show(f"{options.documents} documents", {}, figures)
+        results |= measured("touched", command)
+    show(f"{options.documents} documents", {}, results)
 
 
 def measured(name: str, command: Sequence[str]) -> dict[str, float]:

@@ -1,25 +1,25 @@
-"""How fast top-k API decoding is, in one run on the same prompts and the same model.
+"""Speed of top-k API decoding, in one run on the same prompts and the same model.
 
     python -m benchmarks.speed.decode [prompts=256] [batch=32] [new_tokens=32] [k=10] [model=smollm2] [tools=calculator,calendar]
 
-Three decoders continue the same prompts: the product with its tools; stock batched `generate` without tools, at the
-same batch size; and one prompt at a time, read literally from the paper with a stock cache. No text may end before
-`new_tokens`, so that all write as much. Tokens are those that the model wrote and that stayed: of executed calls too, of
-results and of calls that were taken back not. Prints a table, and its ratios as one JSON object on the last line:
+Three decoders continue the same prompts: this project with its tools; stock batched `generate` without tools, at the
+same batch size; and a literal reading of the paper, one prompt at a time with a stock cache. No text may end before
+`new_tokens`, therefore all write equally much. Counted are the tokens that the model wrote and that stayed: those of executed
+calls, but not those of results and of calls that were rolled back. Prints a table, and its ratios as one JSON object on the last line:
 `share_of_plain_generate` and `speedup_vs_one_at_a_time` (tokens a second).
 """
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from tqdm import tqdm
 from transformers import DynamicCache
 
-from benchmarks import dateset
-from benchmarks.speed.script import run, show, stock_layers
-from benchmarks.tasks import question_prompt
+from toolformer.benchmarks import dateset
+from toolformer.benchmarks.speed.script import run, show, stock_layers
+from toolformer.benchmarks.tasks import question_prompt
 from toolformer.calls import ARROW, END, START, CallSyntaxError, call_end, parse
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
@@ -33,7 +33,7 @@ MAX_CALL_TOKENS, MAX_RESULT_TOKENS = 40, 64
 
 @dataclass
 class Options:
-    """What all three decoders share."""
+    """Settings of all three decoders."""
 
     prompts: int = 256
     batch: int = 32
@@ -60,7 +60,7 @@ class Timing:
 def product(
     language_model: LanguageModel, tools: Mapping[str, Tool], documents: Sequence[Document], options: Options
 ) -> Timing:
-    """The harness."""
+    """This project."""
     decoder = Decoder(
         language_model,
         tools,
@@ -72,10 +72,10 @@ def product(
     )
     prompts = [document.text for document in documents]
     started = time.perf_counter()
-    found = decoder.complete(prompts, documents, max_new_tokens=options.new_tokens)
+    completions = decoder.complete(prompts, documents, max_new_tokens=options.new_tokens)
     seconds = time.perf_counter() - started
-    calls = sum(completion.call is not None for completion in found)
-    return Timing(len(prompts), seconds, sum(completion.tokens for completion in found), calls)
+    calls = sum(completion.call is not None for completion in completions)
+    return Timing(len(prompts), seconds, sum(completion.tokens or 0 for completion in completions), calls)
 
 
 @torch.inference_mode()
@@ -108,65 +108,76 @@ def one_at_a_time(
 ) -> Timing:
     """Top-k API decoding read literally: one prompt, one token, a stock cache."""
     by_name = {tool.name: tool for tool in tools.values()}
-    timing = Timing(len(documents))
-    started = time.perf_counter()
+    timing, started = Timing(len(documents)), time.perf_counter()
     for document in tqdm(documents, desc="one at a time", unit="prompt"):
-        _continue(language_model, by_name, document, options, timing)
+        _Prompt(language_model, by_name, document, timing).complete(options)
     timing.seconds = time.perf_counter() - started
     return timing
 
 
-def _continue(
-    language_model: LanguageModel,
-    tools: Mapping[str, Tool],
-    document: Document,
-    options: Options,
-    timing: Timing,
-) -> None:
-    cache = DynamicCache()
-    names = [language_model.encode_after_start(name) for name in sorted(tools)]
-    start = language_model.start_id
+@dataclass
+class _Prompt:
+    """A document's text with its continuation."""
 
-    def read(ids: list[int]) -> torch.Tensor:
-        fed = torch.tensor([ids], device=language_model.device)
-        row: torch.Tensor = language_model.model(fed, past_key_values=cache, logits_to_keep=1).logits[0, -1]
-        return row
+    language_model: LanguageModel
+    tools: Mapping[str, Tool]
+    """By the name in a call."""
+    document: Document
+    timing: Timing
+    cache: DynamicCache = field(default_factory=DynamicCache)
 
-    row = read(language_model.own_prefix + language_model.encode(document.text))
-    may_call = True
-    written = 0
-    while written < options.new_tokens:
-        row[sorted(language_model.end_ids)] = float("-inf")
-        if may_call and int((row > row[start]).sum()) < options.k:
-            may_call = False
-            before = cache.get_seq_length()
-            body: list[int] = []
-            text = ""
-            call_row = read([start])
-            while len(body) < MAX_CALL_TOKENS:
-                left = [name for name in names if name[: len(body)] == body and len(name) > len(body)]
-                choices = sorted({name[len(body)] for name in left})
-                best = int(call_row[choices].argmax()) if choices else int(call_row.argmax())
-                body.append(choices[best] if choices else best)
-                text = language_model.decode(body)
-                if call_end(text) is not None or ARROW in text:
-                    break
-                call_row = read([body[-1]])
-            result = _result(text, tools, document) if ARROW in text else None
-            if result is None:
-                cache.crop(before - cache.get_seq_length())
-            else:
-                ids = language_model.encode(f" {result}")[:MAX_RESULT_TOKENS]
-                row = read([body[-1], *ids, *language_model.encode(END)])
-                timing.calls += 1
-                timing.tokens += 1 + len(body)
-            continue
-        row[start] = float("-inf")
-        token = int(row.argmax())
-        written += 1
-        timing.tokens += 1
-        if written < options.new_tokens:
-            row = read([token])
+    def read(self, ids: Sequence[int]) -> torch.Tensor:
+        """The logits [vocabulary] of the token that follows `ids`."""
+        model, tokens = self.language_model.model, torch.tensor([ids], device=self.language_model.device)
+        logits: torch.Tensor = model(tokens, past_key_values=self.cache, logits_to_keep=1).logits[0, -1]
+        return logits
+
+    def complete(self, options: Options) -> None:
+        model, start = self.language_model, self.language_model.start_id
+        logits = self.read(model.bos_ids + model.encode(self.document.text))
+        may_call, written = True, 0
+        while written < options.new_tokens:
+            logits[sorted(model.end_ids)] = float("-inf")
+            if may_call and int((logits > logits[start]).sum()) < options.k:
+                may_call = False
+                after_call = self.call()
+                logits = logits if after_call is None else after_call
+                continue
+            logits[start] = float("-inf")
+            token = int(logits.argmax())
+            written += 1
+            self.timing.tokens += 1
+            if written < options.new_tokens:
+                logits = self.read([token])
+
+    def call(self) -> torch.Tensor | None:
+        """Writes and executes a call; the logits that follow its result, or None if the call was rolled back."""
+        model, before = self.language_model, self.cache.get_seq_length()
+        ids, text = self.write_call()
+        result = _result(text, self.tools, self.document) if ARROW in text else None
+        if result is None:
+            self.cache.crop(before - self.cache.get_seq_length())
+            return None
+        self.timing.calls += 1
+        self.timing.tokens += 1 + len(ids)
+        shown = model.encode(f" {result}")[:MAX_RESULT_TOKENS]
+        return self.read([ids[-1], *shown, *model.encode(END)])
+
+    def write_call(self) -> tuple[list[int], str]:
+        """The tokens after the opening bracket up to the arrow or the end, the last of them unread, and their text."""
+        model, ids, text = self.language_model, list[int](), ""
+        names = [model.encode_after_start(name) for name in sorted(self.tools)]
+        logits = self.read([model.start_id])
+        while len(ids) < MAX_CALL_TOKENS:
+            choices = sorted(
+                {name[len(ids)] for name in names if name[: len(ids)] == ids and len(name) > len(ids)}
+            )
+            ids.append(choices[int(logits[choices].argmax())] if choices else int(logits.argmax()))
+            text = model.decode(ids)
+            if call_end(text) is not None or ARROW in text:
+                break
+            logits = self.read([ids[-1]])
+        return ids, text
 
 
 def _result(text: str, tools: Mapping[str, Tool], document: Document) -> str | None:

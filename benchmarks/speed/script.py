@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: their words `key=value`, memory, and how figures are printed."""
+"""Shared by the scripts of this folder: options `key=value`, memory, and the printing of results."""
 
 import json
 import os
@@ -18,16 +18,23 @@ from omegaconf.errors import OmegaConfBaseException
 
 from toolformer.errors import UserError, one_line
 from toolformer.lm import fast_linear
-from toolformer.tracking.provenance import provenance
+from toolformer.results.provenance import provenance
 
 Options = TypeVar("Options")
 
 
 def run(options: type[Options], main: Callable[[Options], None]) -> None:
-    """Calls a script with the command line's words as its options; wrong ones are one line and exit code 2."""
+    """Calls a script's `main` with the options of the command line."""
+    with refused_in_one_line():
+        given = OmegaConf.merge(OmegaConf.structured(options), OmegaConf.from_cli())
+        main(cast(Options, OmegaConf.to_object(given)))
+
+
+@contextmanager
+def refused_in_one_line() -> Iterator[None]:
+    """Bad input prints one line and exits with code 2."""
     try:
-        words = OmegaConf.merge(OmegaConf.structured(options), OmegaConf.from_cli())
-        main(cast(Options, OmegaConf.to_object(words)))
+        yield
     except (UserError, OmegaConfBaseException) as error:
         print(f"benchmarks.speed.{Path(sys.argv[0]).stem}: {one_line(error)}", file=sys.stderr)
         sys.exit(2)
@@ -35,32 +42,32 @@ def run(options: type[Options], main: Callable[[Options], None]) -> None:
 
 @contextmanager
 def stock_layers() -> Iterator[None]:
-    """Linear layers and attention as the libraries have them, to compare speeds."""
-    with mock.patch.object(fast_linear, "FEW", 0), mock.patch.dict(os.environ):
+    """Uses the libraries' own linear layers and attention."""
+    with mock.patch.object(fast_linear, "MAX_ROWS", 0), mock.patch.dict(os.environ):
         os.environ.pop(fast_linear.FORCE_GQA, None)
         yield
 
 
-def show(title: str, rows: Mapping[str, Mapping[str, float]], figures: Mapping[str, object]) -> None:
-    """Prints a table, what it was measured on, and the figures as one JSON object on the last line."""
+def show(title: str, rows: Mapping[str, Mapping[str, float]], results: Mapping[str, object]) -> None:
+    """Prints a table, the machine and versions, and the results as one JSON object on the last line."""
     print(title)
     if rows:
         print(pandas.DataFrame(rows).T.to_string(float_format="{:.4g}".format))
     tags = provenance() | {"threads": torch.get_num_threads()}
     names = ("device_name", "threads", "git_commit", "version.torch", "version.transformers")
     print(", ".join(f"{name} {tags[name]}" for name in names))
-    print(json.dumps(figures))
+    print(json.dumps(results))
 
 
 class Peak:
-    """The most memory beyond what was in use at the beginning, in GiB."""
+    """Peak memory minus that at the beginning, in GiB."""
 
     gib = 0.0
 
 
 @contextmanager
 def peak_memory() -> Iterator[Peak]:
-    """Watches the memory of a block: the GPU's where there is one, else this process's resident set, by looking often."""
+    """Measures the memory of a block: the GPU's if there is one, else this process's resident set, 50 times a second."""
     peak = Peak()
     if torch.cuda.is_available():
         before = torch.cuda.memory_allocated()

@@ -1,11 +1,11 @@
-"""How fast packed training is, in one run on the same documents and the same model.
+"""Speed of packed training, in one run on the same documents and the same model.
 
     python -m benchmarks.speed.train [documents=96] [model=smollm2] [sequence_length=1024] [micro_batch=2]
 
-The product packs the demo corpus into full sequences; beside it the stock Trainer of Transformers pads as many
-documents to the longest of their micro batch, the micro batches holding about as many tokens: the more sequences a
-micro batch has (the paper's recipe: 8), the more the padded side pads, and the more memory it needs. Both do forward,
-backward and optimizer steps over all documents once; loading, evaluation and saving are not counted. Prints a table,
+This project packs the demo corpus into full sequences. The stock Trainer of Transformers pads the documents of a micro
+batch to the longest of them, with about as many tokens per micro batch: the more sequences a micro batch has (the paper: 8),
+the more padding and memory it needs. Both run forward, backward and optimizer steps over all documents once; loading,
+evaluation and saving are not counted. Prints a table,
 and its ratios as one JSON object on the last line: `speedup_vs_padded` (text tokens a second), and
 `train_share_of_matmul_peak` (model FLOPs of the text tokens, backward counted twice the forward pass, over the time).
 """
@@ -19,8 +19,8 @@ from typing import Any, cast
 import torch
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
-from benchmarks.speed.annotate import matmul_peak, model_flops
-from benchmarks.speed.script import run, show
+from toolformer.benchmarks.speed.annotate import matmul_peak, model_flops
+from toolformer.benchmarks.speed.script import run, show
 from toolformer.data import demo_corpus
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import choose_device, choose_dtype, load_causal
@@ -39,7 +39,7 @@ class Options:
 
 
 def packed(model: str, texts: Sequence[str], length: int, micro_batch: int) -> dict[str, float]:
-    """The product."""
+    """This project."""
     logged: dict[str, float] = {}
     settings = TrainingSettings(
         max_steps=None, epochs=1, batch_size=4 * micro_batch, micro_batch_size=micro_batch, sequence_length=length,
@@ -85,7 +85,7 @@ def main(options: Options) -> None:
     show(
         f"{len(texts)} documents of {mean:.0f} tokens, {model}, sequences of {length}, matmul peak "
         f"{peak / 1e9:.0f} GFLOP/s",
-        {f"packed, {micro_batch} a micro batch": fast, f"padded, {rows} a micro batch": slow},
+        {f"packed, {micro_batch} per micro batch": fast, f"padded, {rows} per micro batch": slow},
         {
             "speedup_vs_padded": round(fast["tokens/s"] / slow["tokens/s"], 2),
             "train_share_of_matmul_peak": round(3 * per_token * fast["tokens/s"] / peak, 3),

@@ -24,7 +24,8 @@ from toolformer.annotation.score import WEIGHTS, score
 from toolformer.calls import ApiCall, call_end, linearise, strip
 from toolformer.data import Document, demo_corpus
 from toolformer.errors import UserError
-from toolformer.lm.batching import Branches, cached_per_batch
+from toolformer.lm.batching import cached_per_batch
+from toolformer.lm.branches import Branches
 from toolformer.lm.language_model import LanguageModel
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
@@ -54,7 +55,7 @@ def whole_window(language_model: LanguageModel, document: Document) -> Window:
     return Window(document, encoding, 0, len(encoding.ids))
 
 
-def test_no_call_starts_inside_what_reads_as_one_character(tiny_gpt2: LanguageModel) -> None:
+def test_no_call_starts_inside_a_grapheme_cluster(tiny_gpt2: LanguageModel) -> None:
     characters = ["a", "e\u0301", " ", "👨\u200d👩\u200d👧", "ć", "कि", "🇩🇪", "b", "क्षि", ".\u0301"]
     text = "".join(characters)
     begins = {len("".join(characters[:n])) for n in range(len(characters))}
@@ -163,7 +164,7 @@ class Recording(Recorder):
         super().__init__(lambda text: Result(text.upper()) if text else Result(reason="nothing asked"), "QA")
 
 
-def test_every_distinct_call_is_executed_once_and_drops_have_reasons(tiny_gpt2: LanguageModel) -> None:
+def test_each_distinct_call_is_executed_once(tiny_gpt2: LanguageModel) -> None:
     first, second, _ = whole_windows(tiny_gpt2)
     tool = Recording()
     asked = [ApiCall("QA", "who", None, True), ApiCall("QA", "who"), ApiCall("QA", "")]
@@ -196,7 +197,7 @@ def test_a_translation_of_what_comes_later_is_dropped(tiny_gpt2: LanguageModel) 
         assert (rows[0]["status"] == LOOK_AHEAD) == (key == "translation" or selector == "translation")
 
 
-def test_thresholds_are_applied_afterwards_and_texts_stay_unchanged(tiny_gpt2: LanguageModel) -> None:
+def test_kept_calls_are_inserted_into_unchanged_texts(tiny_gpt2: LanguageModel) -> None:
     window = whole_windows(tiny_gpt2)[0]
     losses = {"loss_no_result": 3.0, "loss_none": 4.0}
     candidates = [
@@ -292,9 +293,7 @@ def test_a_further_round_is_the_textbooks(architecture: str) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize(("key", "first", "last"), [("calculator", 7, 8), ("search", 13, 15)])
-def test_annotation_of_real_texts_by_the_embedded_model_is_the_textbooks(
-    key: str, first: int, last: int
-) -> None:
+def test_annotation_by_the_bundled_model_is_the_references(key: str, first: int, last: int) -> None:
     """Real tools on a document or two each."""
     config = validate(compose("generate", [f"tools=[{key}]"]))
     language_model = LanguageModel.from_pretrained(config.model, "float32", "cpu")
@@ -309,7 +308,7 @@ def keys(count: int, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(draw_keys(seed, "d", "qa", 3, 1, count))
 
 
-def test_keys_depend_on_everything_that_is_sampled_and_on_nothing_else() -> None:
+def test_keys_depend_only_on_the_sampled_draw() -> None:
     one = draw_keys(0, "d", "qa", 3, 1, 1000)
     assert (one == draw_keys(0, "d", "qa", 3, 1, 1000)).all()
     assert (one[:10] == draw_keys(0, "d", "qa", 3, 1, 10)).all()
@@ -342,7 +341,7 @@ def test_tokens_have_the_distribution_of_the_softmax() -> None:
     assert stats.chisquare(counts[likely].numpy(), expected.numpy()).pvalue > 1e-3
 
 
-def test_rows_are_shared_and_devices_and_batches_do_not_matter() -> None:
+def test_draws_do_not_depend_on_the_batch() -> None:
     torch.manual_seed(0)
     logits = torch.randn(3, 1000)
     rows = torch.tensor([2, 0, 0, 1] * 20)

@@ -15,65 +15,66 @@ from hypothesis import strategies as st
 from tests import textbook
 from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_window, whole_windows
 from tests.conftest import taught_model
-from toolformer.annotation.candidates import ToolSettings, lowest_thresholds
-from toolformer.annotation.merge import executed_call, keep, merge
+from toolformer.annotation.candidates import Screen, scoring_floor
+from toolformer.annotation.merge import PLAIN, executed_call, keep, merge
 from toolformer.annotation.pipeline import Annotation, Annotator
 from toolformer.annotation.propose import choose_positions, propose
 from toolformer.annotation.score import WEIGHTS
-from toolformer.annotation.screen import NOT_AHEAD, NOT_NEARBY, NOT_NEW, Screen, screen
-from toolformer.annotation.shards import store_for
+from toolformer.annotation.shards import ShardStore
+from toolformer.annotation.variants import NOT_AHEAD, NOT_NEARBY, NOT_NEW, screen
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
+from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 
 CALLS = replace(QA, force_name=True, max_call_tokens=30, samples=8)
 
 
-def annotator(model: LanguageModel, tool: ToolSettings, bound: float | None, seed: int = 0) -> Annotator:
-    lowest = None if bound is None else {"qa": bound}
-    return Annotator(model, [tool], {"qa": Recording()}, seed=seed, lowest=lowest)
-
-
 @functools.cache
-def every_gain(model: LanguageModel, seed: int) -> list[Any]:
-    """The rows of an annotation that bounds nothing."""
-    return annotator(model, CALLS, None, seed).annotate(DOCUMENTS).rows
+def rows_from(model: LanguageModel, floor: float | None, seed: int = 0) -> list[Any]:
+    """The rows of an annotation for thresholds from `floor` on."""
+    annotator = Annotator(model, [CALLS], {"qa": Recording()}, seed=seed, floor=floor)
+    return annotator.annotate(DOCUMENTS).rows
 
 
 @settings(max_examples=15)
-@given(asked=st.floats(-3, 0.5), above=st.floats(0, 3), seed=st.integers(0, 2))
-def test_the_bound_keeps_the_same_texts_at_every_threshold_from_the_asked_one_on(
-    calling_model: LanguageModel, asked: float, above: float, seed: int
+@given(floor=st.floats(-3, 0.5), above=st.floats(0, 3), seed=st.integers(0, 2))
+def test_every_threshold_from_the_floor_on_keeps_the_same_calls(
+    calling_model: LanguageModel, floor: float, above: float, seed: int
 ) -> None:
-    tool = replace(CALLS, filter_threshold=asked)
-    assert lowest_thresholds([tool]) == {"qa": asked}
-    full = every_gain(calling_model, seed)
-    bounded = annotator(calling_model, tool, asked, seed).annotate(DOCUMENTS).rows
+    full, bounded = rows_from(calling_model, None, seed), rows_from(calling_model, floor, seed)
     assert all(row["gain"] is not None for row in full if row["status"] == "scored")
     for row, exact in zip(bounded, full, strict=True):
         assert row["gain"] in (None, pytest.approx(exact["gain"], abs=1e-5))
         if row["status"] == "scored" and row["gain"] is None:
-            assert exact["gain"] <= row["gain_at_most"] + 1e-5 and row["gain_at_most"] < asked
-    for threshold in (asked, asked + above):
+            assert exact["gain"] <= row["gain_at_most"] + 1e-5 and row["gain_at_most"] < floor
+    for threshold in (floor, floor + above):
         kept = [keep(rows, {"qa": threshold}) for rows in (full, bounded)]
         texts = [[merge(each, of.get(each.doc_id, []))["text"] for each in DOCUMENTS] for of in kept]
         assert texts[0] == texts[1]
 
 
-def test_a_lower_threshold_computes_only_what_is_missing(
-    calling_model: LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    high, low = replace(CALLS, filter_threshold=0.5), replace(CALLS, filter_threshold=-1.0)
-    earlier = annotator(calling_model, high, 0.5).annotate(DOCUMENTS)
-    expected = annotator(calling_model, low, -1.0).annotate(DOCUMENTS).rows
-    scored = [sum(row["gain"] is not None for row in rows) for rows in (earlier.rows, expected)]
-    assert scored[0] < scored[1]
-    again = "toolformer.annotation.pipeline.propose"
-    monkeypatch.setattr(again, lambda *_: pytest.fail("nothing is proposed again"))
-    deeper = annotator(calling_model, low, -1.0).deepen(DOCUMENTS, earlier.rows, earlier.funnel)
-    for row, exact in zip(deeper.rows, expected, strict=True):
-        for name, value in exact.items():
-            assert row[name] == (pytest.approx(value, abs=1e-5) if isinstance(value, float) else value)
+def test_a_threshold_below_the_floor_is_refused(calling_model: LanguageModel, tmp_path: Path) -> None:
+    rows = rows_from(calling_model, 0.5)
+    assert any(row["status"] == "scored" and row["gain"] is None for row in rows)
+    with pytest.raises(UserError, match="^filter_threshold: -9 is below score.floor"):
+        keep(rows, {"qa": -9.0})
+    keep(rows, {"qa": -9.0}, PLAIN)
+    store = ShardStore(tmp_path)
+    for floor in (0.5, 0.7, 0.5):
+        store.require_floor(floor)
+        assert store.floor == 0.5
+    with pytest.raises(UserError, match=r"0.3 is below score.floor=0.5 of .*; set score.floor=0.3"):
+        store.require_floor(0.3)
+
+
+def test_the_floor_is_by_default_the_lowest_threshold() -> None:
+    thresholds = {"qa": 0.5, "calendar": -1.0}
+    assert scoring_floor(thresholds, None) == -1.0 and scoring_floor(thresholds, -2.0) == -2.0
+    with pytest.raises(
+        UserError, match="^score.floor is 0.1, above the filter_threshold -1 of tool calendar"
+    ):
+        scoring_floor(thresholds, 0.1)
 
 
 def test_lifts_are_those_of_the_textbook(language_model: LanguageModel) -> None:
@@ -84,7 +85,7 @@ def test_lifts_are_those_of_the_textbook(language_model: LanguageModel) -> None:
         ids = language_model.encode(text)
         lifts = []
         for i, p in enumerate(prompted):
-            context = language_model.own_prefix + ids[:i] or language_model.document_start()
+            context = language_model.bos_ids + ids[:i] or language_model.start_ids()
             row = textbook.logits(language_model, context)[-1].softmax(-1)
             lifts.append(p / float(row[language_model.start_id]))
         positions = proposal.window.encoding.positions
@@ -95,24 +96,12 @@ def test_lifts_are_those_of_the_textbook(language_model: LanguageModel) -> None:
             assert one.start_lift == pytest.approx(lifts[one.token_position], rel=1e-3)
 
 
-def test_a_store_serves_every_threshold_from_its_own_on(tmp_path: Path) -> None:
-    low, high = {"qa": 0.3, "calendar": -100.0}, {"qa": 0.5, "calendar": 0.5}
-    store = store_for(tmp_path, low)
-    assert store.lowest == low and not store.folder.exists()
-    store.folder.mkdir()
-    assert store_for(tmp_path, high).folder == store_for(tmp_path, low).folder == store.folder
-    assert store_for(tmp_path, {**low, "qa": 0.2}).folder != store.folder
-    assert store_for(tmp_path, {}).folder == tmp_path / "shards"
-    (tmp_path / "shards").mkdir()
-    assert store_for(tmp_path, {"qa": -5.0}).folder == tmp_path / "shards"
-
-
 CALLING = ("gpt2", "we met [QA(day)]", "on [QA(who met)]", "the day")
 TEXT = "Half of 1,536 is 768 ounces, of which 50 are poured in Zürich, and 4 - 9 = -5 of the rest."
 
 
 def status(language_model: LanguageModel, rules: Screen, before: str, call_input: str, result: str) -> str:
-    """What becomes of a call that stands right before `before`."""
+    """The status of a call right before `before`."""
     window = whole_window(language_model, Document("d", TEXT))
     i = window.encoding.positions.index(TEXT.index(before))
     (screened,) = screen([candidate(window, i, ApiCall("QA", call_input, result))], rules)
@@ -127,7 +116,7 @@ def status(language_model: LanguageModel, rules: Screen, before: str, call_input
         (" 768", "1536 / 2", "76", NOT_AHEAD),  # part of a number
         (" 768", "1536 - 768", "768", NOT_NEW),
         (" 1,536", "3 * 512", "1536", "scored"),
-        (" ounces", "1536 / 2", "768", NOT_AHEAD),  # it stands before
+        (" ounces", "1536 / 2", "768", NOT_AHEAD),  # it is before the call
         ("Half", "50 * 1", "50.0", NOT_NEW),
         ("Half", "100 / 2", "50", NOT_AHEAD),  # too far
         (" -5", "4 - 9", "-5", "scored"),
@@ -181,7 +170,7 @@ def near_gain(row: Mapping[str, Any], context: int) -> float:
     language_model = taught_model(*CALLING)
     ids = language_model.encode_text(next(d.text for d in DOCUMENTS if d.doc_id == row["doc_id"])).ids
     i = row["token_position"]
-    text, own = ids[i - context : i + len(WEIGHTS)], list(language_model.own_prefix)
+    text, own = ids[i - context : i + len(WEIGHTS)], list(language_model.bos_ids)
     losses = []
     for call in ([], language_model.encode(linearise(executed_call(row)))):
         sequence = torch.tensor([[*own, *call, *text]])
@@ -193,7 +182,7 @@ def near_gain(row: Mapping[str, Any], context: int) -> float:
     return losses[0] - losses[1]
 
 
-def test_what_gains_too_little_with_a_short_context_is_not_scored() -> None:
+def test_calls_without_gain_in_a_short_context_are_not_scored() -> None:
     """The other rows are those of an annotation without the first pass, as are rows with no more context than that."""
     every = annotated(Screen())
     near = {

@@ -92,7 +92,7 @@ PARAGRAPHS = re.compile(r"[^\n]+(?:\n(?!\s*\n)[^\n]+)*")
 
 
 def as_defined(text: str, identify: select.Identify) -> tuple[tuple[int, int], ...]:
-    """Every chunk against every chunk before it and behind it: the definition word for word, in quadratic time."""
+    """Every chunk against every chunk before and after it: the literal definition, in quadratic time."""
 
     def english(paragraph: str, tokens: list[tuple[int, int]]) -> bool:
         if len(tokens) < 2:
@@ -135,13 +135,13 @@ RUNS = st.lists(
 @example([("the", 9), ("el", 10), ("the", 10)])
 @example([("the", 10), ("el", 20), ("the", 1)])
 @example([("the", 5), ("el", 30), ("the", 5)])
-def test_the_translations_paragraphs_are_those_of_the_definition(runs: list[tuple[str, int]]) -> None:
+def test_translation_selects_paragraphs_by_the_definition(runs: list[tuple[str, int]]) -> None:
     text = " ".join(word for word, count in runs for _ in range(count))
     expected = as_defined(text, majority)
     assert select.translation(document(text), majority).spans == expected
 
 
-def test_a_line_is_a_paragraph_where_the_corpus_says_so() -> None:
+def test_a_line_can_be_a_paragraph() -> None:
     text = f"{ENGLISH}\n{SPANISH}\n{ENGLISH}\n{ENGLISH} {SPANISH} {ENGLISH}"
     assert select.translation(document(text), identify).spans == ((0, len(text)),)
     ((start, end),) = select.translation(document(text), identify, "line").spans
@@ -160,7 +160,7 @@ def test_a_long_text_is_asked_about_once_a_chunk(pieces: list[str]) -> None:
     assert len(asked) <= len(pieces) + 2 * select.CHUNK
 
 
-def test_a_chunk_has_ten_tokens_and_a_foreign_language_needs_confidence() -> None:
+def test_a_foreign_chunk_has_ten_tokens_and_confidence() -> None:
     def select_with(words: int, confidence: float) -> bool:
         known = SPANISH.split()[:words]
 

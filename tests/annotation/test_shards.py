@@ -52,23 +52,13 @@ def test_a_shard_is_read_as_written(tmp_path: Path) -> None:
     assert done.stdout == "one.parquet: OK\n"
 
 
-def test_whoever_goes_on_has_the_settings_of_the_first(tmp_path: Path) -> None:
-    assert ShardStore(tmp_path).begun_with({}) == {}
-    assert ShardStore(tmp_path).begun_with({"threads": "3"}) == {"threads": "3"}
-    assert ShardStore(tmp_path).begun_with({"threads": "1", "dtype": "x"}) == {"threads": "3", "dtype": "x"}
-    for damage in (b"", b'{"thr', b"\xff\xfe"):
-        (tmp_path / "begun.json").write_bytes(damage)
-        assert ShardStore(tmp_path).begun_with({"threads": "2"}) == {"threads": "2"}
-        assert ShardStore(tmp_path).begun_with({"threads": "5"}) == {"threads": "2"}
-
-
-def test_documents_wait_until_their_shard_is_done_and_damaged_ones_are_written_again(tmp_path: Path) -> None:
+def test_documents_are_stored_until_their_shard_is_done(tmp_path: Path) -> None:
     store = ShardStore(tmp_path)
     assert store.add("one", DOCUMENTS) and store.add("one", [])
     assert store.documents("one") == DOCUMENTS
     (waiting,) = (tmp_path / "waiting").iterdir()
     waiting.write_bytes(b"PAR1")
-    with pytest.raises(UserError, match="give the same command again"):
+    with pytest.raises(UserError, match="run the same command again"):
         store.documents("one")
     assert store.add("one", DOCUMENTS) and store.documents("one") == DOCUMENTS
     with store.claim("one"):
@@ -82,7 +72,7 @@ def test_whatever_is_altered_is_found(tmp_path: Path, data: st.DataObject) -> No
     store = written(tmp_path / "shards")
     path = data.draw(st.sampled_from([store.path("one"), store.folder / "one.sha256"]))
     whole = path.read_bytes()
-    # Of the checksum's file the digest counts, not the name behind it.
+    # In the checksum file only the digest counts, not the name after it.
     at = data.draw(st.integers(0, (len(whole) if path.suffix == ".parquet" else 64) - 1))
     change = data.draw(st.sampled_from(["flip", "cut", "remove"]))
     if change == "remove":

@@ -3,7 +3,6 @@
 import json
 import re
 import threading
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests import textbook
 from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_windows, windows_of
 from toolformer.annotation import funnel as funnel_module
 from toolformer.annotation.funnel import REASONS, STEPS, log_funnel
-from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, gain, keep, row
+from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, decide, gain, keep, row
 from toolformer.annotation.pipeline import NO_POSITION, Annotator
 from toolformer.annotation.propose import propose, read_sample
 from toolformer.annotation.score import score
@@ -53,10 +52,32 @@ def test_every_scored_call_is_kept_or_has_a_reason(tiny_gpt2: LanguageModel) -> 
     losses = [(1, 0, 0.4), (1, 1, 0.2), (1, 2, 0.3), (2, 0, 1.2), (3, 0, float("nan"))]
     rows = [scored(window, i, sample, loss_result=loss) for i, sample, loss in losses]
     rows.append(row(candidate(window, 4, None, status="malformed call")))
-    dropped: dict[str, Counter[str]] = {}
-    kept = keep(rows, {"qa": 1.0}, dropped=dropped)
-    assert [one.gain for one in kept["d0"]] == [pytest.approx(1.3)]
-    assert dropped == {"qa": {BEATEN: 2, BELOW: 1, NO_GAIN: 1}}
+    decisions = decide(rows, {"qa": 1.0})
+    assert [decision.reason for decision in decisions] == [
+        BEATEN,
+        "",
+        BEATEN,
+        BELOW,
+        NO_GAIN,
+        "malformed call",
+    ]
+    assert [decision.gain for decision in decisions] == [
+        pytest.approx(1.1),
+        pytest.approx(1.3),
+        pytest.approx(1.2),
+        pytest.approx(0.3),
+        None,
+        None,
+    ]
+    ((kept,),) = keep(rows, {"qa": 1.0}).values()
+    assert kept.gain == pytest.approx(1.3)
+
+
+def test_an_unscored_gain_counts_as_its_bound(tiny_gpt2: LanguageModel) -> None:
+    bounded = scored(whole_windows(tiny_gpt2)[0], 2, loss_none=1.2) | {"loss_no_result": None, "gain": None}
+    for baseline in ("paper", "plain"):
+        (decision,) = decide([bounded], {"qa": 1.0}, baseline)
+        assert (decision.reason, decision.gain) == (BELOW, pytest.approx(0.2))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -88,7 +109,7 @@ def test_no_position_is_lost_or_tried_twice(
             assert text[encoding.positions[window.start] :].startswith(window.text)
 
 
-def test_windows_overlap_and_their_calls_are_those_of_the_textbook(tiny_gpt2: LanguageModel) -> None:
+def test_overlapping_windows_are_the_references(tiny_gpt2: LanguageModel) -> None:
     text = "The population of 北京 is 658,893 people. " * 6
     encoding = tiny_gpt2.encode_text(text)
     one = replace(QA, window_tokens=40, window_overlap=10, max_positions=1000, samples=1, max_call_tokens=2)
@@ -112,7 +133,7 @@ def test_windows_overlap_and_their_calls_are_those_of_the_textbook(tiny_gpt2: La
     assert places == [n for n, position in enumerate(encoding.positions) if position is not None]
 
 
-def test_a_tools_own_call_length_goes_before_the_common_one() -> None:
+def test_a_tools_call_length_overrides_the_common_one() -> None:
     words = ["propose.max_call_tokens=30", "tool.qa.max_call_tokens=7", "propose.force_name=true"]
     words += ["propose.window_tokens=64", "propose.window_overlap=8", "tool.search.max_call_tokens=null"]
     config = validate(compose("generate", words))
@@ -171,7 +192,7 @@ def test_the_funnel_counts_every_step_and_every_drop(
     assert reasons.startswith("qa: texts: ") and reasons.endswith(f"; {REASONS['filter_reasons']}: 3 {BELOW}")
 
 
-def test_an_endless_text_is_left_out_and_a_long_one_shows_its_progress(
+def test_a_text_that_is_too_long_is_skipped(
     tiny_gpt2: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With overlapping windows, for every selector, among texts that are annotated as ever."""
@@ -207,7 +228,7 @@ class Served(Recording):
         return super().run(inputs, documents)
 
 
-def test_the_model_goes_on_while_another_machine_answers(calling_model: LanguageModel) -> None:
+def test_the_model_continues_while_a_remote_tool_answers(calling_model: LanguageModel) -> None:
     local, served = replace(QA, key="local", force_name=True), replace(QA, key="served", force_name=True)
     there, steps = Served(), list[str]()
 
@@ -227,7 +248,7 @@ def test_the_model_goes_on_while_another_machine_answers(calling_model: Language
     assert (again.rows, again.funnel) == (made.rows, made.funnel)
 
 
-def test_what_ends_a_tool_elsewhere_ends_the_annotation(calling_model: LanguageModel) -> None:
+def test_an_error_of_a_remote_tool_ends_the_annotation(calling_model: LanguageModel) -> None:
     class Gone(Recording):
         elsewhere = True
 
@@ -273,7 +294,7 @@ def test_places_before_names_and_numbers(tiny_gpt2: LanguageModel) -> None:
     assert {c.position for c in proposal.candidates} == {text.index(name) for name in named}
 
 
-def test_a_call_that_lacks_its_parenthesis_alone_is_closed_when_asked() -> None:
+def test_close_adds_a_missing_parenthesis() -> None:
     closing = replace(QA, close=True)
     for text, input in {
         'QA("Who?"] x': "Who?",

@@ -7,7 +7,7 @@ import datasets
 import pytest
 from lm_eval.tasks import TaskManager
 
-from benchmarks import TASKS_DIR
+from toolformer.benchmarks import TASKS_DIR
 
 
 class Hub:

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.figures import figures
-from benchmarks.metrics import Interval
-from benchmarks.policy_curve import Example, choose, point, points, values
-from benchmarks.suite import TaskResult
 from toolformer.calls import ApiCall
 from toolformer.decoding.call_state import Completion
 from toolformer.decoding.trace import Trace
+from toolformer.evaluation.metrics import task_metrics
+from toolformer.evaluation.policy_curve import Example, choose, point, points, values
+from toolformer.evaluation.suite import TaskResult
+from toolformer.statistics.intervals import Interval
 
 
 def sample(score: float, tool: str | None = None, failed: str | None = None, **more: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def result(samples: list[dict[str, Any]], **others: Interval) -> TaskResult:
 def test_scores_with_and_without_a_call() -> None:
     called = [sample(100, "Calculator"), sample(0, "Calculator"), sample(100, "Calendar")]
     samples = [*called, sample(0), sample(0, failed="malformed call")]
-    found = figures(result(samples), {"Calculator": "calculator"})
+    found = task_metrics(result(samples), {"Calculator": "calculator"})
     assert found == {
         "score": 40.0, "ci_low": 10.0, "ci_high": 70.0, "n": 5,
         "seconds": 2.5, "examples_per_second": 2.0, "tokens_per_second": 20.0,
@@ -46,7 +46,7 @@ def test_faults_cut_prompts_and_several_calls_are_counted_apart() -> None:
         sample(100, "Calculator", tools=["Calculator", "Calendar", "Calculator"], prompt_cut=40),
         sample(0, "Calendar", tokens=None, seconds=None),
     ]
-    found = figures(result(samples))
+    found = task_metrics(result(samples))
     assert (found["n_failed"], found["n_faults"], found["n_cut"]) == (1, 1, 2)
     assert found["n_failed/no answer"] == found["n_faults/no answer"] == 1
     assert found["n_ac"] == 2
@@ -54,14 +54,14 @@ def test_faults_cut_prompts_and_several_calls_are_counted_apart() -> None:
     assert found["score_ac/Calculator"] == 100.0 and found["score_ac/Calendar"] == 50.0
     assert found["examples_per_second"] == 2.0, "only timed samples make the speed"
     # A model that does not tell, as lm-eval's own; what there is none of has no score.
-    found = figures(result([sample(0, tokens=None, seconds=None, prompt_cut=None)]))
+    found = task_metrics(result([sample(0, tokens=None, seconds=None, prompt_cut=None)]))
     assert found["n_ac"] == 0 and found["score_nc"] == 0.0
     assert not {"n_cut", "score_ac", "seconds", "tokens_per_second"} & set(found)
 
 
 def test_perplexities_have_no_calls() -> None:
     rows = [{"tokens": 30, "seconds": 0.25, "log_likelihood": -3.0}]
-    found = figures(result(rows, word_perplexity=Interval(9.0, 8.0, 10.0, 1)))
+    found = task_metrics(result(rows, word_perplexity=Interval(9.0, 8.0, 10.0, 1)))
     assert found == {
         "perplexity": 40.0, "ci_low": 10.0, "ci_high": 70.0, "n": 1, "word_perplexity": 9.0,
         "seconds": 0.25, "examples_per_second": 4.0, "tokens_per_second": 120.0,

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from dateutil.relativedelta import relativedelta
 
-from benchmarks import arithmetic, suite
-from benchmarks.dateset import HOLIDAYS, NEAR_DAYS, SIZES, generate, subset
-from benchmarks.figures import figures
 from tests.benchmarks.test_suite import Parrot
+from toolformer.benchmarks import arithmetic
+from toolformer.benchmarks.dateset import HOLIDAYS, NEAR_DAYS, SIZES, generate, subset
+from toolformer.evaluation import suite
+from toolformer.evaluation.metrics import task_metrics
 
 Row = dict[str, Any]
 SHA256_OF_SEED_0 = "9c9e9dfc55ab949df4c9b89eb78e7c18d1faa6a6f3354ae7899769c8f011e7aa"
@@ -171,5 +172,7 @@ def test_the_score_is_the_mean_of_the_families() -> None:
     result = suite.run(lm, ["arithmetic"], {"subset": 40, "seed": 0}, bootstrap_iters=20)["arithmetic"]
     assert result.interval.value == 20 and result.interval.n == 40
     scores = {family: 100.0 * (family in ("2da", "1dc")) for family in arithmetic.FAMILIES}
-    assert {f"score/{family}": score for family, score in scores.items()}.items() <= figures(result).items()
+    assert {f"score/{family}": score for family, score in scores.items()}.items() <= task_metrics(
+        result
+    ).items()
     assert re.fullmatch(r"Question: What is \d+ plus \d+\?\nAnswer:", result.samples[0]["prompt"])

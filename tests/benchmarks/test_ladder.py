@@ -10,10 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import suite
-from benchmarks.ladder.classes import CLASSES, Rungs, classify
-from benchmarks.ladder.gold import golds
-from benchmarks.ladder.rungs import Ladder
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Patch
 from tests.decoding.test_calls import steer
@@ -22,6 +18,10 @@ from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.recording import AnswerFile
+from toolformer.evaluation import suite
+from toolformer.evaluation.ladder.classes import CLASSES, Rungs, classify
+from toolformer.evaluation.ladder.gold import golds
+from toolformer.evaluation.ladder.rungs import Ladder
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.calculator import Calculator
@@ -149,7 +149,7 @@ def scripted(monkeypatch: Patch, model: LanguageModel, plans: Mapping[str, Plan]
         return plan.free[len(said) :]
 
     def following(decoder: Decoder, row: Row) -> int:
-        rest = wanted(row, model.decode(row.context + row.written), forced=type(decoder) is not Decoder)
+        rest = wanted(row, model.decode(row.context + row.written), forced=decoder.start_policy is not None)
         return model.encode(rest)[0] if rest else 0
 
     steer(monkeypatch, following)

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from lm_eval.api.instance import Instance
 
-from benchmarks import suite
-from benchmarks.figures import figures
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Log, Patch, wait_for
 from tests.decoding.test_calls import force
@@ -25,6 +23,8 @@ from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.prompted import PromptedDecoder
 from toolformer.decoding.recording import AnswerFile
 from toolformer.errors import UserError
+from toolformer.evaluation import suite
+from toolformer.evaluation.metrics import task_metrics
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 from toolformer.tools.calendar import Calendar
@@ -140,7 +140,7 @@ def test_nats_of_the_gold_answer_are_a_column_and_a_figure(tiny_gpt2: LanguageMo
     pairs = [(sample["prompt"], f" {sample['target'][0][:-2]}") for sample in found.samples]
     expected = [-value for value, _ in tiny_gpt2.log_likelihoods(pairs)]
     assert [sample["gold_nats"] for sample in found.samples] == pytest.approx(expected)
-    figure = figures(found)
+    figure = task_metrics(found)
     assert figure["gold_nats"] == pytest.approx(sum(expected) / 4)
     assert figure["gold_nats/ci_low"] < figure["gold_nats"] < figure["gold_nats/ci_high"]
 
@@ -155,7 +155,7 @@ def test_a_cut_prompt_leaves_a_trace(tiny_gpt2: LanguageModel, tmp_path: Path) -
             return suite.run(lm, ["svamp"], {"data_dir": str(tmp_path)}, bootstrap_iters=5)["svamp"].samples
 
     # A call of the default length and the 32 tokens of a math answer have room in 512 tokens.
-    whole, end = len(tiny_gpt2.encode(run()[1]["prompt"])), len(tiny_gpt2.encode_behind("]"))
+    whole, end = len(tiny_gpt2.encode(run()[1]["prompt"])), len(tiny_gpt2.encode_continuation("]"))
     for _ in range(2):  # kept with the answer
         assert [sample["prompt_cut"] for sample in run()] == [0, whole - (512 - 32 - (1 + end + 40 + 64))]
 

@@ -10,12 +10,12 @@ from typing import Any
 import datasets
 import pytest
 
-from benchmarks import DATA_FILES
-from benchmarks.loaders.math import asdiv, numeric_answer, svamp
-from benchmarks.loaders.perplexity import heldout, wikitext
-from benchmarks.loaders.temporal import dateset
 from tests.benchmarks.conftest import Hub, documents, task
 from tests.conftest import Log, Patch
+from toolformer.benchmarks import DATA_FILES
+from toolformer.benchmarks.loaders.math import asdiv, numeric_answer, svamp
+from toolformer.benchmarks.loaders.perplexity import heldout, wikitext
+from toolformer.benchmarks.loaders.temporal import dateset
 from toolformer.data import FileCorpus
 from toolformer.errors import UserError
 
@@ -127,7 +127,7 @@ def test_the_rows_of_a_data_folder_become_documents(
     tmp_path: Path, caplog: Log, name: str, rows: list[Row], expected: list[Row], prompt: str, dropped: str
 ) -> None:
     path = write_task(tmp_path, name, rows)
-    with caplog.at_level(logging.INFO, "benchmarks"):
+    with caplog.at_level(logging.INFO, "toolformer.benchmarks"):
         made = task(name, data_dir=str(tmp_path))
     found = [dict(row) for row in made.test_docs()]
     check(found, expected)
@@ -190,7 +190,7 @@ def test_an_authors_file_is_read_from_its_address(tmp_path: Path, monkeypatch: P
     path.write_text(json.dumps(PLAYER))
     monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    with caplog.at_level("INFO", "benchmarks"):
+    with caplog.at_level("INFO", "toolformer.benchmarks"):
         hub = {"path": "json", "split": "test", "data_files": {"test": str(path)}}
         check(documents("templama", hub=hub), [{"current_date": "2014-07-01"}])
     assert f"templama: read as {tmp_path / 'cache' / 'json'}" in caplog.text
@@ -262,7 +262,7 @@ def test_masked_numbers_are_put_back_or_the_row_is_dropped(
     write_task(tmp_path, "svamp", [SVAMP, {**masked, "body": "A pack."}])
     for name in ("mawps", "svamp"):
         caplog.clear()
-        with caplog.at_level(logging.INFO, "benchmarks"):
+        with caplog.at_level(logging.INFO, "toolformer.benchmarks"):
             found = [row["question"] for row in documents(name, data_dir=str(tmp_path))]
         assert found[1:] == ([filled] if filled else [])
         assert ("{'masked numbers in the question': 1}" in caplog.text) == (filled is None)
@@ -303,7 +303,7 @@ def test_wikitext_from_the_hub_is_put_together(hub: Hub) -> None:
 def test_heldout_texts_have_ids_of_their_own(tmp_path: Path, caplog: Log) -> None:
     rows: list[Row] = [{"id": name, "text": f"Text {n}."} for n, name in enumerate(["a", "a", "a#2", None])]
     path = write(tmp_path, "held", [*rows, {"text": "Text 3."}, {"text": " "}])
-    with caplog.at_level(logging.INFO, "benchmarks"):
+    with caplog.at_level(logging.INFO, "toolformer.benchmarks"):
         found = heldout(heldout_path=str(path))["test"]
     named = next(iter(FileCorpus(write(tmp_path, "one", [{"text": "Text 3."}])))).doc_id
     assert found["id"] == ["a", "a#2", "a#2#2", named, f"{named}#2"]

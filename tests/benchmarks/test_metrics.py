@@ -11,21 +11,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from benchmarks import metrics, paired, power
-from benchmarks.ladder import gold
-from benchmarks.loaders import lama
-from benchmarks.loaders import math as problems
-from benchmarks.metrics import (
+from toolformer.benchmarks import metrics
+from toolformer.benchmarks.loaders import lama
+from toolformer.benchmarks.loaders import math as problems
+from toolformer.benchmarks.metrics import (
     as_number,
     number_in,
-    percent_interval,
-    perplexity,
-    perplexity_interval,
     score_first_words,
     score_math,
-    wilson,
     words_of,
 )
+from toolformer.evaluation.ladder import gold
+from toolformer.statistics import paired, power
+from toolformer.statistics.intervals import percent_interval, perplexity, perplexity_interval, wilson
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_xquad_of_a_data_folder_is_joined_by_id(tmp_path: Path, caplog: Log) -> 
     other = rows("zh", "别的", dict.fromkeys(ANSWERS, ["别的"]))
     write(tmp_path, "xquad/en", rows("en"))
     write(tmp_path, "xquad/zh", [*other, {**other[0], "id": "unknown"}])
-    with caplog.at_level("INFO", "benchmarks"):
+    with caplog.at_level("INFO", "toolformer.benchmarks"):
         found = documents("xquad_zh", data_dir=str(tmp_path))
     assert found == [{**B, "id": "a", "question": "她什么时候过河？", "answers": ["1815", "in 1815"]}]
     assert "xquad_zh: 2 rows read, 1 kept, dropped: {'no English row of this id': 1}" in caplog.messages

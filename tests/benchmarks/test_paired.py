@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom, nct, t, ttest_rel
 
-from benchmarks.paired import PerplexityComparison, ScoreComparison, compare
-from benchmarks.power import detectable_percent, detectable_shift, holm
-from benchmarks.seeds import Effect, Figures, Group, contrast, effect, over_seeds
+from toolformer.statistics.paired import PerplexityComparison, ScoreComparison, compare
+from toolformer.statistics.power import detectable_percent, detectable_shift, holm
+from toolformer.statistics.seeds import Effect, Estimates, Group, contrast, effect, over_seeds
 
 RESAMPLES = 200
 
@@ -79,13 +79,13 @@ def answers(scores: np.ndarray) -> list[Mapping[str, tuple[float, float]]]:
     return [{f"{n}": (float(score), 1.0) for n, score in enumerate(of_seed)} for of_seed in scores]
 
 
-def figures(scores: np.ndarray, own: bool = False) -> Figures:
+def figures(scores: np.ndarray, own: bool = False) -> Estimates:
     """Of [seeds, questions]; with `own` every seed is asked questions of its own."""
     units = np.ones_like(scores)
     if own:
         each = np.eye(len(scores))[:, :, None]
         scores, units = ((each * table[:, None]).reshape(len(scores), -1) for table in (scores, units))
-    return Group(scores, units).figures()
+    return Group(scores, units).estimates()
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_published_tasks_with_a_tokenizer_that_begins_texts_itself(tasks: Any, t
     """lm-eval counts its BOS as a text's first token."""
     tokenizer = beginning(times)
     language_model = LanguageModel(tiny_model("llama", len(tokenizer)), tokenizer)
-    assert language_model.own_prefix == [tokenizer.bos_token_id] * times
+    assert language_model.bos_ids == [tokenizer.bos_token_id] * times
     check(language_model, tasks)
 
 

@@ -14,10 +14,10 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import TaskIndex
 from lm_eval.utils import simple_parse_args_string
 
-from benchmarks import TASKS_DIR
 from tests.benchmarks.test_loaders import write, write_math
 from tests.benchmarks.test_parity import QUESTIONS, beginning, published
 from tests.conftest import Patch, Refused, tiny_model
+from toolformer.benchmarks import TASKS_DIR
 from toolformer.cli import main
 from toolformer.cli.lm_eval import ConfiguredLM
 
@@ -98,7 +98,7 @@ def test_refusals_are_one_line(
     Path("wrong").mkdir()
     Path("wrong/moons.yaml").write_text(
         "task: moons_quiz\nmetadata: {switched_off: qa}\noutput_type: generate_until\ntest_split: test\n"
-        "custom_dataset: !function benchmarks.loaders.temporal.dateset\ndoc_to_text: x\ndoc_to_target: x\n"
+        "custom_dataset: !function toolformer.benchmarks.loaders.temporal.dateset\ndoc_to_text: x\ndoc_to_target: x\n"
     )
     model = [] if "--model_args" in words else ["--model_args", "pretrained={folder}"]
     given = [word.replace("{folder}", str(tiny_folder)) for word in (*model, *words)]

@@ -114,7 +114,7 @@ def test_a_damaged_or_stale_copy_is_built_again(registry: Path) -> None:
 def test_unknown_names_and_a_cache_that_cannot_be_written_are_one_line(
     registry: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="unknown asset 'smolm'; there are smollm2, wikipedia, lid, gemma3"):
+    with pytest.raises(UserError, match="unknown asset 'smolm'; known: smollm2, wikipedia, lid, gemma3"):
         assets.ensure_all(["tiny", "smolm"])
     assert not (tmp_path / "cache").exists()
     (tmp_path / "file").write_text("in the way")

@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer.data import (
+    Corpus,
     Document,
     Fields,
     FileCorpus,
@@ -60,8 +61,8 @@ def texts(corpus: Any) -> list[str]:
     return [document.text for document in corpus]
 
 
-def corpus(*overrides: str) -> instantiate.Corpus:
-    return instantiate.Corpus(validate(compose("generate", list(overrides))).corpus)
+def corpus(*overrides: str) -> Corpus:
+    return instantiate.corpus(validate(compose("generate", list(overrides))).corpus)
 
 
 def parquet(path: Path, columns: dict[str, Any], **options: Any) -> Path:
@@ -257,7 +258,7 @@ def test_a_json_array_is_named_with_its_remedy(tmp_path: Path, content: str) -> 
     path.write_text(content)
     with pytest.raises(UserError) as caught:
         texts(corpus("corpus=jsonl", f"corpus.path={path}"))
-    assert "the file is one JSON array; make JSON Lines of it: python -c '" in str(caught.value)
+    assert "the file is one JSON array; convert it to JSON Lines: python -c '" in str(caught.value)
     command = re.search(r"python -c '(.*)' < FILE", str(caught.value))
     assert command
     made = subprocess.run(
@@ -271,7 +272,7 @@ def test_a_corpus_without_a_text_says_why(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_bytes(lines([{"content": "x", "meta": {"url": "u"}}] * 2))
     expected = (
-        f"corpus: it holds no document with text; rows skipped: 2, the first: {path}, line 1: no text in field `text` "
+        f"corpus: it has no document with text; rows skipped: 2, the first: {path}, line 1: no text in field `text` "
         "(the row has content, meta.url; name the field with corpus.text_field)"
     )
     with pytest.raises(UserError, match=re.escape(expected)):
@@ -344,7 +345,7 @@ def test_plain_texts_are_a_document_per_file(tmp_path: Path) -> None:
     assert found.skipped() == {"not UTF-8": 1, "longer than 16 MiB": 1}
     assert texts(corpus("corpus=text", f"corpus.path={tmp_path / 'a.txt'}")) == ["One.\n\nMore."]
     assert texts(FileCorpus(tmp_path)) == ["no"]
-    with pytest.raises(UserError, match="say corpus=text for its .txt files, or name another folder"):
+    with pytest.raises(UserError, match="use corpus=text for its .txt files, or name another folder"):
         FileCorpus(tmp_path / "b")
 
 
@@ -367,7 +368,7 @@ def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
     assert len(texts(FileCorpus(tmp_path))) == 1
     (tmp_path / "d.jsonl").symlink_to("nowhere")
     for pattern in (None, "*.jsonl"):
-        with pytest.raises(UserError, match=f"{tmp_path / 'd.jsonl'} links to a file that is missing"):
+        with pytest.raises(UserError, match=f"{tmp_path / 'd.jsonl'} links to a missing file"):
             FileCorpus(tmp_path, pattern=pattern)
 
 
@@ -389,7 +390,7 @@ def test_what_save_to_disk_wrote_is_read(tmp_path: Path) -> None:
     for name in ("one", "dict"):
         (document,) = corpus("corpus=hub", f"corpus.path={tmp_path / name}")
         assert (document.text, document.date) == ("a", datetime.date(2020, 8, 14))
-        with pytest.raises(UserError, match="was written by save_to_disk; say corpus=hub"):
+        with pytest.raises(UserError, match="was written by save_to_disk; use corpus=hub"):
             corpus("corpus=files", f"corpus.path={tmp_path / name}")
     with pytest.raises(UserError, match="corpus.split"):
         texts(corpus("corpus=hub", f"corpus.path={tmp_path / 'dict'}", "corpus.split=dev"))
@@ -518,8 +519,10 @@ def test_what_cc_net_writes(tmp_path: Path) -> None:
         ("A page, number 1.", None),  # the day of the crawl is not the day of writing
     ]
     assert texts(corpus("corpus=ccnet", f"corpus.path={tmp_path}"))[-1] == "poor"
-    held = compose("evaluate", ["heldout=ccnet", f"heldout.path={tmp_path}", "heldout.pattern='*_tail_*'"])
-    assert texts(instantiate.Corpus(held.heldout)) == ["poor"]
+    held = compose(
+        "evaluate", ["corpus@heldout=ccnet", f"heldout.path={tmp_path}", "heldout.pattern='*_tail_*'"]
+    )
+    assert texts(instantiate.corpus(held.heldout)) == ["poor"]
 
 
 def test_a_hub_data_set_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The rules around a call: when it is run, taken back, cut, and what a prompt leaves room for."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -17,17 +18,16 @@ from toolformer.tools.base import Result
 
 def steer(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Decoder, Row], int | None]) -> None:
     """Makes models want this token next to what a row has, where there is one."""
-    real = Decoder._next
+    real = Decoder._choose
 
-    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], tries: list[list[int]]) -> list[int]:
-        logits = logits.clone()
+    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], *more: Any) -> list[int]:
         for n, row in enumerate(rows):
             token = wanted(self, row)
             if token is not None:
                 logits[n, token] = 1e4
-        return real(self, logits, rows, tries)
+        return real(self, logits, rows, *more)
 
-    monkeypatch.setattr(Decoder, "_next", steered)
+    monkeypatch.setattr(Decoder, "_choose", steered)
 
 
 def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt: str, wanted: str) -> None:
@@ -90,7 +90,7 @@ def test_a_long_result_is_cut_and_never_inside_a_character(
         call = decoder.complete(["Joe"], max_new_tokens=2)[0].call
         assert call is not None and call.result is not None
         assert "\ufffd" not in call.result and ("東京都" * 5).startswith(call.result)
-        assert len(tiny_gpt2.encode_behind(f" {call.result}")) <= most
+        assert len(tiny_gpt2.encode_continuation(f" {call.result}")) <= most
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])
@@ -109,7 +109,7 @@ def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.Monk
     decoder = Decoder(model, {"qa": tool}, k=1, min_new_tokens=4, **limits)  # type: ignore[arg-type]
     completion = decoder.complete(["red " * 300], max_new_tokens=4)[0]
     assert len(completion.calls) == calls
-    assert all(len(model.encode_behind(f" {one.result}")) == 5 for one in completion.calls)
+    assert all(len(model.encode_continuation(f" {one.result}")) == 5 for one in completion.calls)
 
 
 def test_a_prompt_that_does_not_fit_is_cut_with_a_word_or_refused(
@@ -124,7 +124,7 @@ def test_a_prompt_that_does_not_fit_is_cut_with_a_word_or_refused(
     assert len(language_model.encode(long)) > room
     (cut,) = decoder.complete([long], max_new_tokens=4)
     assert f"1 of 1 prompts are longer than {room} tokens" in caplog.text
-    tail = language_model.decode((language_model.own_prefix + language_model.encode(long))[-room:])
+    tail = language_model.decode((language_model.bos_ids + language_model.encode(long))[-room:])
     assert cut.text == decoder.complete([tail], max_new_tokens=4)[0].text
     with pytest.raises(UserError, match=f"leaves room for {room}"):
         decoder.complete([long], max_new_tokens=4, strict=True)

@@ -15,10 +15,11 @@ from toolformer.data import Document
 from toolformer.decoding.batch import Row
 from toolformer.decoding.call_state import Writer
 from toolformer.decoding.decoder import Completion, Decoder
-from toolformer.decoding.trace import Trace, TracingDecoder
+from toolformer.decoding.policy import TopK
+from toolformer.decoding.trace import Trace, Tracer
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
-from toolformer.tools.base import Result
+from toolformer.tools.base import Result, Tool
 
 PROMPTS = [
     "The number in the next term is",
@@ -35,7 +36,7 @@ DOCUMENTS = [
 Decoded = tuple[Completion, list[int]]
 
 
-class Shout:
+class Shout(Tool):
     """Answers in capitals, and with the document's day; an odd number of letters gets no answer."""
 
     def __init__(self, name: str) -> None:
@@ -146,9 +147,9 @@ def test_a_tools_own_value_is_the_textbooks_and_the_traces(
 ) -> None:
     model = taught_model("llama", *PIECES[:4], "[Calendar(abcd) -> AB 2]", "people [Calendar(ab) -> AB 1]")
     usual, values = OWN[policy]
-    tracing = TracingDecoder(model, tools(), reach=REACH, of_each_tool=True, max_call_tokens=20)
-    traces = tracing.trace(CALLING, DOCUMENTS, max_new_tokens=12)
-    traces = [Trace.read(json.loads(json.dumps(asdict(trace)))) for trace in traces]
+    tracer = Tracer(Decoder(model, tools(), max_call_tokens=20), REACH, of_each_tool=True)
+    traces = tracer.complete(CALLING, DOCUMENTS, max_new_tokens=12)
+    traces = [Trace.from_dict(json.loads(json.dumps(asdict(trace)))) for trace in traces]
     seen = set()
     for own in [{}, *values]:
         settings: Any = {"policy": policy, "k" if policy == "topk" else policy: usual, "by_tool": own}
@@ -171,7 +172,7 @@ def test_a_tool_that_is_never_to_be_called_is_known_without_a_constraint_too(
     )
     assert any(one.calls for one in called) and not any(one.calls for one in passed)
     with pytest.raises(UserError, match="constrain_tool_name=true"):
-        TracingDecoder(calling_model, tools(), of_each_tool=True, constrain_tool_name=False)
+        Tracer(Decoder(calling_model, tools(), constrain_tool_name=False), of_each_tool=True)
 
 
 @pytest.mark.parametrize("instead", ["qa", "calculator"])
@@ -268,9 +269,10 @@ def test_a_tie_at_the_top_does_not_let_a_forbidden_start_token_through(tiny_gpt2
     logits = torch.zeros(1, tiny_gpt2.model.config.vocab_size)
     logits[0, [start, other]] = 7.0
     row = Row(0, DOCUMENTS[0], [1], [1], may_call=False)
-    assert Decoder(tiny_gpt2, {}, k=0)._next(logits, [row], {}) == [other]
+    decoder, policy = Decoder(tiny_gpt2, {}, k=0), TopK(0)
+    assert decoder._choose(logits.clone(), [row], None, policy) == [other]
     logits[0, start - 5] = 7.0
-    assert Decoder(tiny_gpt2, {}, k=0)._next(logits, [row], {}) == [start - 5]
+    assert decoder._choose(logits, [row], None, policy) == [start - 5]
 
 
 def test_every_end_of_text_of_the_model_ends_it() -> None:
@@ -309,11 +311,11 @@ def model(request: pytest.FixtureRequest) -> LanguageModel:
 @pytest.mark.parametrize("more", [{}, {"min_new_tokens": 6}, {"max_call_tokens": 3}])
 def test_a_trace_holds_what_every_policy_writes(model: LanguageModel, more: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"max_call_tokens": 20, "constrain_tool_name": False, "batch_size": 3} | more
-    traced = TracingDecoder(model, tools(), reach=REACH, **settings)
+    tracer = Tracer(Decoder(model, tools(), **settings), REACH)
     batches: list[int] = []
-    found = traced.trace(CALLING, DOCUMENTS, on_batch=lambda batch, _: batches.extend(batch), **WRITING)
+    found = tracer.complete(CALLING, DOCUMENTS, on_batch=lambda batch, _: batches.extend(batch), **WRITING)
     assert sorted(batches) == list(range(len(CALLING)))
-    found = [Trace.read(json.loads(json.dumps(asdict(trace)))) for trace in found]
+    found = [Trace.from_dict(json.loads(json.dumps(asdict(trace)))) for trace in found]
     for policy, values in VALUES.items():
         key = "k" if policy == "topk" else policy
         for value in values:
@@ -323,11 +325,12 @@ def test_a_trace_holds_what_every_policy_writes(model: LanguageModel, more: dict
 
 
 def test_what_a_trace_does_not_reach_is_refused(model: LanguageModel) -> None:
-    (nothing,) = TracingDecoder(model, tools(), reach={"topk": 0}).trace(CALLING[:1], max_new_tokens=12)
+    decoder = Decoder(model, tools())
+    (nothing,) = Tracer(decoder, {"topk": 0}).complete(CALLING[:1], max_new_tokens=12)
     assert nothing.called == {} and nothing.under("topk", 0) == nothing.without
     with pytest.raises(ValueError, match="out of the trace's reach"):
         nothing.under("topk", 20)
-    (trace,) = TracingDecoder(model, tools()).trace(CALLING[:1], max_new_tokens=4, allowed=[])
+    (trace,) = Tracer(decoder).complete(CALLING[:1], max_new_tokens=4, allowed=[])
     assert trace.called == trace.measures == {} and trace.under("topk", 10) == trace.without
     with pytest.raises(UserError, match="decoding.max_calls is 2"):
-        TracingDecoder(model, tools(), max_calls=2)
+        Tracer(Decoder(model, tools(), max_calls=2))

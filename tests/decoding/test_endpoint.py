@@ -9,23 +9,22 @@ from typing import Any
 import pytest
 from lm_eval.api.instance import Instance
 
-from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import Completions, Misbehaviour
 from tests.conftest import Refused
 from tests.decoding.test_decoder import Shout
 from tests.processes import config, words
 from toolformer.decoding.decoder import Decoder
-from toolformer.decoding.endpoint import EndpointLM
-from toolformer.decoding.endpoint_chat import ChatEndpointLM
+from toolformer.decoding.endpoint import ServedModel
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.offers import offer
 from toolformer.decoding.settings import Decoding, Endpoint
 from toolformer.errors import UserError
+from toolformer.evaluation import suite
 from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.loading import load_tokenizer
 from toolformer.stages.launch import run_stage
 from toolformer.tools.base import Result
-from toolformer.tracking import Tracker
 
 KEY = "sk-a-very-secret-key-0123456789"
 LONG = "The number in the next term is 18 + 12 x 3, as Joe Biden was born in Scranton 北京. " * 6
@@ -40,9 +39,9 @@ def rolling(text: str, doc_id: int = 0) -> Instance:
     return Instance("loglikelihood_rolling", {}, (text,), 0, ("heldout_perplexity", doc_id, 1))
 
 
-def endpoint(server: Completions, answers: Path | None = None, **more: Any) -> EndpointLM:
+def endpoint(server: Completions, answers: Path | None = None, **more: Any) -> ToolformerLM:
     settings = Endpoint(**{"url": server.url, "model": "tiny", "tries": 1, "concurrency": 1, **more})
-    return EndpointLM(answers, progress=False, endpoint=settings)
+    return ToolformerLM(ServedModel(settings), answers, progress=False)
 
 
 def test_the_same_numbers_as_the_model_itself(
@@ -180,13 +179,12 @@ def asks_once(payload: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def model(server: Completions, answers: Path | None = None, tool: Any = None, **more: Any) -> ChatEndpointLM:
+def model(server: Completions, answers: Path | None = None, tool: Any = None, **more: Any) -> ToolformerLM:
     settings = Endpoint(**{"url": server.chat_url, "api": "chat", "model": "tiny", "tries": 1, **more})
     tools = {"qa": tool or Shout("QA"), "calendar": Shout("Calendar")}
-    return ChatEndpointLM(
-        answers, False, endpoint=settings, tools=tools, decoding=Decoding(max_result_tokens=6),
-        offers={key: offer(key, tool) for key, tool in tools.items()}, clocks=["calendar"],
-    )  # fmt: skip
+    offers = {key: offer(key, tool) for key, tool in tools.items()}
+    chat = ServedModel(settings, tools, offers, Decoding(max_result_tokens=6))
+    return ToolformerLM(chat, answers, progress=False, clocks=["calendar"])
 
 
 def test_a_call_is_executed_and_its_result_sent(server: Completions) -> None:
@@ -263,8 +261,9 @@ def test_with_the_tokenizer_prompts_answers_and_results_are_cut(
     lm.generate_until([asked(LONG * 9)])
     (record,) = lm.records
     assert record.completion and record.completion.prompt_cut > 0 and record.tokens
-    assert len(lm._tokens(record.completion.calls[0].result or "")) <= 6
-    assert len(lm._tokens(record.completion.plain)) <= 8
+    encode = load_tokenizer(str(tiny_folder)).tokenize
+    assert len(encode(record.completion.calls[0].result or "")) <= 6
+    assert len(encode(record.completion.plain)) <= 8
     (prompt,) = {payload["messages"][0]["content"] for payload in server.payloads}
     assert LONG.endswith(prompt[-40:]) and len(prompt) < len(LONG * 9)
 
@@ -282,12 +281,11 @@ def test_an_evaluation_of_a_served_chat_model(server: Completions, tmp_path: Pat
         "benchmarks=[dateset,heldout_perplexity]",
     ]  # fmt: skip
     done = run_stage("evaluate", config(tmp_path, *more))
-    run = Tracker(None, tmp_path).get(done.run_id)
-    assert (run.tags["system"], run.tags["baseline"]) == ("endpoint", "large, chat")
+    assert (done.facts["system"], done.facts["baseline"]) == ("endpoint", "large, chat")
     assert done.metrics["dateset/call_share/calendar"] == 1 and "heldout_perplexity/n" not in done.metrics
-    assert run.metrics["tools/calendar/calls"] == 4
+    assert done.metrics["tools/calendar/calls"] == 4
     without = run_stage("evaluate", config(tmp_path, *more, "decoding.k=0"))
-    assert without.metrics["dateset/call_share"] == 0 and without.run_id != done.run_id
-    assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
+    assert without.metrics["dateset/call_share"] == 0 and without.id != done.id
+    assert run_stage("evaluate", config(tmp_path, *more)).id == done.id
     said = refused("evaluate", *words(tmp_path, *more, "endpoint.api=completions"))
     assert "endpoint.url ends with /chat/completions; add endpoint.api=chat" in said

@@ -22,7 +22,7 @@ from tests.t5 import t5_tokenizer, tiny_t5
 from tests.textbook import logits
 from toolformer.errors import UserError
 from toolformer.lm import loading
-from toolformer.lm.batching import Branches
+from toolformer.lm.branches import Branches
 from toolformer.lm.language_model import LanguageModel
 
 COMMON = {
@@ -204,7 +204,7 @@ def test_every_path_is_the_stock_forward_pass(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "fast"), [("llama", True), ("mixtral", True), ("gemma3_text", True), ("mpt", False)]
 )
-def test_rounding_does_not_put_a_model_on_the_slow_path(name: str, fast: bool, caplog: Log) -> None:
+def test_rounding_puts_no_model_on_the_slow_path(name: str, fast: bool, caplog: Log) -> None:
     """In bfloat16; the slow path says so in one line."""
     half = copy.deepcopy(tiny(name).model).to(torch.bfloat16)
     caplog.clear()
@@ -218,14 +218,14 @@ def test_the_probe_leaves_a_window_as_it_was() -> None:
     assert tiny("gemma3_text").model.config.sliding_window == 16
 
 
-def test_what_is_not_causal_or_does_not_run_is_refused() -> None:
+def test_models_that_are_not_causal_or_fail_are_refused() -> None:
     tokenizer = tiny_tokenizer()
     sizes = {
         key: COMMON[key]
         for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     }
     bert = BertLMHeadModel(BertConfig(**sizes, vocab_size=len(tokenizer)))
-    with pytest.raises(UserError, match=r"^model: bert is not causal \(what it says of a token depends"):
+    with pytest.raises(UserError, match=r"^model: bert is not causal \(its prediction of a token depends"):
         LanguageModel(bert, tokenizer, "bert")
     endless = tiny_model("gpt2", len(tokenizer))
     endless.transformer.ln_f.weight.data.fill_(math.inf)
@@ -235,7 +235,7 @@ def test_what_is_not_causal_or_does_not_run_is_refused() -> None:
         LanguageModel(tiny_model("gpt2", 50), tokenizer, "small")  # fewer tokens than the tokenizer has
 
 
-def test_a_model_that_cannot_be_used_is_refused_before_its_weights(tiny_folder: Path, tmp_path: Path) -> None:
+def test_an_unusable_model_is_refused_before_its_weights_load(tiny_folder: Path, tmp_path: Path) -> None:
     """Which are missing here."""
     t5, cut = tmp_path / "t5", tmp_path / "cut"
     tiny_t5(100).config.save_pretrained(t5)

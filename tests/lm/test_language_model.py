@@ -24,7 +24,8 @@ from tests.textbook import logits, stock
 from toolformer.data import assets
 from toolformer.errors import UserError
 from toolformer.lm import fast_linear, text_generator
-from toolformer.lm.batching import Branches, by_length, rows_per_batch
+from toolformer.lm.batching import by_length, rows_per_batch
+from toolformer.lm.branches import Branches
 from toolformer.lm.language_id import UNDETERMINED, LanguageIdentifier
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import choose_dtype, load_tokenizer, native_bfloat16
@@ -43,8 +44,8 @@ def check(logits: torch.Tensor, language_model: LanguageModel, *sequences: list[
         torch.testing.assert_close(row, expected, atol=1e-4, rtol=0)
 
 
-def test_rows_go_on_side_by_side_with_what_each_was_fed(language_model: LanguageModel) -> None:
-    """Of several batches; with as many tokens as each has; without what was taken back or fed to an idle row."""
+def test_rows_continue_independently(language_model: LanguageModel) -> None:
+    """Joined from several batches, with different numbers of tokens, without tokens rolled back or fed to an idle row."""
     _, first = language_model.prefill(CONTEXTS[:2])
     _, second = language_model.prefill(CONTEXTS[2:])
     first.step(torch.tensor([[3], [4]]))
@@ -63,7 +64,7 @@ def test_rows_go_on_side_by_side_with_what_each_was_fed(language_model: Language
     check(logits, language_model, [*first, 1, 10], [*second, 1, 2, 3, 10], [*third, 10])
 
 
-def test_branches_of_a_context_see_their_own_tokens_alone(language_model: LanguageModel) -> None:
+def test_branches_see_only_their_tokens(language_model: LanguageModel) -> None:
     """Several columns a row, of which some go on and branch again."""
     _, branches = language_model.prefill(CONTEXTS)
     branches.select(torch.zeros(3, 2, dtype=torch.long))
@@ -80,7 +81,7 @@ def test_branches_of_a_context_see_their_own_tokens_alone(language_model: Langua
         check(row, language_model, *([*context, *tail] for tail in of_row))
 
 
-def test_a_prefix_is_shared_and_not_changed_by_those_who_go_on_from_it(language_model: LanguageModel) -> None:
+def test_a_shared_prefix_is_not_changed(language_model: LanguageModel) -> None:
     prefix = language_model.prefix([5, 9, 2, 14, 3, 7])
     for _ in range(2):
         logits, branches = language_model.prefill([[8], [1, 6]], prefix)
@@ -93,7 +94,7 @@ def test_log_likelihood_of_a_continuation(language_model: LanguageModel) -> None
     pairs = [(born, " Scranton, Pennsylvania."), (f"{born} ", "Scranton"), ("", "red")]
     scores = language_model.log_likelihoods(pairs)
     for (context, continuation), (total, greedy) in zip(pairs, scores, strict=True):
-        head = language_model.encode(context.rstrip()) if context else language_model.document_start()
+        head = language_model.encode(context.rstrip()) if context else language_model.start_ids()
         tail = language_model.encode(context + continuation)[len(head) if context else 0 :]
         log_probs = logits(language_model, head + tail).log_softmax(-1)[len(head) - 1 : -1]
         expected = log_probs.gather(1, torch.tensor(tail)[:, None]).sum()
@@ -101,14 +102,14 @@ def test_log_likelihood_of_a_continuation(language_model: LanguageModel) -> None
         assert greedy == (log_probs.argmax(-1).tolist() == tail)
 
 
-def test_without_calls_the_start_token_is_impossible_except_where_the_text_has_it(
+def test_without_calls_the_start_token_has_probability_0(
     language_model: LanguageModel,
 ) -> None:
     """Paper, footnote 5: against the logits of all tokens, the start token's set to minus infinity elsewhere."""
     text = "Joe Biden [the president] was born in Scranton."
     ids = language_model.encode(text)
     assert ids.count(language_model.start_id) == 1
-    rows = logits(language_model, [*language_model.document_start(), *ids])[:-1].clone()
+    rows = logits(language_model, [*language_model.start_ids(), *ids])[:-1].clone()
     rows[torch.tensor(ids) != language_model.start_id, language_model.start_id] = -torch.inf
     expected = rows.log_softmax(-1).gather(1, torch.tensor(ids)[:, None]).sum()
     ((total, count),) = language_model.rolling_log_likelihoods([text], calls=False)
@@ -176,7 +177,7 @@ def test_a_tokenizer_brings_no_code_of_its_own(tiny_folder: Path, tmp_path: Path
 
 
 def test_what_is_no_model_or_device_is_one_line(tiny_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no model folder"):
+    with pytest.raises(UserError, match="is not a model folder"):
         LanguageModel.from_pretrained(tmp_path)
     with pytest.raises(UserError, match="there is no folder"):
         LanguageModel.from_pretrained(tmp_path / "absent")
@@ -209,29 +210,29 @@ def test_batches_hold_every_sequence_once_within_the_budgets(
             assert sum(rows[n] for n in batch) <= rows_per_batch(tokens)
 
 
-def test_few_rows_times_a_layers_weights_are_the_layers() -> None:
+def test_a_small_batch_linear_layer_is_the_stock_one() -> None:
     """By another order of the operands; gradients flow, and other number formats are left alone."""
-    few = fast_linear.FEW
+    few = fast_linear.MAX_ROWS
     for shape in ((7,), (1, 7), (5, 1, 7), (4, 3, 7), (few, 7), (3, few, 7)):
         for bias in (True, False):
             layer, rows = nn.Linear(7, 11, bias=bias), torch.randn(shape)
             with torch.inference_mode():
                 expected = layer(rows)
-                fast_linear.quicken(layer)
+                fast_linear.use_fast_linear(layer)
                 found = layer(rows)
             torch.testing.assert_close(found, expected)
             assert found.shape == expected.shape and found.is_contiguous()
     layer(torch.randn(3, 7)).sum().backward()
     assert layer.weight.grad is not None
     half = nn.Linear(7, 11).to(torch.bfloat16)
-    fast_linear.quicken(half)
+    fast_linear.use_fast_linear(half)
     assert type(half) is nn.Linear
     model, ids = tiny_model("llama", 50), torch.arange(20).view(4, 5)
     with torch.inference_mode():
         stock = model(input_ids=ids).logits
-        fast_linear.quicken(model)
+        fast_linear.use_fast_linear(model)
         quick = model(input_ids=ids).logits
-    assert any(isinstance(module, fast_linear.FewRows) for module in model.modules())
+    assert any(isinstance(module, fast_linear.SmallBatchLinear) for module in model.modules())
     torch.testing.assert_close(quick, stock, rtol=1e-5, atol=1e-6)
 
 
@@ -247,7 +248,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_writes_what_the_textbook_writes_in_any_batch(folder: Path) -> None:
+def test_a_sequence_to_sequence_model_is_the_reference_in_any_batch(folder: Path) -> None:
     generate = ModelGenerator(str(folder), "float32", "cpu")
     assert isinstance(generate, TextGenerator)
     model = T5ForConditionalGeneration.from_pretrained(folder).eval()
@@ -267,7 +268,7 @@ def test_it_writes_what_the_textbook_writes_in_any_batch(folder: Path) -> None:
     assert model.generate(["y" + tail[1:]], 4) == model.generate([tail], 4)
 
 
-def test_the_kind_of_a_model_is_told_by_its_configuration(
+def test_the_kind_of_a_model_is_read_from_its_configuration(
     folder: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
     """Only safetensors are loaded."""

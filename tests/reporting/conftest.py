@@ -1,7 +1,10 @@
-"""Small runs of every stage, in memory."""
+"""Small runs of every stage, in folders."""
 
 import datetime
+import itertools
 import json
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,29 +14,28 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolformer.annotation.funnel import STEPS
-from toolformer.annotation.merge import keep, merge
-from toolformer.annotation.results import SCHEMAS
+from toolformer.annotation.merge import decide, kept_calls, merge
+from toolformer.annotation.results import SCHEMAS, with_decisions
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
-from toolformer.errors import UserError
 from toolformer.reporting import Report, build, reader
 from toolformer.reporting.data import Evidence
-from toolformer.tracking import Run
-from toolformer.tracking.provenance import masked_flat
+from toolformer.results import Beginning, Folder, Results, Run
+from toolformer.step import Step
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+NOTE = Run(Step("evaluate", 1, {}), Path("r" * 16), "a run", "FINISHED", START)
+Curves = Mapping[str, Sequence[tuple[int, float]]]
 
-NOTE = Run("r" * 32, "a run", "FINISHED", START, {"stage": "evaluate"}, {}, {}, "")
 
-
-class Memory:
-    """Runs that finished one after another, a minute each."""
+class Runs(Results):
+    """Results of runs that finished one after another, in a folder that goes with them."""
 
     def __init__(self) -> None:
-        self.finished: list[Run] = []
-        self.files: dict[str, Mapping[str, Path]] = {}
-        self.curves: dict[str, Mapping[str, list[tuple[int, float]]]] = {}
+        self.folder = tempfile.TemporaryDirectory()
+        self.numbers = itertools.count(1)
+        super().__init__(Path(self.folder.name))
 
     def add(
         self,
@@ -41,31 +43,27 @@ class Memory:
         metrics: Mapping[str, float] | None = None,
         files: Mapping[str, Path] | None = None,
         config: Mapping[str, Any] | None = None,
-        curves: Mapping[str, list[tuple[int, float]]] | None = None,
-        **tags: str,
-    ) -> str:
-        """A run, whose parameters are the flat configuration; returns its id."""
-        number = len(self.finished) + 1
-        run_id = f"{number:08x}{'0' * 24}"
-        tags = {"stage": stage, "git_commit": "c0ffee", "experiment": "default", **tags}
-        ended = START + datetime.timedelta(minutes=number)
-        run = Run(run_id, "run", "FINISHED", START, tags, masked_flat(config or {}), metrics or {}, "", ended)
-        self.finished.insert(0, run)
-        self.files[run_id], self.curves[run_id] = files or {}, curves or {}
-        return run_id
-
-    def runs(self, stage: str, **tags: str) -> list[Run]:
-        wanted = {"stage": stage, **tags}
-        return [run for run in self.finished if wanted.items() <= dict(run.tags).items()]
-
-    def artifact_path(self, run: Run, name: str) -> Path:
-        path = self.files[run.run_id].get(name)
-        if path is None or not path.exists():
-            raise UserError(f"run {run.run_id} has no {name}")
-        return path
-
-    def history(self, run: Run, key: str) -> list[tuple[int, float]]:
-        return self.curves[run.run_id].get(key, [])
+        curves: Curves | None = None,
+        experiment: str = "default",
+        made_from: Run | Step | None = None,
+        settings: Mapping[str, Any] | None = None,
+        **facts: Any,
+    ) -> Run:
+        """A run; `settings` are those of its step, without which it equals no other."""
+        source = made_from.step if isinstance(made_from, Run) else made_from
+        step = Step(stage, 1, settings or {"number": next(self.numbers)}, {"from": source} if source else {})
+        with self.open(step, Beginning("run", config or {}, experiment=experiment)) as folder:
+            if isinstance(folder, Folder):
+                for metric, points in (curves or {}).items():
+                    for number, value in points:
+                        folder.metrics({metric: value}, number)
+                folder.metrics(metrics or {})
+                folder.note(**{"git_commit": "c0ffee", "device": "", "device_name": "", **facts})
+                for name, path in (files or {}).items():
+                    (folder.path / name).parent.mkdir(exist_ok=True)
+                    shutil.copy(path, folder.path / name)
+                    folder.artifact(folder.path / name, name.rpartition("/")[0])
+        return self.get(step.key())
 
 
 HOSTILE = 'x</td><script>alert("1")</script>|`a`\\input{/etc/passwd} $1 & 50% #_^~{} 中文 ế \x00\u202e\ud800'.encode(
@@ -133,17 +131,19 @@ def write_annotation(folder: Path, rows: Sequence[Any] = ROWS) -> dict[str, Path
         if gain is not None:
             row |= {"gain": gain, "loss_result": 1.0, "loss_no_result": 1.0 + gain, "loss_none": 1.0 + gain}
         candidates.append(dict.fromkeys(CANDIDATES.names) | row)
-    kept = keep(candidates, dict.fromkeys(NAMES, 1.0))
+    decisions = decide(candidates, dict.fromkeys(NAMES, 1.0))
+    kept = kept_calls(candidates, decisions)
     documents = [Document(doc_id, text) for doc_id, text in TEXTS.items() if doc_id in kept]
     contents = {
-        "candidates.parquet": candidates,
         "dataset_augmented.parquet": [merge(document, kept[document.doc_id]) for document in documents],
         "dataset_plain.parquet": [merge(document, []) for document in documents],
     }
     for name, content in contents.items():
         pq.write_table(pa.Table.from_pylist(content, schema=SCHEMAS[name]), folder / name)
+    table = with_decisions(pa.Table.from_pylist(candidates, schema=CANDIDATES), decisions)
+    pq.write_table(table, folder / "candidates.parquet")
     (folder / "funnel.json").write_text(json.dumps(FUNNEL))
-    return {name: folder / name for name in (*contents, "funnel.json")}
+    return {name: folder / name for name in ("candidates.parquet", *contents, "funnel.json")}
 
 
 def accuracy(task: str, value: float, n: int = 1000, **shares: float) -> dict[str, float]:
@@ -173,93 +173,109 @@ def samples(path: Path, scores: Sequence[float], tool: str | None = None) -> Pat
     return path
 
 
+def annotated(
+    runs: Runs,
+    metrics: Mapping[str, float] | None = None,
+    files: Mapping[str, Path] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    replicate: str = "",
+    **more: Any,
+) -> Run:
+    """An annotation; those of a `replicate` differ only in τ_f."""
+    settings = {"filter_threshold": thresholds or {}, "number": replicate or next(runs.numbers)}
+    metrics = {"annotation_seconds": 7.0, **(metrics or {})}
+    return runs.add("generate", metrics, files, settings=settings, **more)
+
+
 def trained(
-    store: Memory,
+    runs: Runs,
     data: str = "augmented",
-    dataset: str = "",
-    config: Mapping[str, Any] | None = None,
-    curves: Mapping[str, list[tuple[int, float]]] | None = None,
-    **tags: str,
-) -> str:
-    tags = {"data": data, "lineage.dataset_run_id": dataset, **tags}
-    return store.add(
-        "train", {"train_tokens": 512.0}, {}, {"model": "gpt2", **(config or {})}, curves, **tags
-    )
+    dataset: Run | Step | None = None,
+    model: str = "gpt2",
+    seed: int = 0,
+    replicate: str = "",
+    **more: Any,
+) -> Run:
+    """A training; those of a `replicate` differ only in their seed and data set."""
+    settings = {"seed": seed, "data": data, "number": replicate or next(runs.numbers)}
+    metrics = {"train_tokens": 512.0, "training_seconds": 8.0}
+    config = {"model": model, "seed": seed}
+    return runs.add("train", metrics, None, config, made_from=dataset, settings=settings, data=data, **more)
 
 
 def evaluated(
-    store: Memory,
+    runs: Runs,
     system: str,
     metrics: Mapping[str, float],
-    training: str = "",
-    config: Mapping[str, Any] | None = None,
+    training: Run | None = None,
+    model: str = "gpt2",
+    seed: int = 0,
+    k: int | None = 10,
     file: Path | None = None,
-    **tags: str,
-) -> str:
+    **more: Any,
+) -> Run:
     """An evaluation, `file` with its samples of SVAMP."""
-    config = {"model": "gpt2", **(config or {})}
-    tags = {"system": system, "decoding.k": "10", "comparison": "same", "device_name": "A Processor", **tags}
-    tags = {"dtype": "bfloat16", **tags}
-    tags |= {"lineage.train_run_id": training} if training else {}
-    metrics = {"parameters": SIZES.get(config["model"], 124e6), **metrics}
-    return store.add("evaluate", metrics, {"samples/svamp.parquet": file} if file else {}, config, **tags)
+    facts = {"system": system, "k": k, "policy": str(k), "comparison": "same", "dtype": "bfloat16"}
+    facts |= {"device_name": "A Processor", **more}
+    files = {"samples/svamp.parquet": file} if file else {}
+    metrics = {"parameters": SIZES.get(model, 124e6), **metrics}
+    return runs.add("evaluate", metrics, files, {"model": model, "seed": seed}, made_from=training, **facts)
 
 
 def answered(
-    store: Memory, folder: Path, system: str, scores: Sequence[float], training: str = "", k: int = 10,
-    metrics: Mapping[str, float] | None = None, model: str = "gpt2", **tags: str,
-) -> str:  # fmt: skip
+    runs: Runs, folder: Path, system: str, scores: Sequence[float], training: Run | None = None, k: int = 10,
+    metrics: Mapping[str, float] | None = None, **more: Any,
+) -> Run:  # fmt: skip
     """An evaluation on SVAMP with its samples, and further metrics."""
     n = len(scores)
     calls = n // 2 if system == "toolformer" and k else 0
-    own = {"seconds": 0.5 * n, "tokens_per_second": 8.0, "n_ac": calls, "score_nc": 1.0}
+    local = {"seconds": 0.5 * n, "tokens_per_second": 8.0, "n_ac": calls, "score_nc": 1.0}
     known = accuracy("svamp", sum(scores) / n, n, **({"calculator": 0.5} if calls else {}))
-    known |= {f"svamp/{name}": value for name, value in own.items()}
-    path = folder / str(len(store.finished)) / "svamp.parquet"
+    known |= {f"svamp/{name}": value for name, value in local.items()}
+    path = folder / str(next(runs.numbers)) / "svamp.parquet"
     file = samples(path, scores, "Calculator" if calls else None)
-    tags["decoding.k"] = str(k)
-    return evaluated(store, system, {**(metrics or {}), **known}, training, {"model": model}, file, **tags)
+    return evaluated(runs, system, {**(metrics or {}), **known}, training, k=k, file=file, **more)
 
 
 @pytest.fixture(scope="session")
-def tracker(tmp_path_factory: pytest.TempPathFactory) -> Memory:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Runs of all stages; ASDiv, MAWPS and the whole of M + CC on math are missing."""
-    store, root = Memory(), tmp_path_factory.mktemp("runs")
+    runs, root = Runs(), tmp_path_factory.mktemp("runs")
     skipped = {"rows_skipped": 4.0, "rows_skipped/malformed JSON": 3.0, "rows_skipped/empty text": 1.0}
-    config = {"tool": {"calculator": {"filter_threshold": 1.0}, "qa": {"filter_threshold": 1.0}}}
+    thresholds = {"calculator": 1.0, "qa": 1.0}
     files = write_annotation(root)
-    dataset = store.add("generate", skipped | EXECUTED, files, config, device_name="A Processor")
+    dataset = annotated(runs, skipped | EXECUTED, files, thresholds, device_name="A Processor")
     curves = {
         "loss": [(1, 3.0), (2, 2.5), (3, 2.25)],
         "perplexity_texts": [(1, 19.0), (2, 18.0), (3, 17.0)],
         "perplexity_results": [(1, 9.0), (2, 8.0), (3, 7.0)],
         "heldout_perplexity": [(0, 50.0), (3, 40.0)],
     }
-    augmented, plain = (trained(store, data, dataset, curves=curves) for data in ("augmented", "plain"))
+    augmented, plain = (trained(runs, data, dataset, curves=curves) for data in ("augmented", "plain"))
     wrong, right = [0.0] * 40, [0.0] * 25 + [100.0] * 15
     shares = {"calculator": 0.5, "qa": 0.25}
     texts = {value: perplexity("wikitext_perplexity", value) for value in (20.5, 21.25)}
-    answered(store, root, "model", [100.0] * 40)  # an older one
-    answered(store, root, "model", wrong, metrics=accuracy("dateset", 3.0, n=9400) | texts[20.5])
-    evaluated(store, "model_cc", accuracy("dateset", 2.5, n=500) | texts[21.25], plain)
+    answered(runs, root, "model", [100.0] * 40)  # an older one
+    answered(runs, root, "model", wrong, metrics=accuracy("dateset", 3.0, n=9400) | texts[20.5])
+    evaluated(runs, "model_cc", accuracy("dateset", 2.5, n=500) | texts[21.25], plain)
     disabled = accuracy("dateset", 2.0, n=500) | texts[20.5]
-    answered(store, root, "toolformer_disabled", [100.0, *wrong[1:]], augmented, metrics=disabled)
+    answered(runs, root, "toolformer_disabled", [100.0, *wrong[1:]], augmented, metrics=disabled)
     called = accuracy("dateset", 40.0, n=500, **shares)
-    answered(store, root, "toolformer", right, augmented, metrics=called)
-    # A sweep over k must not stand in for the plain one.
-    answered(store, root, "toolformer", wrong, augmented, k=0)
-    answered(store, root, "toolformer", right[:30] + wrong[:10], augmented, k=1)
-    answered(store, root, "toolformer", [100.0] * 40, model="EleutherAI/gpt-j-6B")
-    answered(store, root, "baseline", [100.0] * 40, model="large", baseline="large")
-    answered(store, root, "toolformer", [100.0] * 40, experiment="other")
-    return store
+    answered(runs, root, "toolformer", right, augmented, metrics=called)
+    # A sweep over k must not replace the plain one.
+    answered(runs, root, "toolformer", wrong, augmented, k=0)
+    answered(runs, root, "toolformer", right[:30] + wrong[:10], augmented, k=1)
+    answered(runs, root, "toolformer", [100.0] * 40, model="EleutherAI/gpt-j-6B")
+    answered(runs, root, "baseline", [100.0] * 40, model="large", baseline="large")
+    answered(runs, root, "toolformer", [100.0] * 40, experiment="other")
+    return runs
 
 
 @pytest.fixture(scope="session")
-def report(tracker: Memory, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    return build(tracker, "default", tmp_path_factory.mktemp("report"))
+def report(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return build(runs, "default", tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="session")
-def evidence(tracker: Memory) -> Evidence:
-    return reader.read(tracker, "default")
+def evidence(runs: Runs) -> Evidence:
+    return reader.read(runs, "default")

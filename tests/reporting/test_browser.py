@@ -65,9 +65,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `report.html` and `samples.html` of an annotation, the tables with most columns, and two runs."""
     folder = tmp_path_factory.mktemp("pages")
     files = write_annotation(folder)
-    note = replace(NOTE, tags={"stage": "evaluate", "device": HOSTILE})
+    note = replace(NOTE, facts={"device": HOSTILE})
     thresholds = dict.fromkeys(("calculator", "calendar", "qa"), 1.0)
-    edges, gains = candidate_stats.gains(files["candidates.parquet"], "paper", thresholds)
+    edges, gains = candidate_stats.gains(files["candidates.parquet"], thresholds)
     annotation = Annotation(note, {}, FUNNEL, (), gains, edges, thresholds, files)
     score = Score(12.34, 10.1, 15.2, (note,), {"n": 1000})
     answers = {"M": ([0.0] * 30, None), "Toolformer": ([0.0] * 20 + [100.0] * 10, "Calculator")}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.reporting.conftest import HOSTILE, Memory
+from tests.reporting.conftest import HOSTILE, Runs
 from toolformer.reporting import console, escape, plots, reader, render, tables
 from toolformer.reporting.table import Cell, Column, Content, Figure, Table
 
@@ -118,11 +118,11 @@ def compiled(folder: Path, content: Content, images: dict[str, bytes], article: 
 @pytest.mark.chaos
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex")
 def test_latex_compiles_and_its_tables_fit_into_an_article_of_two_columns(
-    tracker: Memory, images: dict[str, bytes], tmp_path: Path
+    runs: Runs, images: dict[str, bytes], tmp_path: Path
 ) -> None:
     compiled(tmp_path, FULL, images)
     compiled(tmp_path, BARE, images)
-    content = tables.content(reader.read(tracker, "default"), full=True)
+    content = tables.content(reader.read(runs, "default"), full=True)
     assert len(content.tables) >= 8
     head = r"\documentclass[twocolumn]{article}\usepackage{booktabs,graphicx}"
     faults = r"Overfull .hbox|Float too large|undefined|multiply defined"
@@ -159,8 +159,8 @@ def test_a_csv_has_plain_numbers_and_intervals_in_columns() -> None:
     assert csv_of(Cell("12.0", "[5, 29] (5 seeds)"), detail="n = 40")[1] == "12.0,5,29,40,5"
 
 
-def test_a_csv_of_a_report_holds_numbers_only(tracker: Memory) -> None:
-    content = tables.content(reader.read(tracker, "default"))
+def test_a_csv_of_a_report_holds_numbers_only(runs: Runs) -> None:
+    content = tables.content(reader.read(runs, "default"))
     texts = render.latex(content)
     for table in content.tables:
         named = [column.label for column in table.columns if not column.numeric]
@@ -243,7 +243,7 @@ def test_nothing_in_the_data_of_samples_ends_its_script() -> None:
 
 
 def test_the_terminal_shows_the_tables_and_cuts_no_number(
-    tracker: Memory, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console.show(report("[bold](x) `y`"))
     shown = " ".join(capsys.readouterr().out.split())
@@ -253,7 +253,7 @@ def test_the_terminal_shows_the_tables_and_cuts_no_number(
         console.show(replace(report("x"), headline="What calls are worth."), only)
         assert capsys.readouterr().out.count("What calls are worth.") == 1
     monkeypatch.setenv("COLUMNS", "100")
-    content = tables.content(reader.read(tracker, "default"), full=True)
+    content = tables.content(reader.read(runs, "default"), full=True)
     console.show(content)
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 100 and "…" not in shown.partition("Table 10")[0]

@@ -10,16 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.ladder.classes import CLASSES, RUNGS
-from tests.reporting.conftest import NOTE, TEXTS, Memory, samples, write_annotation
+from tests.reporting.conftest import NOTE, TEXTS, Runs, annotated, samples, write_annotation
 from toolformer.annotation import merge
-from toolformer.annotation.results import SCHEMAS
+from toolformer.annotation.merge import decide
+from toolformer.annotation.results import SCHEMAS, with_decisions
 from toolformer.annotation.shards import CANDIDATES
-from toolformer.data.sampling import Draw, lot
+from toolformer.data.sampling import Sample, hash64
+from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting import candidate_stats, plots, reader, samples_page
 from toolformer.reporting.annotation_tables import nearest
 from toolformer.reporting.candidate_stats import FATES
-from toolformer.reporting.data import Annotation, Evidence, Sampled
+from toolformer.reporting.data import NEWEST, Annotation, Evidence, Sampled
 from toolformer.reporting.ladder import ladder, picture
 
 
@@ -44,19 +45,19 @@ def shown(found: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
 
 def test_drawn_documents_have_their_texts_and_a_huge_one_leaves_room_for_others(tmp_path: Path) -> None:
     names = [f"more-{n}" for n in range(200)]
-    draw: Draw[str] = Draw(40, 10_000)
+    draw: Sample[str] = Sample(40, 10_000)
     for name in names:
         draw.add(name, 5, name)
-    found = samples_page.annotated(annotation(tmp_path, dict.fromkeys(names, 2), draw.held()))
+    found = samples_page.annotated(annotation(tmp_path, dict.fromkeys(names, 2), draw.items()))
     documents = shown(found)
     drawn = [name for name in documents if name in names]
-    assert {*drawn} == {*draw.held()} == {*sorted(names, key=lot)[:40]}
+    assert {*drawn} == {*draw.items()} == {*sorted(names, key=hash64)[:40]}
     assert all(documents[name]["text"] == "some text" for name in drawn)
     assert found is not None and found["drawn"] == ", evenly drawn from 410"
     # Those with calls are drawn no more often than the others.
     with_calls = {"math", "date", "nile", "evil"}
-    highest = max(map(lot, drawn))
-    assert with_calls & documents.keys() == {name for name in with_calls if lot(name) <= highest}
+    highest = max(map(hash64, drawn))
+    assert with_calls & documents.keys() == {name for name in with_calls if hash64(name) <= highest}
     sizes = {"huge": 3 * samples_page.OF_DOCUMENT, **dict.fromkeys(names[:50], 100)}
     found = samples_page.annotated(annotation(tmp_path, sizes), limit=2_000)
     assert found is not None and samples_page.OF_DOCUMENT < len(found["rows"]) <= 2_200
@@ -96,25 +97,10 @@ def test_answers_to_the_same_question_are_side_by_side(tmp_path: Path) -> None:
 def test_only_the_newest_runs_are_read(tmp_path: Path) -> None:
     file = samples(tmp_path / "svamp.parquet", [0.0] * 5)
     missing = Sampled("old", "M", "M", {"svamp": tmp_path / "gone.parquet"})
-    newest = [Sampled(str(n), "M", "M", {"svamp": file}) for n in range(samples_page.RUNS)]
+    newest = [Sampled(str(n), "M", "M", {"svamp": file}) for n in range(NEWEST)]
     (task,) = samples_page.questions([*newest, missing])
-    assert len(task["runs"]) == samples_page.RUNS
+    assert len(task["runs"]) == NEWEST
     assert samples_page.data(Evidence()) is None
-
-
-def test_gains_left_open_count_as_their_bound_and_losses_that_are_no_number_not_at_all(
-    tmp_path: Path,
-) -> None:
-    path = write_annotation(tmp_path)["candidates.parquet"]
-    rows = pq.read_table(path).to_pylist()
-    rows[0] |= {"loss_no_result": float("nan")}
-    rows[4] |= {"loss_none": None}
-    rows[1] |= {"loss_no_result": None, "gain": None, "loss_none": 1.0, "loss_result": 3.5}
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMAS[path.name]), path)
-    for baseline in ("paper", "plain"):
-        tables = candidate_stats.scored(path, baseline)
-        gains = [gain for table in tables for gain in table["gain"].to_pylist()]
-        assert len(gains) == 9 - 2 and -2.5 in gains
 
 
 def test_what_is_read_of_five_times_the_candidates_takes_no_more_memory(
@@ -124,7 +110,7 @@ def test_what_is_read_of_five_times_the_candidates_takes_no_more_memory(
     monkeypatch.setattr(candidate_stats, "_SAMPLED", 2**14)
 
     def peak(documents: int) -> int:
-        store, folder = Memory(), tmp_path / str(documents)
+        store, folder = Runs(), tmp_path / str(documents)
         folder.mkdir()
         files = write_annotation(folder)
         few = pq.read_table(files["candidates.parquet"])
@@ -133,7 +119,7 @@ def test_what_is_read_of_five_times_the_candidates_takes_no_more_memory(
         many = many.set_column(0, "doc_id", pa.array(ids))
         many = many.set_column(2, "position", pa.array(np.tile(np.arange(10), documents)))
         pq.write_table(pa.concat_tables([few, many]), files["candidates.parquet"])
-        store.add("generate", files=files)
+        annotated(store, files=files)
         del few, many, ids
         pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
         pa.set_memory_pool(pool)
@@ -181,13 +167,12 @@ def test_every_text_tried_is_lost_once_and_the_nearest_misses_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidates, texts = tmp_path / "candidates.parquet", tmp_path / "dataset_plain.parquet"
-    pq.write_table(pa.Table.from_pylist(ROWS, schema=CANDIDATES), candidates)
+    table = pa.Table.from_pylist(ROWS, schema=CANDIDATES)
+    pq.write_table(with_decisions(table, decide(ROWS, THRESHOLDS)), candidates)
     pq.write_table(pa.table({"doc_id": list(TEXTS), "text": list(TEXTS.values())}), texts)
     for rows in (1, 2, 100):
         monkeypatch.setattr(candidate_stats, "ROWS", rows)
-        found = candidate_stats.lost(
-            candidates, "paper", THRESHOLDS, {"calculator": 9, "qa": 1, "calendar": 3}
-        )
+        found = candidate_stats.lost(candidates, {"calculator": 9, "qa": 1, "calendar": 3})
         assert found["calculator"] == dict(zip(FATES, (4, 1, 1, 1, 1, 1), strict=True))
         assert found["qa"] == dict.fromkeys(FATES, 0) | {"below τ_f": 1}
         assert found["calendar"]["no position"] == 3 == sum(found["calendar"].values())

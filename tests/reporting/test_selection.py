@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.reporting.conftest import EXECUTED, Memory, accuracy, evaluated, trained, write_annotation
+from tests.reporting.conftest import EXECUTED, Runs, accuracy, annotated, evaluated, trained, write_annotation
 from tests.reporting.test_figures import scored, write
 from toolformer.reporting import console, outcome_tables, reader, tables
 from toolformer.reporting.data import Evidence
-from toolformer.reporting.pairing import BASELINE
+from toolformer.reporting.frame import BASELINE
 from toolformer.reporting.setting_tables import by_threshold
+from toolformer.step import Step
+
+GONE = Step("generate", 1, {})
 
 
 def values(evidence: Evidence, task: str = "svamp") -> dict[str, float]:
@@ -18,7 +21,7 @@ def values(evidence: Evidence, task: str = "svamp") -> dict[str, float]:
 
 
 def test_a_table_shows_the_settings_that_most_systems_share_and_counts_the_others() -> None:
-    store = Memory()
+    store = Runs()
     training = trained(store)
     evaluated(store, "model", accuracy("svamp", 4.0))
     evaluated(store, "toolformer", accuracy("svamp", 12.0) | accuracy("nq", 1.0), training)
@@ -33,7 +36,7 @@ def test_a_table_shows_the_settings_that_most_systems_share_and_counts_the_other
 
 
 def test_a_cell_shows_its_newest_run_and_one_with_faults_only_where_there_is_no_other() -> None:
-    store = Memory()
+    store = Runs()
     evaluated(store, "model", accuracy("svamp", 4.0))
     evaluated(store, "model", accuracy("svamp", 5.0))
     assert values(reader.read(store)) == {"model": 5.0}
@@ -46,16 +49,16 @@ def test_a_cell_shows_its_newest_run_and_one_with_faults_only_where_there_is_no_
 
 
 def test_all_figures_of_a_system_are_of_one_training_and_one_model() -> None:
-    store = Memory()
+    store = Runs()
     long, short = trained(store), trained(store)
-    larger, size = trained(store, config={"model": "gpt2-large"}), {"parameters": 775e6}
+    larger, size = trained(store, model="gpt2-large"), {"parameters": 775e6}
     for system in ("toolformer", "toolformer_disabled"):
         evaluated(store, system, accuracy("svamp", 12.0), long)
     evaluated(store, "toolformer", accuracy("svamp", 30.0), short)
     evaluated(store, "toolformer", accuracy("svamp", 50.0) | size, larger)  # its own `model` says gpt2
     evidence = reader.read(store)
     assert evidence.model == "gpt2" and set(values(evidence).values()) == {12.0}
-    assert evidence.trained["augmented"][0].run_id == long
+    assert evidence.trained["augmented"][0].id == long.id
     assert evidence.sizes["gpt2-large", "toolformer", "svamp"].value == 50.0
     titles = [sample.title for sample in evidence.sampled]
     assert titles[:2] == ["Toolformer, gpt2-large", "Toolformer"]
@@ -67,12 +70,12 @@ def test_all_figures_of_a_system_are_of_one_training_and_one_model() -> None:
 
 
 def test_figure_4_is_of_the_tables_k() -> None:
-    store = Memory()
+    store = Runs()
     for model, size, right in ("gpt2", 124e6, 20.0), ("gpt2-large", 775e6, 30.0):
-        training = trained(store, config={"model": model})
+        training = trained(store, model=model)
         metrics = {"parameters": size}
         evaluated(store, "toolformer_disabled", accuracy("svamp", 5.0) | metrics, training)
-        evaluated(store, "toolformer", accuracy("svamp", right) | metrics, training, **{"decoding.k": "1"})
+        evaluated(store, "toolformer", accuracy("svamp", right) | metrics, training, k=1)
     sizes = reader.read(store).sizes
     assert {model: sizes[model, "toolformer", "svamp"].value for model in ("gpt2", "gpt2-large")} == {
         "gpt2": 20.0,
@@ -80,12 +83,11 @@ def test_figure_4_is_of_the_tables_k() -> None:
     }
 
 
-def of_seeds(store: Memory, folder: Path, seeds: Sequence[int], limited: bool) -> Memory:
+def of_seeds(store: Runs, folder: Path, seeds: Sequence[int], limited: bool) -> Runs:
     """M and Toolformer, both evaluated at each seed, and Toolformer trained at each; `limited` to questions of its own."""
     folder.mkdir()
     for seed in seeds:
-        config = {"seed": seed}
-        training = trained(store, config=config, replicate="the same")
+        training = trained(store, seed=seed, replicate="the same")
         for system, right in (("model", 30), ("toolformer", 60)):
             first = 100 * seed if limited else 0
             shift = seed * (system == "toolformer")
@@ -93,7 +95,9 @@ def of_seeds(store: Memory, folder: Path, seeds: Sequence[int], limited: bool) -
             rows = [scored(n, 100.0 * ((7 * n + shift) % 100 < right + shift)) for n in numbers]
             file = write(folder / f"{system}-{seed}.parquet", rows)
             score = accuracy("svamp", sum(row["score"] for row in rows) / 100, n=100)
-            evaluated(store, system, score, training if system == "toolformer" else "", config, file)
+            evaluated(
+                store, system, score, training if system == "toolformer" else None, seed=seed, file=file
+            )
     return store
 
 
@@ -101,23 +105,21 @@ def of_seeds(store: Memory, folder: Path, seeds: Sequence[int], limited: bool) -
 def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited: bool) -> None:
     shown = []
     for name, seeds in (("at once", (0, 1, 2, 3, 4)), ("resumed", (3, 1, 0, 4, 2))):
-        evidence = reader.read(of_seeds(Memory(), tmp_path / name, seeds, limited))
+        evidence = reader.read(of_seeds(Runs(), tmp_path / name, seeds, limited))
         (table,) = (table for table in tables.content(evidence).tables if table.key == "table4")
         shown.append([[(cell.text, cell.detail, cell.signs) for cell in row] for row in table.rows])
         compared = evidence.paired["svamp", "toolformer", "model"]
         assert compared.seeds == (5, 5) and compared.scores and compared.scores.n == (500 if limited else 100)
         assert compared.unpaired.total == 0 and compared.p_holm == compared.p_value
-        assert evidence.scores["toolformer", "svamp"].run.params["seed"] == "0"
+        assert evidence.scores["toolformer", "svamp"].run.setting("seed") == 0
         assert not evidence.remarks, "no evaluation is left out"
         assert len([row for row in tables.runs(evidence).rows if " evaluate " in row[3].text]) == 10
     assert shown[0] == shown[1]
     toolformer = next(row for row in shown[0] if row[0][0] == "Toolformer")
     assert toolformer[1][1].endswith("] (5 seeds)") and toolformer[1][2] == "‡"
     # A training with other settings is no further seed.
-    store = Memory()
-    evaluated(
-        store, "toolformer", accuracy("svamp", 99.0), trained(store, config={"seed": 2}, replicate="another")
-    )
+    store = Runs()
+    evaluated(store, "toolformer", accuracy("svamp", 99.0), trained(store, seed=2, replicate="another"))
     evaluated(store, "toolformer", accuracy("svamp", 99.0), comparison="others")
     evidence = reader.read(of_seeds(store, tmp_path / "two", (0, 1), limited))
     assert len(evidence.scores["toolformer", "svamp"].runs) == 2 and "left out: 2." in evidence.remarks[-1]
@@ -125,35 +127,34 @@ def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited
 
 def test_a_sweep_over_k_stands_in_table_9_alone() -> None:
     """Without the paper's k, Toolformer stands at the newest that was measured."""
-    store = Memory()
-    evaluated(store, "model", accuracy("svamp", 4.0), **{"decoding.k": "1"})
-    for k, value in (("3", 30.0), ("1", 41.0)):
-        evaluated(store, "toolformer", accuracy("svamp", value, calculator=0.5), **{"decoding.k": k})
+    store = Runs()
+    evaluated(store, "model", accuracy("svamp", 4.0), k=1)
+    for k, value in ((3, 30.0), (1, 41.0)):
+        evaluated(store, "toolformer", accuracy("svamp", value, calculator=0.5), k=k)
     evidence = reader.read(store)
     assert values(evidence) == {"model": 4.0, "toolformer": 41.0}
     assert evidence.remarks == ["Toolformer was decoded at k = 1 (the paper's k is 10)."]
     (table,) = (table for table in tables.content(evidence).tables if table.key == "tool_use")
     assert "(k = 1)" in table.caption
-    store = Memory()
-    for k, value in (("0", 1.0), ("10", 3.0), ("1", 2.0)):
+    store = Runs()
+    for k, value in ((0, 1.0), (10, 3.0), (1, 2.0)):
         counts = {"svamp/n_ac": 4.0, "svamp/n_nc": 6.0}
-        evaluated(store, "toolformer", accuracy("svamp", value, n=10) | counts, **{"decoding.k": k})
+        evaluated(store, "toolformer", accuracy("svamp", value, n=10) | counts, k=k)
     evidence = reader.read(store)
     assert values(evidence) == {"toolformer": 3.0}
     assert {k: score.value for (k, _), score in evidence.by_k.items()} == {0: 1.0, 1: 2.0, 10: 3.0}
 
 
 def asked_in(
-    store: Memory, wording: str, score: float, share: float, of: str = "same", system: str = "toolformer"
+    store: Runs, wording: str, score: float, share: float, of: str = "same", system: str = "toolformer"
 ) -> None:
     """An evaluation in a wording, on SVAMP and a perplexity."""
     metrics = accuracy("svamp", score, calculator=share) | {"heldout_perplexity/perplexity": score}
-    together = of if wording == "paper" else f"{of}-{wording}"
-    evaluated(store, system, metrics, config={"wording": wording}, comparison=together)
+    evaluated(store, system, metrics, wording=wording, comparison=of)
 
 
 def test_wordings_have_a_table_of_their_own_and_stand_in_no_other() -> None:
-    store = Memory()
+    store = Runs()
     asked_in(store, "a", 99.0, 0.9, of="other limit")
     asked_in(store, "paper", 10.0, 0.25)
     asked_in(store, "a", 16.0, 0.75)
@@ -170,7 +171,7 @@ def test_wordings_have_a_table_of_their_own_and_stand_in_no_other() -> None:
     assert [cell.detail for cell in row[3:]] == ["b", "a", "", "paper", "a", ""]
     assert len(tables.runs(evidence).rows) == 4
     assert "Toolformer, wording a" in {sample.title for sample in evidence.sampled}
-    alone = Memory()
+    alone = Runs()
     asked_in(alone, "paper", 10.0, 0.25)
     assert "wordings" not in {table.key for table in tables.content(reader.read(alone)).tables}
     asked_in(alone, "c", 12.0, 0.25)
@@ -179,12 +180,11 @@ def test_wordings_have_a_table_of_their_own_and_stand_in_no_other() -> None:
 
 
 def test_toolformer_by_threshold_where_all_else_is_equal(capsys: pytest.CaptureFixture[str]) -> None:
-    store = Memory()
+    store = Runs()
     for threshold, score, steps in ((0.3, 9.0, "8"), (1.0, 7.0, "8"), (0.1, 50.0, "9"), (0.3, 8.0, "8")):
-        own = {"calculator": {"filter_threshold": None}, "qa": {"filter_threshold": 0.5}}
-        config = {"tools": ["calculator"], "filter_threshold": threshold, "tool": own}
-        dataset = store.add("generate", {"calls_kept": 10 / threshold, "texts_kept": 5.0}, config=config)
-        training = trained(store, dataset=dataset, config={"trainer": {"max_steps": steps}})
+        counts = {"calls_kept": 10 / threshold, "texts_kept": 5.0}
+        dataset = annotated(store, counts, None, {"calculator": threshold}, replicate="the same")
+        training = trained(store, dataset=dataset, replicate=steps)
         evaluated(store, "toolformer", accuracy("svamp", score), training)
     evidence = reader.read(store)
     console.show(tables.content(evidence), ["by_threshold"])
@@ -199,11 +199,11 @@ def test_toolformer_by_threshold_where_all_else_is_equal(capsys: pytest.CaptureF
 
 
 def test_baselines_are_told_from_systems_and_from_each_other(tmp_path: Path) -> None:
-    store = Memory()
+    store = Runs()
     evaluated(store, "toolformer", accuracy("svamp", 1.0))
     for place in ("/a/llama", "/b/llama"):
-        evaluated(store, "baseline", accuracy("svamp", 2.0), config={"model": place}, baseline="llama")
-    evaluated(store, "baseline", accuracy("svamp", 3.0), config={"model": "/c/x"}, baseline="toolformer")
+        evaluated(store, "baseline", accuracy("svamp", 2.0), model=place, baseline="llama")
+    evaluated(store, "baseline", accuracy("svamp", 3.0), model="/c/x", baseline="toolformer")
     evidence = reader.read(store)
     names = {"llama (/a/llama)": 2.0, "llama (/b/llama)": 2.0, "toolformer": 3.0}
     assert values(evidence) == {"toolformer": 1.0} | {BASELINE + name: score for name, score in names.items()}
@@ -212,46 +212,47 @@ def test_baselines_are_told_from_systems_and_from_each_other(tmp_path: Path) -> 
 
 
 def test_an_experiment_can_be_singled_out() -> None:
-    store = Memory()
+    store = Runs()
     evaluated(store, "model", accuracy("svamp", 4.0), experiment="one")
     evaluated(store, "model", accuracy("svamp", 5.0), experiment="two")
     assert values(reader.read(store, "one")) == {"model": 4.0}
 
 
 def test_the_annotation_is_the_one_behind_the_models(tmp_path: Path) -> None:
-    store = Memory()
+    store = Runs()
     files = write_annotation(tmp_path)
-    old = store.add("generate", EXECUTED | {"annotation_seconds": 7.0}, files)
-    store.add("generate", files=files)
+    old = annotated(store, EXECUTED, files)
+    annotated(store, files=files)
     trained(store, dataset=old)
     evidence = reader.read(store)
-    assert evidence.annotation and evidence.annotation.run.run_id == old and not evidence.remarks
+    assert evidence.annotation and evidence.annotation.run.id == old.id and not evidence.remarks
     rows = {row[0].text: [cell.text for cell in row[1:5]] for row in outcome_tables.cost(evidence).rows}
     assert set(rows) == {"Toolformer", "Toolformer (disabled)"}
-    assert rows["Toolformer"] == ["7.0", "520", "–", "512"]
-    trained(store, "plain", dataset="f" * 32)
+    assert rows["Toolformer"] == ["7.0", "520", "8.0", "512"]
+    trained(store, "plain", dataset=GONE)
     assert "different annotations" in reader.read(store).remarks[0]
-    gone = Memory()
-    trained(gone, dataset="f" * 32)
-    gone.add("generate", files=files)
-    assert "run ffffffff, on which the models were trained, is gone" in reader.read(gone).remarks[0]
+    gone = Runs()
+    trained(gone, dataset=GONE)
+    annotated(gone, files=files)
+    assert f"run {GONE.key()[:8]}, on which the models were trained, is gone" in reader.read(gone).remarks[0]
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("candidates.parquet", "Generate run 00000001 cannot be read"),
-        ("dataset_plain.parquet", "Generate run 00000001 cannot be read"),
-        ("funnel.json", "Generate run 00000001 cannot be read"),
-        ("svamp.parquet", "samples of evaluate run 00000002 on SVAMP cannot be read"),
+        ("candidates.parquet", "Generate run {generated} cannot be read"),
+        ("dataset_plain.parquet", "Generate run {generated} cannot be read"),
+        ("funnel.json", "Generate run {generated} cannot be read"),
+        ("samples/svamp.parquet", "samples/svamp.parquet of evaluate run {evaluated} is damaged"),
     ],
 )
 def test_a_broken_file_costs_what_is_made_of_it_only(tmp_path: Path, name: str, said: str) -> None:
-    store, file = Memory(), write(tmp_path / "svamp.parquet", [scored(1, 0.0)])
-    store.add("generate", files=write_annotation(tmp_path))
-    evaluated(store, "model", accuracy("svamp", 4.0), file=file)
-    (tmp_path / name).write_text("[broken")
+    store, file = Runs(), write(tmp_path / "svamp.parquet", [scored(1, 0.0)])
+    generated = annotated(store, files=write_annotation(tmp_path))
+    run = evaluated(store, "model", accuracy("svamp", 4.0), file=file)
+    is_sample = name.startswith("samples")
+    ((run if is_sample else generated).folder / name).write_text("[broken")
     evidence = reader.read(store)
-    assert (evidence.annotation is None) == said.startswith("Generate")
-    assert bool(evidence.sampled[0].files) == said.startswith("Generate")
+    assert (evidence.annotation is None) == (not is_sample) == bool(evidence.sampled[0].files)
+    said = said.format(generated=generated.id[:8], evaluated=run.id[:8])
     assert values(evidence) == {"model": 4.0} and said in evidence.remarks[0]

@@ -1,4 +1,4 @@
-"""Results that were damaged or deleted after they were finished: said in one line, and made again by the same command."""
+"""Results that were damaged or deleted after they were finished: reported in one line, made again by the same command."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import Capture, Refused, smoke_words
 from toolformer.cli import main
-from toolformer.tracking import Tracker
+from toolformer.results import Results
 
 
 def flip(path: Path) -> None:
@@ -21,24 +21,23 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def test_a_dataset_with_a_flipped_bit_is_made_again(root: Path, refused: Refused) -> None:
-    tracker = Tracker(None, root)
-    (run,) = tracker.runs("generate")
-    path = tracker.artifact_path(run, "dataset_augmented.parquet")
+def test_a_damaged_dataset_is_named_and_made_again(root: Path, refused: Refused) -> None:
+    results = Results(root)
+    (run,) = results.runs("generate")
+    path = run.folder / "dataset_augmented.parquet"
     whole = path.read_bytes()
     flip(path)
     line = refused("train", *smoke_words(root), "data=augmented", "trainer.max_steps=2")
-    said = f"dataset_augmented.parquet of generate run {run.run_id[:8]} is damaged; give its command again: "
-    assert f"{said}toolformer generate experiment=smoke" in line
+    message = f"dataset_augmented.parquet of generate run {run.id[:8]} is damaged; run its command again: "
+    assert f"{message}toolformer generate experiment=smoke" in line
     assert main(["generate", *smoke_words(root)]) == 0
     assert path.read_bytes() == whole
-    assert [made.run_id for made in tracker.runs("generate")] == [run.run_id], "what names it finds it"
+    assert [made.id for made in results.runs("generate")] == [run.id]
 
 
-def test_the_experiment_makes_damaged_candidates_again(root: Path) -> None:
-    tracker = Tracker(None, root)
-    (run,) = tracker.runs("generate")
-    path = tracker.artifact_path(run, "candidates.parquet")
+def test_an_experiment_makes_damaged_candidates_again(root: Path) -> None:
+    (run,) = Results(root).runs("generate")
+    path = run.folder / "candidates.parquet"
     whole = path.read_bytes()
     flip(path)
     assert main(["run", *smoke_words(root), "system=model"]) == 0
@@ -51,33 +50,28 @@ def test_the_experiment_makes_damaged_candidates_again(root: Path) -> None:
 def test_samples_are_made_again_from_the_answers(
     root: Path, damage: Callable[[Path], None], counted: list[str], refused: Refused
 ) -> None:
-    tracker = Tracker(None, root)
-    (run,) = tracker.runs("evaluate", system="toolformer")
-    path = tracker.artifact_path(run, "samples/dateset.parquet")
+    results = Results(root)
+    (run,) = results.runs("evaluate", system="toolformer")
+    path = run.folder / "samples" / "dateset.parquet"
     whole = path.read_bytes()
     damage(path)
-    line = refused("compare", "latest:model", run.run_id, "name=smoke", f"paths.root={root}")
-    assert f"samples/dateset.parquet of evaluate run {run.run_id[:8]} is damaged" in line
+    line = refused("compare", "latest:model", run.id, "name=smoke", f"paths.root={root}")
+    assert f"samples/dateset.parquet of evaluate run {run.id[:8]} is damaged" in line
     assert main(["evaluate", *smoke_words(root), "system=toolformer"]) == 0
     assert path.read_bytes() == whole and not counted
-    assert len(tracker.runs("evaluate", system="toolformer")) == 1
+    assert [made.id for made in results.runs("evaluate", system="toolformer")] == [run.id]
 
 
-def test_a_report_names_a_cut_ladder_and_the_command_makes_it_again(
-    root: Path, counted: list[str], capsys: Capture
-) -> None:
-    place = f"paths.root={root}"
-    assert main(["explain", "latest", "name=smoke", place]) == 0
-    tracker = Tracker(None, root)
-    (run,) = tracker.runs("explain")
-    path = tracker.artifact_path(run, "ladder/dateset.parquet")
+def test_a_cut_ladder_is_reported_and_made_again(root: Path, counted: list[str], capsys: Capture) -> None:
+    overrides = ["name=smoke", f"paths.root={root}"]
+    assert main(["explain", "latest", *overrides]) == 0
+    (run,) = Results(root).runs("explain")
+    path = run.folder / "ladder" / "dateset.parquet"
     whole = path.read_bytes()
     cut(path)
     counted.clear()
-    assert main(["report", "name=smoke", place]) == 0
+    assert main(["report", *overrides]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert (
-        f"ladder/dateset.parquet of explain run {run.run_id[:8]} is damaged; give its command again" in shown
-    )
-    assert main(["explain", "latest", "name=smoke", place]) == 0
-    assert path.read_bytes() == whole and not counted and len(tracker.runs("explain")) == 1
+    assert f"ladder/dateset.parquet of explain run {run.id[:8]} is damaged; run its command again" in shown
+    assert main(["explain", "latest", *overrides]) == 0
+    assert path.read_bytes() == whole and not counted

@@ -8,21 +8,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import suite
-from benchmarks.loaders.perplexity import heldout
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
 from tests.conftest import GOLDEN, Log, Patch, Refused, smoke_words
 from tests.processes import config, trained, words
 from toolformer.cli import main
-from toolformer.data import Document
-from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel
-from toolformer.stages.evaluate import metadata
+from toolformer.results import Results, Run
 from toolformer.stages.launch import run_stage
-from toolformer.tracking import Tracker
 
-HELDOUT = ["benchmarks=[heldout_perplexity]", "heldout=jsonl"]
+HELDOUT = ["benchmarks=[heldout_perplexity]", "corpus@heldout=jsonl"]
 KEY = "sk-a-very-secret-key-0123456789"
 
 
@@ -30,59 +25,55 @@ def sums(count: int) -> list[dict[str, Any]]:
     return [{**SVAMP, "id": f"s{n}", "question": f"How much is {n}?"} for n in range(count)]
 
 
-def test_all_answers_of_a_folder_are_of_its_first_day(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: Patch
-) -> None:
-    trained(tmp_path, tiny_folder)
+def rows(run: Run, task: str) -> list[dict[str, Any]]:
+    samples: list[dict[str, Any]] = pq.read_table(run.folder / "samples" / f"{task}.parquet").to_pylist()
+    return samples
+
+
+def test_all_answers_of_a_folder_are_of_its_first_day(tmp_path: Path, answering_model: Path) -> None:
+    """Examples with a date of their own have that."""
+    trained(tmp_path, answering_model)
     write(tmp_path, "svamp/svamp", sums(4))
-    asked: list[Document] = []
-    original = Decoder.complete
-
-    def complete(self: Decoder, prompts: Any, documents: Any, **named: Any) -> Any:
-        asked.extend(documents)
-        return original(self, prompts, documents, **named)
-
-    monkeypatch.setattr(Decoder, "complete", complete)
     more = [
         "system=toolformer", f"paths.data_dir={tmp_path}", "benchmarks=[svamp,dateset]", "tools=[calendar]",
-        "decoding.max_call_tokens=8",
+        "decoding.max_call_tokens=8", "decoding.k=400",
     ]  # fmt: skip
-    run_stage("evaluate", config(tmp_path, *more, "evaluation.limit=2"))
-    first = datetime.date(2031, 3, 1)
-    (day,) = tmp_path.glob("evaluate/*/day")
-    day.write_text(f"{first}\n")
-    asked.clear()
+    first = run_stage("evaluate", config(tmp_path, *more, "evaluation.limit=2"))
+    assert first.facts["day"] == datetime.date.today().isoformat()
+    (day,) = tmp_path.glob("answer/*/day")
+    day.write_text("2031-03-01\n")
     done = run_stage("evaluate", config(tmp_path, *more, "evaluation.limit=4"))
-    days = {"How much is" in document.text: document.date for document in asked}
-    assert days[True] == first and days[False] not in (first, datetime.date.today())
-    assert done.tags["day"] == first.isoformat()
+    assert done.facts["day"] == "2031-03-01"
+    days = {task: {row["call_result"] for row in rows(done, task)} for task in ("svamp", "dateset")}
+    assert "Today is Saturday, March 1, 2031." in days["svamp"] - days["dateset"]
 
 
 def test_samples_by_id(tmp_path: Path, tiny_folder: Path, refused: Refused) -> None:
     write(tmp_path, "svamp/svamp", sums(6))
     more = [f"model={tiny_folder}", "system=model", f"paths.data_dir={tmp_path}", "benchmarks=[svamp]"]
     done = run_stage("evaluate", config(tmp_path, *more, "evaluation.samples=[s4,s1]"))
-    runs = Tracker(None, tmp_path)
-    rows = pq.read_table(runs.artifact_path(runs.get(done.run_id), "samples/svamp.parquet")).to_pylist()
-    assert [(row["id"], row["target"]) for row in rows] == [("s1", ["76.0"]), ("s4", ["76.0"])]
-    assert all(row["correct"] == (row["score"] == 100) and row["prediction"] for row in rows)
+    found = rows(done, "svamp")
+    assert [(row["id"], row["target"]) for row in found] == [("s1", ["76.0"]), ("s4", ["76.0"])]
+    assert all(row["correct"] == (row["score"] == 100) and row["prediction"] for row in found)
     # The same ids from files are the same work.
     for name, content in (("a.txt", "s1\ns4\n"), ("b.json", '["s4", "s1"]')):
         (tmp_path / name).write_text(content)
         same = run_stage("evaluate", config(tmp_path, *more, f"evaluation.samples={tmp_path / name}"))
-        assert same.run_id == done.run_id
+        assert same == done
     wrong = words(tmp_path, *more, "evaluation.samples={svamp:[s1,s9]}")
     assert "svamp has no document 's9'" in refused("evaluate", *wrong)
 
 
-def test_held_out_texts_are_counted(tmp_path: Path, caplog: Log) -> None:
+def test_held_out_texts_are_counted(tmp_path: Path, tiny_folder: Path, caplog: Log) -> None:
     texts = tmp_path / "en_head_0000.json"
-    rows = ('{"raw_content": "One."}', '{"raw_content": "One."}', '{"raw_content": " "}', '{"text": "Two."}')
-    texts.write_text("\n".join(rows))
-    more = ["system=model", "model=smollm2", "heldout=ccnet", f"heldout.path={texts}"]
+    contents = (
+        '{"raw_content": "One."}', '{"raw_content": "One."}', '{"raw_content": " "}', '{"text": "Two."}'
+    )  # fmt: skip
+    texts.write_text("\n".join(contents))
+    more = ["system=model", f"model={tiny_folder}", "corpus@heldout=ccnet", f"heldout.path={texts}"]
     with caplog.at_level(logging.INFO):
-        given = metadata(config(tmp_path, *more), ["heldout_perplexity"], tmp_path)
-    assert heldout(**given)["test"]["text"] == ["One."]
+        run = run_stage("evaluate", config(tmp_path, *more, "benchmarks=[heldout_perplexity]"))
+    assert run.metrics["heldout_perplexity/n"] == 1
     (line,) = [line for line in caplog.messages if line.startswith("heldout: 4 rows read, 1 kept")]
     for reason in ("'empty text': 1", "'no text in field `raw_content`': 1", "'repeated text': 1"):
         assert reason in line
@@ -101,8 +92,7 @@ def test_an_endpoint_as_a_system(
         done = run_stage("evaluate", config(tmp_path, *more))
         assert len(server.payloads) == 6 and done.metrics["dateset/n"] == 6
         assert not any("perplexity" in name for name in done.metrics)
-        run = Tracker(None, tmp_path).get(done.run_id)
-        assert (run.tags["system"], run.tags["baseline"], run.status) == ("endpoint", "large", "FINISHED")
+        assert (done.facts["system"], done.facts["baseline"]) == ("endpoint", "large")
         asked, wrong = len(server.authorizations), words(tmp_path, *more, "endpoint.tokenizer=/no/such")
         assert "endpoint.tokenizer: there is no folder /no/such" in refused("evaluate", *wrong)
         assert len(server.authorizations) == asked
@@ -111,19 +101,19 @@ def test_an_endpoint_as_a_system(
         assert (
             scored["heldout_perplexity/n"] == 3 and scored["dateset/score"] == done.metrics["dateset/score"]
         )
-        assert sum(not payload.get("echo") for payload in server.payloads) == 6  # none anew
-    assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
+        assert sum(not payload.get("echo") for payload in server.payloads) == 6  # none again
+    assert run_stage("evaluate", config(tmp_path, *more)) == done
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) > 5 and not any(b"a-very-secret-key" in path.read_bytes() for path in kept)
 
 
-def test_a_checkpoint_of_another_model_is_not_taken_for_the_given_ones(root: Path, refused: Refused) -> None:
-    (run,) = Tracker(None, root).runs("train", data="augmented")
+def test_a_checkpoint_of_another_model_is_refused(root: Path, refused: Refused) -> None:
+    (run,) = Results(root).runs("train", data="augmented")
     for command in (["evaluate"], ["complete", "On day 3"], ["explain", "latest"], ["tune-policy"]):
         line = refused(*command, "model=smollm2", "name=smoke", f"paths.root={root}")
-        assert f"model=smollm2: checkpoint {run.run_id[:8]} was trained from {GOLDEN}; name one" in line
+        assert f"model=smollm2: checkpoint {run.id[:8]} was trained from {GOLDEN}; name one" in line
     experiment, model, *others = *smoke_words(root), "system=toolformer"
-    for word in (model, f"checkpoint={run.run_id}", "model=latest"):
+    for word in (model, f"checkpoint={run.id}", "model=latest"):
         assert main(["evaluate", experiment, word, *others]) == 0
 
 
@@ -140,8 +130,8 @@ def test_a_checkpoint_of_another_model_is_not_taken_for_the_given_ones(root: Pat
         (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", f"endpoint.key_variable={KEY}"],
          "must be the name of an environment variable"),
         (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", "benchmarks=[perplexity]"],
-         "nothing is left to do: perplexity of an endpoint needs endpoint.tokenizer"),
-        ([*HELDOUT, "heldout.path={data}/texts.jsonl"], "heldout: it holds no document with text"),
+         "no task is left: perplexity of an endpoint needs endpoint.tokenizer"),
+        ([*HELDOUT, "heldout.path={data}/texts.jsonl"], "heldout: it has no document with text"),
         # A tool without its files or model. The hub is out of reach in tests: a name of it is a model that is away.
         (["tools=[qa]", "tool.qa.implementation.retriever.articles_path=/no/such/place"],
          "tool.qa.implementation.retriever.articles_path: there is no file or folder /no/such/place"),
@@ -149,7 +139,7 @@ def test_a_checkpoint_of_another_model_is_not_taken_for_the_given_ones(root: Pat
          "tool.qa.implementation: model: nobody/nothing cannot be loaded"),
     ],
 )  # fmt: skip
-def test_wrong_input_is_told_before_the_model_is_loaded(
+def test_wrong_input_is_refused_before_a_model_is_loaded(
     tmp_path: Path, tiny_folder: Path, more: list[str], said: str, refused: Refused, monkeypatch: Patch
 ) -> None:  # fmt: skip
     monkeypatch.setattr(LanguageModel, "from_pretrained", lambda *_: pytest.fail("a model was loaded"))
@@ -158,11 +148,10 @@ def test_wrong_input_is_told_before_the_model_is_loaded(
     if said.startswith("tool."):
         system = []
         trained(root, tiny_folder)
-        monkeypatch.setattr(suite, "load", lambda *_, **__: pytest.fail("rows were read"))
     data.mkdir()
     (data / "texts.jsonl").write_text('{"body": "One."}')
     more = [word.replace("{data}", str(data)) for word in more]
     given = words(root, *system, f"paths.data_dir={data}", *more)
     line = refused("evaluate", *given)
     assert said in line and KEY not in line
-    assert Tracker(None, root).runs("evaluate") == []
+    assert Results(root).all_runs("evaluate") == []

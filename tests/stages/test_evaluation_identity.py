@@ -1,238 +1,271 @@
-"""When an evaluation is done, and which answers it shares with others."""
+"""Which settings and files make another evaluation, which another set of answers, and which neither."""
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import suite
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Log, Patch
 from tests.pages.page import Page
 from tests.processes import config, trained
-from toolformer.decoding.decoder import Decoder
-from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
-from toolformer.stages import evaluation_identity
-from toolformer.stages.evaluate import finished, model_folder, train_run
-from toolformer.stages.evaluation_identity import comparison, identity
+from toolformer.results import Results
+from toolformer.stages import instantiate
+from toolformer.stages.evaluate import finished
+from toolformer.stages.evaluation import prepare
 from toolformer.stages.launch import run_stage
-from toolformer.tracking import Tracker
+from toolformer.stages.train import model_folder
+from toolformer.tools.base import Result
 from toolformer.training.checkpoints import RECORD
 
 
+class BusyCalendar:
+    """Fails for as long as there is a file `busy`."""
+
+    name = "Calendar"
+
+    def __init__(self, folder: str, **_: object) -> None:
+        self.busy = Path(folder) / "busy"
+
+    def run(self, inputs: list[str], documents: list[Any]) -> list[Result]:
+        result = Result(reason="busy", fault=True) if self.busy.exists() else Result("yes")
+        return [result for _ in inputs]
+
+
 @pytest.fixture
-def reasons(monkeypatch: Patch) -> list[str]:
-    """As long as there are some, answers meet a fault, for each of them in turn."""
-    found: list[str] = []
-    original = Decoder.complete
-
-    def complete(decoder: Decoder, prompts: Any, documents: Any, *, on_batch: Any, **named: Any) -> Any:
-        def keep(batch: Any, answers: Any) -> None:
-            if found:
-                answers = [
-                    replace(answer, failed=found[n % len(found)], fault=True)
-                    for n, answer in zip(batch, answers, strict=True)
-                ]
-            on_batch(batch, answers)
-
-        return original(decoder, prompts, documents, on_batch=keep, **named)
-
-    monkeypatch.setattr(Decoder, "complete", complete)
-    return found
+def busy(tmp_path: Path, answering_model: Path) -> list[str]:
+    """An evaluation whose calls fail."""
+    trained(tmp_path, answering_model)
+    (tmp_path / "busy").touch()
+    return [
+        "evaluation.limit=4", "decoding.k=400", "tools=[calendar]", "tool.calendar.cache=false", "tool.calendar.tries=1",
+        f"tool.calendar.implementation._target_={__name__}.BusyCalendar",
+        f"+tool.calendar.implementation.folder={tmp_path}",
+    ]  # fmt: skip
 
 
-def fault_line(caplog: Log) -> str:
-    (line,) = [record.getMessage() for record in caplog.records if "met a fault" in record.getMessage()]
-    caplog.clear()
-    return line
-
-
-def test_answers_that_met_a_fault_are_asked_again_until_the_same_faults_came_twice(
-    tmp_path: Path, tiny_folder: Path, reasons: list[str], counted: list[str], caplog: Log
+def test_answers_that_met_a_fault_are_asked_for_again(
+    tmp_path: Path, busy: list[str], counted: list[str], caplog: Log
 ) -> None:
-    more = [f"model={tiny_folder}", "system=model", "evaluation.limit=4", "decoding.batch_size=4"]
-    command, runs = "toolformer evaluate something", []
-    for given in (["a", "b"], ["b"]):
-        reasons[:] = given
-        run = run_stage("evaluate", config(tmp_path, *more), command=command)
-        runs.append(run.run_id)
-        assert fault_line(caplog).endswith(command) and finished(config(tmp_path, *more)) is None
-        assert run.metrics["dateset/n_faults"] == 4 and run.metrics["dateset/n_failed"] == 0
-    done = run_stage("evaluate", config(tmp_path, *more)).run_id
-    assert done not in runs and len(counted) == 3 * 4
-    for _ in range(2):  # at its end, and when it is asked for again
-        said = f"4 answers met a fault (4 b); an earlier run met the same, so that run {done[:8]} counts"
-        assert said in fault_line(caplog)
-        assert finished(config(tmp_path, *more)) == done
-        assert run_stage("evaluate", config(tmp_path, *more)).run_id == done and len(counted) == 3 * 4
-    reasons.clear()
-    whole = run_stage("evaluate", config(tmp_path, *more, "name=other"))  # as the line says
-    assert len(counted) == 4 * 4 and whole.metrics["dateset/n_faults"] == 0
-    assert run_stage("evaluate", config(tmp_path, *more, "name=other")).run_id == whole.run_id
+    run = run_stage("evaluate", config(tmp_path, *busy))
+    faults = int(run.metrics["dateset/n_faults"])
+    assert faults > 0 and len(counted) == 4
+    assert f"a tool or server failed in {faults} answers ({faults} busy)" in caplog.text
+    assert finished(config(tmp_path, *busy)) is None
+    (tmp_path / "busy").unlink()
+    again = run_stage("evaluate", config(tmp_path, *busy))
+    assert again.id == run.id and again.metrics["dateset/n_faults"] == 0 and len(counted) == 4 + faults
+    assert finished(config(tmp_path, *busy)) == again
 
 
-def test_only_what_decides_an_answer_tells_evaluations_apart(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: Patch
-) -> None:
-    first = trained(tmp_path, tiny_folder)
-    tracker = Tracker(None, tmp_path)
+def test_faults_can_be_accepted(tmp_path: Path, busy: list[str], counted: list[str]) -> None:
+    run = run_stage("evaluate", config(tmp_path, *busy))
+    accepting = config(tmp_path, *busy, "evaluation.accept_faults=true")
+    assert finished(accepting) == run == run_stage("evaluate", accepting) and len(counted) == 4
+    assert finished(config(tmp_path, *busy)) is None
 
-    def named(run: str, *more: str) -> tuple[str, str]:
-        found = identity(config(tmp_path, "system=toolformer", *more), ["dateset"], tracker.get(run))
-        return found.folder, found.evaluation
 
-    same = named(first)
-    for word in (
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
+    """A folder of runs with a training."""
+    root = tmp_path_factory.mktemp("runs")
+    trained(root, tiny_folder)
+    return root
+
+
+def folders(root: Path, *more: str) -> tuple[Path, Path]:
+    """Those of an evaluation's answers and of the evaluation itself."""
+    given = config(root, *more)
+    results = instantiate.results(given)
+    job = prepare(given, results)
+    return results.path(job.system.step), results.path(job.step)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
         "decoding.batch_size=8", "tool.search.filter_threshold=0.3", "tool.search.tries=2", "lm.device=cpu",
-        "decoding.name_bias={translation:1}", "decoding.stand_in={search:translation}",  # not among the tools
-    ):  # fmt: skip
-        assert named(first, word) == same, word
-    for word in (
-        "decoding.k=3", "decoding.constrain_tool_name=false", "lm.dtype=bfloat16",
-        "decoding.name_bias={search:1}", "decoding.stand_in={search:qa}", "tool.search.implementation.max_tokens=5",
-    ):  # fmt: skip
-        assert named(first, word)[0] != same[0], word
-    with monkeypatch.context() as edited:
-        assert evaluation_identity.decoding_code().keys() >= {"decoder.py", "calls.py", "language_model.py"}
-        edited.setattr(evaluation_identity, "decoding_code", lambda: {"decoder.py": "edited"})
-        assert named(first)[0] != same[0], "another decoder answers anew"
-    # Of the policies' values only the one that is read decides.
+        "engine.workers=2", "trainer.max_steps=3", "evaluation.accept_faults=true", "tools=[qa,calculator,search]",
+        "decoding.name_bias={translation:1}", "decoding.stand_in={search:translation}",
+        "tool.translation.name=Translate",
+    ],
+)  # fmt: skip
+def test_what_decides_nothing(runs: Path, override: str) -> None:
+    base = "tools=[search,qa,calculator]"
+    assert folders(runs, base, override) == folders(runs, base)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "decoding.k=3", "decoding.constrain_tool_name=false", "lm.dtype=bfloat16", "decoding.name_bias={search:1}",
+        "decoding.stand_in={search:qa}", "tool.search.implementation.max_tokens=5", "system=toolformer_disabled",
+        "tools=[search]", "tool.search.name=Find",
+    ],
+)  # fmt: skip
+def test_what_decides_answers(runs: Path, override: str) -> None:
+    before, after = folders(runs), folders(runs, override)
+    assert before[0] != after[0] and before[1] != after[1]
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["seed=7", "evaluation.limit=3", "wording=a", "evaluation.bootstrap=30", "evaluation.gold_nats=true",
+     "evaluation.samples=[1]", "benchmarks=[arithmetic]", "benchmarks=[dateset,arithmetic]"],
+)  # fmt: skip
+def test_what_decides_questions_or_scores(runs: Path, override: str) -> None:
+    before, after = folders(runs), folders(runs, override)
+    assert before[0] == after[0] and before[1] != after[1]
+
+
+def test_only_the_value_of_the_policy_decides(runs: Path) -> None:
     bias = ("decoding.policy=bias", "decoding.bias=2.0")
-    biased = [named(first, *bias, f"decoding.k={k}") for k in (3, 10, 0)]
-    assert biased[0] == biased[1] != same and biased[2] == named(first, "decoding.k=0") != biased[0]
-    for word in ("seed=7", "evaluation.limit=3", "wording=a"):
-        assert named(first, word)[0] == same[0] and named(first, word)[1] != same[1], word
-    # Trained again as configured before, the weights may be others.
-    assert named(trained(tmp_path, tiny_folder))[0] != same[0]
-    # `lm.dtype=auto` is bfloat16 on one machine and float32 on another that shares the folder of runs.
-    monkeypatch.setattr("toolformer.lm.loading.native_bfloat16", lambda _: True)
-    assert named(first) == same
+    three, ten, none = (folders(runs, *bias, f"decoding.k={k}") for k in (3, 10, 0))
+    assert three == ten != folders(runs) and none == folders(runs, "decoding.k=0") != ten
 
 
-def test_what_must_be_equal_to_stand_in_one_table(tmp_path: Path, monkeypatch: Patch) -> None:
-    def of(*more: str) -> str:
-        return comparison(config(tmp_path, *more))
-
-    same = of("system=toolformer")
-    for word in (
-        "system=model", "system=baseline", "decoding.k=3", "benchmarks=[svamp]", "name=other", "decoding.batch_size=2",
-        "tool.search.tries=9", "evaluation.bootstrap=9", "trainer.max_steps=3", "seed=3",
-    ):  # fmt: skip
-        assert of(word) == same, word
-    biased = [of(f"system={system}", "decoding.policy=bias", "decoding.bias=2.0") for system in PAPER_SYSTEMS]
-    assert set(biased) == {same}, "systems that do not call are the same under every policy"
-    for word in (
-        "evaluation.limit=5", "evaluation.samples=[a]", "decoding.max_calls=2", "lm.dtype=bfloat16",
-        "tools=[qa]", "tool.search.implementation.max_tokens=5", "heldout.limit=9", f"paths.data_dir={tmp_path}",
-    ):  # fmt: skip
-        assert of(word) != same, word
-    assert of("wording=paper") == same and of("wording=b") == f"{same}-b"
-    monkeypatch.setattr(evaluation_identity, "decoding_code", lambda: {"decoder.py": "edited"})
-    assert of("system=toolformer") != same
+@pytest.mark.parametrize("system", ["model", "baseline", "toolformer_disabled"])
+def test_tools_decide_nothing_where_none_is_called(runs: Path, system: str) -> None:
+    plain = folders(runs, f"system={system}")
+    assert folders(runs, f"system={system}", "tools=[calendar]", "decoding.k=3") == plain
 
 
-def test_other_rules_of_scoring_make_another_evaluation_of_the_same_answers(
-    tmp_path: Path, tiny_folder: Path, counted: list[str]
-) -> None:
+def test_heldout_texts_decide_their_perplexity_only(runs: Path) -> None:
+    limits = [f"heldout.limit={number}" for number in (2, 3)]
+    two, three = (folders(runs, limit) for limit in limits)
+    assert two == three
+    two, three = (folders(runs, limit, "benchmarks=[heldout_perplexity]") for limit in limits)
+    assert two[0] == three[0] and two[1] != three[1]
+
+
+TWO = ("toolformer", "model")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_same"),
+    [
+        (["system=model"], True), (["system=prompted"], True), (["system=baseline"], True), (["decoding.k=3"], True), (["benchmarks=[svamp]"], True),
+        (["name=other", "system=model"], True), (["decoding.batch_size=2"], True), (["tool.search.tries=9"], True),
+        (["evaluation.bootstrap=9"], True), (["trainer.max_steps=3"], True), (["seed=3"], True), (["wording=b"], True),
+        *(([f"system={system}", "decoding.policy=bias", "decoding.bias=2.0"], True) for system in TWO),
+        (["evaluation.limit=5"], False), (["evaluation.samples=[a]"], False), (["decoding.max_calls=2"], False),
+        (["lm.dtype=bfloat16"], False), (["tools=[qa]"], False), (["heldout.limit=9"], False),
+        (["tool.search.implementation.max_tokens=5"], False), (["paths.data_dir=/tmp"], False),
+    ],
+)  # fmt: skip
+def test_what_may_differ_in_a_table(runs: Path, overrides: list[str], is_same: bool) -> None:
+    hashes = {prepare(config(runs, *more), Results(runs)).facts["comparison"] for more in ([], overrides)}
+    assert (len(hashes) == 1) is is_same
+
+
+@pytest.fixture
+def moons(tmp_path: Path, tiny_folder: Path) -> list[str]:
+    """An evaluation with a task of the user's."""
     Page("extending").write_files(tmp_path)
     tasks = tmp_path / "tasks"
-    more = [f"model={tiny_folder}", "system=model", "benchmarks=[moons_quiz]", f"paths.tasks_dir={tasks}"]
-    first = run_stage("evaluate", config(tmp_path / "runs", *more))
+    return [f"model={tiny_folder}", "system=model", "benchmarks=[moons_quiz]", f"paths.tasks_dir={tasks}"]
+
+
+def test_an_edited_task_scores_the_same_answers(tmp_path: Path, moons: list[str], counted: list[str]) -> None:
+    first = run_stage("evaluate", config(tmp_path / "runs", *moons))
     assert len(counted) == 2 == first.metrics["moons_quiz/n"]
-    for name in (".notes", "nohup.out", "run.log"):  # which decide nothing
-        (tasks / name).write_text("x")
-    assert finished(config(tmp_path / "runs", *more)) == first.run_id
-    (tasks / "rows.jsonl").write_text("1")
-    assert finished(config(tmp_path / "runs", *more)) is None
-    (tasks / "rows.jsonl").unlink()
-    moved = Path(shutil.copytree(tasks, tmp_path / "moved"))
-    assert suite.scoring(["moons_quiz"], moved) == suite.scoring(["moons_quiz"], tasks)
-    with (tasks / "moons.yaml").open("a") as file:
+    with (tmp_path / "tasks" / "moons.yaml").open("a") as file:
         file.write("# edited\n")
-    second = run_stage("evaluate", config(tmp_path / "runs", *more))
-    assert second.run_id != first.run_id and len(counted) == 2, "no prompt is asked again"
-    task = (tasks / "moons.yaml").read_text()
-    task = task.replace("!function benchmarks.tasks.question_prompt", "'{{question}}'")
-    (tasks / "moons.yaml").write_text(task)
-    with pytest.raises(UserError, match="moons_quiz has a prompt of its own, in one wording"):
-        run_stage("evaluate", config(tmp_path / "runs", *more, "wording=a"))
+    second = run_stage("evaluate", config(tmp_path / "runs", *moons))
+    assert second.id != first.id and len(counted) == 2, "no prompt is asked again"
 
 
-def test_the_data_of_a_benchmark_decides_an_evaluation(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: Patch
-) -> None:
-    """The folder of the data holds the runs; what they write is no data, nor is another benchmark's file."""
+def test_which_files_of_tasks_decide(tmp_path: Path, moons: list[str]) -> None:
+    root, tasks = tmp_path / "runs", tmp_path / "tasks"
+    before = folders(root, *moons)
+    for name in (".notes", "nohup.out", "run.log"):
+        (tasks / name).write_text("x")
+    assert folders(root, *moons) == before
+    (tasks / "rows.jsonl").write_text("1")
+    assert folders(root, *moons)[1] != before[1]
+    (tasks / "rows.jsonl").unlink()
+    moved = shutil.copytree(tasks, tmp_path / "moved")
+    assert folders(root, *moons, f"paths.tasks_dir={moved}") == before
+
+
+def test_a_custom_prompt_has_no_paraphrases(tmp_path: Path, moons: list[str]) -> None:
+    task = tmp_path / "tasks" / "moons.yaml"
+    prompt = "!function toolformer.benchmarks.tasks.question_prompt"
+    assert prompt in task.read_text()
+    task.write_text(task.read_text().replace(prompt, "'{{question}}'"))
+    with pytest.raises(UserError, match="moons_quiz has a custom prompt without paraphrases"):
+        run_stage("evaluate", config(tmp_path / "runs", *moons, "wording=a"))
+
+
+def test_the_data_of_its_benchmarks_decides(tmp_path: Path, tiny_folder: Path, monkeypatch: Patch) -> None:
+    """The folder of the data holds the runs: what they write is no data."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "svamp/svamp", [SVAMP])
     more = [f"model={tiny_folder}", "system=model", "paths.data_dir=.", "benchmarks=[svamp]"]
     done = run_stage("evaluate", config(Path(), *more))
     write(tmp_path, "asdiv/asdiv", [SVAMP])
-    assert finished(config(Path(), *more)) == done.run_id
+    assert finished(config(Path(), *more)) == done
     write(tmp_path, "svamp/svamp", [SVAMP, {**SVAMP, "id": "other"}])
     assert finished(config(Path(), *more)) is None
-    # Of a task of the user's own, whose files are not known, all count but those of the runs.
-    for name in ("mine/notes.txt", "MLQA_V1/test/a.json", "runs/x.jsonl"):
+
+
+def test_all_files_but_the_runs_decide_a_users_task(tmp_path: Path, moons: list[str]) -> None:
+    more, root = [*moons, f"paths.data_dir={tmp_path}"], tmp_path / "runs"
+    before = folders(root, *more)
+    (root / "x.jsonl").write_text("{}")
+    assert folders(root, *more) == before
+    for name in ("mine/notes.txt", "MLQA_V1/test/a.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
-    state = {Path(name).name for name in suite.data_state(["moons"], str(tmp_path), tmp_path / "runs")}
-    assert {"a.json", "notes.txt", "svamp.jsonl.gz"} <= state and "x.jsonl" not in state
+        assert before != (before := folders(root, *more)), name
 
 
-def test_a_model_is_read_only_below_the_folder_of_runs(tmp_path: Path, tiny_folder: Path) -> None:
-    root, moved = tmp_path / "runs", tmp_path / "moved"
-    place = Path("train", "augmented-0123", "model")
-    shutil.copytree(tiny_folder, root / place)
-    trained(root, root / place)
-    shutil.move(root, moved)
-    tracker = Tracker(None, moved)
-
-    def latest() -> Path:
-        return model_folder(tracker, train_run(tracker, "latest", "augmented"))
-
-    assert latest() == moved / place
-    shutil.rmtree(moved / place)
+def test_a_model_is_read_below_the_folder_of_runs(tmp_path: Path, tiny_folder: Path) -> None:
+    trained(tmp_path / "runs", tiny_folder)
+    moved = Path(shutil.move(tmp_path / "runs", tmp_path / "moved"))
+    (run,) = Results(moved).runs("train")
+    assert model_folder(run) == run.folder / "model"
+    shutil.rmtree(run.folder / "model")
     with pytest.raises(UserError, match="is no longer at"):
-        latest()
-    link = (moved / place).with_name("link")
-    link.symlink_to(tiny_folder)
-    for hostile in (str(tiny_folder), "..", "/../..", "x/..", f"{tiny_folder}/..", str(link)):
-        tags = {"data": "augmented", "model_path": hostile}
-        with tracker.run(stage="train", name="t", fingerprint=hostile, config={}, tags=tags):
-            pass
-        with pytest.raises(UserError):
-            latest()
+        model_folder(run)
 
 
-def test_the_weights_tell_answers_apart_wherever_the_runs_are(
-    tmp_path: Path, tiny_folder: Path, counted: list[str], monkeypatch: Patch
+@pytest.mark.parametrize("hostile", ["{tiny}", "..", "/../..", "x/..", "{tiny}/..", "link"])
+def test_a_model_elsewhere_is_not_read(tmp_path: Path, tiny_folder: Path, hostile: str) -> None:
+    trained(tmp_path, tiny_folder)
+    (run,) = Results(tmp_path).runs("train")
+    (run.folder / "link").symlink_to(tiny_folder)
+    record = json.loads((run.folder / "result.json").read_text())
+    record["facts"]["model"] = hostile.replace("{tiny}", str(tiny_folder))
+    (run.folder / "result.json").write_text(json.dumps(record))
+    with pytest.raises(UserError):
+        prepare(config(tmp_path), Results(tmp_path)).system.model  # noqa: B018
+
+
+@pytest.mark.parametrize("largest", [None, 20_000])
+def test_answers_are_those_of_the_weights(
+    tmp_path: Path, tiny_folder: Path, counted: list[str], monkeypatch: Patch, largest: int | None
 ) -> None:
-    # The weights of a tiny model are among the files that are too large to be hashed.
-    monkeypatch.setattr("toolformer.stages.identity.LARGEST_HASHED", 20_000)
-    root = tmp_path / "runs"
-    model = Path("train", "augmented-0123", "model")
-    trained(root, root / model)
-
-    def train(root: Path, seconds: float) -> None:
-        shutil.copytree(tiny_folder, root / model, copy_function=shutil.copyfile, dirs_exist_ok=True)
-        (root / model / RECORD).write_text(json.dumps({"run": "the same", "step": 1, "seconds": seconds}))
-
-    train(root, 12.345678)
+    """Wherever the runs are; weights too large to be hashed are distinguished by the record of the training."""
+    if largest:
+        monkeypatch.setattr("toolformer.stages.identity.LARGEST_HASHED", largest)
+    root, copy = tmp_path / "runs", tmp_path / "copy"
+    trained(root, tiny_folder)
+    (run,) = Results(root).runs("train")
+    (run.folder / "model" / RECORD).write_text(json.dumps({"step": 1, "seconds": 12.345678}))
     more = ["system=toolformer_disabled", "evaluation.limit=3"]
     done = run_stage("evaluate", config(root, *more))
     assert len(counted) == 3
-    copy, moved = tmp_path / "copy", tmp_path / "moved"
     shutil.copytree(root, copy, copy_function=shutil.copyfile)  # as `cp -r`: everything has another time
-    assert run_stage("evaluate", config(copy, *more)).run_id == done.run_id
-    shutil.move(copy, moved)
-    run_stage("evaluate", config(moved, *more, "evaluation.bootstrap=40"))
+    assert run_stage("evaluate", config(copy, *more)).id == done.id
+    run_stage("evaluate", config(copy, *more, "evaluation.bootstrap=40"))
     assert len(counted) == 3, "the same weights at another place"
-    shutil.rmtree(moved / model)
-    assert finished(config(moved, *more)) == done.run_id, "a model that is gone undoes nothing"
-    train(moved, 12.345679)
-    assert finished(config(moved, *more)) == done.run_id
-    run_stage("evaluate", config(moved, *more, "evaluation.limit=4"))
+    model = copy / run.folder.relative_to(root) / "model"
+    (model / RECORD).write_text(json.dumps({"step": 1, "seconds": 12.345679}))
+    run_stage("evaluate", config(copy, *more, "evaluation.limit=4"))
     assert len(counted) == 3 + 4, "no answer of the weights that were there before"
+    shutil.rmtree(model)
+    assert finished(config(copy, *more)), "a model that is gone undoes nothing"

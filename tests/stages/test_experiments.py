@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from hydra.utils import instantiate
 
-from benchmarks.suite import task_names
-from tests.conftest import GOLDEN, Patch, Refused
+from tests.conftest import GOLDEN, Refused, smoke_words
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
+from toolformer.evaluation.suite import task_names
+from toolformer.results import Results
 from toolformer.stages import experiments
 from toolformer.stages import instantiate as objects
 from toolformer.stages.config import CONF, STAGES, compose, validate
@@ -24,7 +25,7 @@ PLACES = ["corpus.path=corpus", "heldout.path=heldout"]
 
 
 def test_there_is_an_experiment_for_every_result() -> None:
-    results = {*(f"table{number}" for number in range(2, 11)), "figure4"}
+    results = {"table", "table2", "table8", "table9", "table10", "figure4"}
     own = {"paper", "demo", "smoke", "evidence", "ladder", "threshold"}
     assert set(NAMES) == results | own
     assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == results
@@ -58,9 +59,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_experiment_composes_and_names_what_there_is(
-    name: str, places: list[str], tmp_path: Path
-) -> None:
+def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None:
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
     # The embedded corpus is refused a path.
     read = [] if name in ("demo", "smoke", "ladder", "threshold") else places
@@ -74,7 +73,7 @@ def test_every_experiment_composes_and_names_what_there_is(
     for stage in stages:
         config = validate(compose(stage, sweep.jobs(stage, stages)[0]))
         if stage == "generate":
-            assert next(iter(objects.Corpus(config.corpus))).text
+            assert next(iter(objects.corpus(config.corpus))).text
             assert set(objects.tools(config)) == set(config.tools)
             for key in config.tools:
                 settings = objects.tool_settings(config, key)
@@ -82,11 +81,14 @@ def test_every_experiment_composes_and_names_what_there_is(
         elif stage == "train":
             recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
             assert Recipe(**recipe).accumulation(1) >= 1
-            assert next(iter(objects.Corpus(config.heldout))).text
+            assert next(iter(objects.corpus(config.heldout))).text
         elif stage == "evaluate":
             assert set(objects.tools(config, inference=True)) == set(config.tools)
             assert task_names(config.benchmarks)
-    # Its file opens with its command, and it can be reported without its data.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiments_file_opens_with_its_command(name: str) -> None:
     lines = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
     commands = [line.removeprefix("#").split() for line in head if re.search(r" toolformer (run|demo)", line)]
@@ -94,6 +96,10 @@ def test_every_experiment_composes_and_names_what_there_is(
     for words in commands:
         given = [word.replace("DIR", "/") for word in words if "=" in word and word != "model=FOLDER"]
         validate(compose("report", given))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiment_is_reported_without_its_data(name: str, tmp_path: Path) -> None:
     words = [f"experiment={name}", f"paths.data_dir={tmp_path / 'unmounted'}"]
     assert validate(compose("report", words), "report").name in (name, "paper", "default", "smoke")
     with pytest.raises(UserError, match=r"paths\.data_dir|corpus\.path"):
@@ -111,7 +117,7 @@ def jobs(name: str, stage: str, *more: str) -> list[list[str]]:
 def test_sweeps_are_those_of_the_paper() -> None:
     assert jobs("table9", "evaluate") == [[f"decoding.k={k}"] for k in (0, 1, 3, 10)]
     assert jobs("table9", "train") == jobs("table9", "generate") == [[]]
-    assert jobs("table3", "evaluate") == [[f"system={system}"] for system in PAPER_SYSTEMS]
+    assert jobs("table", "evaluate") == [[f"system={system}"] for system in PAPER_SYSTEMS]
     assert jobs("table8", "evaluate") == [[f"system={system}"] for system in PAPER_SYSTEMS[:3]]
     assert len(jobs("figure4", "generate")) == 5 and len(jobs("figure4", "evaluate")) == 15
     # The command line goes before the experiment.
@@ -135,7 +141,7 @@ def test_a_stage_by_hand_sweeps_over_what_concerns_it() -> None:
         (["experiment=smoke", "model=/a folder, (old)"], "quote a value"),
         (["experiment=smoke", "seed=1,2", "model=/a (old)"], "model='/a folder, (old)'"),
         (["experiment=smok"], "Could not find 'experiment/smok' (did you mean smoke?); available options in"),
-        (["experiment=table3"], "corpus.path"),
+        (["experiment=table"], "corpus.path"),
         (["experiment=evidence", "--plan"], "paths.data_dir is missing"),
         (["experiment=smoke", "+run.stages.trian=[]"], "did you mean train"),
         (
@@ -156,21 +162,20 @@ def test_bad_input_ends_before_anything_is_done(
     words: list[str], said: str, tmp_path: Path, refused: Refused
 ) -> None:
     assert said in refused("run", *words, f"paths.root={tmp_path}")
-    assert not list(tmp_path.glob("generate/*/shards*/0*"))
+    assert not list(tmp_path.glob("annotate/*/0*"))
 
 
-@pytest.fixture
-def nothing_done(monkeypatch: Patch) -> None:
-    for stage in experiments._FINISHED:
-        monkeypatch.setitem(experiments._FINISHED, stage, lambda config: None)
+def counts(made: experiments.Plan) -> tuple[int, ...]:
+    """The jobs of each stage."""
+    stages = [job.stage for job in made.jobs]
+    return tuple(map(stages.count, STAGES))
 
 
-def test_experiments_of_experiments_share_what_they_have_in_common(nothing_done: None) -> None:
-    members = "run.experiments=[table2,table9,figure4]"
-    made = experiments.plan(["experiment=paper", members, "system=toolformer", *PLACES])
-    count = {stage: sum(job.stage == stage for job in made.jobs) for stage in STAGES}
+def test_experiments_share_what_they_have_in_common(tmp_path: Path, places: list[str]) -> None:
+    members = ["experiment=paper", "run.experiments=[table2,table9,figure4]", f"paths.root={tmp_path}"]
+    made = experiments.plan([*members, "system=toolformer", *places])
     # GPT-J annotates with five tools, and each model with three for Figure 4.
-    assert count == {"generate": 1 + 5, "train": 1 + 5, "evaluate": 4 + 5, "explain": 0, "report": 2}
+    assert counts(made) == (1 + 5, 1 + 5, 4 + 5, 0, 2)
     assert all(job.needs for job in made.jobs if job.stage in ("train", "evaluate"))
     (medium,) = (job for job in made.jobs if job.stage == "evaluate" and "model=gpt2-medium" in job.overrides)
     assert medium.needs and medium.needs.shown == "model=gpt2-medium"
@@ -178,26 +183,28 @@ def test_experiments_of_experiments_share_what_they_have_in_common(nothing_done:
 
 
 @pytest.mark.parametrize(
-    ("words", "jobs"),
+    ("overrides", "jobs"),
     [
         # M neither calls nor was trained; Toolformer does both.
-        (["system=model,toolformer", "decoding.k=0,3", "trainer.max_steps=1,2"], (1, 2, 1 + 2 * 2)),
+        (["system=model,toolformer", "decoding.k=0,3", "trainer.max_steps=1,2"], (1, 2, 1 + 2 * 2, 0, 1)),
         # Trained on another data set.
-        (["system=toolformer_disabled", "tools=[calculator],[calendar]"], (2, 2, 2)),
+        (["system=toolformer_disabled", "tools=[calculator],[calendar]"], (2, 2, 2, 0, 1)),
         # What a stage does not read makes no further job.
-        (["system=toolformer", "++tool.calculator.inference.digits=1,2"], (2, 2, 2)),
-        (["system=toolformer", "heldout.limit=8,9"], (1, 2, 2)),
+        (["system=toolformer", "++tool.calculator.inference.digits=1,2"], (1, 1, 2, 0, 1)),
+        (["system=toolformer", "heldout.limit=8,9"], (1, 2, 2, 0, 1)),
         # Nothing is annotated or trained that nobody reads.
-        (["system=model"], (0, 0, 1)),
-        (["checkpoint=0123456789abcdef"], (0, 0, 4)),
+        (["system=model"], (0, 0, 1, 0, 1)),
     ],
 )
-def test_equal_work_is_one_job_and_no_job_is_for_nobody(
-    words: list[str], jobs: tuple[int, int, int], nothing_done: None
-) -> None:
-    stages = [job.stage for job in experiments.plan(["+experiment=smoke", *words]).jobs]
-    assert tuple(map(stages.count, ("generate", "train", "evaluate"))) == jobs
-    assert stages.count("report") == 1
+def test_equal_work_is_one_job(overrides: list[str], jobs: tuple[int, ...], tmp_path: Path) -> None:
+    words = ["+experiment=smoke", f"paths.root={tmp_path}", *overrides]
+    assert counts(experiments.plan(words)) == jobs
+
+
+def test_a_named_checkpoint_needs_no_training(smoke_runs: Path) -> None:
+    (run,) = Results(smoke_runs).runs("train", data="augmented")
+    made = experiments.plan([*smoke_words(smoke_runs), f"checkpoint={run.id}", "system=toolformer"])
+    assert counts(made) == (0, 0, 1, 0, 1) and len(made.done) == 1
 
 
 def test_slurm_jobs_are_submitits() -> None:

@@ -21,9 +21,8 @@ from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
 from toolformer.data import Document, FileCorpus
 from toolformer.lm import text_generator
-from toolformer.lm.loading import number_format
 from toolformer.stages import engine
-from toolformer.stages.config import compose, validate
+from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.engine.work import Worker
 from toolformer.stages.generate import finished
 
@@ -34,11 +33,15 @@ def generate(place: Place, tmp_path: Path) -> Any:
 
 
 def results(root: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for name in RESULTS for path in root.glob(f"generate/*/*/{name}")}
+    return {path.name: path.read_bytes() for name in RESULTS for path in root.glob(f"generate/*/{name}")}
+
+
+def config(place: Place, root: Path) -> Config:
+    return validate(compose("generate", place.words(root, pause=0)[1:]))
 
 
 def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, monkeypatch: Patch) -> None:
-    """And nothing of it is left waiting; while its files stay as they are, no command reads them again."""
+    """While its files stay as they are, no command reads them again."""
     readings: list[int] = []
     read = FileCorpus.__iter__
 
@@ -49,24 +52,24 @@ def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, mo
             yield document
 
     monkeypatch.setattr(FileCorpus, "__iter__", counted)
-    assert finished(validate(compose("generate", place.words(tmp_path, pause=0)[1:]))) is None
-    assert not (tmp_path / "generate").exists()
-    readings.clear()
+    assert generate() == 0 and readings == [2 * SHARDS]
+    assert generate() == 0 and generate("tool.calendar.filter_threshold=100") == 0
+    assert finished(config(place, tmp_path)) and len(readings) == 1
+    place.corpus.touch()
+    assert generate() == 0 and readings == [2 * SHARDS] * 2
+    assert len(place.runs(tmp_path)) == 2
+
+
+def test_an_annotation_leaves_its_results_alone(place: Place, generate: Any, tmp_path: Path) -> None:
+    assert finished(config(place, tmp_path)) is None and not (tmp_path / "generate").exists()
     assert generate() == 0
-    assert readings == [2 * SHARDS]
-    assert not list(tmp_path.glob("generate/*/shards*/waiting/*"))
+    assert not list(tmp_path.glob("annotate/*/waiting/*"))
     assert set(results(tmp_path)) == set(RESULTS)
-    plain = pq.read_table(next(tmp_path.glob("generate/*/*/dataset_plain.parquet"))).to_pylist()
+    plain = pq.read_table(next(tmp_path.glob("generate/*/dataset_plain.parquet"))).to_pylist()
     rows = [json.loads(line) for line in place.corpus.read_text().splitlines()]
     assert [(row["doc_id"], row["text"]) for row in plain] == [(row["id"], row["text"]) for row in rows]
     assert all(row["date"].replace("-", "/") in row["url"] for row in plain)
-    done = [run.run_id for run in place.runs(tmp_path)]
-    assert generate() == 0 and generate("name=again", "tool.calendar.filter_threshold=100") == 0
-    assert finished(validate(compose("generate", place.words(tmp_path, pause=0)[1:]))) == done[0]
-    assert len(readings) == 1
-    place.corpus.touch()
-    assert generate() == 0 and readings == [2 * SHARDS] * 2
-    assert [run.run_id for run in place.runs(tmp_path)][1:] == done
+    assert [finished(config(place, tmp_path))] == place.runs(tmp_path)
 
 
 def test_a_shard_is_done_before_the_corpus_has_been_read(
@@ -120,10 +123,7 @@ def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_
     assert peak(1800) < 1.3 * peak(200)
 
 
-def test_what_is_damaged_is_made_again_by_the_same_command(
-    place: Place, generate: Any, tmp_path: Path, capsys: Capture
-) -> None:
-    """Results from the shards; shards anew."""
+def test_damaged_results_are_made_again_from_the_shards(place: Place, generate: Any, tmp_path: Path) -> None:
     assert generate() == 0
     before, asked = results(tmp_path), who_did(place.log)
     for name in ("funnel.json", "candidates.parquet", "dataset_augmented.parquet"):
@@ -134,16 +134,21 @@ def test_what_is_damaged_is_made_again_by_the_same_command(
         pq.write_table(pa.table({"other": [1]}), path)
     assert generate() == 0
     assert results(tmp_path) == before and who_did(place.log) == asked
+
+
+def test_damaged_shards_are_annotated_again(
+    place: Place, generate: Any, tmp_path: Path, refused: Refused
+) -> None:
+    assert generate() == 0
+    place.log.unlink()
     store, names, candidates = place.store(tmp_path), place.shards(tmp_path), place.candidates(tmp_path)
     for name in (names[1], names[4]):
         store.path(name).write_bytes(store.path(name).read_bytes()[:100])
-    assert generate("name=again") == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "2 shards are not what was written; give the same command again" in said
-    (store.folder / "begun.json").write_text('{"engine.thr')
-    assert generate("name=again") == 0
-    assert {path.read_bytes() for path in tmp_path.glob("generate/*/*/candidates.parquet")} == {candidates}
-    assert sum(map(len, who_did(place.log).values())) == sum(map(len, asked.values())) + 4
+    another = place.words(tmp_path, "tool.calendar.filter_threshold=-99", pause=0)
+    assert "2 shards are damaged; run the same command again" in refused(*another)
+    assert main(another) == 0
+    assert {path.read_bytes() for path in tmp_path.glob("generate/*/candidates.parquet")} == {candidates}
+    assert sum(map(len, who_did(place.log).values())) == 4
 
 
 def test_what_ray_cannot_have_is_one_line(
@@ -157,41 +162,41 @@ def test_what_ray_cannot_have_is_one_line(
         assert message in refused(*place.words(tmp_path, "engine=ray", *words))
     monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks a module that cannot be imported
     assert "make setup EXTRA=ray" in refused(*place.words(tmp_path, "engine=ray"))
-    assert not (tmp_path / "mlflow.db").exists(), "no run was begun"
+    assert not (tmp_path / "generate").exists(), "no run was begun"
 
 
-def test_whoever_goes_on_rounds_as_the_run_began(tmp_path: Path, tiny_folder: Path, caplog: Log) -> None:
-    """Its threads, its batches and its number format, unless another is asked for in so many words."""
+def test_a_worker_has_the_configured_threads_and_batches(
+    tmp_path: Path, tiny_folder: Path, caplog: Log
+) -> None:
     caplog.set_level("INFO")
-    before, here = torch.get_num_threads(), number_format("auto", "auto")
-    elsewhere = "float32" if here == "bfloat16" else "bfloat16"
-    shards = ShardStore(tmp_path / "shards")
-    own = ("samples=1", "max_positions=1", "max_call_tokens=2")
-    words = [f"model={tiny_folder}", f"paths.root={tmp_path}", "tools=[calculator]"]
-    words += [f"tool.calculator.{key}" for key in own]
-
-    def work(name: str, threads: int, *more: str) -> list[str]:
-        """What is logged; the threads and the batches stand in the process."""
-        caplog.clear()
-        shards.add(name, [Document("d", "Today the library is closed, so read at home.")])
-        given = validate(compose("generate", [*words, *more]))
-        assert Worker(given, shards.folder, threads)(name).annotated
-        return [line for line in caplog.messages if "this run began" in line]
-
-    def now() -> tuple[int, int]:
-        model = text_generator.load(str(tiny_folder), here, "auto")
-        return torch.get_num_threads(), model.batch_tokens
-
+    before, shards = torch.get_num_threads(), ShardStore(tmp_path / "shards")
+    words = [f"model={tiny_folder}", f"paths.root={tmp_path}", "tools=[calculator]", "lm.dtype=float32"]
+    words += [f"tool.calculator.{key}" for key in ("samples=1", "max_positions=1", "max_call_tokens=2")]
     try:
-        assert work("one", 2, "engine.batch_tokens=512") == [] and now() == (2, 512)
-        said = work("two", 1)
-        assert now() == (2, 512)
-        for setting in ("engine.threads=2", "engine.batch_tokens=512"):
-            assert f"generate: {setting}, as this run began" in said
-        said = work("three", 1, "engine.threads=1", "engine.batch_tokens=256")
-        assert now() == (1, 256) and "generate: engine.threads=1, but this run began with 2" in str(said)
-        begun = json.loads((shards.folder / "begun.json").read_text())  # ... on another processor
-        (shards.folder / "begun.json").write_text(json.dumps({**begun, "lm.dtype": elsewhere}))
-        assert f"generate: lm.dtype={elsewhere}, as this run began" in work("four", 1, "lm.dtype=auto")
+        for name, threads, more, logged in (
+            ("one", 2, ["engine.batch_tokens=512"], "engine.threads=2, engine.batch_tokens=512"),
+            ("two", 2, ["engine.threads=1"], "engine.threads=1, engine.batch_tokens=2048"),
+        ):
+            shards.add(name, [Document("d", "Today the library is closed, so read at home.")])
+            config = validate(compose("generate", [*words, *more]))
+            assert Worker(config, shards.folder, threads)(name).annotated
+            model = text_generator.load(str(tiny_folder), "float32", "auto")
+            assert (
+                f"engine.threads={torch.get_num_threads()}, engine.batch_tokens={model.batch_tokens}"
+                == logged
+            )
+            assert f"generate: {logged}, dtype float32" in caplog.messages
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_lower_threshold_than_the_shards_serve_is_refused(
+    place: Place, generate: Any, tmp_path: Path, refused: Refused
+) -> None:
+    assert generate("tool.calendar.filter_threshold=1") == 0
+    words = place.words(tmp_path, "tool.calendar.filter_threshold=0.5", pause=0)
+    assert "0.5 is below score.floor=1 of" in refused(*words)
+    assert main([*words, "score.floor=0.5"]) == 0
+    assert "score.floor is 0.7, above the filter_threshold 0.5 of tool calendar" in refused(
+        *words, "score.floor=0.7"
+    )

@@ -10,8 +10,9 @@ import yaml
 
 from toolformer.cli import commands
 from toolformer.errors import UserError
+from toolformer.results import Beginning, Results
 from toolformer.stages.config import Config, compose, validate
-from toolformer.tracking import Tracker
+from toolformer.step import Step
 
 
 def configured(stage: str, root: Path, *words: str) -> Config:
@@ -23,13 +24,11 @@ def plain(config: Config) -> Any:
 
 
 def test_every_run_is_repeated_by_like(smoke_runs: Path) -> None:
-    tracker = Tracker(None, smoke_runs)
-    for stage in ("generate", "train", "evaluate"):
-        for run in tracker.runs(stage):
-            logged = yaml.safe_load(tracker.artifact_path(run, "config.yaml").read_text(encoding="utf-8"))
-            again = plain(configured(stage, smoke_runs, f"like={run.run_id[:8]}"))
-            own = ("run", "paths")  # the experiment that made it, and this machine's places
-            assert {**again, **{key: logged[key] for key in own}} == logged
+    for run in Results(smoke_runs).all_runs("generate", "train", "evaluate"):
+        logged = yaml.safe_load((run.folder / "config.yaml").read_text(encoding="utf-8"))
+        again = plain(configured(run.stage, smoke_runs, f"like={run.id[:8]}"))
+        own = ("run", "paths")  # the experiment that made it, and this machine's places
+        assert {**again, **{key: logged[key] for key in own}} == logged
 
 
 def test_an_id_that_looks_like_a_number_is_an_id() -> None:
@@ -38,20 +37,24 @@ def test_an_id_that_looks_like_a_number_is_an_id() -> None:
 
 
 def test_the_other_words_go_over_it(smoke_runs: Path) -> None:
-    run = Tracker(None, smoke_runs).runs("evaluate", system="toolformer")[0]
+    (run,) = Results(smoke_runs).runs("evaluate", system="toolformer")
 
     def of(*words: str) -> Any:
         return plain(configured("evaluate", smoke_runs, *words))
 
-    same = of(f"like={run.run_id}")
+    same = of(f"like={run.id}")
     words = ["system=model", "benchmarks=[dateset]", "tool.calculator.samples=7", "evaluation.limit=null"]
     decoding = of("decoding=greedy")["decoding"]
     expected = {**same, "system": "model", "benchmarks": ["dateset"], "decoding": decoding}
     expected["tool"] = {**same["tool"], "calculator": {**same["tool"]["calculator"], "samples": 7}}
     expected["evaluation"] = {**same["evaluation"], "limit": None}
-    assert of(f"like={run.run_id}", *words, "decoding=greedy") == expected
-    by_group = of(f"like={run.run_id}", "benchmark=math", "toolset=scaling")
-    assert by_group == {**same, "benchmarks": ["math"], "tools": ["qa", "calculator", "search"]}
+    assert of(f"like={run.id}", *words, "decoding=greedy") == expected
+    by_group = of(f"like={run.id}", "corpus@heldout=sums", "toolset=scaling")
+    assert by_group == {
+        **same,
+        "heldout": {**same["heldout"], "split": "sums", "limit": 24},
+        "tools": ["qa", "calculator", "search"],
+    }
 
 
 def logged(root: Path, *words: str, **tool: Any) -> str:
@@ -63,11 +66,11 @@ def logged(root: Path, *words: str, **tool: Any) -> str:
 
 def tracked(root: Path, config: dict[str, Any], stage: str = "generate") -> str:
     """A run that says of itself that it had this configuration."""
-    fingerprint, tags = str(config), {"system": "toolformer", "experiment": "default"}
-    tracker = Tracker(None, root)
-    with tracker.run(stage=stage, name="g", fingerprint=fingerprint, config={}, tags=tags) as run:
-        run.text("config.yaml", yaml.safe_dump(config))
-    return run.run_id
+    step = Step(stage, 1, config)
+    beginning = Beginning("g", config, experiment="default", facts={"system": "toolformer"})
+    with Results(root).open(step, beginning):
+        pass
+    return step.key()
 
 
 def test_tools_of_ones_own_are_named_again(tmp_path: Path) -> None:
@@ -154,7 +157,7 @@ def merged(base: Any, changes: dict[str, Any]) -> Any:
 
 
 def test_mistakes_are_one_line(smoke_runs: Path) -> None:
-    trained = Tracker(None, smoke_runs).runs("train")[0].run_id
+    trained = Results(smoke_runs).runs("train")[0].id
     for words, reason in (
         (["like=0123abcd"], "there is no run 0123abcd"),
         (["like=latest", "name=smoke"], "the newest is of a sweep over data; instead of latest name one"),

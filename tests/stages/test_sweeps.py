@@ -1,63 +1,70 @@
-"""Sweeps by hand: which of their runs a later command reads, and what MLflow shows of them."""
+"""Sweeps by hand: which of their runs a later command reads, and the run that groups them."""
 
 from pathlib import Path
 from typing import Any
 
-from benchmarks import suite
+import pytest
+
 from tests.conftest import Patch, Refused, smoke_words
 from toolformer.cli import main
-from toolformer.tracking import Tracker
+from toolformer.evaluation import suite
+from toolformer.results import Results, Run
 
 OVER = "tool.calculator.filter_threshold"
+SWEPT = ["system=toolformer", "benchmarks=[dateset]", "decoding.k=0,3"]
 
 
 def test_an_evaluation_reads_the_training_of_its_seed(root: Path) -> None:
-    words, tracker = [*smoke_words(root), "name=seeds"], Tracker(None, root)
-    assert main(["generate", *words]) == 0
-    assert main(["train", "-m", *words, "data=augmented", "seed=1,2"]) == 0
-    assert main(["evaluate", "-m", *words, "system=toolformer", "benchmarks=[dateset]", "seed=1,2"]) == 0
-    evaluated = tracker.runs("evaluate", experiment="seeds")
-    read = {
-        run.params["seed"]: tracker.get(run.tags["lineage.train_run_id"]).params["seed"] for run in evaluated
-    }
-    assert read == {"1": "1", "2": "2"}
+    overrides, results = [*smoke_words(root), "name=seeds"], Results(root)
+    assert main(["generate", *overrides]) == 0
+    assert main(["train", "-m", *overrides, "data=augmented", "seed=1,2"]) == 0
+    assert main(["evaluate", "-m", *overrides, "system=toolformer", "benchmarks=[dateset]", "seed=1,2"]) == 0
+    evaluated = results.runs("evaluate", "seeds")
+    read = {run.setting("seed"): results.get(run.made_from[0]).setting("seed") for run in evaluated}
+    assert read == {1: 1, 2: 2}
 
 
 def test_a_training_reads_no_annotation_of_a_sweep(root: Path, refused: Refused) -> None:
-    tracker = Tracker(None, root)
-    (alone,) = tracker.runs("generate")
+    results = Results(root)
+    (alone,) = results.runs("generate")
     assert main(["generate", "-m", *smoke_words(root), f"{OVER}=1,2"]) == 0
     assert main(["train", *smoke_words(root), "data=augmented", "trainer.learning_rate=3e-4"]) == 0
-    assert tracker.runs("train")[0].tags["lineage.dataset_run_id"] == alone.run_id
-    assert main(["generate", "-m", *smoke_words(root), "name=swept", f"{OVER}=1,2"]) == 0
+    assert results.runs("train")[0].made_from == [alone.id]
+    assert main(["generate", "-m", *smoke_words(root), "name=swept", f"{OVER}=3,4"]) == 0
     line = refused("train", *smoke_words(root), "name=swept", "data=augmented")
-    two, one = (run.run_id[:8] for run in tracker.runs("generate", experiment="swept"))
-    assert f"name one: {two} ({OVER}=2.0), {one} ({OVER}=1.0)" in line
+    four, three = (run.id[:8] for run in results.runs("generate", "swept"))
+    assert f"name one: {four} ({OVER}=4.0), {three} ({OVER}=3.0)" in line
 
 
-def test_a_sweep_by_hand_as_mlflow_shows_it(root: Path, monkeypatch: Patch) -> None:
-    tracker, original, during = Tracker(None, root), suite.run, list[str]()
+def by_k(root: Path) -> Run:
+    """The sweep over k."""
+    (sweep,) = (run for run in Results(root).all_runs("sweep") if run.facts["swept"] == ["decoding.k"])
+    return sweep
+
+
+def test_a_sweep_groups_its_runs(root: Path) -> None:
+    assert main(["evaluate", "-m", *smoke_words(root), *SWEPT]) == 0
+    sweep = by_k(root)
+    assert (sweep.status, sweep.name) == ("FINISHED", "smoke: evaluate over decoding.k")
+    children = Results(root).swept("evaluate", sweep.id)
+    assert [run.name for run in children] == [f"smoke: Toolformer model k={k}" for k in (3, 0)]
+    assert sorted(run.id for run in children) == sorted(sweep.facts["runs"])
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_sweep_is_at_work_with_its_runs(root: Path, monkeypatch: Patch, interrupted: bool) -> None:
+    original, during = suite.run, list[str]()
 
     def running(*arguments: Any, **named: Any) -> Any:
-        during.extend(run.status for run in tracker.all_runs() if run.tags.get("swept") == "decoding.k")
+        during.append(by_k(root).status)
+        if interrupted:
+            raise KeyboardInterrupt
         return original(*arguments, **named)
 
     monkeypatch.setattr(suite, "run", running)
-    swept = ["system=toolformer", "benchmarks=[dateset]", "decoding.k=0,3"]
-    assert main(["evaluate", "-m", *smoke_words(root), *swept]) == 0
-    (parent,) = (run for run in tracker.all_runs() if run.tags.get("swept") == "decoding.k")
-    assert (during, parent.status) == (["RUNNING"] * 2, "FINISHED")
-    assert parent.name == "smoke: evaluate over decoding.k"
-    children = tracker.runs("evaluate", **{"mlflow.parentRunId": parent.run_id})
-    assert [run.name for run in children] == [f"smoke: Toolformer model k={k}" for k in (3, 0)]
-
-
-def test_a_sweep_that_is_interrupted_is_killed(root: Path, monkeypatch: Patch) -> None:
-    def stopped(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(suite, "run", stopped)
-    swept = ["system=toolformer", "benchmarks=[dateset]", "decoding.k=0,3"]
-    assert main(["evaluate", "-m", *smoke_words(root), *swept]) == 130
-    (parent,) = (run for run in Tracker(None, root).all_runs() if run.tags.get("swept") == "decoding.k")
-    assert parent.status == "KILLED"
+    code = main(["evaluate", "-m", *smoke_words(root), *SWEPT])
+    ended = by_k(root).status
+    if interrupted:
+        assert (code, during, ended) == (130, ["RUNNING"], "KILLED")
+    else:
+        assert (code, during, ended) == (0, ["RUNNING"] * 2, "FINISHED")

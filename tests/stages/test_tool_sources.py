@@ -1,4 +1,4 @@
-"""Tools in the stages: the user's own by configuration, part of what decides a run; the cache changes no byte; figures in MLflow."""
+"""Tools in the stages: the user's own by configuration, part of what decides a run; the cache changes no byte."""
 
 import json
 from copy import deepcopy
@@ -6,21 +6,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from omegaconf import DictConfig
 
 from tests.conftest import Capture, Patch
-from tests.processes import SHARDS, Place, config, save_calling_model, trained, who_did, words
+from tests.processes import SHARDS, Place, config, trained, who_did
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.identity import tool_identity
+from toolformer.stages.generate import annotation
 from toolformer.stages.launch import run_stage
 from toolformer.tools.base import Result
-from toolformer.tracking import Tracker
 
 TOOLS = '''
 class Tools:
@@ -89,7 +87,7 @@ def test_a_file_gives_all_of_its_tools() -> None:
         instantiate.tool_settings(config, "dragon_fire")
 
 
-def test_its_keys_are_set_as_those_of_any_other_and_begin_with_the_settings(folder: Path) -> None:
+def test_keys_of_a_users_tool_are_set_as_any_others(folder: Path) -> None:
     own = ("tool_sources=[tools.py]", "+tool@tool.dragon_fire=user")
     config = composed(
         *own, "tools=[dragon_fire]", "tool.dragon_fire.name=Dragon", "tool.dragon_fire.filter_threshold=0.25",
@@ -103,7 +101,7 @@ def test_its_keys_are_set_as_those_of_any_other_and_begin_with_the_settings(fold
     for key in ("shout", "dragon_fire"):
         assert (config.tool[key].places, config.tool[key].selector) == ("number", "calculator")
     (folder / "shout.txt").write_text("Shout:\n\nInput: A\nOutput: [shout(a)] A\n\nInput: {text}\nOutput:")
-    words = ("tools=[shout]", "corpus=demo", "heldout=demo", "toolset=default", "prompts=.")
+    words = ("tools=[shout]", "corpus=demo", "corpus@heldout=demo", "toolset=default", "prompts=.")
     for setting, expected in (("default", (0.0, 4, 2, 0.3)), ("paper", (0.05, 5, 5, 1.0))):
         config = composed(f"setting={setting}", *words, *own, "tools=[shout]")
         for tool in (config.tool["shout"], config.tool["dragon_fire"]):
@@ -112,13 +110,13 @@ def test_its_keys_are_set_as_those_of_any_other_and_begin_with_the_settings(fold
         assert instantiate.tool_settings(config, "shout").prompt.instruction == "Shout:", "not a drafted one"
 
 
-def test_what_decides_an_answer_is_in_the_identity(folder: Path) -> None:
-    tool = configured(["tools.py"], "shout").tool["shout"]
-    before = tool_identity(tool)
+def test_the_content_of_a_tools_file_decides_an_annotation(folder: Path) -> None:
+    config = configured([{"python": "tools.py", "only": ["shout"]}], "shout")
+    before = annotation(config).key()
     (folder / "tools.py").write_text(TOOLS.replace("upper", "title"), encoding="utf-8")
-    assert tool_identity(tool) != before
+    assert annotation(config).key() != before
     (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
-    assert tool_identity(tool) == before, "the content counts, not the time"
+    assert annotation(config).key() == before, "the content counts, not the time"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +160,7 @@ class AwayCalendar:
 def generate(place: Place, root: Path, *more: str, name: str = "default") -> dict[str, float]:
     """The metrics of a run of the annotation."""
     assert main(place.words(root, *more, f"name={name}", pause=0)) == 0
-    (run,) = [run for run in place.runs(root) if run.tags["experiment"] == name]
+    (run,) = [run for run in place.runs(root) if name in run.experiments]
     return dict(run.metrics)
 
 
@@ -189,40 +187,17 @@ def test_a_tool_that_is_away_ends_no_run(place: Place, tmp_path: Path, capsys: C
     metrics = generate(place, tmp_path, target, "tool.calendar.cache=true")
     assert metrics["tools/calendar/faults"] == metrics["tools/calendar/calls"] == DOCUMENTS
     assert metrics["calls_kept"] == 0
-    (funnel,) = tmp_path.glob("generate/*/*/funnel.json")
+    (funnel,) = tmp_path.glob("generate/*/funnel.json")
     assert json.loads(funnel.read_text())["calendar"]["drop_reasons"]["server is away"] > 0
     line = f"calendar: {DOCUMENTS} of {DOCUMENTS} calls met a fault: {DOCUMENTS} server is away"
     assert line in " ".join(capsys.readouterr().err.split())
 
 
-def test_an_evaluation_counts_its_calls_and_leaves_traces(tmp_path: Path, capsys: Capture) -> None:
+def test_an_evaluation_counts_its_calls(tmp_path: Path, answering_model: Path) -> None:
     """A model that writes the calendar's call whatever it is asked; dated examples, the real calendar, its cache."""
-    save_calling_model(tmp_path / "by-hand" / "model", result="Today")
-    trained(tmp_path, tmp_path / "by-hand" / "model")
+    trained(tmp_path, answering_model)
     more = ["evaluation.limit=12", "tools=[calendar]", "tool.calendar.cache=true", "decoding.k=400"]
-    evaluated = run_stage("evaluate", config(tmp_path, *more))
-    runs = Tracker(None, tmp_path)
-    run = runs.get(evaluated.run_id)
+    run = run_stage("evaluate", config(tmp_path, *more))
     assert run.metrics["tools/calendar/calls"] == 12 * run.metrics["dateset/call_share"] > 0
     assert run.metrics["tools/calendar/faults"] == 0
     assert 0 < run.metrics["tools/calendar/executed"] <= run.metrics["tools/calendar/calls"]
-    rows = pq.read_table(runs.artifact_path(run, "samples/dateset.parquet")).to_pylist()
-    asked = {row["prompt"]: row["call_result"] for row in rows if row["call_result"]}
-
-    def traces(**chosen: str) -> list[Any]:
-        with runs.store.faults() as client:
-            place = client.get_experiment_by_name("toolformer").experiment_id
-            return list(client.search_traces(locations=[place], **chosen))
-
-    traced = [trace.data.spans for trace in traces(run_id=evaluated.run_id)]
-    assert 1 <= len(traced) <= 8
-    assert all(asked[root.inputs] == call.outputs for root, call in traced)
-    known = {trace.info.trace_id for trace in traces()}
-    prompt = next(iter(asked))
-    assert main(["complete", prompt, *words(tmp_path, *more)]) == 0
-    assert "[Calendar() -> Today is" in capsys.readouterr().out
-    (trace,) = (trace for trace in traces() if trace.info.trace_id not in known)
-    root, call = trace.data.spans
-    assert (root.span_type, root.inputs) == ("CHAIN", prompt)
-    assert (call.span_type, call.name, call.inputs) == ("TOOL", "Calendar", "")
-    assert root.start_time_ns < call.end_time_ns == root.end_time_ns

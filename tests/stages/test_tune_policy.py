@@ -2,113 +2,156 @@
 
 import csv
 import json
-from concurrent.futures import Future, ThreadPoolExecutor
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.paired import mcnemar
-from benchmarks.policy_curve import Point
-from benchmarks.suite import load
-from tests.conftest import Capture, Log, Patch, Refused, wait_for
-from tests.processes import config, save_calling_model, trained, words
+from tests.conftest import Capture, Log, Refused
+from tests.processes import config, trained, words
 from toolformer import Toolformer
 from toolformer.cli import main
-from toolformer.decoding.settings import store_policy
-from toolformer.stages import tune_policy
-from toolformer.stages.evaluate import model_folder
+from toolformer.evaluation.policy_curve import Point
+from toolformer.evaluation.suite import load
+from toolformer.results import Results, Run
 from toolformer.stages.launch import run_stage
-from toolformer.stages.tune_policy import Tuned, content
-from toolformer.tracking import Tracker
+from toolformer.stages.stored_policy import STORED, StoredPolicy
+from toolformer.stages.train import model_folder
+from toolformer.stages.tune_policy import Tuned, content, tune_policy
+from toolformer.statistics.paired import mcnemar
 
 MORE = ["system=toolformer", "tools=[calendar]", "decoding.max_call_tokens=8", "lm.dtype=float32"]
+BY_NAME = [*MORE, "decoding.policy=tuned"]
 
 
-def test_a_policy_is_chosen_stored_and_asked_for_by_name(
-    tmp_path: Path, refused: Refused, capsys: Capture
-) -> None:
-    runs = Tracker(None, tmp_path)
-    save_calling_model(tmp_path / "taught" / "model", "yes")
-    train = runs.get(trained(tmp_path, tmp_path / "taught" / "model"))
-    folder = model_folder(runs, train)
-    by_name = [*MORE, "decoding.policy=tuned"]
-    assert "has no call_policy.json" in refused("evaluate", *words(tmp_path, *by_name))
-    assert main(["tune-policy", "--k", "3", *words(tmp_path, *MORE, "evaluation.limit=8")]) == 0
-    shown = capsys.readouterr().out
-    assert "tuned" in shown and "tokens" in shown and "Holm" in shown
-    (run,) = runs.runs("tune")
-    names = ("development", "test")
-    draws = [json.loads(runs.artifact_path(run, f"{name}.json").read_text()) for name in names]
+@pytest.fixture(scope="module")
+def shown() -> list[str]:
+    """What the command of `tuned` printed."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory, answering_model: Path, shown: list[str]) -> Path:
+    """A folder of runs in which a policy was chosen."""
+    root = tmp_path_factory.mktemp("tuned")
+    trained(root, answering_model)
+    with redirect_stdout(StringIO()) as out:
+        assert main(["tune-policy", "--k", "3", *words(root, *MORE, "evaluation.limit=8")]) == 0
+    shown.append(out.getvalue())
+    return root
+
+
+@pytest.fixture
+def root(tuned: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tuned, tmp_path / "runs"))
+
+
+def choice(root: Path) -> Run:
+    return Results(root).runs("tune")[-1]
+
+
+def stored_with(root: Path) -> Path:
+    """The folder of the model."""
+    return model_folder(Results(root).runs("train")[0])
+
+
+def curves(run: Run) -> list[dict[str, str]]:
+    with (run.folder / "curves.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_policy_has_to_be_chosen_first(tmp_path: Path, answering_model: Path, refused: Refused) -> None:
+    trained(tmp_path, answering_model)
+    assert f"has no {STORED}" in refused("evaluate", *words(tmp_path, *BY_NAME))
+
+
+def test_draws_have_no_question_in_common(tuned: Path) -> None:
+    run = choice(tuned)
+    draws = [json.loads((run.folder / f"{name}.json").read_text()) for name in ("development", "test")]
     assert [len(draw["dateset"]) for draw in draws] == [8, 8]
     assert not set(draws[0]["dateset"]) & set(draws[1]["dateset"])
     dateset = load(["dateset"], {"seed": 0}).tasks["tasks"]["dateset"]
     asked = {str(doc["id"]): doc["question"] for doc in dateset.dataset[dateset.config.test_split]}
-    questions = [{asked[name] for name in draw["dateset"]} for draw in draws]
-    assert not questions[0] & questions[1], "one question on two days"
-    stored = json.loads((folder / "call_policy.json").read_text())
-    assert stored["run"] == run.run_id and stored["policy"] == run.tags["policy"]
-    assert f" = {stored['value']:.3g} " in shown, "what one benchmark chooses for itself is the choice of all"
-    assert run.tags["lineage.train_run_id"] == train.run_id
+    development, test = ({asked[name] for name in draw["dateset"]} for draw in draws)
+    assert not development & test, "one question on two days"
 
-    # What the traced decode says is what separate evaluations of the test draw measure.
-    test = f"evaluation.samples={runs.artifact_path(run, 'test.json')}"
-    with runs.artifact_path(run, "curves.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if (row["draw"], row["policy"]) == ("test", "topk")]
+
+def test_the_choice_is_stored_with_the_model(tuned: Path, shown: list[str]) -> None:
+    run, folder = choice(tuned), stored_with(tuned)
+    stored = json.loads((folder / STORED).read_text())
+    assert stored["run"] == run.id and stored["policy"] == run.facts["policy"]
+    assert run.step.find("train") == Results(tuned).runs("train")[0].step
+    (text,) = shown
+    assert "tuned" in text and "tokens" in text and "Holm" in text
+    assert f" = {stored['value']:.3g} " in text, "what one benchmark chooses for itself is the choice of all"
+
+
+def test_curves_are_what_evaluations_measure(root: Path) -> None:
+    run = choice(root)
+    rows = [row for row in curves(run) if (row["draw"], row["policy"]) == ("test", "topk")]
     assert [row["value"] for row in rows] == ["0.0", "1.0", "2.0", "3.0"]
+    samples = f"evaluation.samples={run.folder / 'test.json'}"
     for k in (0, 3):
-        metrics = run_stage("evaluate", config(tmp_path, *MORE, test, f"decoding.k={k}")).metrics
+        metrics = run_stage("evaluate", config(root, *MORE, samples, f"decoding.k={k}")).metrics
         assert float(rows[k]["score"]) == metrics["dateset/score"]
         assert float(rows[k]["call_share"]) == metrics["dateset/call_share"]
         written = metrics["dateset/tokens_per_second"] * metrics["dateset/seconds"] / metrics["dateset/n"]
         assert float(rows[k]["tokens"]) == pytest.approx(written) and rows[k]["p_holm"] == rows[k]["p_value"]
     assert metrics["dateset/call_share"] > 0
 
-    same = f"evaluation.samples={runs.artifact_path(run, 'development.json')}"
-    run_stage("evaluate", config(tmp_path, *by_name, same))
-    assert "dateset: the policy was chosen on 8 of these 8 examples" in capsys.readouterr().err
 
-    store_policy(folder, "bias", 2.5, run.run_id, {})
-    alike = [
-        run_stage("evaluate", config(tmp_path, *MORE, test, *policy)).run_id
-        for policy in (["decoding.policy=tuned"], ["decoding.policy=bias", "decoding.bias=2.5"])
-    ]
-    assert alike[0] == alike[1] and runs.get(alike[0]).tags["decoding.k"] == "bias 2.5"
-    root = [f"paths.root={tmp_path}", "name=tiny", *by_name]
-    for toolformer in (Toolformer.from_config("latest", root), Toolformer.from_pretrained(folder, root)):
-        assert (toolformer.decoder.policy, toolformer.decoder.bias) == ("bias", 2.5)
+def test_examples_that_it_was_chosen_on_are_named(root: Path, capsys: Capture) -> None:
+    samples = f"evaluation.samples={choice(root).folder / 'development.json'}"
+    assert main(["evaluate", *words(root, *BY_NAME, samples)]) == 0
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "dateset: the policy was chosen on 8 of these 8 examples" in shown
+
+
+def test_a_stored_policy_is_as_one_that_is_given(root: Path) -> None:
+    StoredPolicy("bias", 2.5, "a run", {}).store(stored_with(root))
+    given = [*MORE, "decoding.policy=bias", "decoding.bias=2.5"]
+    runs = [run_stage("evaluate", config(root, *more, "evaluation.limit=2")) for more in (BY_NAME, given)]
+    assert runs[0] == runs[1] and runs[0].facts["policy"] == "bias 2.5"
+
+
+@pytest.mark.parametrize(("policy", "value", "by_tool"), [("bias", 2.5, {}), ("topk", 1, {"calendar": 3})])
+def test_a_stored_policy_from_python(root: Path, policy: str, value: float, by_tool: dict[str, int]) -> None:
+    folder, overrides = stored_with(root), [f"paths.root={root}", "name=tiny", *BY_NAME]
+    StoredPolicy(policy, value, "a run", {}, by_tool).store(folder)
+    for made in (Toolformer.from_config("latest", overrides), Toolformer.from_pretrained(folder, overrides)):
+        assert made.decoder.policy == policy and (made.decoder.by_tool or {}) == by_tool
+        assert value == (made.decoder.bias if policy == "bias" else made.decoder.k)
+
+
+def test_a_value_for_each_tool(root: Path) -> None:
     more = ["tools=[calculator,calendar]", "evaluation.limit=8"]
-    assert main(["tune-policy", "--by-tool", "--policy", "bias", *words(tmp_path, *MORE, *more)]) == 0
-    (alone,) = (one for one in runs.runs("tune") if one.run_id != run.run_id)
-    with runs.artifact_path(alone, "curves.csv").open() as file:
-        assert {row["policy"] for row in csv.DictReader(file) if row["value"] != "0.0"} == {"bias"}
-    store_policy(folder, "topk", 1, run.run_id, {}, {"calendar": 3})
-    toolformer = Toolformer.from_config("latest", root)
-    assert (toolformer.decoder.k, toolformer.decoder.by_tool) == (1, {"calendar": 3})
-    (folder / "call_policy.json").write_text("{}")
-    assert "call_policy.json cannot be read" in refused("complete", "On day 3 we", *root)
+    assert main(["tune-policy", "--by-tool", "--policy", "bias", *words(root, *MORE, *more)]) == 0
+    (run,) = set(Results(root).runs("tune")) - {choice(root)}
+    assert {row["policy"] for row in curves(run) if row["value"] != "0.0"} == {"bias"}
 
 
-def test_the_same_choice_twice_at_once_is_made_once(tmp_path: Path, caplog: Log, monkeypatch: Patch) -> None:
+def test_a_broken_policy_is_one_line(root: Path, refused: Refused) -> None:
+    (stored_with(root) / STORED).write_text("{}")
+    overrides = [f"paths.root={root}", "name=tiny", *BY_NAME]
+    assert f"{STORED} cannot be read" in refused("complete", "On day 3 we", *overrides)
+
+
+def test_the_same_choice_twice_at_once_is_made_once(
+    tmp_path: Path, answering_model: Path, caplog: Log
+) -> None:
     caplog.set_level("INFO")
-    save_calling_model(tmp_path / "taught" / "model", "yes")
-    trained(tmp_path, tmp_path / "taught" / "model")
-    given, original = config(tmp_path, *MORE, "evaluation.limit=4"), tune_policy._choose
-    second: list[Future[Any]] = []
-
-    def at_work(*arguments: Any) -> Any:
-        assert not second, "the second command does not do it again"
-        second.append(pool.submit(tune_policy.tune_policy, given, {"topk": 2}))
-        wait_for(lambda: "another process" in caplog.text or second[0].done(), 120)
-        return original(*arguments)
-
-    monkeypatch.setattr(tune_policy, "_choose", at_work)
-    with ThreadPoolExecutor(1) as pool:
-        first = tune_policy.tune_policy(given, {"topk": 2})
-        assert first and second[0].result() is None
-    assert [run.run_id for run in Tracker(None, tmp_path).runs("tune")] == [first.run_id]
-    assert f"run {first.run_id[:8]}, given at the same time, has chosen and stored a policy" in caplog.text
+    trained(tmp_path, answering_model)
+    given = config(tmp_path, *MORE, "evaluation.limit=4")
+    with ThreadPoolExecutor(2) as pool:
+        outcomes: list[Any] = list(pool.map(lambda _: tune_policy(given, {"topk": 2}), range(2)))
+    assert sum(outcome is None for outcome in outcomes) == 1
+    assert len(Results(tmp_path).runs("tune")) == 1
+    assert "started at the same time, has stored a policy" in caplog.text
 
 
 def test_the_table_has_the_corrected_p_beside_the_raw_one() -> None:
@@ -117,7 +160,7 @@ def test_the_table_has_the_corrected_p_beside_the_raw_one() -> None:
     )
     own = replace(best, policy="threshold", value=0.25, by_tool={"qa": 0.5}, helped=13)
     curves = {("dateset", "test", "topk"): [best]}
-    (table,) = content(Tuned("run", "topk", 1.0, {}, curves, {"dateset": best}, {"dateset": own})).tables
-    shown = [[cell.text for cell in row] for row in table.rows[-2:]]
-    assert [row[1] for row in shown] == ["tuned", "threshold = 0.25, qa 0.5"]
-    assert [row[-2:] for row in shown] == [[f"{mcnemar(2, won):.3f}", "0.078"] for won in (12, 13)]
+    (table,) = content(Tuned("topk", 1.0, {}, curves, {"dateset": best}, {"dateset": own})).tables
+    rows = [[cell.text for cell in row] for row in table.rows[-2:]]
+    assert [row[1] for row in rows] == ["tuned", "threshold = 0.25, qa 0.5"]
+    assert [row[-2:] for row in rows] == [[f"{mcnemar(2, won):.3f}", "0.078"] for won in (12, 13)]

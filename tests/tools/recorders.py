@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from toolformer.data import Document
-from toolformer.tools.base import Result, Tool
+from toolformer.tools.base import ClosedTool, Result, Tool
 
 ELSEWHERE = Document("d", "An unrelated text.")
 
 
-class Recorder:
-    """A user's tool that says nothing of what it depends on; answers by a function and remembers its batches."""
+class Recorder(Tool):
+    """A tool without `depends_on`; answers by a function and remembers its batches."""
 
     def __init__(
         self, answer: Callable[[str], Result] = lambda text: Result(f"<{text}>"), name: str = "Recorder"
@@ -36,8 +36,24 @@ def answers(tool: Tool, *inputs: str) -> list[str | None]:
     return [result.text or result.reason for result in tool.run(inputs, [ELSEWHERE] * len(inputs))]
 
 
-class Closed(Recorder):
+class Closed(Recorder, ClosedTool):
     """The same, depending on its input alone."""
 
-    def depends_on(self, document: Document) -> str:
-        return ""
+
+class Writer:
+    """A local `TextGenerator` that writes by a function."""
+
+    elsewhere = False
+
+    def __init__(self, write: Callable[[str], str]) -> None:
+        self.write = write
+        self.batches: list[list[str]] = []
+
+    def check(self) -> None:
+        """Nothing is missing."""
+
+    def __call__(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
+        self.batches.append(list(prompts))
+        for prompt in prompts:
+            prompt.encode("utf-8")  # as strict as a tokenizer
+        return [self.write(prompt) for prompt in prompts]

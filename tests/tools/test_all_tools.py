@@ -1,12 +1,12 @@
 """What every tool promises: as many results as inputs, never an exception, and the name that configuration gives it."""
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.tools.recorders import ELSEWHERE, German, Recorder
+from tests.tools.recorders import ELSEWHERE, German, Recorder, Writer
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.data import Document
 from toolformer.tools.base import Result, Tool, run_safely
@@ -26,9 +26,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def echo(prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
-    """A generator as strict about its input as a tokenizer."""
-    return [text.encode("utf-8").decode("utf-8")[-60:].split("\n")[-1] + " done" for text in prompts]
+echo = Writer(lambda prompt: prompt[-60:].split("\n")[-1] + " done")
 
 
 MAKERS: dict[str, Callable[[BM25], Tool]] = {

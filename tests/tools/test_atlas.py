@@ -109,18 +109,18 @@ def test_a_hostile_checkpoint_runs_nothing_and_what_is_none_is_one_line(tmp_path
     torch.save({"model": {}, "opt": Hostile(target)}, hostile)
     for content in (hostile.getvalue(), b"", b"PK\x03\x04", b"not one", pickle.dumps({"model": 3})):
         path.write_bytes(content)
-        with pytest.raises(UserError, match="no checkpoint of Atlas") as caught:
+        with pytest.raises(UserError, match="not a checkpoint of Atlas") as caught:
             converted(path)
         assert "\n" not in str(caught.value) and str(path) in str(caught.value)
     assert not target.exists()
     assert not list((cache / "atlas").glob("*")) and not list(cache.glob(".making-*")), "nothing half made"
     torch.save({"model": {"retriever.x": torch.zeros(1)}}, tmp_path / "a")
-    with pytest.raises(UserError, match="holds no reader"):
+    with pytest.raises(UserError, match="has no reader"):
         converted(tmp_path / "a")
     weights = tiny_t5(300).state_dict()
     del weights["decoder.block.1.layer.0.SelfAttention.q.weight"]
     for name, incomplete in (("b", weights), ("c", {"shared.weight": torch.zeros(3, 2)})):
-        with pytest.raises(UserError, match="no T5"):
+        with pytest.raises(UserError, match="not a T5"):
             converted(save(tmp_path / name, incomplete))
 
 

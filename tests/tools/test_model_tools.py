@@ -1,12 +1,11 @@
 """Question answering and translation: what the model is shown, and what counts as an answer."""
 
 import math
-from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
 
-from tests.tools.recorders import ELSEWHERE
+from tests.tools.recorders import ELSEWHERE, Writer
 from toolformer.data import Document
 from toolformer.tools.question_answering import QuestionAnswering, short_answer
 from toolformer.tools.retrieval.bm25 import BM25
@@ -16,14 +15,10 @@ from toolformer.tools.translation import LONGEST_INPUT, FewShotTranslator, Trans
 
 def test_it_reads_the_passages_found_and_equal_questions_once(retriever: BM25) -> None:
     """The best passage stands next to the question; a document's own article is not read."""
-    batches: list[list[str]] = []
-
-    def title_of_the_best(prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
-        for text in prompts:
-            text.encode("utf-8")  # as strict as a tokenizer
-        batches.append(list(prompts))
-        return [f" {one.rsplit('Question:', 1)[0].rsplit(' > ', 1)[0].split()[-1]}." for one in prompts]
-
+    title_of_the_best = Writer(
+        lambda prompt: f" {prompt.rsplit('Question:', 1)[0].rsplit(' > ', 1)[0].split()[-1]}."
+    )
+    batches = title_of_the_best.batches
     tool = QuestionAnswering(retriever, title_of_the_best)
     refused = {
         "": "empty question", " ?! ": "empty question", "w" * 301: "question too long", "Zzyzx?": "no passage found",
@@ -73,17 +68,12 @@ LANGUAGES = {"guten Morgen": "de", "Oslo": "no", "mudo": "pt", "nuqneH": "tlh", 
 
 
 def test_texts_are_translated_in_order_and_once_and_others_have_a_reason() -> None:
-    asked: list[str] = []
+    def translated(prompt: str) -> str:
+        """The last line but one of a prompt, looked up."""
+        word = prompt.removesuffix("\nEnglish:").rpartition("\n")[2].partition(": ")[2]
+        return f" {ENGLISH.get(word, 'something')} "
 
-    def dictionary(prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
-        """Continues a prompt by looking its last line but one up."""
-        for text in prompts:
-            text.encode("utf-8")  # as strict as a tokenizer
-        assert tuple(stop) == ("\n",)
-        asked.extend(prompts)
-        words = [one.removesuffix("\nEnglish:").rpartition("\n")[2].partition(": ")[2] for one in prompts]
-        return [f" {ENGLISH.get(one, 'something')} " for one in words]
-
+    dictionary = Writer(translated)
     languages = SimpleNamespace(identify=lambda text: (LANGUAGES.get(text, "en"), 1.0))
     tool = Translation(FewShotTranslator(dictionary), languages)  # type: ignore[arg-type]
     expected = {
@@ -94,7 +84,7 @@ def test_texts_are_translated_in_order_and_once_and_others_have_a_reason() -> No
     results = tool.run(list(expected), [ELSEWHERE] * len(expected))
     assert [one.text or one.reason for one in results] == list(expected.values())
     assert [one.text is not None for one in results] == [True] * 3 + [False] * 5
-    german, klingon = asked
+    ((german, klingon),) = dictionary.batches
     assert german.endswith("\n\nGerman: guten Morgen\nEnglish:") and german.count("\nEnglish: ") >= 3
     assert klingon.endswith("\n\ntlh: nuqneH\nEnglish:")
     echo, silence, odd = tool.run(["Oslo", "mudo", "x\ud800 y"], [ELSEWHERE] * 3)
@@ -119,7 +109,7 @@ def test_the_embedded_translator() -> None:
     right = [words in str(one.text).lower() for one, words in zip(results, expected.values(), strict=True)]
     assert sum(right) >= 2, [one.text for one in results]
     model = load("gemma3", "auto", "auto")
-    assert model.own_prefix == [model.tokenizer.bos_token_id]
+    assert model.bos_ids == [model.tokenizer.bos_token_id]
     ((total, count),) = model.rolling_log_likelihoods(["The Eiffel Tower is a tower in Paris, France."])
     assert math.exp(-total / count) < 100  # about 440 without BOS
     assert (assets.ensure("gemma3") / "GEMMA_TERMS.html").is_file()

@@ -127,7 +127,7 @@ def test_hostile_texts_cost_nobody_a_result(taught: Path) -> None:
 def test_other_models_are_refused(taught: Path, tiny_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="beam_size is 0; it must be at least 1"):
         NllbTranslator(beam_size=0)
-    with pytest.raises(UserError, match="is no NLLB model .its architecture is gpt2"):
+    with pytest.raises(UserError, match="is not an NLLB model .its architecture is gpt2"):
         NllbTranslator(str(tiny_folder)).check()
     with pytest.raises(UserError, match="there is no folder ./absent"):
         NllbTranslator("./absent").translate(["pan"], ["es"])

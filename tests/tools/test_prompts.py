@@ -67,17 +67,17 @@ def test_a_file_has_the_form_of_a_filled_prompt(instruction: str, pairs: list[tu
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (GOOD.replace("{text}", "x"), "it has no place for the text"),
+        (GOOD.replace("{text}", "x"), "it has no {text} for the text"),
         (GOOD.replace("Add", "Add {text}"), "with {text} nowhere else"),
-        ("", "it has no place for the text"),
+        ("", "it has no {text} for the text"),
         ("Add calls:\n\nInput: {text}\nOutput:", "it has no example; show a text with a call, such as [Calculator(...)]"),
         (GOOD.replace("Add calls:\n\n", ""), "it is not an instruction in one line and pairs"),
         (GOOD.replace("\nOutput: 1", "\nAnswer: 1"), "it is not an instruction in one line and pairs"),
         (GOOD.replace("[Calculator(1 + 2)] ", ""), "example 1 has no call of Calculator"),
-        (GOOD.replace("[Calculator(1 + 2)]", "[Calc(1 + 2)]"), "has '[Calc(1 + 2)]', which is no call of Calculator"),
-        (GOOD.replace("1 + 2)]", "1 + 2]"), "which is no call of Calculator"),
+        (GOOD.replace("[Calculator(1 + 2)]", "[Calc(1 + 2)]"), "has '[Calc(1 + 2)]', which is not a call of Calculator"),
+        (GOOD.replace("1 + 2)]", "1 + 2]"), "which is not a call of Calculator"),
         ("\xff\xfe\x00", "write it as UTF-8 text"),
-        (GOOD.replace("1 + 2)]", "1 + 2) -> 3]"), "which is no call of Calculator without its result"),
+        (GOOD.replace("1 + 2)]", "1 + 2) -> 3]"), "which is not a call of Calculator without its result"),
     ],
 )  # fmt: skip
 def test_a_file_that_teaches_nothing_is_refused(
@@ -117,7 +117,7 @@ def test_a_demonstration_in_configuration_goes_before_the_set(
     for instruction, demonstrations, reason in (
         ("Add sums:", [], "tool.calculator.example is missing"),
         (None, shown, "tool.calculator.demonstrations: it has no instruction"),
-        ("Add sums:", wrong, "which is no call of Calculator"),
+        ("Add sums:", wrong, "which is not a call of Calculator"),
     ):
         monkeypatch.setattr(config.tool["calculator"], "instruction", instruction)
         monkeypatch.setattr(config.tool["calculator"], "demonstrations", demonstrations)

@@ -64,7 +64,7 @@ def test_equal_calls_are_executed_once_and_faults_are_not_cached(cache: ResultCa
     assert inside.run(["a", *answers, "b"], [Document("o", "t")] * 4) == [*expected[:3], Result("<b>")]
     assert tool.batches == [["a", *answers], ["down", "b"]]
     used = inside.usage()
-    assert (used.calls, used.executed, runtime.figures({"x": used})["tools/x/hit_rate"]) == (8, 5, 3 / 8)
+    assert (used.calls, used.executed, runtime.metrics({"x": used})["tools/x/hit_rate"]) == (8, 5, 3 / 8)
     assert used.faults == {"server is away": 2} and inside.usage() == Usage()
 
 

@@ -122,9 +122,9 @@ def test_articles_come_clean_and_a_broken_file_is_one_line(articles_file: Path) 
     assert articles(articles_file) == [Passage("A?", "A?", "Two & three four ?")]
     assert clean("if a < b == c and d > e") == "if a < b == c and d > e"
     for content, said in (
-        ("{", "no list of articles"),
-        ('[{"title": "A"}]', "no list of articles"),
-        ('[{"title": "A", "extract": " "}, {"title": "B", "extract": null}]', "holds no article"),
+        ("{", "not a list of articles"),
+        ('[{"title": "A"}]', "not a list of articles"),
+        ('[{"title": "A", "extract": " "}, {"title": "B", "extract": null}]', "has no article"),
     ):
         articles_file.write_text(content)
         with pytest.raises(UserError, match=said) as caught:

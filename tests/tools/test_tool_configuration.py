@@ -10,8 +10,9 @@ from tests.tools.recorders import ELSEWHERE, German
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
-from toolformer.tools.base import works_elsewhere
+from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.runtime import ToolRuntime
+from toolformer.tools.search import WikiSearch
 
 CONFIGURED = {"qa": "generate", "translation": "translator.generate"}
 
@@ -28,7 +29,7 @@ def test_a_tool_points_to_an_endpoint_by_configuration(
     with pytest.raises(UserError, match=f"^{place}: url and model are missing"):
         instantiate.tools(validate(compose("generate", words)))
     tool = instantiate.tools(validate(compose("generate", [*words, *named])))[key]
-    assert isinstance(tool, ToolRuntime) and works_elsewhere(tool)
+    assert isinstance(tool, ToolRuntime) and tool.elsewhere
     if key == "translation":
         tool.tool.identifier = German()  # type: ignore[attr-defined]
     server.answer = {"choices": [{"text": " wax. \nnext"}]}
@@ -103,3 +104,24 @@ def test_what_cached_results_depend_on(
     assert None not in seen and len(set(seen)) == 5
     arguments["version"] = ""
     assert cache_name(config, "qa", runs) is None, "a tool of the user's is cached only under a version"
+
+
+@pytest.mark.parametrize("kind", [WikiSearch, BM25])
+def test_cached_results_depend_on_the_version_of_each_class(
+    kind: type, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = cache_name(config, "search", tmp_path)
+    monkeypatch.setattr(kind, "VERSION", 2)
+    assert cache_name(config, "search", tmp_path) not in (None, before)
+
+
+def test_a_users_part_of_a_tool_is_cached_under_no_version_of_ours(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subclass of ours is the user's: its results may differ."""
+    code = "from toolformer.tools.retrieval.bm25 import BM25\nclass Mine(BM25):\n    pass\n"
+    (tmp_path / "my_retriever.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    search = {**config.tool["search"].implementation, "retriever": {"_target_": "my_retriever.Mine"}}
+    monkeypatch.setattr(config.tool["search"], "implementation", search)
+    assert cache_name(config, "search", tmp_path) is None

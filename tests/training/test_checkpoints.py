@@ -1,6 +1,5 @@
 """Checkpoints and models on disk: whole or absent, damaged ones named and passed over, one command at a time."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -144,24 +143,6 @@ def test_the_best_model_is_never_missing_while_it_is_replaced(
     assert kept == [["", "best-4"], ["best-4", "best-8"]]
 
 
-def test_what_decides_a_run(tmp_path: Path) -> None:
-    """A DeepSpeed file counts by what it says, not by its name."""
-
-    def deciding(**changes: Any) -> dict[str, Any]:
-        return replace(SETTINGS, **changes).deciding()
-
-    def of_file(name: str, text: str) -> dict[str, Any]:
-        (tmp_path / name).write_text(text)
-        return deciding(deepspeed=str(tmp_path / name))
-
-    assert deciding() == deciding(micro_batch_size=4, keep_checkpoints=1)
-    first = of_file("zero.json", '{"zero_optimization": {"stage": 2}, "x": 1}')
-    others = [deciding(learning_rate=2e-5), deciding(deepspeed="zero3"), first]
-    others.append(of_file("zero.json", '{"zero_optimization": {"stage": 3}, "x": 1}'))
-    assert len({json.dumps(one) for one in (deciding(), *others)}) == 5
-    assert of_file("moved.json", '{"x": 1,\n "zero_optimization": {"stage": 2}}') == first
-
-
 def test_a_folder_is_held_by_one_command_and_continued_as_it_was_begun(
     tmp_path: Path, gpt2_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +153,7 @@ def test_a_folder_is_held_by_one_command_and_continued_as_it_was_begun(
             pass
 
     with checkpoints.held(tmp_path, owner):
-        refused("another command is at work in")
+        refused("another command is using")
         monkeypatch.setenv("RANK", "1")
         with checkpoints.held(tmp_path, owner):  # of the same command
             pass

@@ -9,11 +9,12 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from tests.conftest import TRAINING_TEXT, tiny_model, tiny_tokenizer
-from toolformer.calls import ApiCall, insert
-from toolformer.errors import UserError
+from toolformer.annotation.merge import KeptCall, merge
+from toolformer.calls import ApiCall, parse
+from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import tokens_of
-from toolformer.training.tokens import CALL, RESULT, TEXT, AnnotatedText, annotated, cut_alike, tokenize
+from toolformer.training.tokens import CALL, RESULT, TEXT, AnnotatedText, cut_alike, tokenize
 
 CALC = ApiCall("Calculator", "400 / 1400", "0.29")
 QA = ApiCall("QA", 'Who said "so"?', "he did", quoted=True)
@@ -57,11 +58,11 @@ def test_text_that_reads_like_a_special_token_is_plain_text(name: str) -> None:
     end = model.tokenizer.eos_token_id
     text = f" red {model.tokenizer.eos_token} is{model.tokenizer.eos_token}"
     assert known & set(model.tokenizer(text, add_special_tokens=False).input_ids)  # what it was before
-    for ids in (model.encode(text), model.encode_behind(text), model.encode_text(text).ids):
+    for ids in (model.encode(text), model.encode_continuation(text), model.encode_text(text).ids):
         assert not known & set(ids)
     assert model.encode_text(text).ids == model.encode(text)
     if model.tokenizer.unk_token is None:  # the other one has no token for the signs
-        assert model.decode(model.encode_behind(text)) == text
+        assert model.decode(model.encode_continuation(text)) == text
     ids = tokenize([AnnotatedText(text, ((4, CALC),))], model.tokenizer).ids.tolist()
     assert ids.count(end) == 1 and ids[-1] == end  # the document's own
 
@@ -98,7 +99,7 @@ def test_the_start_token_that_is_trained_is_the_one_decoding_watches(
     # Behind it stand the tokens that decoding offers for the name, and at its end those it inserts.
     offered = model.encode_after_start("Calculator")
     assert ids[start + 1 : start + 1 + len(offered)] == offered
-    inserted = model.encode_behind(" 0.29]")
+    inserted = model.encode_continuation(" 0.29]")
     first = kinds.index(RESULT)
     assert ids[first : first + len(inserted)] == inserted
     # Without the call the text has the tokens that it has alone.
@@ -119,25 +120,25 @@ def test_a_call_inside_a_token_splits_the_text_there(tokenizer: Any) -> None:
         assert tokenizer.decode(ids, skip_special_tokens=True) == text.written
 
 
-words = st.text(alphabet="ab 1.,\n[]", max_size=30)
+plain_texts = st.text(alphabet="ab 1.,\n[]", max_size=30)
 
 
 @settings(max_examples=100, deadline=None)
-@given(words, st.lists(st.integers(0, 30), max_size=4))
-def test_rows_of_c_star_are_taken_apart_as_they_were_put_together(plain: str, places: list[int]) -> None:
-    positions = sorted(min(place, len(plain)) for place in places)
-    calls = [(position, (CALC, QA, CALENDAR)[n % 3]) for n, position in enumerate(positions)]
-    text = annotated(plain, insert(plain, calls), positions)
-    assert text.calls == tuple(calls)
+@given(plain_texts, st.lists(st.integers(0, 30), max_size=4))
+def test_a_row_of_c_star_is_trained_on_as_it_is_written(plain: str, places: list[int]) -> None:
+    kept = [
+        KeptCall(min(place, len(plain)), "any", (CALC, QA, CALENDAR)[n % 3], 1.0)
+        for n, place in enumerate(sorted(places))
+    ]
+    row: Any = merge(Document("d", plain), kept)
+    text = AnnotatedText(plain, tuple((call["position"], parse(call["written"])) for call in row["calls"]))
+    assert text.written == row["text"]
     if plain:
         tokenizer: Any = MODELS["gpt2"].tokenizer
         ids = tokenize([text], tokenizer).ids.tolist()
-        assert tokenizer.decode(ids[:-1]) == text.written
+        assert tokenizer.decode(ids[:-1]) == row["text"]
 
 
-def test_a_row_that_is_not_its_plain_text_is_one_line_and_tokenizers_are_told_apart() -> None:
-    for written in ("The end", "The [Calendar()] end", "The [Calendar( end", "Another [Calendar() -> x] end"):
-        with pytest.raises(UserError, match="^dataset: .*generate it again"):
-            annotated("The end", written, [3])
+def test_tokenizers_are_distinguished() -> None:
     assert cut_alike(tiny_tokenizer(), tiny_tokenizer())
     assert not cut_alike(tiny_tokenizer(), sentencepiece_like())

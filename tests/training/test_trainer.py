@@ -277,7 +277,7 @@ def test_adapters_that_cannot_be_merged_are_refused_before_training(tmp_path: Pa
     settings = replace(SETTINGS, lora_rank=4)
     for name, message in (
         ("llama4_text", "takes no adapters .*dtype"),
-        ("jamba", "merged, .*% of .* is lost"),
+        ("jamba", "merging .*% of .* is lost"),
     ):
         with pytest.raises(
             UserError, match=f"^trainer.lora_rank: .*{message}.*; leave trainer.lora_rank out$"
@@ -293,9 +293,7 @@ def test_a_saved_model_that_is_not_the_trained_one_is_refused(
 
     weights: Any = AutoModelForCausalLM.from_pretrained(gpt2_folder).state_dict()
     monkeypatch.setattr(PackedTrainer, "save_model", save)
-    with pytest.raises(
-        UserError, match="best-4 is not the model that was trained .a token's loss differs by"
-    ):
+    with pytest.raises(UserError, match="best-4 is not the trained one .a token's loss differs by"):
         run(gpt2_folder, tmp_path)
     assert not list(tmp_path.glob("model*"))
 

@@ -1,11 +1,11 @@
-"""What travels through the annotation: tool settings, windows of documents, candidates. Plain data."""
+"""The data of the annotation: tool settings, windows of documents, candidates."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import regex
 from pydantic import Field
@@ -14,19 +14,20 @@ from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share, Temperature
 from toolformer.errors import UserError
+from toolformer.step import Decides
 from toolformer.tools.prompt_sets import UNPROMPTED, Prompt
 
 if TYPE_CHECKING:
     from toolformer.lm.language_model import Encoding, LanguageModel
 
 SCORED = "scored"
-LOWEST_SHOWN = 0.5
-"""The least threshold of the paper's Table 2, in nats: gains from here on are always known."""
 
 
 @dataclass(kw_only=True)
 class Sampling:
     """How many calls of a tool are tried, and which are kept (paper, section 2 and appendix A)."""
+
+    decides: ClassVar = Decides("annotate")
 
     start_threshold: Share = 0.05
     """τ_s: a position is tried where the call token's probability exceeds it."""
@@ -34,11 +35,11 @@ class Sampling:
     """k: positions tried per text."""
     places: Annotated[str, OneOf("any", "number", "equals", "name")] = "any"
     """Which positions may be tried: any, as in the paper; number, those where a number begins within three tokens; equals,
-    the one behind each equals sign that a number follows; or name, the one before each number or capitalised words."""
+    the one after each equals sign that a number follows; or name, the one before each number or capitalised words."""
     samples: Count = 5
     """m: calls sampled per position."""
-    filter_threshold: Finite | None = None
-    """τ_f in nats, where it is not that of all tools."""
+    filter_threshold: Annotated[Finite | None, Decides("generate")] = None
+    """τ_f in nats, if it differs from that of all tools."""
     selector: Annotated[str, OneOf("any", "calculator", "calendar", "translation", "article")] = "any"
     """Which texts are tried: any, calculator, calendar or translation (appendix A.1); or article, the
     texts of an encyclopedia, which have a `source_id`."""
@@ -49,20 +50,35 @@ class Proposing:
     """How calls of all tools are proposed."""
 
     rank: Annotated[str, OneOf("probability", "lift")] = "probability"
-    """By what the k positions are chosen: probability, that of the call token, as in the paper; or lift, its ratio to
-    the call token's probability without the prompt, which costs one more pass over the text."""
+    """How the k positions are ranked: probability, that of the call token, as in the paper; or lift, its ratio to
+    the call token's probability without the prompt, which takes one more pass over the text."""
     force_name: bool = False
     """Write the tool's name after the call token, for models too small to write it; not the paper's."""
     close: bool = False
-    """Add the parenthesis to a sampled call that lacks nothing else, as small models write [QA("Who?"]; not the paper's."""
+    """Add the parenthesis to a sampled call that lacks only this, as small models write [QA("Who?"]; not the paper's."""
     temperature: Temperature = 1.0
-    """Of the distribution that calls are drawn from; a small model writes better calls below 1. The paper names none."""
+    """Temperature at which calls are sampled; a small model writes better calls below 1. The paper names none."""
     max_call_tokens: Count = 40
     """A sampled call that has not ended by then is discarded; a tool's own max_call_tokens overrides it."""
     window_tokens: Annotated[int, Field(ge=16)] | None = None
-    """Tokens of a text that are annotated as one; null is as many as the model's context holds."""
+    """Maximum tokens of a text to annotate at once; null is as many as the model's context holds."""
     window_overlap: CountOrNone = 0
-    """Tokens that a later window of a text begins with as context only: no call is tried there a second time."""
+    """Tokens at the start of a later window that serve only as context: no call is tried there again."""
+
+
+@dataclass
+class Screen:
+    """Which tests a call has to pass to be scored; none in the paper."""
+
+    result_ahead: Annotated[int, Field(ge=1)] | None = None
+    """A number of the result, or a word of four letters or more, begins within this many tokens after the call; null:
+    no such test."""
+    new_result: bool = False
+    """Count only numbers and words that are not in the call's input: a result that repeats its input has none."""
+    context: Annotated[int, Field(ge=1)] | None = None
+    """Tokens before the call in a first pass of the model; null: no such pass."""
+    context_gain: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    """Nats by which the result has to lower the loss in the first pass for the call to be scored with the whole text."""
 
 
 @dataclass
@@ -77,9 +93,17 @@ class ToolSettings(Sampling, Proposing):
     filter_threshold: Finite = field(default=1.0, kw_only=True)
 
 
-def lowest_thresholds(settings: Iterable[ToolSettings]) -> dict[str, float]:
-    """From which gain on, in nats, each tool's calls are told apart: its threshold, or the least of Table 2."""
-    return {of_tool.key: min(of_tool.filter_threshold, LOWEST_SHOWN) for of_tool in settings}
+def scoring_floor(thresholds: Mapping[str, float], floor: float | None) -> float:
+    """The lowest τ_f in nats that scored losses must serve: `floor`, or the lowest of the tools' `thresholds`.
+
+    UserError if a tool's threshold is below `floor`.
+    """
+    tool = min(thresholds, key=lambda tool: thresholds[tool])
+    if floor is not None and floor > thresholds[tool]:
+        raise UserError(
+            f"score.floor is {floor:g}, above the filter_threshold {thresholds[tool]:g} of tool {tool}; lower score.floor"
+        )
+    return thresholds[tool] if floor is None else floor
 
 
 @dataclass(frozen=True)
@@ -92,9 +116,9 @@ class Window:
     start: int
     end: int
     first: int = 0
-    """The first token that a call may stand before: an earlier window has tried those of this one before it."""
+    """The first token before which a call may go: an earlier window has tried the ones before it."""
     inside: frozenset[int] = frozenset()
-    """The document's tokens that begin inside of what a reader sees as one character."""
+    """The document's tokens that begin inside a grapheme cluster, which a reader sees as one character."""
 
     @property
     def ids(self) -> list[int]:
@@ -102,7 +126,7 @@ class Window:
 
     @property
     def positions(self) -> list[int | None]:
-        """For each token the character that a call would stand before, None where none may stand."""
+        """For each token the character before which a call would go, None where no call may go."""
         context = max(self.first - self.start, 0)
         tried = range(self.start + context, self.end)
         return [None] * context + [None if n in self.inside else self.encoding.positions[n] for n in tried]
@@ -117,26 +141,26 @@ class Window:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A sampled call and everything that is known about it."""
+    """A sampled call with its results so far."""
 
     window: Window
     tool: str
     """The tool's configuration key."""
     token_position: int
-    """i, 0-based: the call would stand before this token of the document."""
+    """i, 0-based: the call would go before this token of the document."""
     start_probability: float
     sample: int = 0
     text: str = ""
-    """What the model wrote after the start token, up to where the call ends or the sample was given up."""
+    """The model's text after the start token, up to the end of the call or of the sample."""
     call: ApiCall | None = None
-    """The call with its result once executed; None if the text is no call."""
+    """The call, with its result once executed; None if the text is not a call."""
     status: str = SCORED
     """`scored`, or the reason why the candidate was dropped."""
     loss_result: float | None = None
     loss_no_result: float | None = None
     loss_none: float | None = None
     start_lift: float | None = None
-    """p(<API> | P_a(x), x_<i) / p(<API> | x_<i), where positions are ranked by it."""
+    """p(<API> | P_a(x), x_<i) / p(<API> | x_<i), if positions are ranked by it."""
 
     @property
     def position(self) -> int:
@@ -147,14 +171,14 @@ class Candidate:
 
     @property
     def gain(self) -> float | None:
-        """L⁻ − L⁺ in nats: what the result is worth to the model (paper, section 2)."""
+        """L⁻ − L⁺ in nats: how much the result helps the model (paper, section 2)."""
         if self.loss_result is None or self.loss_no_result is None or self.loss_none is None:
             return None
         return min(self.loss_none, self.loss_no_result) - self.loss_result
 
     @property
     def gain_at_most(self) -> float | None:
-        """L(ε) − L⁺ in nats: the gain is never more, and needs no pass over e(c, ε)."""
+        """L(ε) − L⁺ in nats, an upper bound of the gain that needs no pass over e(c, ε)."""
         if self.loss_result is None or self.loss_none is None:
             return None
         return self.loss_none - self.loss_result
@@ -169,13 +193,13 @@ def windows(
 ) -> list[Window]:
     """The parts of a document that are annotated as one text each: its selected spans, cut to what fits.
 
-    The prompt holds the text once and is followed by it again, so that a text takes its length twice. Every position
-    of a span is tried in exactly one window; with an overlap it has at least so many tokens of context there, or all.
+    The prompt contains the text and is followed by it again, so a text takes twice its length. Every position of a span
+    is tried in exactly one window; with an overlap it has at least that many tokens of context there, or all.
     UserError if the tool's prompt leaves no room for a text, or the overlap none for a position.
     """
     longest = _longest(language_model, settings)
     inside = _inside_characters(document.text, encoding)
-    # Tokens that begin between characters, and where; the latter never decrease.
+    # Tokens that begin between characters, and their positions, which never decrease.
     tokens = [n for n, position in enumerate(encoding.positions) if position is not None]
     positions = [position for position in encoding.positions if position is not None]
     result: list[Window] = []
@@ -205,11 +229,11 @@ def _inside_characters(text: str, encoding: Encoding) -> frozenset[int]:
 
 
 def _longest(language_model: LanguageModel, settings: ToolSettings) -> int:
-    """Tokens of a window."""
+    """Maximum tokens of a window."""
     room = language_model.context_length - settings.max_call_tokens - 16
-    fits = room - len(language_model.own_prefix) - len(language_model.encode(settings.prompt.fill("")))
+    fits = room - len(language_model.bos_ids) - len(language_model.encode(settings.prompt.fill("")))
     if settings.prompt != UNPROMPTED:
-        fits //= 2  # the prompt holds the text too
+        fits //= 2  # the prompt contains the text too
     if fits < 16:
         context = f"the context of {language_model.context_length} tokens of model {language_model.name}"
         advice = "shorten it, or choose a model with a longer context"

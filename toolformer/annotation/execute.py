@@ -1,4 +1,4 @@
-"""Step 2: every distinct call is executed once; calls without a result are dropped with the reason."""
+"""Step 2: each distinct call is executed once; calls without a result are dropped with a reason."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,30 +18,29 @@ def execute(
 ) -> list[Candidate]:
     """The candidates with their calls' results; `tools` is keyed as in configuration.
 
-    Calls of the tools named in `without_look_ahead` are dropped when their input stands only after them.
+    Calls of the tools in `without_look_ahead` are dropped if their input occurs only after them.
 
-    Calls are distinct by tool, input and document: a tool may answer from the document's date or leave its article
-    out.
+    Calls are distinct by tool, input and document: a tool may use the document's date or exclude its article.
     """
     done = list(candidates)
-    wanted: dict[str, dict[tuple[str, str], tuple[Document, list[int]]]] = {}
+    requests: dict[str, dict[tuple[str, str], tuple[Document, list[int]]]] = {}
     for n, candidate in enumerate(candidates):
         document, call = candidate.window.document, candidate.call
         if candidate.status != SCORED or call is None:
             continue
-        # Appendix A.1: a translation of what stands only after the call could not be called for at inference.
+        # Appendix A.1: at inference a model could not call for a translation of later text.
         if candidate.tool in without_look_ahead and looks_ahead(
             document.text, candidate.position, call.input
         ):
             done[n] = replace(candidate, status=LOOK_AHEAD)
             continue
-        calls = wanted.setdefault(candidate.tool, {})
+        calls = requests.setdefault(candidate.tool, {})
         calls.setdefault((call.input, document.doc_id), (document, []))[1].append(n)
-    for tool, calls in wanted.items():
+    for tool, calls in requests.items():
         documents = [document for document, _ in calls.values()]
         results = run_safely(tools[tool], [text for text, _ in calls], documents)
-        for result, (_, asked) in zip(results, calls.values(), strict=True):
-            for n in asked:
+        for result, (_, indices) in zip(results, calls.values(), strict=True):
+            for n in indices:
                 done[n] = _with_result(candidates[n], result)
     return done
 

@@ -1,6 +1,6 @@
-"""The funnel of an annotation: how many documents, places and calls each step left, and why the others were dropped.
+"""The funnel of an annotation: how many documents, positions and calls remain after each step, and why others were dropped.
 
-Counts only; the steps are counted where they happen.
+Only counts; each step is counted where it happens.
 """
 
 import logging
@@ -11,8 +11,8 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 STEPS = tuple("documents selected windows positions sampled well_formed executed scored kept".split())
-"""Texts, texts tried, what fits the model of them, places above τ_s, calls written there, calls that read back as one
-of the tool, calls with a result, calls with their losses, calls in C*."""
+"""Texts, texts tried, their windows, positions above τ_s, calls sampled there, calls that parse as calls of the tool,
+calls with a result, calls with their losses, calls in C*."""
 
 REASONS = {
     "reasons": "texts",
@@ -20,11 +20,11 @@ REASONS = {
     "drop_reasons": "calls dropped",
     "filter_reasons": "scored calls not kept",
 }
-"""What the counters beside the steps count."""
+"""The counters of reasons, and what they count."""
 
 
 def log_funnel(funnel: Mapping[str, Mapping[str, Any]]) -> None:
-    """One table with a row a tool and a column a step, and below it a line a tool with the reasons."""
+    """Logs a table with a row per tool and a column per step, then a line per tool with the reasons."""
     rows: list[tuple[str, ...]] = [("tool", *STEPS)]
     rows += [(tool, *(str(counts.get(step, "")) for step in STEPS)) for tool, counts in funnel.items()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -38,11 +38,11 @@ def log_funnel(funnel: Mapping[str, Mapping[str, Any]]) -> None:
             if counts.get(name)
         ]
         lines += [f"{tool}: {'; '.join(reasons)}"] if reasons else []
-    log.info("%s", "\n".join(["what each step left", *lines]))
+    log.info("%s", "\n".join(["remaining after each step", *lines]))
 
 
 def rows_skipped(skipped: Mapping[str, int]) -> dict[str, int]:
-    """The metrics of what reading the corpus left out, in all and by reason."""
+    """Metrics of the rows of the corpus that were skipped, in total and by reason."""
     return {"rows_skipped": sum(skipped.values())} | {
         f"rows_skipped/{reason}": count for reason, count in skipped.items()
     }

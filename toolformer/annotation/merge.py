@@ -1,12 +1,11 @@
-"""Step 4: the calls worth keeping go into the texts (paper, section 2, model finetuning).
+"""Step 4: the calls that help are kept and inserted into the texts (paper, section 2, model finetuning).
 
-Thresholds and the baseline are applied here, to losses that are already known: another τ_f needs no model. Works on the rows of
+Thresholds and the baseline are applied here, to stored losses: another τ_f needs no model. Works on the rows of
 `candidates.parquet`, so that it can be repeated from the file.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from toolformer.annotation.candidates import SCORED, Candidate
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall, insert, linearise, parse
 from toolformer.data import Document
+from toolformer.errors import UserError
 
 PAPER, PLAIN = "paper", "plain"
 BELOW = "gain below the threshold"
@@ -23,79 +23,105 @@ NO_GAIN = "loss is not a number"
 
 @dataclass(frozen=True)
 class KeptCall:
-    """A call that passed the filter, with its place in the plain text."""
+    """A call that passed the filter, with its position in the plain text."""
 
     position: int
     tool: str
     call: ApiCall
     gain: float
-    sample: int
 
 
 def row(candidate: Candidate) -> dict[str, object]:
     """The candidate as a row of `candidates.parquet`."""
     call = candidate.call
-    made = {
+    values = {
         "doc_id": candidate.window.document.doc_id,
         "call": linearise(replace(call, result=None)).strip() if call else candidate.text,
         "call_input": call.input if call else None,
         "result": call.result if call else None,
     }
-    return {name: made[name] if name in made else getattr(candidate, name) for name in CANDIDATES.names}
+    return {name: values[name] if name in values else getattr(candidate, name) for name in CANDIDATES.names}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The filter's decision on a candidate."""
+
+    gain: float | None
+    """L⁻ − L⁺ in nats (`gain`)."""
+    reason: str = ""
+    """Why the candidate is not kept; empty if it is."""
 
 
 def gain(entry: Mapping[str, Any], baseline: str = PAPER) -> float | None:
-    """L⁻ − L⁺ of a row in nats, None without the losses it takes.
+    """L⁻ − L⁺ of a row in nats; its upper bound where L(e(c, ε)) was not scored; None without the losses it takes.
 
-    L⁻ is min(L(ε), L(e(c, ε))) in the paper, and L(ε) alone with the baseline `plain`, which therefore also pays for
-    what the call says without its result.
+    L⁻ is min(L(ε), L(e(c, ε))) in the paper, and L(ε) alone with the baseline `plain`, which therefore also rewards
+    the information in the call itself.
     """
-    without = [entry["loss_none"]] if baseline == PLAIN else [entry["loss_none"], entry["loss_no_result"]]
+    without = [entry["loss_none"]]
+    if baseline == PAPER and entry["loss_no_result"] is not None:
+        without.append(entry["loss_no_result"])
     losses = [entry["loss_result"], *without]
     if entry["status"] != SCORED or any(loss is None or math.isnan(loss) for loss in losses):
         return None
     return float(min(without) - entry["loss_result"])
 
 
-def keep(
-    rows: Iterable[Mapping[str, Any]],
-    thresholds: Mapping[str, float],
-    baseline: str = PAPER,
-    dropped: dict[str, Counter[str]] | None = None,
-) -> dict[str, list[KeptCall]]:
-    """The calls of each document whose gain reaches the tool's threshold, in the text's order.
+def decide(
+    rows: Sequence[Mapping[str, Any]], thresholds: Mapping[str, float], baseline: str = PAPER
+) -> list[Decision]:
+    """Which candidates are kept: those whose gain reaches the tool's threshold, and why the others are not.
 
-    `dropped` receives, per tool, why the other scored calls are not kept.
-
-    Of several kept calls of one tool at one position only the one with the largest gain stands in the text (the
-    method writes one c_i for a position i); ties go to the earlier sample.
+    Of several calls of one tool at one position only the one with the largest gain is kept (the method writes one c_i
+    for a position i); ties go to the earlier sample. UserError for a threshold below the floor of the scoring.
     """
-    best: dict[tuple[str, int, str], KeptCall] = {}
-    reasons = {} if dropped is None else dropped
-    for entry in rows:
-        tool = entry["tool"]
-        if entry["status"] != SCORED or tool not in thresholds:
-            continue
-        counts = reasons.setdefault(tool, Counter())
-        worth, most = gain(entry, baseline), gain(entry, PLAIN)
-        # The gain is never above the most, and may not have been scored for it.
-        if any(value is not None and value < thresholds[tool] for value in (worth, most)):
-            counts[BELOW] += 1
+    decisions: list[Decision] = []
+    best: dict[tuple[str, str, int], tuple[float, int, int]] = {}
+    for n, entry in enumerate(rows):
+        worth = gain(entry, baseline)
+        if entry["status"] != SCORED:
+            decisions.append(Decision(None, entry["status"]))
         elif worth is None:
-            counts[NO_GAIN] += 1
+            decisions.append(Decision(None, NO_GAIN))
+        elif worth < thresholds[entry["tool"]]:
+            decisions.append(Decision(worth, BELOW))
+        elif baseline == PAPER and entry["loss_no_result"] is None:
+            raise UserError(
+                f"filter_threshold: {thresholds[entry['tool']]:g} is below score.floor, for which tool {entry['tool']} was "
+                "scored; annotate again with a lower score.floor"
+            )
         else:
-            call = KeptCall(entry["position"], tool, executed_call(entry), worth, entry["sample"])
-            key = entry["doc_id"], call.position, tool
-            counts[BEATEN] += key in best
-            best[key] = max(best.get(key, call), call, key=lambda known: (known.gain, -known.sample))
+            decisions.append(Decision(worth, BEATEN))
+            key, rank = (entry["doc_id"], entry["tool"], entry["position"]), (worth, -entry["sample"], n)
+            best[key] = max(best.get(key, rank), rank)
+    for worth, _, n in best.values():
+        decisions[n] = Decision(worth)
+    return decisions
+
+
+def kept_calls(rows: Sequence[Mapping[str, Any]], decisions: Sequence[Decision]) -> dict[str, list[KeptCall]]:
+    """The kept calls of each document, in the order of its text."""
     documents: dict[str, list[KeptCall]] = {}
-    for key in sorted(best):
-        documents.setdefault(key[0], []).append(best[key])
-    return documents
+    for entry, decision in zip(rows, decisions, strict=True):
+        if not decision.reason and decision.gain is not None:
+            call = KeptCall(entry["position"], entry["tool"], executed_call(entry), decision.gain)
+            documents.setdefault(entry["doc_id"], []).append(call)
+    return {
+        doc_id: sorted(calls, key=lambda call: (call.position, call.tool))
+        for doc_id, calls in documents.items()
+    }
+
+
+def keep(
+    rows: Sequence[Mapping[str, Any]], thresholds: Mapping[str, float], baseline: str = PAPER
+) -> dict[str, list[KeptCall]]:
+    """The kept calls of each document (`decide`), in the order of its text."""
+    return kept_calls(rows, decide(rows, thresholds, baseline))
 
 
 def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
-    """The row of C* of a document: its text with the calls in place, everything else unchanged."""
+    """The row of C* of a document: its text with the calls inserted, everything else unchanged."""
     return {
         "text": insert(document.text, [(call.position, call.call) for call in kept]),
         "calls": [
@@ -105,6 +131,7 @@ def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
                 "input": call.call.input,
                 "result": call.call.result,
                 "gain": call.gain,
+                "written": linearise(call.call).strip(),
             }
             for call in kept
         ],

@@ -1,6 +1,6 @@
 """Steps 0 to 3 on a batch of documents, for all tools: select, propose, execute, score.
 
-Merging comes later, from the rows: thresholds need no model.
+Merging is separate, from the rows: thresholds need no model.
 """
 
 import functools
@@ -9,39 +9,38 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolformer.annotation import select
-from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
+from toolformer.annotation import select, variants
+from toolformer.annotation.candidates import SCORED, Candidate, Screen, ToolSettings, Window, windows
 from toolformer.annotation.execute import execute
-from toolformer.annotation.merge import executed_call, row
+from toolformer.annotation.merge import row
 from toolformer.annotation.propose import propose
-from toolformer.annotation.score import first_pass, score
-from toolformer.annotation.screen import Screen, screen
+from toolformer.annotation.score import score
 from toolformer.data import Document
 from toolformer.lm.language_model import Encoding, LanguageModel
-from toolformer.tools.base import Tool, works_elsewhere
+from toolformer.tools.base import Tool
 from toolformer.tools.threads import Threads
 
 NO_POSITION = "no start probability above the threshold"
 MOST_CHARACTERS = 5_000_000
-"""Of a text that is annotated; one of these takes as long as ten thousands of ordinary ones."""
+"""Maximum length of a text; one of this length takes as long as ten thousand ordinary ones."""
 TOO_LONG = select.Decision(reason=f"longer than {MOST_CHARACTERS:,} characters")
 
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a batch of documents gave."""
+    """The annotation of a batch of documents."""
 
     rows: list[dict[str, object]]
     """Rows of `candidates.parquet`, by document, tool, position and sample."""
     funnel: dict[str, dict[str, Any]]
-    """How many documents and calls each step left, per tool, and why the others were dropped."""
+    """How many documents and calls remain after each step, per tool, and why the others were dropped."""
     tokens: int
     """Tokens of the documents' texts."""
 
 
 @dataclass
 class Annotator:
-    """A language model that proposes calls of tools and weighs their results."""
+    """A language model that proposes calls of tools and scores their results."""
 
     language_model: LanguageModel
     settings: Sequence[ToolSettings]
@@ -49,9 +48,9 @@ class Annotator:
     seed: int = 0
     score_dtype: str = "auto"
     paragraphs: str = "blank_line"
-    """What parts those of the texts, `blank_line` or `line`."""
-    lowest: Mapping[str, float] | None = None
-    """The least threshold of each tool that will be asked: losses that none needs are not computed."""
+    """How paragraphs are separated, `blank_line` or `line`."""
+    floor: float | None = None
+    """The lowest τ_f in nats to be applied: losses that decide nothing from there on are not computed. None scores all."""
     rules: Screen = field(default_factory=Screen)
     """Tests that a call has to pass to be scored."""
 
@@ -61,7 +60,7 @@ class Annotator:
         """Every candidate call of every tool for each document, executed and scored.
 
         Args:
-            on_step: receives what is being done, for progress bars.
+            on_step: receives the name of the current step, for progress bars.
         """
         encodings = {
             document.doc_id: self.language_model.encode_text(document.text)
@@ -71,8 +70,8 @@ class Annotator:
         }
         funnel: dict[str, dict[str, Any]] = {settings.key: {} for settings in self.settings}
         answers: dict[str, Callable[[], list[Candidate]]] = {settings.key: list for settings in self.settings}
-        # What another machine answers is asked for first, and the language model goes on meanwhile.
-        waits = {settings.key: works_elsewhere(self.tools[settings.key]) for settings in self.settings}
+        # Tools on other machines are called first, and answer while the language model continues.
+        waits = {settings.key: self.tools[settings.key].elsewhere for settings in self.settings}
         for settings in sorted(self.settings, key=lambda settings: not waits[settings.key]):
             on_step(f"proposing {settings.name}")
             proposed, funnel[settings.key] = self._propose(settings, documents, encodings, on_step)
@@ -83,11 +82,11 @@ class Annotator:
         candidates = [candidate for answer in answers.values() for candidate in answer()]
         executed = _scorable(candidates)
         on_step("scoring")
-        candidates = screen(candidates, self.rules)
-        if self.rules.context is not None:
-            context, least = self.rules.context, self.rules.context_gain
-            candidates = first_pass(self.language_model, candidates, context, least, self.score_dtype)
-        candidates = score(self.language_model, candidates, self.score_dtype, self.lowest)
+        candidates = variants.screen(candidates, self.rules)
+        candidates = variants.screen_by_short_context(
+            self.language_model, candidates, self.rules, self.score_dtype
+        )
+        candidates = score(self.language_model, candidates, self.score_dtype, self.floor)
         for key, counts in funnel.items():
             statuses = Counter(candidate.status for candidate in candidates if candidate.tool == key)
             counts["executed"] = executed[key]
@@ -98,38 +97,6 @@ class Annotator:
         tokens = sum(len(encoding.ids) for encoding in encodings.values())
         return Annotation([row(candidate) for candidate in candidates], funnel, tokens)
 
-    def deepen(
-        self,
-        documents: Sequence[Document],
-        rows: Sequence[Mapping[str, Any]],
-        funnel: dict[str, dict[str, Any]],
-    ) -> Annotation:
-        """An earlier annotation of the documents with the losses that lower thresholds need by now."""
-        by_id = {document.doc_id: document for document in documents}
-        settings = {of_tool.key: of_tool for of_tool in self.settings}
-
-        @functools.cache
-        def parts(doc_id: str, tool: str) -> list[Window]:
-            document, of_tool = by_id[doc_id], settings[tool]
-            encoding = self.language_model.encode_text(document.text)
-            spans = self._decide(of_tool.selector, document).spans
-            return windows(self.language_model, document, encoding, of_tool, spans)
-
-        deeper = [dict(known) for known in rows]
-        missing = [known for known in deeper if known["status"] == SCORED and known["loss_no_result"] is None]
-        candidates: list[Candidate] = []
-        for known in missing:
-            tool, i = known["tool"], known["token_position"]
-            window = next(part for part in parts(known["doc_id"], tool) if part.first <= i < part.end)
-            candidates.append(Candidate(
-                window, tool, i, known["start_probability"], known["sample"], known["call"], executed_call(known),
-                loss_result=known["loss_result"], loss_none=known["loss_none"], start_lift=known["start_lift"],
-            ))  # fmt: skip
-        scored = score(self.language_model, candidates, self.score_dtype, self.lowest)
-        for known, candidate in zip(missing, scored, strict=True):
-            known |= {"loss_no_result": candidate.loss_no_result, "gain": candidate.gain}
-        return Annotation(deeper, funnel, tokens=0)
-
     def _propose(
         self,
         settings: ToolSettings,
@@ -137,7 +104,7 @@ class Annotator:
         encodings: Mapping[str, Encoding],
         on_step: Callable[[str], object],
     ) -> tuple[list[Candidate], dict[str, Any]]:
-        """Candidate calls of one tool, and the counts of the funnel up to them."""
+        """Candidate calls of one tool, and the funnel's counts so far."""
         reasons: Counter[str] = Counter()
         chosen: list[Window] = []
         selected = 0
@@ -177,7 +144,7 @@ class Annotator:
         if selector == "translation":
             return select.translation(document, self._identify, self.paragraphs)
         if selector == "article":
-            return select.article(document)
+            return variants.article(document)
         return select.whole(document)
 
     @functools.cached_property

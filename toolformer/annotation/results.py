@@ -1,12 +1,12 @@
 """Step 4, to files: finished shards become candidates, C*, C and the funnel.
 
-Thresholds need no model, so that this can be done again with others. Knows nothing of models or configuration.
+Thresholds need no model, so this can be repeated with others. Independent of models and configuration.
 """
 
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,27 +14,36 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolformer.annotation.merge import KeptCall, keep, merge
+from toolformer.annotation.candidates import SCORED
+from toolformer.annotation.merge import Decision, decide, kept_calls, merge
 from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of
-from toolformer.data.sampling import Draw
+from toolformer.data.sampling import Sample
 from toolformer.errors import UserError
-from toolformer.storage import locked, whole_file, write_whole
+from toolformer.storage import atomic_file, atomic_write
 
 log = logging.getLogger(__name__)
 
 TEXTS_TO_READ = 5000
 """How many documents without kept calls to store for the samples page (uniform sample by doc_id)."""
 CHARACTERS_TO_READ = 100_000_000
-"""Of these texts together."""
+"""Maximum total length of these texts."""
 ROW_GROUP = 10_000
-"""Rows of the results that are written together."""
+"""Minimum rows per row group of a results file."""
 _TEXT = pa.string()
-_CALL = {"position": pa.int64(), "tool": _TEXT, "input": _TEXT, "result": _TEXT, "gain": pa.float64()}
+_CALL = {
+    "position": pa.int64(),
+    **dict.fromkeys(("tool", "input", "result"), _TEXT),
+    "gain": pa.float64(),
+    "written": _TEXT,
+}
+"""A call of C*: `position` is its character offset in the plain text, `written` the call as it is in the text."""
 DATASET = pa.schema(
     {"text": _TEXT, "calls": pa.list_(pa.struct(_CALL)), "url": _TEXT, "date": _TEXT, "doc_id": _TEXT}
 )
+DECISIONS = pa.schema({"kept": pa.bool_(), "reason": _TEXT, "filter_gain": pa.float64()})
+"""Columns of the filter: whether a call is in C*, why not (else empty), and its gain under the run's baseline."""
 SCHEMAS = {
-    "candidates.parquet": CANDIDATES.append(pa.field("kept", pa.bool_())),
+    "candidates.parquet": pa.unify_schemas([CANDIDATES, DECISIONS]),
     "dataset_augmented.parquet": DATASET,
     "dataset_plain.parquet": DATASET,
     "documents_without_calls.parquet": DATASET,
@@ -48,32 +57,23 @@ def write_results(
     """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time.
 
     Returns the funnel, and the seconds that the shards took. UserError if the folder cannot be written, or shards are
-    not what was written: the same command does them again.
+    damaged, which the same command makes again.
     """
-    broken, seconds = list[str](), 0.0
+    seconds = 0.0
     funnel: dict[str, dict[str, Any]] = {}
-    to_read: Draw[dict[str, Any]] = Draw(TEXTS_TO_READ, CHARACTERS_TO_READ)
+    to_read: Sample[dict[str, Any]] = Sample(TEXTS_TO_READ, CHARACTERS_TO_READ)
     with ExitStack() as stack:
-        # A run under another experiment's name may be writing the same bytes.
-        stack.enter_context(locked(folder / "lock"))
-        files = {name: stack.enter_context(whole_file(folder / name)) for name in SCHEMAS}
+        files = {name: stack.enter_context(atomic_file(folder / name)) for name in SCHEMAS}
         candidates, augmented, plain, without = (
             stack.enter_context(_table_file(path, SCHEMAS[name])) for name, path in files.items()
         )
-        for name in names:
-            try:
-                shard = store.read(name)
-            except BrokenShard as fault:
-                log.warning("generate: %s", fault)
-                store.discard(name)
-                broken.append(name)
-                continue
+        for shard in _shards(store, names):
             table = shard.select(CANDIDATES.names).replace_schema_metadata(None)
             rows = table.to_pylist()
-            dropped: dict[str, Counter[str]] = {}
-            kept = keep(rows, thresholds, baseline, dropped)
-            candidates(table.append_column("kept", pa.array(_is_kept(rows, kept), pa.bool_())))
-            _add(funnel, json.loads(shard.schema.metadata[b"funnel"]), kept, dropped)
+            decisions = decide(rows, thresholds, baseline)
+            kept = kept_calls(rows, decisions)
+            candidates(with_decisions(table, decisions))
+            _add(funnel, json.loads(shard.schema.metadata[b"funnel"]), rows, decisions)
             seconds += float(shard.schema.metadata[b"seconds"])
             documents = documents_of(shard)
             with_calls = [document for document in documents if document.doc_id in kept]
@@ -82,29 +82,53 @@ def write_results(
             for document in documents:
                 if document.doc_id not in kept:
                     to_read.add(document.doc_id, len(document.text), merge(document, ()))
-        if broken:
-            reason = f"{len(broken)} shards are not what was written"
-            raise UserError(f"{store.folder}: {reason}; give the same command again, which does them again")
-        without(_dataset(to_read.held()))
-    write_whole(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
+        without(_dataset(to_read.items()))
+    atomic_write(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
     return funnel, seconds
 
 
+def _shards(store: ShardStore, names: Iterable[str]) -> Iterator[pa.Table]:
+    """The finished shards. UserError after the last one if some are damaged; these are discarded."""
+    damaged = 0
+    for name in names:
+        try:
+            yield store.read(name)
+        except BrokenShard as error:
+            log.warning("generate: %s", error)
+            store.discard(name)
+            damaged += 1
+    if damaged:
+        raise UserError(
+            f"{store.folder}: {damaged} shards are damaged; run the same command again, which makes them again"
+        )
+
+
 def check(path: Path) -> None:
-    """OSError or ValueError if a file of the results is absent, cut short, or not what was written under its name."""
+    """OSError or ValueError if a file of the results is missing, truncated, or of another schema."""
     if path.suffix == ".json":
         json.loads(path.read_bytes())
         return
-    columns = set(pq.read_schema(path).names)
-    # `kept` is newer than some runs, and nothing that reads a run needs it.
-    if missing := [column for column in SCHEMAS[path.name].names if column not in {*columns, "kept"}]:
+    if missing := sorted(_columns(SCHEMAS[path.name]) - _columns(pq.read_schema(path))):
         raise ValueError(f"it has no column {missing[0]}")
 
 
-def _is_kept(rows: Iterable[Mapping[str, Any]], kept: Mapping[str, Iterable[KeptCall]]) -> list[bool]:
-    """Of each row whether its call stands in C*."""
-    calls = {(doc_id, call.tool, call.position, call.sample) for doc_id in kept for call in kept[doc_id]}
-    return [(row["doc_id"], row["tool"], row["position"], row["sample"]) in calls for row in rows]
+def _columns(schema: pa.Schema) -> set[str]:
+    """The names of the columns, and of the fields of `calls`."""
+    calls = schema.field("calls").type if "calls" in schema.names else None
+    fields = calls.value_type if calls is not None and pa.types.is_list(calls) else ()
+    return {*schema.names, *(f"calls.{field.name}" for field in fields)}
+
+
+def with_decisions(table: pa.Table, decisions: Sequence[Decision]) -> pa.Table:
+    """Candidates with the columns `DECISIONS`."""
+    columns = [
+        {"kept": not decision.reason, "reason": decision.reason, "filter_gain": decision.gain}
+        for decision in decisions
+    ]
+    decided = pa.Table.from_pylist(columns, schema=DECISIONS)
+    for name in DECISIONS.names:
+        table = table.append_column(name, decided[name])
+    return table
 
 
 def _dataset(rows: Iterable[dict[str, object]]) -> pa.Table:
@@ -113,12 +137,12 @@ def _dataset(rows: Iterable[dict[str, object]]) -> pa.Table:
 
 @contextmanager
 def _table_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    """Yields a function that adds rows to a Parquet file, in large row groups: whoever opens it holds the list of them."""
+    """Yields a function that adds rows to a Parquet file, in large row groups: readers hold their list in memory."""
     tables: list[pa.Table] = []
     with pq.ParquetWriter(path, schema) as writer:
 
         def add(table: pa.Table, least: int = ROW_GROUP) -> None:
-            # Most shards of a large corpus keep nothing: without their tables, what is held is bounded by the rows.
+            # Most shards of a large corpus keep nothing: dropping empty tables bounds the memory by the rows.
             tables.extend([table] if len(table) else [])
             if tables and sum(map(len, tables)) >= least:
                 writer.write_table(pa.concat_tables(tables))
@@ -131,15 +155,17 @@ def _table_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], 
 def _add(
     total: dict[str, dict[str, Any]],
     shard: dict[str, dict[str, Any]],
-    kept: dict[str, list[KeptCall]],
-    dropped: dict[str, Counter[str]],
+    rows: Sequence[Mapping[str, Any]],
+    decisions: Sequence[Decision],
 ) -> None:
-    """Adds a shard's counts, and how many of its calls were kept, and why the other scored ones were not."""
-    calls = Counter(call.tool for of_document in kept.values() for call in of_document)
+    """Adds a shard's counts, how many of its calls were kept, and why the other scored ones were not."""
+    reasons: dict[str, Counter[str]] = {tool: Counter() for tool in shard}
+    for row, decision in zip(rows, decisions, strict=True):
+        reasons[row["tool"]][decision.reason] += row["status"] == SCORED
     for tool, counts in shard.items():
         sums = total.setdefault(tool, {"kept": 0})
-        sums["kept"] += calls[tool]
-        for name, value in {**counts, "filter_reasons": dict(dropped.get(tool, {}))}.items():
+        sums["kept"] += reasons[tool].pop("", 0)
+        for name, value in {**counts, "filter_reasons": dict(+reasons[tool])}.items():
             if isinstance(value, dict):
                 sums[name] = dict(Counter(sums.get(name, {})) + Counter(value))
             else:

@@ -1,23 +1,21 @@
-"""Step 3: what a call and its result are worth to the model (paper, section 2, filtering).
+"""Step 3: how much a call and its result help the model (paper, section 2, filtering).
 
     w_t = max(0, 1 − 0.2·t) / Σ_s max(0, 1 − 0.2·s)           1/3, 4/15, 1/5, 2/15, 1/15
     L_i(z) = − Σ_{j=i..n} w_{j−i} · log p_M(x_j | z, x_1..x_{j−1})
     L⁺ = L_i(e(c, r)),   L⁻ = min(L_i(ε), L_i(e(c, ε))),   gain = L⁻ − L⁺
 
-Only five tokens carry weight, so a sequence is cut after them and five rows are projected. What stands before the text
-does not depend on i: one pass over [z, x] serves every position that the same call was proposed at, and one pass over
-the text L_i(ε) of all positions.
+Only five tokens have weight, so a sequence is cut after them and five rows are projected. The prefix z of the text does
+not depend on i: one pass over [z, x] serves every position of the same call, and one pass over the text gives L_i(ε) of
+all positions.
 """
 
 import functools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from toolformer.annotation.candidates import SCORED, Candidate, Window
-from toolformer.annotation.screen import NOT_NEARBY
 from toolformer.calls import ApiCall, linearise
 from toolformer.lm.language_model import LanguageModel
 
@@ -27,26 +25,25 @@ WEIGHTS: tuple[float, ...] = tuple(weight / sum(_RAW) for weight in _RAW)
 """w_0..w_4; every further weight is zero and these sum to one."""
 
 _Given = tuple[str, int, tuple[int, ...]]
-"""Document, start of its window, and the tokens z that stand before the window."""
+"""Document, start of its window, and the tokens z before the window."""
 
 
 def score(
     language_model: LanguageModel,
     candidates: Sequence[Candidate],
     dtype: str = "auto",
-    lowest: Mapping[str, float] | None = None,
+    floor: float | None = None,
 ) -> list[Candidate]:
     """The candidates with their losses in nats; those already dropped are passed through.
 
-    log p is taken from the logits in `dtype`: auto (float32), float32 or bfloat16. All losses are kept, so that
-    thresholds and the baseline, paper or plain, are choices made when merging.
+    log p is taken from the logits in `dtype`: auto (float32), float32 or bfloat16. All losses are kept: thresholds and
+    the baseline, paper or plain, are applied when merging.
 
-    Since gain ≤ L(ε) − L(e(c, r)), L(e(c, ε)) is not needed where that bound is below every threshold that will be
-    asked: `lowest` holds the least of them for each tool, and such candidates stay without it. None scores all.
-    Candidates that have the other two losses already only get this one.
+    Since gain ≤ L(ε) − L(e(c, r)), L(e(c, ε)) is not needed where that bound is below every τ_f to be applied. Candidates
+    whose bound is below `floor`, in nats, stay without it. None scores all.
     """
     precision = torch.bfloat16 if dtype == "bfloat16" else torch.float32
-    own = tuple(language_model.own_prefix)
+    own = tuple(language_model.bos_ids)
 
     @functools.cache
     def written(call: ApiCall) -> tuple[int, ...]:
@@ -56,23 +53,20 @@ def score(
         given = []
         for candidate, call in asked:
             window, i = candidate.window, candidate.token_position
-            # The first token of a text has no context: the document start stands in for it. Before other tokens it
-            # would be more than x_1..x_{i-1}.
-            nothing = tuple(language_model.document_start()) if i == window.start else own
+            # The first token of a text has no context and gets the start tokens. Before other tokens they would add
+            # to x_1..x_{i-1}.
+            nothing = tuple(language_model.start_ids()) if i == window.start else own
             given.append((window, written(call) if call else nothing, i))
         return _losses(language_model, given, precision)
 
     scored = list(candidates)
     calls = {n: c.call for n, c in enumerate(candidates) if c.status == SCORED and c.call is not None}
-    new = {n: call for n, call in calls.items() if candidates[n].loss_result is None}
-    first = losses([(candidates[n], call) for n, given_call in new.items() for call in (given_call, None)])
-    for n, result, none in zip(new, first[::2], first[1::2], strict=True):
+    first = losses([(candidates[n], call) for n, executed in calls.items() for call in (executed, None)])
+    for n, result, none in zip(calls, first[::2], first[1::2], strict=True):
         scored[n] = replace(candidates[n], loss_result=result, loss_none=none)
-    # Not below the bound, so that losses that are no numbers are seen as such.
+    # "Not below", so that losses that are not numbers are scored and reported as such.
     open_calls = {
-        n: call
-        for n, call in calls.items()
-        if lowest is None or not (scored[n].gain_at_most or 0.0) < lowest[scored[n].tool]
+        n: call for n, call in calls.items() if floor is None or not (scored[n].gain_at_most or 0.0) < floor
     }
     third = losses([(candidates[n], call.with_result("")) for n, call in open_calls.items()])
     for n, no_result in zip(open_calls, third, strict=True):
@@ -80,35 +74,10 @@ def score(
     return scored
 
 
-def first_pass(
-    language_model: LanguageModel,
-    candidates: Sequence[Candidate],
-    context: int,
-    least: float,
-    dtype: str = "auto",
-) -> list[Candidate]:
-    """The candidates; `NOT_NEARBY` where L(ε) − L(e(c, r)) is below `least` nats with only `context` tokens before the call.
-
-    Where no more stand before it, the pass would be that of `score`, and the candidate goes to that as it is.
-    """
-    result = list(candidates)
-    near = {
-        n: replace(c, window=replace(c.window, start=c.token_position - context))
-        for n, c in enumerate(candidates)
-        if c.status == SCORED and c.token_position - context > c.window.start
-    }
-    # Without L(e(c, ε)).
-    lowest = dict.fromkeys((candidate.tool for candidate in near.values()), math.inf)
-    for n, scored in zip(near, score(language_model, list(near.values()), dtype, lowest), strict=True):
-        if scored.gain_at_most is not None and scored.gain_at_most < least:
-            result[n] = replace(candidates[n], status=NOT_NEARBY)
-    return result
-
-
 def _losses(
     language_model: LanguageModel, asked: Sequence[tuple[Window, tuple[int, ...], int]], dtype: torch.dtype
 ) -> list[float]:
-    """L_i(z) of every (window, z, i): one pass over [z, x_1..x_{i+4}] up to the last i that the same z stands for."""
+    """L_i(z) of every (window, z, i): one pass over [z, x_1..x_{i+4}] up to the last i with the same z."""
     keys = [(window.document.doc_id, window.start, head) for window, head, _ in asked]
     places: dict[_Given, tuple[Window, set[int]]] = {}
     for key, (window, _, i) in zip(keys, asked, strict=True):
@@ -118,7 +87,7 @@ def _losses(
     owners: list[tuple[_Given, list[int], int]] = []
     for given, (window, of_given) in places.items():
         head, ids, start = list(given[2]), window.encoding.ids, window.start
-        # A context that does not fit is cut on its left, for each place as little as it needs.
+        # A context that does not fit is cut on its left, for each position as little as necessary.
         room = language_model.context_length + 1 - len(head)
         fits = min(max(of_given) + HORIZON, len(ids)) - start <= room
         for group in [sorted(of_given)] if fits else [[i] for i in sorted(of_given)]:

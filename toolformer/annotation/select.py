@@ -1,7 +1,7 @@
 """Step 0: which texts are tried for which tool (paper, appendix A.1).
 
-A decision is the spans of the text to annotate, or a reason; reasons are counted by the caller. "Tokens" of the
-heuristics are words, and single characters in scripts without blanks: they do not depend on a model.
+A decision is the spans of the text to annotate, or a reason not to; the caller counts the reasons. The heuristics'
+"tokens" are words, or single characters in scripts without blanks, and independent of a model.
 """
 
 import functools
@@ -19,11 +19,11 @@ Identify = Callable[[str], tuple[str, float]]
 _CUE = re.compile(r"(?:=|\bequals\b|\bequal\s+to\b|\btotal\s+of\b|\baverage\s+of\b)\s*", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
 _PARAGRAPHS = {
-    # A single line break may stand inside of a paragraph.
+    # A single line break may occur inside a paragraph.
     "blank_line": re.compile(r"[^\n]+(?:\n(?![^\S\n]*\n)[^\n]+)*"),
     "line": re.compile(r"[^\n]+"),
 }
-"""A paragraph, by what parts it from the next in the corpus."""
+"""Pattern of a paragraph, by the corpus's separator."""
 
 CHUNK = 10
 CONFIDENCE = 0.8
@@ -31,7 +31,7 @@ CONFIDENCE = 0.8
 
 @dataclass(frozen=True)
 class Decision:
-    """The character spans to annotate; none and a reason when the text is not tried."""
+    """The character spans to annotate, or none if the text is not tried; and the reason."""
 
     spans: tuple[tuple[int, int], ...] = ()
     reason: str = "selected"
@@ -41,14 +41,14 @@ class Decision:
 
 
 def whole(document: Document) -> Decision:
-    """The whole text; only an empty one is refused."""
+    """Selects the whole text unless it is empty."""
     if not document.text.strip():
         return Decision(reason="empty text")
     return Decision(((0, len(document.text)),))
 
 
 def calculator(document: Document, seed: int = 0, share: float = 0.01) -> Decision:
-    """Texts with numbers that compute, with a cue for one, or a random 1 % of those with three numbers."""
+    """Selects texts with a computation, with a cue before a number, and 1 % of others with three numbers at random."""
     written = numbers(document.text)
     if len(written) >= 3 and compute(written):
         return Decision(((0, len(document.text)),), "numbers that compute")
@@ -64,19 +64,14 @@ def calculator(document: Document, seed: int = 0, share: float = 0.01) -> Decisi
 
 
 def calendar(document: Document) -> Decision:
-    """Texts whose date is known."""
+    """Selects texts whose date is known."""
     return whole(document) if document.date else Decision(reason="no date in the URL")
 
 
-def article(document: Document) -> Decision:
-    """Texts that are articles of an encyclopedia: search never shows a text its own. Not the paper's."""
-    return whole(document) if document.source_id else Decision(reason="no article")
-
-
 def translation(document: Document, identify: Identify, paragraphs: str = "blank_line") -> Decision:
-    """Paragraphs with a chunk of ten tokens in another language, English before and after it.
+    """Selects paragraphs with a chunk of ten tokens in another language, and English before and after it.
 
-    `paragraphs` are parted by a `blank_line`, or each is a `line` (cc_net).
+    `paragraphs` are separated by a `blank_line`, or each is a `line` (cc_net).
     """
     spans = [
         (match.start(), match.end())
@@ -98,7 +93,7 @@ def _has_foreign_middle(paragraph: str, identify: Identify) -> bool:
 
     @functools.cache
     def is_english(start: int, end: int) -> bool:
-        """Whether a chunk of tokens [start, end) is English; where they are fewer than a chunk, whether they are."""
+        """Whether any chunk of the tokens [start, end) is English, or all of them if they are fewer than a chunk."""
         if end - start < CHUNK:
             return end - start >= 2 and identify(paragraph[tokens[start][0] : tokens[end - 1][1]])[0] == "en"
         n = bisect_left(english, start)
@@ -113,7 +108,7 @@ def _has_foreign_middle(paragraph: str, identify: Identify) -> bool:
 def _label(chunk: str, identify: Identify) -> str | None:
     """The chunk's language; None for digits and symbols, and for a foreign language without confidence.
 
-    Fewer letters than half the chunk's tokens are a number with its unit, not a text whose language could be told.
+    With fewer letters than half the chunk's tokens it is a number with its unit, which has no language.
     """
     if len(_LETTER.findall(chunk)) < CHUNK // 2:
         return None
@@ -122,10 +117,10 @@ def _label(chunk: str, identify: Identify) -> str | None:
 
 
 def looks_ahead(text: str, position: int, call_input: str) -> bool:
-    """Whether a translation's input stands after the call but not before it: at inference it could not be known.
+    """Whether a translation's input occurs after the call but not before it: at inference it would be unknown.
 
     Line breaks and runs of blanks count as one blank, since a call is written on one line.
     """
-    wanted = " ".join(call_input.split())
+    needle = " ".join(call_input.split())
     before, after = (" ".join(part.split()) for part in (text[:position], text[position:]))
-    return wanted in after and wanted not in before
+    return needle in after and needle not in before

@@ -1,17 +1,16 @@
-"""Shards on disk: the documents that wait for annotation, and what became of them.
+"""Shards on disk: the documents to be annotated, and their annotations.
 
-A finished shard is a Parquet file with a SHA-256 beside it. It is whole or does not count: both files are written
-aside, synced and renamed, the checksum last. A claim on a shard is a lock of the kernel, which ends with its holder
-however that one ends. Knows nothing of models or configuration.
+A finished shard is a Parquet file with a SHA-256 file. Both are written atomically (temporary file, sync, rename), the
+checksum last. A claim on a shard is a lock of the operating system, which is released when its process ends in any way.
+Independent of models and configuration.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from filelock import FileLock
 
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
-from toolformer.storage import acquired, lock_file, locked, sha256, whole_file, write_whole, writing
+from toolformer.storage import acquired, atomic_file, atomic_write, lock_file, locked, sha256, writing
 
 _LOSSES = ("loss_result", "loss_no_result", "loss_none", "gain", "gain_at_most", "start_lift")
 CANDIDATES = pa.schema(
@@ -38,82 +37,80 @@ CANDIDATES = pa.schema(
 )
 _TEXT = {"text": pa.string(), "url": pa.string(), "date": pa.date32()}
 SHARD = pa.unify_schemas([CANDIDATES, pa.schema(_TEXT)])
-"""Rows of a shard: candidates, the first one of each document with its text, URL and date."""
+"""Rows of a shard: candidates; the first one of each document has its text, URL and date."""
 DOCUMENTS = pa.schema({"doc_id": pa.string(), **_TEXT, "source_id": pa.string(), "title": pa.string()})
 
 
 class BrokenShard(Exception):
-    """A shard that is not what was written."""
+    """A shard that is missing, damaged, or of another version."""
 
 
 def documents_of(shard: pa.Table) -> list[Document]:
-    """The documents of a shard that have candidates, in its order; without what only annotating needs."""
+    """The documents of a shard that have candidates, in its order; without fields that only the annotation needs."""
     first_rows = shard.filter(pc.is_valid(shard["text"])).select(["doc_id", "text", "url", "date"])
     return [Document(**row) for row in first_rows.to_pylist()]
 
 
-def store_for(work: Path, lowest: Mapping[str, float]) -> ShardStore:
-    """The store below `work` whose shards know the gains from these thresholds on, by tool; empty: all gains.
-
-    That is one that is there, if its own thresholds are as low, else a new one; its name says them.
-    """
-    for folder in sorted(work.glob("shards*")):
-        own = ShardStore(folder).lowest
-        if not own or (lowest and all(own.get(tool, math.inf) <= least for tool, least in lowest.items())):
-            return ShardStore(folder)
-    return ShardStore(
-        work / ",".join(["shards", *(f"{tool}={least!r}" for tool, least in sorted(lowest.items()))])
-    )
-
-
 class ShardStore:
-    """The shards in a folder, shared by every process that works at them."""
+    """The shards in a folder, shared by all processes that annotate them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
 
     @property
-    def lowest(self) -> dict[str, float]:
-        """From which threshold on the gains of each tool are known; empty: all are."""
-        parts = (part.rpartition("=") for part in self.folder.name.split(",")[1:])
-        return {tool: float(least) for tool, _, least in parts}
+    def floor(self) -> float | None:
+        """The lowest τ_f in nats that the shards' losses serve; None if it was not recorded."""
+        path = self.folder / "floor"
+        return float(path.read_text()) if path.is_file() else None
+
+    def require_floor(self, floor: float) -> None:
+        """Records the floor of new shards. UserError if that of the present ones is higher."""
+        with locked(self._claim_path("floor")):
+            if self.floor is None:
+                atomic_write(self.folder / "floor", repr(floor).encode())
+        recorded = self.floor
+        if recorded is not None and recorded > floor:
+            raise UserError(
+                f"filter_threshold: {floor:g} is below score.floor={recorded:g} of {self.folder}; set score.floor={floor:g}, "
+                "which scores the texts again"
+            )
 
     def path(self, name: str) -> Path:
         """The shard's Parquet file."""
         return self.folder / f"{name}.parquet"
 
     def add(self, name: str, documents: Sequence[Document]) -> bool:
-        """Hands the documents of a shard to whoever annotates it; returns whether it is still to be done."""
+        """Stores the documents of a shard for its annotation; returns whether it is still to be done."""
         path = self._waiting_path(name)
         while not self.is_there(name) and not path.is_file():
-            with self.claim(name) as ours:  # other processes may be reading the same corpus
+            with self.claim(name) as ours:  # other processes may read the same corpus
                 if ours and not self.is_there(name):
                     table = pa.Table.from_pylist([*map(asdict, documents)], schema=DOCUMENTS)
                     with writing(path):
                         path.parent.mkdir(parents=True, exist_ok=True)
-                    with whole_file(path) as temporary:
+                    with atomic_file(path) as temporary:
                         pq.write_table(table, temporary, compression="zstd")
         return not self.is_there(name)
 
     def documents(self, name: str) -> list[Document]:
-        """The documents of a shard that is to be done; UserError if they are gone."""
+        """The documents of a shard that is still to be done; UserError if they cannot be read."""
         path = self._waiting_path(name)
         try:
             return [Document(**row) for row in pq.read_table(path).to_pylist()]
         except (OSError, pa.ArrowException) as error:
             path.unlink(missing_ok=True)
             raise UserError(
-                f"{path} cannot be read ({one_line(error)}); give the same command again"
+                f"{path} cannot be read ({one_line(error)}); run the same command again"
             ) from error
 
     def is_there(self, name: str) -> bool:
-        """Whether the shard was finished; does not read it."""
+        """Whether the shard is finished; does not read it."""
         return self._checksum_path(name).is_file() and self.path(name).is_file()
 
     def read(self, name: str) -> pa.Table:
         """The shard's rows (`SHARD`), with its counts as JSON under the metadata key `funnel` and its `seconds`.
 
-        BrokenShard if it is absent, cut short or altered, or an earlier version wrote it.
+        BrokenShard if it is missing, truncated or altered, or from another version.
         """
         try:
             data = self.path(name).read_bytes()
@@ -138,56 +135,30 @@ class ShardStore:
         """Writes a shard; the caller holds its claim.
 
         Args:
-            rows: rows of `CANDIDATES`, those of a document side by side.
+            rows: rows of `CANDIDATES`, grouped by document.
             documents: at least those that have rows.
-            seconds: what the shard took.
+            seconds: the duration of its annotation.
         """
         texts = {d.doc_id: {"text": d.text, "url": d.url, "date": d.date} for d in documents}
-        # A text is popped with its first row: the others go without.
+        # Only the first row of a document has its text.
         with_texts = [{**row, **texts.pop(str(row["doc_id"]), {})} for row in rows]
         metadata = {"funnel": json.dumps(funnel, sort_keys=True), "seconds": f"{seconds:.3f}"}
-        self.discard(name)  # a broken one must not pass for whole in between
-        with whole_file(self.path(name)) as temporary:
+        self.discard(name)  # a half-replaced shard must not count as finished
+        with atomic_file(self.path(name)) as temporary:
             pq.write_table(pa.Table.from_pylist(with_texts, schema=SHARD.with_metadata(metadata)), temporary)
             digest = sha256(temporary)
-        # As sha256sum writes it, so that `sha256sum -c *.sha256` checks a folder by hand.
+        # In the format of sha256sum, so that `sha256sum -c *.sha256` checks a folder.
         checksum = f"{digest}  {self.path(name).name}\n"
-        write_whole(self._checksum_path(name), checksum.encode())
+        atomic_write(self._checksum_path(name), checksum.encode())
 
     def discard(self, name: str) -> None:
-        """Makes a shard count as not done."""
+        """Marks a shard as not done."""
         with writing(self._checksum_path(name)):
             self._checksum_path(name).unlink(missing_ok=True)
 
-    def earlier(self, name: str) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
-        """Rows and counts of the shard as another store of this work has it, whose thresholds were others.
-
-        Of several the one with most losses.
-        """
-        shards: list[pa.Table] = []
-        for folder in sorted(self.folder.parent.glob("shards*")):
-            with suppress(BrokenShard):
-                shards.append(ShardStore(folder).read(name))
-        if not shards:
-            return None
-        best = min(shards, key=lambda shard: shard["gain"].null_count)
-        return best.select(CANDIDATES.names).to_pylist(), json.loads(best.schema.metadata[b"funnel"])
-
-    def begun_with(self, proposed: Mapping[str, str]) -> dict[str, str]:
-        """Settings that all who work on these shards share: those that the first to ask proposed."""
-        path = self.folder / "begun.json"
-        kept: dict[str, str] = {}
-        with locked(self._claim_path("begun")):
-            with suppress(OSError, ValueError):  # nobody has begun
-                kept = json.loads(path.read_bytes())
-            if proposed.keys() - kept.keys():
-                kept = {**proposed, **kept}
-                write_whole(path, json.dumps(kept).encode())
-        return kept
-
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
-        """Yields whether the shard is ours alone until the end of the block."""
+        """Yields whether this process has the shard to itself until the end of the block."""
         lock = self.lock(name)
         if not acquired(lock):
             yield False
@@ -201,12 +172,12 @@ class ShardStore:
             lock.release()
 
     def is_claimed(self, name: str) -> bool:
-        """Whether a living process is at work on the shard."""
+        """Whether a running process has claimed the shard."""
         with self.claim(name) as ours:
             return not ours
 
     def lock(self, name: str) -> FileLock:
-        """A lock between processes, not yet taken."""
+        """A lock between processes, not yet acquired."""
         return lock_file(self._claim_path(name))
 
     def _waiting_path(self, name: str) -> Path:

@@ -1,147 +1,171 @@
-"""`toolformer runs`: runs and what they were made from, in the terminal; `toolformer runs push` copies to a server what it lacks."""
+"""`toolformer runs`: runs and what they were made from; `push` and `pull` copy them to and from an MLflow server."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import asdict
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer.cli.parser import Parser, configured, console
 from toolformer.credentials import printable
 from toolformer.errors import UserError
-from toolformer.tracking.run import figures
+from toolformer.results import Results, Run
+from toolformer.results.run import STAGES, STATUSES, SWEEP, figures
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from toolformer.tracking import Run, Tracker
+    from toolformer.tracking import Store
 
-LINEAGE = ("lineage.evaluate_run_id", "lineage.train_run_id", "lineage.dataset_run_id")
-"""Tags that name the run which a run was made from, the nearest first."""
+
+SHOWN = 6
+"""Figures of a run in the table; `--json` has all."""
 
 
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
     from toolformer.decoding.settings import SYSTEMS
-    from toolformer.tracking import StoreFault, Tracker
-    from toolformer.tracking.run import STATUSES
+    from toolformer.tracking import Store
 
     parser = Parser("runs", "lists runs, each below the run that it was made from, the newest first")
-    words = (
-        "a run's id or its first characters: its line of descent alone; push: copy to the tracking server what it lacks; "
-        "configuration: name=EXPERIMENT, paths.root=DIR, tracking.uri=URI"
+    meaning = (
+        "a run's id or its first characters: only its lineage; push [RUN]: log to the tracking server the runs that it lacks; "
+        "pull [RUN]: bring runs from there; overrides: name=EXPERIMENT, paths.root=DIR, tracking.uri=URI"
     )
-    parser.add_argument("words", nargs="*", help=words)
-    stages = ("generate", "train", "evaluate", "explain")
-    parser.add_argument("--stage", choices=stages, help="only runs of this stage")
+    parser.add_argument("arguments", nargs="*", help=meaning)
+    parser.add_argument("--stage", choices=STAGES, help="only runs of this stage")
     parser.add_argument("--experiment", help="only runs of this experiment (the key name)")
     parser.add_argument("--system", choices=SYSTEMS, help="only evaluations of this system")
     parser.add_argument("--status", choices=STATUSES, help="only runs of this status")
-    parser.add_argument("--json", action="store_true", help="print JSON, with all tags and metrics")
+    parser.add_argument("--json", action="store_true", help="print JSON, with all facts and metrics")
     options = parser.parse_intermixed_args(arguments)
-    config = configured("report", [word for word in options.words if "=" in word])
-    tracker = Tracker(config.tracking.uri, Path(config.paths.root))
-    named = [word for word in options.words if "=" not in word]
-    if named == ["push"]:
-        return _push(tracker)
-    runs = [run for run in tracker.all_runs() if run.stage]
+    overrides = [argument for argument in options.arguments if "=" in argument]
+    config = configured("report", overrides)
+    results = Results(Path(config.paths.root))
+    store = Store(results.root, config.tracking.uri)
+    named = [argument for argument in options.arguments if "=" not in argument]
+    if named[:1] in (["push"], ["pull"]):
+        return _transfer(named[0], results, store, named[1:])
+    runs = results.all_runs()
+    if not runs:
+        results.check_layout()
+    sources = {run.id: run.made_from for run in runs}
     for reference in named:
-        runs = _related(runs, reference)
-    is_named = any(word.startswith(("name=", "experiment=")) for word in options.words)
+        runs = _related(runs, sources, reference)
+    is_named = any(override.startswith(("name=", "experiment=")) for override in overrides)
     experiment = options.experiment or (config.name if is_named else None)
-    wanted = {"stage": options.stage, "experiment": experiment, "system": options.system}
-    tags = {tag: value for tag, value in wanted.items() if value is not None}.items()
-    runs = [run for run in runs if tags <= run.tags.items() and options.status in (None, run.status)]
-    unsent: set[str] = set()
-    with suppress(StoreFault):  # the heading says that it does not answer
-        unsent = {run.run_id for run in tracker.pending()}
+    runs = [run for run in runs if _matches(run, options, experiment)]
+    unsent = {run.id for run in runs if run.status != "RUNNING" and not run.is_sent(store.address)}
     if options.json:
-        print(json.dumps([_as_json(run, run.run_id in unsent) for run in runs], indent=1))
+        print(json.dumps([_as_json(run, run.id not in unsent) for run in runs], indent=1, default=str))
         return 0
     screen = console()
-    screen.print(_table(runs, tracker.place(), unsent, screen.width))
+    screen.print(_table(runs, sources, str(results.root), unsent, screen.width))
     if unsent:
-        print(
-            f"not whole on {tracker.shown_uri}: {len(unsent)} of the runs; toolformer runs push copies them"
-        )
+        print(f"* not in MLflow: {len(unsent)}; toolformer runs push logs them there")
     return 0
 
 
-def _push(tracker: Tracker) -> int:
-    if tracker.server is None:
-        raise UserError("runs push: name the server: tracking.uri=http://HOST:PORT")
-    copied, faults = tracker.push()
-    print(f"{_count(copied)} copied to {tracker.shown_uri}")
-    if faults:
-        raise UserError(f"runs push: {_count(len(faults))} not whole there, the first: {faults[0]}")
-    return 0
+def _matches(run: Run, options: Namespace, experiment: str | None) -> bool:
+    """Whether the options choose a run."""
+    return (
+        options.stage in (None, run.stage)
+        and options.status in (None, run.status)
+        and options.system in (None, run.facts.get("system"))
+        and (experiment is None or experiment in run.experiments)
+    )
+
+
+def _transfer(action: str, results: Results, store: Store, references: Sequence[str]) -> int:
+    """`runs push [RUN]` and `runs pull [RUN]`."""
+    from toolformer.tracking import transfer
+
+    if len(references) > 1:
+        raise UserError(f"runs {action}: name one run, or none for all")
+    reference = "".join(references)
+    if action == "pull" and store.is_local:
+        raise UserError("runs pull: name the server: tracking.uri=http://HOST:PORT")
+    if action == "push":
+        if reference and not any(run.is_named(reference) for run in results.all_runs(*STAGES, SWEEP)):
+            raise UserError(f"runs push: there is no run {reference}; toolformer runs lists them")
+        runs = transfer.pending(results, store)
+        count, refused = transfer.push(store, [run for run in runs if run.is_named(reference)])
+    else:
+        count, refused = transfer.pull(results, store, reference)
+    print(f"{_count(count)} {'logged to' if action == 'push' else 'brought from'} {store.shown_uri}")
+    for line in refused:
+        print(f"toolformer: runs {action}: {printable(line)}", file=sys.stderr)
+    return 2 if refused else 0
 
 
 def _count(runs: int) -> str:
     return f"{runs} run{'' if runs == 1 else 's'}"
 
 
-def _made_from(run: Run) -> str:
-    return next((run.tags[tag] for tag in LINEAGE if run.tags.get(tag)), "")
-
-
-def _related(runs: Sequence[Run], reference: str) -> list[Run]:
+def _related(runs: Sequence[Run], sources: Mapping[str, Sequence[str]], reference: str) -> list[Run]:
     """A run, what it was made from, and what was made from it."""
-    ids = {run.run_id for run in runs if run.is_named(reference)}
+    ids = {run.id for run in runs if run.is_named(reference)}
     if len(ids) != 1:
-        what = "there is no run" if not ids else f"{len(ids)} runs begin with"
-        raise UserError(f"runs: {what} {reference}; toolformer runs lists them")
+        count = "there is no run" if not ids else f"{len(ids)} runs begin with"
+        raise UserError(f"runs: {count} {reference}; toolformer runs lists them")
     above, below = ids, set(ids)
-    for _ in LINEAGE:
-        above |= {_made_from(run) for run in runs if run.run_id in above}
-        below |= {run.run_id for run in runs if _made_from(run) in below}
-    return [run for run in runs if run.run_id in above | below]
+    for _ in STAGES:
+        above = above | {source for run_id in above for source in sources.get(run_id, ())}
+        below |= {run_id for run_id, made_from in sources.items() if below & {*made_from}}
+    return [run for run in runs if run.id in above | below]
 
 
-def _as_json(run: Run, unsent: bool) -> dict[str, Any]:
-    shown = {"stage": run.stage, **asdict(run), "made_from": _made_from(run) or None, "sent": not unsent}
-    return {**shown, "started": run.started.isoformat(), "ended": run.ended and run.ended.isoformat()}
+def _as_json(run: Run, sent: bool) -> dict[str, Any]:
+    return {
+        **{"id": run.id, "stage": run.stage, "name": run.name, "status": run.status},
+        **{"started": run.started.isoformat(), "ended": run.ended and run.ended.isoformat()},
+        **{"experiments": sorted(run.experiments), "made_from": run.made_from, "parent": run.parent or None},
+        **{"command": run.command, "folder": str(run.folder), "config": run.config, "facts": run.facts},
+        **{"metrics": run.metrics, "mlflow_ids": run.mlflow_ids, "sent": sent},
+    }
 
 
-def _in_order(runs: Sequence[Run]) -> Iterable[tuple[int, Run]]:
-    """Each run with its depth, below the one that it was made from."""
-    ids = {run.run_id for run in runs}
+def _in_order(runs: Sequence[Run], sources: Mapping[str, Sequence[str]]) -> Iterable[tuple[int, Run]]:
+    """Each run with its depth, below the first one that it was made from."""
+    ids = {run.id for run in runs}
     below: dict[str, list[Run]] = {}
     for run in runs:
-        source = _made_from(run)
-        below.setdefault(source if source in ids else "", []).append(run)
+        below.setdefault(next((source for source in sources[run.id] if source in ids), ""), []).append(run)
 
-    def under(run_id: str, depth: int) -> Iterable[tuple[int, Run]]:
+    def descend(run_id: str, depth: int) -> Iterable[tuple[int, Run]]:
         for run in below.get(run_id, ()):
             yield depth, run
-            yield from under(run.run_id, depth + 1)
+            yield from descend(run.id, depth + 1)
 
-    return under("", 0)
+    return descend("", 0)
 
 
-def _table(runs: Sequence[Run], place: str, unsent: set[str], width: int) -> Table:
+def _table(
+    runs: Sequence[Run], sources: Mapping[str, Sequence[str]], root: str, unsent: set[str], width: int
+) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    title = Text(printable(f"{_count(len(runs))} in {place}"), style="table.title")
+    title = Text(printable(f"{_count(len(runs))} in {root}"), style="table.title")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    deepest = max((depth for depth, _ in _in_order(runs)), default=0)
+    ordered = list(_in_order(runs, sources))
+    deepest = max((depth for depth, _ in ordered), default=0)
     table.add_column("run", no_wrap=True, min_width=2 * deepest + 9)
     names = ("what", "status", "figures", "experiment", "began (UTC)", "minutes")
-    for name in names if width >= 120 else names[:3]:  # in a narrow terminal words would be cut
+    for name in names if width >= 120 else names[:3]:  # in a narrow terminal they would be cut
         table.add_column(name, overflow="fold", justify="right" if name == "minutes" else "left")
-    for depth, run in _in_order(runs):
+    for depth, run in ordered:
         seconds = run.metrics.get("duration_seconds")
         cells = (
-            "  " * depth + run.run_id[:8] + ("*" if run.run_id in unsent else ""),
+            "  " * depth + run.id[:8] + ("*" if run.id in unsent else ""),
             run.name if run.name.startswith(run.stage) else f"{run.stage} {run.name}",
             run.status,
-            ", ".join([*(_figure(key, value) for key, value in figures(run).items()), *_dtype(run)]),
-            run.tags.get("experiment", ""),
+            ", ".join(_figures(run)),
+            ", ".join(sorted(run.experiments)),
             f"{run.started:%Y-%m-%d %H:%M}",
             "" if seconds is None else f"{seconds / 60:.1f}",
         )
@@ -150,8 +174,13 @@ def _table(runs: Sequence[Run], place: str, unsent: set[str], width: int) -> Tab
     return table
 
 
-def _dtype(run: Run) -> Iterable[str]:
-    return [run.tags["dtype"]] if run.tags.get("dtype") and figures(run) else []
+def _figures(run: Run) -> list[str]:
+    """The first figures of a run, and its dtype."""
+    shown = [_figure(key, value) for key, value in figures(run).items()]
+    if len(shown) > SHOWN:
+        shown[SHOWN:] = [f"{len(shown) - SHOWN} more"]
+    dtype = run.facts.get("dtype")
+    return [*shown, str(dtype)] if dtype and shown else shown
 
 
 def _figure(key: str, value: float) -> str:

@@ -1,4 +1,4 @@
-"""The bounded types of settings: pydantic checks them where a configuration is validated."""
+"""Bounded types for settings; pydantic checks them when a configuration is validated."""
 
 import datetime
 import re
@@ -10,7 +10,7 @@ from toolformer.errors import near
 
 
 def OneOf(*values: str) -> AfterValidator:
-    """The type of a text that is one of a few."""
+    """A text with one of these values."""
 
     def check(value: str) -> str:
         if value not in values:
@@ -20,12 +20,12 @@ def OneOf(*values: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def Matching(pattern: str, wanted: str) -> AfterValidator:
-    """The type of a text of a form, which `wanted` describes."""
+def Matching(pattern: str, form: str) -> AfterValidator:
+    """A text that matches a pattern, which `form` describes."""
 
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value, re.ASCII):
-            raise ValueError(f"it must be {wanted}")
+            raise ValueError(f"it must be {form}")
         return value
 
     return AfterValidator(check)
@@ -38,7 +38,7 @@ def _day(value: str) -> str:
         raise ValueError("it must be a day, YYYY-MM-DD") from None
 
 
-def _place(value: str) -> str:
+def _printable(value: str) -> str:
     if not value.isprintable():
         raise ValueError("it must not have line breaks or control characters")
     return value
@@ -51,11 +51,11 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=0.01, le=100)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Numbers = Annotated[Any, AfterValidator(TypeAdapter(dict[str, Finite] | None).validate_python)]
-"""Numbers by name; none is as good as empty. For Hydra anything: it gives a typed mapping no new keys."""
-Names = Annotated[Any, AfterValidator(TypeAdapter(dict[str, str] | None).validate_python)]
-"""Names by name."""
-Place = Annotated[str, AfterValidator(_place)]
+NumberByName = Annotated[Any, AfterValidator(TypeAdapter(dict[str, Finite] | None).validate_python)]
+"""None is the same as empty. `Any` for Hydra, which adds no keys to a typed mapping."""
+TextByName = Annotated[Any, AfterValidator(TypeAdapter(dict[str, str] | None).validate_python)]
+"""As `NumberByName`."""
+Place = Annotated[str, AfterValidator(_printable)]
 """A file or folder."""
 Day = Annotated[str, AfterValidator(_day)]
 """YYYY-MM-DD."""

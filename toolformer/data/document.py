@@ -1,4 +1,4 @@
-"""A document, and how a row of a corpus becomes one. Knows no file format."""
+"""A document, and the conversion of a corpus row to one, for any file format."""
 
 import datetime
 import hashlib
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Document:
-    """A text of the corpus C, and what is known about it."""
+    """A text of the corpus C with its metadata."""
 
     doc_id: str
     text: str
@@ -28,14 +28,14 @@ class Document:
     date: datetime.date | None = None
     """The day it was written: what the calendar answers while annotating (paper, appendix A.1)."""
     source_id: str | None = None
-    """The encyclopedia article that the text is, so that search does not hand it its own continuation."""
+    """The encyclopedia article that the text is, so that search does not return its continuation."""
     title: str | None = None
-    """What search shows before the text of an index made of it; decides no annotation."""
+    """Shown before the text by search over an index of the corpus; annotation does not depend on it."""
 
 
 @dataclass
 class Fields:
-    """Under which names the rows of a corpus hold what a document needs; `source_id` has no other.
+    """The names of the fields in a corpus's rows; that of `source_id` is fixed.
 
     `meta.url` is the field `url` of the object `meta`.
     """
@@ -60,8 +60,7 @@ class Fields:
 
 
 class BadRow(Exception):
-    """A row, or several, or one field of a row, that cannot be read: the reason under which it is counted, and details
-    that are only logged."""
+    """Rows, or a field of a row, that cannot be read: the reason that is counted, and details that are only logged."""
 
     def __init__(self, reason: str, detail: str = "", count: int = 1) -> None:
         super().__init__(f"{reason} ({detail})" if detail else reason)
@@ -72,10 +71,10 @@ class BadRow(Exception):
 def document_from_row(
     row: Any, fields: Fields | None = None, latest_date: datetime.date | None = None, key: str = "corpus"
 ) -> tuple[Document, list[BadRow]]:
-    """The document that a row holds, and a fault for each field beside the text that cannot be read: it is left out.
+    """A row's document, and a `BadRow` for each other field than the text that cannot be read and is left out.
 
-    The date in the URL speaks first, as in the paper; a date field serves corpora whose URLs carry none. A row without
-    an id is named by its text. BadRow if it has no text. `key` is what messages call the corpus.
+    The date is that of the URL, as in the paper, or else that of the date field. The id of a row without one is a hash of
+    its text. Raises BadRow if there is no text. `key` is the name of the corpus in messages.
     """
     fields = fields or Fields()
     if not isinstance(row, Mapping):
@@ -91,7 +90,7 @@ def document_from_row(
     def read(side: str, convert: Callable[[Any], T], kind: str) -> T | None:
         name = getattr(fields, side, SOURCE_ID)
         value = value_at(row, name) if name else None
-        if value is None or value != value:  # NaN, which pandas writes for nothing
+        if value is None or value != value:  # NaN is pandas' missing value
             return None
         try:
             return convert(value)
@@ -116,21 +115,21 @@ def document_from_row(
 
 
 def content_id(text: str) -> str:
-    """An id that does not depend on the order of the corpus: sampling is keyed by it."""
+    """An id that does not depend on the order of the corpus, since sampling is keyed by it."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def value_at(row: Mapping[str, Any], name: str, default: Any = None) -> Any:
-    """A field's value; where no field is called `meta.url`, that of `url` in the object `meta`."""
+    """A field's value; without a field named `meta.url`, that of `url` in the object `meta`."""
     if name in row:
         return row[name]
     outer, dot, inner = name.partition(".")
-    found = row.get(outer) if dot else None
-    return value_at(found, inner, default) if isinstance(found, Mapping) else default
+    inside = row.get(outer) if dot else None
+    return value_at(inside, inner, default) if isinstance(inside, Mapping) else default
 
 
 def names_of(row: Mapping[str, Any]) -> list[str]:
-    """The names of a row's fields, as `value_at` takes them; objects with those inside of them."""
+    """The names of a row's fields, including those inside objects, as `value_at` takes them."""
     inner = {name: value for name, value in row.items() if isinstance(value, Mapping) and value}
     return [
         full
@@ -150,7 +149,7 @@ def _decoded(value: Any) -> str | None:
             value = value.decode("utf-8")
         except UnicodeDecodeError:
             raise BadRow("not UTF-8") from None
-    # Lone surrogates (legal in JSON escapes) cannot be written as UTF-8 again.
+    # Lone surrogates (legal in JSON escapes) cannot be encoded as UTF-8.
     return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
 
 
@@ -162,16 +161,14 @@ def _text(value: Any) -> str:
 
 
 def _name(value: Any) -> str:
-    if (
-        isinstance(value, float) and value.is_integer()
-    ):  # pandas makes floats of whole numbers where some are missing
+    if isinstance(value, float) and value.is_integer():  # pandas: a column with missing integers
         value = int(value)
     is_number = isinstance(value, Number) and not isinstance(value, bool)
     return str(value) if is_number else _text(value)
 
 
 def _title(value: Any) -> str | None:
-    """Many corpora have some other thing under that name: then there is no title, and the row is as good."""
+    """None for other types: many corpora use that name for something else."""
     return _decoded(value) if isinstance(value, str) and value.strip() else None
 
 
@@ -186,7 +183,7 @@ def _date(value: Any) -> datetime.date | None:
     except ValueError:
         number = 0.0
     for unit in (1, 1e3, 1e6, 1e9):
-        # From 1979 to 2030: no figures run together (20200814, 2020081410, 202008141030) are in any of these ranges.
+        # From 1979 to 2030: no digits of a date (20200814, 2020081410, 202008141030) are in any of these ranges.
         if 3e8 <= number / unit < 1.9e9:
             return datetime.datetime.fromtimestamp(number / unit, datetime.UTC).date()
     return datetime.date.fromisoformat(text[:10])

@@ -1,6 +1,6 @@
-"""Corpora on disk: one file, or a folder of files, JSON Lines and Parquet, alone or mixed, or plain texts; and the demo's own.
+"""Corpora on disk: a file, or a folder of JSON Lines, Parquet (or both) or plain texts; and the demo corpus.
 
-The files of a folder are read one after the other in the order of their names.
+The files of a folder are read in the order of their names.
 """
 
 import json
@@ -18,27 +18,27 @@ JSONL, PARQUET, TEXT, MIXED = "jsonl", "parquet", "text", "files"
 SUFFIXES = {JSONL: (".jsonl", ".json", ".ndjson"), PARQUET: (".parquet", ".pq"), TEXT: (".txt",)}
 PACKED = (".gz", ".zst", ".zstd")
 DEMO_SPLITS = ("train", "heldout", "sums")
-"""Texts of all kinds, others of the same kinds, and short ones with a worked sum or two."""
+"""Texts of many kinds, held-out ones of the same kinds, and short ones with one or two worked sums."""
 
 
 @dataclass
 class FileCorpus(RowCorpus):
-    """Documents of a file or of a folder's files; a file that breaks off or lacks the text's column is left out."""
+    """Documents of a file or of a folder's files; the rest of a truncated file, or one without texts, is skipped."""
 
     path: str | Path
     format: str = MIXED
-    """jsonl, parquet, text (a document per file), or files: each file's format by its name."""
+    """jsonl, parquet, text (one document per file), or files: the format by file name."""
     pattern: str | None = None
-    """Which files of a folder, as a glob below it (`**/en_head_*.json.gz`); None is all with a fitting name."""
+    """The files of a folder, as a glob (`**/en_head_*.json.gz`); None is all with a known suffix."""
 
     def __post_init__(self) -> None:
         self.files()
 
     def files(self) -> list[Path]:
-        """The files in the order in which they are read; without any, a UserError."""
+        """The files in the order in which they are read; UserError if there are none."""
         try:
             return self._files(Path(self.path).expanduser())
-        except (OSError, RuntimeError, ValueError) as error:  # a pattern, a home or a name that cannot be
+        except (OSError, RuntimeError, ValueError) as error:  # an invalid pattern, home or name
             pattern = f" with {self.key}.pattern={self.pattern}" if self.pattern else ""
             raise UserError(
                 f"{self.key}.path: {self.path}{pattern} cannot be searched ({one_line(error)})"
@@ -55,9 +55,9 @@ class FileCorpus(RowCorpus):
             )
         if is_saved(folder) and not self.pattern:
             raise UserError(
-                f"{self.key}.path: {folder} was written by save_to_disk; say {self.key}=hub to read it"
+                f"{self.key}.path: {folder} was written by save_to_disk; use {self.key}=hub to read it"
             )
-        # Other files are part of a folder of JSON Lines or Parquet, such as a README.txt.
+        # Folders of JSON Lines or Parquet may contain other files, such as a README.txt.
         kinds = (JSONL, PARQUET) if self.format == MIXED else (self.format,)
         names = [
             path.relative_to(folder)
@@ -68,27 +68,27 @@ class FileCorpus(RowCorpus):
         links = (folder / name for name in names if (folder / name).is_symlink())
         if lost := sorted(link for link in links if not link.exists()):
             raise UserError(
-                f"{self.key}.path: {lost[0]} links to a file that is missing ({len(lost)} in all); mend or remove it"
+                f"{self.key}.path: {lost[0]} links to a missing file ({len(lost)} in all); fix or remove it"
             )
         names = [name for name in names if (folder / name).is_file()]
         if not names:
             suffixes = f"is named {', '.join(suffix for kind in kinds for suffix in SUFFIXES[kind])}"
-            wanted = f"matches {self.key}.pattern={self.pattern}" if self.pattern else suffixes
+            criterion = f"matches {self.key}.pattern={self.pattern}" if self.pattern else suffixes
             has_texts = TEXT not in kinds and any(_kind(path) == TEXT for path in folder.glob("**/*"))
-            advice = f"say {self.key}=text for its .txt files, or name" if has_texts else "name"
+            advice = f"use {self.key}=text for its .txt files, or name" if has_texts else "name"
             raise UserError(
-                f"{self.key}.path: no file in {folder} {wanted}; {advice} another folder or {self.key}.pattern"
+                f"{self.key}.path: no file in {folder} {criterion}; {advice} another folder or {self.key}.pattern"
             )
         return [folder / name for name in sorted(names, key=Path.as_posix)]
 
     def sources(self) -> Iterator[tuple[str, Rows]]:
-        """Each file with its rows."""
+        """The name and rows of each file."""
         for path in self.files():
             kind = self.format if self.format != MIXED else _kind(path)
             if kind is None:
                 reason = f"{path} is neither JSON Lines nor Parquet nor text by its name"
                 formats = ", ".join(f"{self.key}={kind}" for kind in SUFFIXES)
-                raise UserError(f"{self.key}.path: {reason}; say one of {formats}")
+                raise UserError(f"{self.key}.path: {reason}; use one of {formats}")
             if kind == PARQUET:
                 rows = read_parquet(path, self.fields, self.key, self.known)
             else:
@@ -97,12 +97,12 @@ class FileCorpus(RowCorpus):
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether a folder is what `save_to_disk` of the library datasets writes."""
+    """Whether `save_to_disk` of the library datasets wrote a folder."""
     return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
 
 
 def _kind(path: Path) -> str | None:
-    """jsonl, parquet or text by the name, whatever it is packed with."""
+    """jsonl, parquet or text by the name, without the suffix of a compression."""
     name = path.name.lower()
     for suffix in PACKED:
         name = name.removesuffix(suffix)

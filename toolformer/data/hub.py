@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, streamed: nothing is stored, and no code of a data set is run."""
+"""Data sets of the Hugging Face hub, streamed; no code of a data set is run."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,19 +13,18 @@ from toolformer.errors import UserError, one_line
 
 @dataclass
 class HubCorpus(RowCorpus):
-    """Documents of one split of a hub data set, or of a local folder in the hub's layout, or of what
-    `save_to_disk` wrote.
+    """Documents of a split of a hub data set, of a local folder in the hub's layout, or of `save_to_disk`'s output.
 
-    A stream that breaks ends the run, even without `strict`: a network's fault must not make a corpus shorter.
+    A broken stream ends the run, even without `strict`, so that an error never silently truncates a corpus.
     """
 
     path: str
     subset: str | None = None
-    """The data set's configuration, where it has several."""
+    """The data set's configuration, if it has several."""
     split: str = "train"
 
     def sources(self) -> Iterator[tuple[str, Rows]]:
-        """The data set with its rows."""
+        """The name and rows of the data set."""
         yield self.path, self._rows(self._open())
 
     def _rows(self, rows: Any) -> Rows:
@@ -33,9 +32,9 @@ class HubCorpus(RowCorpus):
         try:
             for number, row in enumerate(rows, start=1):
                 yield f"row {number}", row
-        except Exception as error:  # whatever the storage, the network or the format's reader raises
+        except Exception as error:  # storage, network and readers raise many types
             reason = f"the data set {self.path} breaks off after row {number} ({one_line(error)})"
-            raise UserError(f"{self.key}.path: {reason}; start the same command again") from error
+            raise UserError(f"{self.key}.path: {reason}; run the same command again") from error
 
     def _open(self) -> Any:
         from datasets import load_dataset, load_from_disk
@@ -47,7 +46,7 @@ class HubCorpus(RowCorpus):
                 rows = (rows[self.split] if isinstance(rows, dict) else rows).with_format(None)
             else:
                 rows = load_dataset(self.path, self.subset, split=self.split, streaming=True)
-        # Offline, unknown, gated, without this subset or split, needing code of its own ...
+        # Offline, unknown, gated, without this subset or split, requiring custom code ...
         except Exception as error:
             reason = f"the data set {self.path} cannot be streamed ({one_line(error)})"
             raise UserError(

@@ -1,4 +1,4 @@
-"""JSON Lines and .txt files, unpacked or packed with gzip or Zstandard (by the first bytes, not the name)."""
+"""JSON Lines and .txt files, plain or compressed with gzip or Zstandard (by the first bytes, not the name)."""
 
 import codecs
 import gzip
@@ -13,18 +13,18 @@ from toolformer.data.document import BadRow
 from toolformer.data.row_corpus import Rows, broken_off
 
 LONGEST = 2**24
-"""Bytes of a line or a text that are read: a packed file of a few megabytes may hold a line of gigabytes."""
+"""Longest line or text in bytes: a compressed file of a few megabytes may contain a line of gigabytes."""
 TOO_LONG = f"longer than {LONGEST >> 20} MiB"
 _BUFFER = 2**16
-_ARRAY = "the file is one JSON array; make JSON Lines of it"
+_ARRAY = "the file is one JSON array; convert it to JSON Lines"
 _CONVERT = "python -c 'import json, sys; [print(json.dumps(row)) for row in json.load(sys.stdin)]' < FILE > FILE.jsonl"
 _GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 def read_jsonl(path: Path) -> Rows:
-    """(`line N`, row) of every line; a file that breaks off is read as far as it goes.
+    """(`line N`, row) of every line; a truncated file is read up to its end.
 
-    UserError if the file cannot be opened or read at all (not: what is in it is broken).
+    UserError if the file cannot be opened or read; not for broken content.
     """
     number, is_first = 0, True
     try:
@@ -42,7 +42,7 @@ def read_jsonl(path: Path) -> Rows:
 
 
 def read_text(path: Path, field: str) -> Rows:
-    """The whole of a file of plain text as one row; raises as `read_jsonl`."""
+    """A file of plain text as one row; raises as `read_jsonl`."""
     try:
         with open(path, "rb") as file:
             text = unpacked(file).read(LONGEST + 1)
@@ -55,7 +55,7 @@ def read_text(path: Path, field: str) -> Rows:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; of one that is too long, one byte more than `LONGEST`."""
+    """The lines of a file; of a longer one, `LONGEST` + 1 bytes."""
     while line := file.readline(LONGEST + 1):
         rest = line
         while len(line) > LONGEST and rest and not rest.endswith(b"\n"):
@@ -75,7 +75,7 @@ def _row(line: bytes, encoding: str) -> Any:
 
 
 def unpacked(file: io.BufferedReader) -> BinaryIO:
-    """What a file holds that is packed with gzip or Zstandard, or is not packed."""
+    """The decompressed content of a file, by gzip, Zstandard or none."""
     head = file.peek(4)  # a pipe cannot be read twice
     if head.startswith(_GZIP):
         return cast(BinaryIO, gzip.open(file, "rb"))

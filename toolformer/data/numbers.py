@@ -1,45 +1,44 @@
-"""The numbers of a text: where they stand and what they are worth exactly.
+"""The numbers in a text: their positions and exact values.
 
-The calculator's heuristics (paper, appendix A.1) look for texts worth the price of sampling, and the paper does not say
-what a number is: in doubt a string of figures is none. docs/method.md has the rules.
+For the calculator's heuristics (paper, appendix A.1), which choose texts to sample calls for. The paper does not define
+numbers: when in doubt, digits are not one. docs/method.md has the rules.
 """
 
 import itertools
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from operator import itemgetter
 
 from toolformer.data.url_date import MONTH
 
 WINDOW = 100
-"""Tokens within which three numbers have to stand to be seen as a computation."""
+"""Tokens within which three numbers count as a computation."""
 
 MOST_NUMBERS = 300
-"""Of a text that are looked at for a computation: one of ordinary texts is found far earlier, and each costs milliseconds."""
+"""Numbers of a text that are searched for a computation: each costs milliseconds, and ordinary texts need fewer."""
 
-# Scripts written without blanks: Thai, Lao, Myanmar, Khmer, kana, Han. Each of their characters is a token.
+# Scripts written without blanks: Thai, Lao, Myanmar, Khmer, kana, Han. Each character is a token.
 _UNSPACED = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     r"\U00020000-\U0003ffff"
 )
 TOKEN = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
-"""A word, or a character of a script without blanks: the heuristics' tokens, which no model's vocabulary decides."""
+"""The heuristics' tokens, independent of any model: words, or characters of a script without blanks."""
 
 UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
-"""A number without a sign, as a pattern: 1234, 1,234.5, .5; `exact` says what it is worth."""
+"""Pattern of a number without a sign: 1234, 1,234.5, .5; `exact` has its value."""
 
 CURRENCY = "$€£¥"
-"""Signs that may stand before a number, or after it."""
+"""Signs that may come before or after a number."""
 
 SIGN = rf"(?:(?<![\w)\]%])[-−](?=[{CURRENCY}.\d]))?"
-"""The sign of a number, as a pattern to stand before it and its currency: the minus of -3, and of $-3, not that of 4-3."""
+"""Pattern of a sign, before number and currency: the minus of -3 and -$3, not that of 4-3."""
 
-_WORD = rf"[^\W{_UNSPACED}]"  # a letter, figure or underscore that may not touch a number
+_WORD = rf"[^\W{_UNSPACED}]"  # a letter, digit or underscore that must not touch a number
 _LETTER = rf"[^\W\d_{_UNSPACED}]"
 _MONTH = rf"(?=[A-Z])(?i:{MONTH})\b\.?"  # capitalised, since people march
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?(?:\s?[-–]\s?\d{1,2}(?:st|nd|rd|th)?)?"  # or days: 14-16
@@ -48,7 +47,7 @@ _NOT_NUMBERS = re.compile(
         (
             r"\b(?:https?://|www\.)\S+",
             r"(?<!\S)[^\s@]+@[^\s@]+",
-            # Dates and times in figures.
+            # Dates and times in digits.
             r"(?<!\d)\d{4}([-/.])\d{1,2}\1\d{1,2}(?:T\d{1,2}(?::\d{2})*(?:\.\d+)?Z?)?(?!\d)",
             r"(?<![\d.])\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d{2})(?![\d]|\.\d)",
             r"(?<![\d/.,-])(?:0?[1-9]|1[0-2])/(?:19|20)\d{2}(?![\d/])|(?<![\d/.,-])(?:19|20)\d{2}[-/]0[1-9](?![\d/-])",
@@ -57,7 +56,7 @@ _NOT_NUMBERS = re.compile(
             # Dates in words.
             rf"(?<![\w.,])(?:{_DAY}\.?\s+(?:of\s+)?{_MONTH}(?:,?\s+\d{{4}}\b)?"
             rf"|\b{_MONTH}\s+{_DAY}(?!\d|[.,/:]\d|\w)(?:,?\s+\d{{4}}\b)?|\b{_MONTH},?\s+(?:of\s+)?\d{{4}}\b)",
-            # Telephones, and whatever has three parts or more: cards, versions, addresses.
+            # Telephone numbers, and codes of three or more parts: cards, versions, addresses.
             r"\+\d[\d\s().-]{6,18}\d",
             r"\(\d{3}\)\s?\d{3}[-.\s]\d{4}(?!\d)",
             r"(?<!\d)\d+(?:-\d+){2,}",
@@ -73,41 +72,41 @@ _UNIT = (
 _BODY = (
     r"(?P<whole>\d{1,3})[ \u00a0](?P<above>\d{1,2})/(?P<below>\d{1,3})(?![/\d])"
     r"|(?P<upper>(?<!/)\d{1,3})/(?P<lower>\d{1,3})(?!/)"
-    # No-break and thin blanks part the thousands of one number; ordinary ones (7 120) do not.
+    # No-break and thin spaces group thousands; ordinary ones (7 120) do not.
     r"|(?P<grouped>\d{1,3}(?:[\u00a0\u2009\u202f]\d{3})+(?:\.\d+)?)"
-    rf"|(?P<figures>{UNSIGNED})"
+    rf"|(?P<digits>{UNSIGNED})"
 )
 _NUMBER = re.compile(
     rf"(?<!{_WORD})(?<![.,])(?<!{_LETTER}[-–−])(?:(?<![\d)\]%])(?P<sign>[-−])(?=[{CURRENCY}.\d]))?[{CURRENCY}]?"
     rf"(?<![\d.,])(?:{_BODY})(?![.,]?\d)(?:(?={_UNIT})|(?!{_WORD}))(?P<percent>\s?%)?"
 )
-MOST_FIGURES = 30
-"""Longer ones are codes."""
+MOST_DIGITS = 30
+"""Digits; longer ones are codes."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number as it stands in a text."""
+    """A number in a text."""
 
     value: Fraction
     """As written: 3.5 for 3.5 %."""
     decimals: int
-    """Figures after the decimal point."""
+    """Digits after the decimal point."""
     token: int
-    """Index of the word it stands in."""
+    """Index of its word."""
     start: int
     """Character offset, sign and currency included."""
     percent: bool = False
 
 
-def exact(figures: str) -> Fraction:
-    """What a match of `UNSIGNED` is worth."""
-    # By way of Decimal: int() refuses texts of more than 4,300 digits.
-    return Fraction(Decimal(figures.replace(",", "")))
+def exact(digits: str) -> Fraction:
+    """The value of a match of `UNSIGNED`."""
+    # Via Decimal: int() refuses texts of more than 4,300 digits.
+    return Fraction(Decimal(digits.replace(",", "")))
 
 
 def numbers(text: str) -> list[Number]:
-    """The numbers of a text in its order; dates, times, versions, addresses and telephones are none."""
+    """The numbers of a text in order, without dates, times, versions, addresses and telephone numbers."""
     if not any(map(str.isdecimal, text)):
         return []
     masked = _NOT_NUMBERS.sub(lambda match: "x" * len(match.group()), text)
@@ -125,38 +124,49 @@ def compute(found: Sequence[Number]) -> bool:
     """Whether, within 100 tokens, one number is two others' sum, difference, product or quotient.
 
     A number with decimals is met by what rounds to it, a whole number or a fraction only exactly. A percentage is
-    taken as written and as hundredths. Numbers that no blank parts (1;2;3) count as a token each. Only the first
+    taken as written and as hundredths. Numbers without blanks between them (1;2;3) count as a token each. Only the first
     `MOST_NUMBERS` are looked at.
     """
     found = found[:MOST_NUMBERS]
     readings = [_readings(number) for number in found]
-    places: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-    for n, number in enumerate(found):
-        for ratio, decimals in readings[n]:
-            places.setdefault(_written(ratio, decimals), []).append((number.token, n))
-    shown = {decimals for decimals, _, _ in places}
+    by_value: dict[tuple[int, int, int], list[int]] = {}
+    for n, number_readings in enumerate(readings):
+        for ratio, decimals in number_readings:
+            by_value.setdefault(_written(ratio, decimals), []).append(n)
+    all_decimals = {decimals for decimals, _, _ in by_value}
+    return any(
+        _has_third(found, a, b, equal)
+        for a, b in _pairs(found)
+        for (left, _), (right, _) in itertools.product(readings[a], readings[b])
+        for ratio in _results(left, right)
+        for decimals in all_decimals
+        if (equal := by_value.get(_written(ratio, decimals)))
+    )
+
+
+def _pairs(found: Sequence[Number]) -> Iterator[tuple[int, int]]:
+    """The indices of two numbers within a window, the first one first."""
     for a, first in enumerate(found):
-        for b in range(a + 1, len(found)):
-            second = found[b]
-            if second.token - first.token >= WINDOW or b - a >= WINDOW:
+        for b in range(a + 1, min(a + WINDOW, len(found))):
+            if found[b].token - first.token >= WINDOW:
                 break
-            earliest, latest = second.token - WINDOW + 1, first.token + WINDOW - 1
-            for (left, _), (right, _) in itertools.product(readings[a], readings[b]):
-                for ratio in _results(left, right):
-                    for decimals in shown:
-                        near = places.get(_written(ratio, decimals), ())
-                        begin = bisect_left(near, (earliest, -1))
-                        begin = bisect_left(near, b - WINDOW + 1, begin, key=itemgetter(1))
-                        for token, c in (near[place] for place in range(begin, len(near))):
-                            if token > latest or c >= a + WINDOW:
-                                break
-                            if c not in (a, b):
-                                return True
+            yield a, b
+
+
+def _has_third(found: Sequence[Number], a: int, b: int, equal: Sequence[int]) -> bool:
+    """Whether one of the numbers `equal`, in order, is neither a nor b, and in one window with both."""
+    begin = bisect_left(equal, b - WINDOW + 1)
+    begin = bisect_left(equal, found[b].token - WINDOW + 1, begin, key=lambda c: found[c].token)
+    for c in itertools.islice(equal, begin, None):
+        if found[c].token - found[a].token >= WINDOW or c - a >= WINDOW:
+            return False
+        if c not in (a, b):
+            return True
     return False
 
 
 def _values(match: re.Match[str]) -> list[tuple[Fraction, int]]:
-    """(value, decimals) of a match: two where the slash divides, none where the figures are a code."""
+    """(value, decimals) of a match: two if the slash divides, none for a code."""
     if match["below"]:
         below = int(match["below"])
         return [(int(match["whole"]) + Fraction(int(match["above"]), below), 0)] if below else []
@@ -166,14 +176,14 @@ def _values(match: re.Match[str]) -> list[tuple[Fraction, int]]:
         return (
             [(Fraction(upper, lower), 0)] if upper < lower else [(Fraction(upper), 0), (Fraction(lower), 0)]
         )
-    figures = match["figures"] or re.sub(r"\s", "", match["grouped"])
-    whole, _, decimals = figures.partition(".")
+    digits = match["digits"] or re.sub(r"\s", "", match["grouped"])
+    whole, _, decimals = digits.partition(".")
     is_code = len(whole) > 1 and int(whole[0]) == 0  # 007, 0301234
-    return [] if is_code or len(figures) > MOST_FIGURES else [(exact(figures), len(decimals))]
+    return [] if is_code or len(digits) > MOST_DIGITS else [(exact(digits), len(decimals))]
 
 
 Ratio = tuple[int, int]
-"""An exact value as numerator and denominator, the latter above 0; not in lowest terms, which would cost most of the time."""
+"""Numerator and denominator, the latter above 0; not in lowest terms, which would take most of the time."""
 
 
 def _readings(number: Number) -> list[tuple[Ratio, int]]:
@@ -195,7 +205,7 @@ def _results(first: Ratio, second: Ratio) -> list[Ratio]:
 
 
 def _written(ratio: Ratio, decimals: int) -> tuple[int, int, int]:
-    """As a text would write it: half away from zero, to the decimals that it shows, if it shows any; else exactly."""
+    """A ratio rounded to the decimals, halves away from zero; without decimals the exact value."""
     above, below = ratio
     if not decimals:
         common = math.gcd(above, below)

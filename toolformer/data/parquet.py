@@ -1,4 +1,4 @@
-"""Parquet: the columns that documents need, a few rows at a time."""
+"""Parquet files: the columns of documents, a few rows at a time."""
 
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,16 @@ _BUFFER = 2**20
 
 
 def read_parquet(path: Path, fields: Fields, key: str, known: dict[str, None]) -> Rows:
-    """(`row N`, row) of every row, counted from 1; a file that breaks off is read as far as it goes.
+    """(`row N`, row) of every row, counted from 1; a truncated file is read up to its end.
 
-    The names of all columns are added to `known`. Texts come as bytes, since a file may claim UTF-8 falsely. UserError as
+    Adds the names of all columns to `known`. Texts are bytes, since a file may claim UTF-8 falsely. UserError as
     `read_jsonl`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        # Buffered and without prefetching: a row group, which can be large, is not held as a whole.
+        # Buffered, without prefetching: a row group, which can be large, is never in memory as a whole.
         with pq.ParquetFile(
             path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
         ) as file:
@@ -47,15 +47,15 @@ def read_parquet(path: Path, fields: Fields, key: str, known: dict[str, None]) -
 
 
 def _path(schema: Any, name: str) -> list[str]:
-    """The names that lead to a column, more than one for `meta.url` in a column of structs; none where it is not there."""
+    """The path to a column, such as [meta, url] in a column of structs; empty if it is missing."""
     if name in schema.names:
         return [name]
-    place, path = schema, name.split(".")
+    level, path = schema, name.split(".")
     for part in path:
-        index = place.get_field_index(part) if hasattr(place, "get_field_index") else -1
+        index = level.get_field_index(part) if hasattr(level, "get_field_index") else -1
         if index < 0:
             return []
-        place = place.field(index).type
+        level = level.field(index).type
     return path
 
 
@@ -71,7 +71,7 @@ def _fault(
 
 
 def _values(batch: Any, path: list[str]) -> list[Any]:
-    """A column's values; texts undecoded and dates as texts, so that a bad one costs a row and not its whole batch."""
+    """A column's values; texts as bytes and dates as texts, so that a bad value costs a row, not its batch."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""The date that stands in a URL (paper, appendix A.1, calendar)."""
+"""Extract a date from a URL (paper, appendix A.1, calendar)."""
 
 import datetime
 import re
@@ -12,10 +12,10 @@ MONTH = (
     r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
     r"|nov(?:ember)?|dec(?:ember)?"
 )
-"""A month's English name or its beginning, in small letters, as a pattern."""
+"""Pattern of a month's English name or abbreviation, in lower case."""
 _NAME = rf"(?P<m>{MONTH})"
 _SEPARATOR = r"(?P<s>[/\-_.])"
-# Each alternative is a lookahead: a match that is no date must not swallow the beginning of one that is.
+# Each alternative is a lookahead: a match that is not a date must not hide the beginning of one that is.
 _FORMS = [
     re.compile(f"(?={form})", re.ASCII | re.IGNORECASE)
     for form in (

@@ -1,61 +1,23 @@
-"""What becomes of a row by the tokens chosen for it: text, or a call that is executed or taken back (paper, section 4.2)."""
+"""State machine that turns the tokens chosen for a row into text and calls, executed or taken back (paper, section 4.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, linearise, parse
 from toolformer.data import Document
 from toolformer.decoding.batch import Row
+from toolformer.decoding.completion import Completion
+from toolformer.decoding.policy import ToolNames
 from toolformer.lm.language_model import LanguageModel
-from toolformer.lm.text_generator import cut_at
+from toolformer.lm.stop import cut_at
 from toolformer.tools.base import Result, Tool, run_safely
 
 NOT_ENDED = "call not ended"
 NOT_ALLOWED = "tool not allowed"
 MALFORMED = "malformed call"
 NO_ARROW = "call without arrow"
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What a model wrote after one prompt."""
-
-    text: str
-    """With its calls: " [Calculator(2 + 3) -> 5] 5."."""
-    plain: str
-    """Without them: what is scored."""
-    calls: tuple[ApiCall, ...] = ()
-    """The executed calls with their results, in the text's order."""
-    failed: str | None = None
-    """Why a call that was started has been taken back."""
-    tokens: int = 0
-    """Tokens of the text and of the executed calls that the model wrote; results and calls taken back not counted."""
-    fault: bool = False
-    """Whether it has been taken back since its tool broke down (`Result.fault`): asked again, it may be answered."""
-    prompt_cut: int = 0
-    """Tokens that the prompt lost on its left, since the context had no room for them."""
-
-    @property
-    def call(self) -> ApiCall | None:
-        """The first executed call."""
-        return self.calls[0] if self.calls else None
-
-    @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> Completion:
-        """A completion from its fields as JSON has them, among others."""
-        own = {field.name: answer[field.name] for field in fields(Completion)}
-        return Completion(**{**own, "calls": tuple(ApiCall(**call) for call in answer["calls"])})
-
-    @property
-    def through_calls(self) -> str:
-        """The text up to the end of its last executed call; empty without one."""
-        end = 0
-        for written in map(linearise, self.calls):
-            end = self.text.index(written, end) + len(written)
-        return self.text[:end]
 
 
 @dataclass(frozen=True)
@@ -71,6 +33,8 @@ class Writer:
     """Tokens outside of calls after which a row ends."""
     stop: Sequence[str]
     """Texts outside of calls that end a row."""
+    names: ToolNames | None = None
+    """Chooses the names of tools in calls; without it they are decoded as all else."""
 
     def write(self, row: Row, token: int) -> None:
         """Adds a token to a row, which may end it, complete its call, or take the call back."""
@@ -95,9 +59,8 @@ class Writer:
             row.done = any(end in text for end in self.stop)
 
     def _write_call(self, row: Row) -> None:
-        """Looks at an open call: complete at its arrow, taken back when it cannot become one."""
-        assert row.call_start is not None
-        body = self.language_model.decode(row.written[row.call_start + 1 :])
+        """Checks an open call: complete at its arrow, taken back when it cannot become one."""
+        body = self.language_model.decode(row.call_body)
         end = call_end(body)
         arrow = body.rfind(ARROW)
         if arrow >= 0 and (end is None or arrow < end):
@@ -110,7 +73,7 @@ class Writer:
                     return
         if end is not None:
             self._take_back(row, NO_ARROW)
-        elif row.since_start >= self.max_call_tokens:
+        elif len(row.call_body) >= self.max_call_tokens:
             self._take_back(row, NOT_ENDED)
 
     @staticmethod
@@ -122,15 +85,23 @@ class Writer:
         row.tokens -= len(row.written) - row.call_start
         row.written = row.written[: row.call_start]
         row.unread = []
-        row.call_start, row.pending, row.may_call = None, None, False
+        row.call_start, row.pending, row.tool, row.may_call = None, None, None, False
 
-    def pass_over(self, row: Row) -> None:
-        """Drops an open call that is not to start at its place; behind it the row may call."""
+    def new_name(self, row: Row) -> str | None:
+        """The name of an open call's tool, once: when it has become certain."""
+        if row.tool or row.call_start is None:
+            return None
+        named = self.names.named(row.call_body) if self.names and not row.pending else None
+        row.tool = row.pending.tool if row.pending else named
+        return row.tool
+
+    def drop(self, row: Row) -> None:
+        """Drops an open call that should not start here; later the row may call."""
         self._take_back(row, None)
-        row.may_call, row.passed = True, row.tokens
+        row.may_call, row.dropped_at = True, row.tokens
 
     def resume(self, row: Row, result: Result) -> None:
-        """Puts the result behind the arrow, or takes the call back when there is none."""
+        """Appends the result to the arrow, or takes the call back when there is none."""
         model = self.language_model
         assert row.pending is not None and row.call_start is not None
         if result.text is None:
@@ -142,29 +113,29 @@ class Writer:
         before = model.decode(row.written[: row.call_start])
         row.text += before + linearise(call)
         row.plain += before
-        # What was written last, the arrow, has not been read yet.
-        result_ids = model.encode_behind(f" {call.result}{END}")
+        # The token written last, the arrow, has not been read yet.
+        result_ids = model.encode_continuation(f" {call.result}{END}")
         row.unread = row.unread + result_ids
         row.context = row.context + row.written + result_ids
         row.calls.append(call)
         row.before += row.call_start
-        row.written, row.call_start, row.pending, row.at_start = [], None, None, None
+        row.written, row.call_start, row.pending, row.tool, row.at_start = [], None, None, None, None
         row.may_call = len(row.calls) < self.max_calls
 
     def completion(self, row: Row) -> Completion:
-        """What the row has written, up to the first stop text, which may begin before a call and end behind it."""
+        """The text of a row up to the first stop text, which may begin before a call and end after it."""
         plain = cut_at(row.plain + self.language_model.decode(row.written), self.stop)
         text = row.text + plain[len(row.plain) :]
         return Completion(text, plain, tuple(row.calls), row.failed, row.tokens, row.fault, row.prompt_cut)
 
 
-def execute(tools: Mapping[str, Tool], asked: Sequence[tuple[ApiCall, Document]]) -> list[Result]:
+def execute(tools: Mapping[str, Tool], calls: Sequence[tuple[ApiCall, Document]]) -> list[Result]:
     """Runs calls with their documents together, tool by tool; tools by their names in calls."""
-    results = [Result(reason=NOT_ALLOWED)] * len(asked)
+    results = [Result(reason=NOT_ALLOWED)] * len(calls)
     for name, tool in tools.items():
-        calling = [n for n, (call, _) in enumerate(asked) if call.tool == name]
+        calling = [n for n, (call, _) in enumerate(calls) if call.tool == name]
         if calling:
-            inputs, documents = [asked[n][0].input for n in calling], [asked[n][1] for n in calling]
+            inputs, documents = [calls[n][0].input for n in calling], [calls[n][1] for n in calling]
             for n, result in zip(calling, run_safely(tool, inputs, documents), strict=True):
                 results[n] = result
     return results
@@ -172,10 +143,10 @@ def execute(tools: Mapping[str, Tool], asked: Sequence[tuple[ApiCall, Document]]
 
 def cut_result(model: LanguageModel, result: str, limit: int) -> str:
     """As much of a result as has at most `limit` tokens."""
-    ids = model.encode_behind(f" {result}")
+    ids = model.encode_continuation(f" {result}")
     most = limit
     while len(ids) > limit:
         # Cut inside of a character, or into tokens that are encoded to more: shorter still.
         result = model.decode(ids[:most]).rstrip("\ufffd").strip()
-        ids, most = model.encode_behind(f" {result}"), most - 1
+        ids, most = model.encode_continuation(f" {result}"), most - 1
     return result

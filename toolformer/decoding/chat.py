@@ -1,35 +1,37 @@
-"""The baseline of today: an instruct model that is offered its tools as JSON schemas, and calls them by its chat template.
+"""An instruct model that is offered its tools as JSON schemas and calls them by its chat template: today's usual way.
 
-A prompt is a message of the user. The model's message is its answer or a call, which the same tools execute; with the result
-it is asked again. A call that fails is taken back: the model is asked once more without tools.
+A prompt is a user message. The model's message is its answer or a call, which the same tools execute; with the result it is
+asked again. A call that fails is taken back: the model is asked again without tools.
 """
 
+import functools
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolformer.calls import ApiCall, CallSyntaxError, linearise
 from toolformer.data import Document
-from toolformer.decoding.call_state import Completion, cut_result, execute
+from toolformer.decoding.call_state import cut_result, execute
+from toolformer.decoding.completion import Completion, Task
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.offers import Offer, Request, written
 from toolformer.errors import UserError, one_line
-from toolformer.lm.text_generator import cut_at
+from toolformer.lm.stop import cut_at
 from toolformer.tools.base import Result
 
 log = logging.getLogger(__name__)
 
 WRAPPING = 40
-"""Tokens of JSON and of the template around a call's input or result, which their limits do not count."""
+"""Tokens of JSON and of the template around a call's input or result, beyond their limits."""
 _INSTRUCTION = (
     "You may call a function before you answer. These are the functions:\n<tools>\n{tools}\n</tools>\n"
     "To call one, write nothing but its name and arguments as JSON:\n"
     '<tool_call>\n{{"name": "...", "arguments": {{...}}}}\n</tool_call>\n'
     "You then get its result. Otherwise answer at once, in a few words."
 )
-"""The message of the system with `chat.tools=system`."""
+"""The system message with `chat.tools=system`."""
 
 Message = dict[str, Any]
 
@@ -39,18 +41,18 @@ def check_template(tokenizer: Any, name: str, tools: str, offers: Sequence[Offer
     if not tokenizer.chat_template:
         raise UserError(f"model: {name} has no chat template; name an instruct model, or another system")
     schemas = [offer.schema() for offer in offers]
-    asked = [{"role": "user", "content": "Hello"}]
-    plain = rendered(tokenizer, name, asked, None)
-    if offers and tools == "template" and rendered(tokenizer, name, asked, schemas) == plain:
+    hello = [{"role": "user", "content": "Hello"}]
+    plain = rendered(tokenizer, name, hello, None)
+    if offers and tools == "template" and rendered(tokenizer, name, hello, schemas) == plain:
         raise UserError(
             f"model: the chat template of {name} has no tools; with chat.tools=system they go into the system message"
         )
     if offers and tools == "system":
-        rendered(tokenizer, name, [{"role": "system", "content": "Hello"}, *asked], None)
+        rendered(tokenizer, name, [{"role": "system", "content": "Hello"}, *hello], None)
 
 
 def rendered(tokenizer: Any, name: str, messages: Sequence[Message], schemas: Any) -> list[int]:
-    """The tokens of a conversation up to the model's next message; in its texts no token controls anything."""
+    """The tokens of a conversation up to the model's next message; control tokens in its texts are read as text."""
     try:
         ids: list[int] = tokenizer.apply_chat_template(
             list(messages),
@@ -92,31 +94,50 @@ class Talk:
         """The tools as the model's next message sees them."""
         return [offer.schema() for offer in self.offers] if self.may_call or self.calls else []
 
-    def take(self, request: Request, result: Result, cut: Callable[[str], str]) -> str | None:
-        """Keeps a call with its result, which `cut` shortens, and returns that; or takes the call back."""
-        if result.text is None:
-            self.failed, self.fault = result.reason, result.fault
-            return None
-        call = request.call.with_result(result.text)
-        call = call.with_result(cut(call.result or ""))
-        self.calls.append(call)
-        return call.result
-
     def exchange(self, request: Request, result: str, arguments: Any) -> None:
         """Adds a call, with `arguments` as the protocol has them, and its result to the messages."""
         name = request.call.tool
-        own = f"call{len(self.calls):05}"  # nine letters and digits, as Mistral's templates ask for
+        call_id = f"call{len(self.calls):05}"  # nine letters and digits, as Mistral's templates require
         function = {"name": name, "arguments": arguments}
-        asked = [{"id": own, "type": "function", "function": function}]
-        self.messages.append({"role": "assistant", "content": "", "tool_calls": asked})
-        self.messages.append({"role": "tool", "tool_call_id": own, "name": name, "content": result})
+        calls = [{"id": call_id, "type": "function", "function": function}]
+        self.messages.append({"role": "assistant", "content": "", "tool_calls": calls})
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": result})
 
     def completion(self, stop: Sequence[str]) -> Completion:
-        """What was said; `plain` is the answer up to the first stop text."""
+        """The calls and the answer; `plain` is the answer up to the first stop text."""
         plain = cut_at(self.answer or "", stop)
         text = "".join(map(linearise, self.calls)) + (" " if self.calls else "") + plain
         calls = tuple(self.calls)
         return Completion(text, plain, calls, self.failed, self.tokens, self.fault, self.prompt_cut)
+
+
+def converse(
+    talks: Sequence[Talk],
+    ask: Callable[[Sequence[Talk]], Sequence[Request | None]],
+    run: Callable[[Sequence[tuple[ApiCall, Document]]], Sequence[Result]],
+    cut: Callable[[str], str],
+    exchange: Callable[[Talk, Request, str], None],
+) -> None:
+    """Continues until every conversation has its answer.
+
+    Args:
+        ask: gives the next message of each conversation: a call, or None once it has set `answer` or `failed`.
+        run: executes calls.
+        cut: shortens a result.
+        exchange: adds a call and its result to the messages of a conversation.
+    """
+    while talks:
+        calling = [(talk, request) for talk, request in zip(talks, ask(talks), strict=True) if request]
+        results = run([(request.call, talk.document) for talk, request in calling])
+        for (talk, request), result in zip(calling, results, strict=True):
+            if result.text is None:
+                talk.failed, talk.fault = result.reason, result.fault
+                continue
+            text = cut(request.call.with_result(result.text).result or "")
+            talk.calls.append(request.call.with_result(text))
+            talk.tokens += request.tokens
+            exchange(talk, request, talk.calls[-1].result or "")
+        talks = [talk for talk in talks if talk.answer is None]
 
 
 @dataclass(eq=False)
@@ -125,7 +146,7 @@ class ChatDecoder(Decoder):
 
     offers: Mapping[str, Offer] = field(default_factory=dict)
     """The tools by key, as they are offered."""
-    shown: str = "template"
+    offered_by: str = "template"
     """`chat.tools`."""
 
     @property
@@ -133,34 +154,21 @@ class ChatDecoder(Decoder):
         """False: the model is used as it is."""
         return False
 
-    def complete(
-        self,
-        prompts: Sequence[str],
-        documents: Sequence[Document] | None = None,
-        *,
-        max_new_tokens: int,
-        stop: Sequence[str] = (),
-        allowed: Collection[str] | None = None,
-        on_batch: Callable[[list[int], list[Completion]], None] | None = None,
-        strict: bool = False,
-        head: str = "",
-    ) -> list[Completion]:
-        """See `Decoder.complete`; `plain` is the last message alone, the answer."""
-        if documents is None:
-            documents = [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
-        keys = [key for key in self.tools if self.max_calls and (allowed is None or key in allowed)]
-        offers = [self.offers[key] for key in keys]
-        completions: list[Completion] = []
-        for start in range(0, len(prompts), self.batch_size):
-            numbers = list(range(start, min(start + self.batch_size, len(prompts))))
-            talks = [Talk(prompts[n], documents[n], offers, self.max_calls) for n in numbers]
-            self._shorten(talks, max_new_tokens, strict)
-            self._talk(talks, max_new_tokens)
-            batch = [talk.completion(stop) for talk in talks]
-            completions += batch
-            if on_batch:
-                on_batch(numbers, batch)
-        return completions
+    def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
+        """See `Completer.complete`; `plain` is the last message alone, the answer."""
+        offers = [self.offers[key] for key in task.keys(self.tools) if self.max_calls]
+        for start in range(0, len(task.prompts), self.batch_size):
+            numbers = range(start, min(start + self.batch_size, len(task.prompts)))
+            talks = [Talk(task.prompts[n], task.documents[n], offers, self.max_calls) for n in numbers]
+            self._shorten(talks, task.max_new_tokens, task.strict)
+            converse(
+                talks,
+                lambda talks: self._ask(talks, task.max_new_tokens),
+                functools.partial(execute, {tool.name: tool for tool in self.tools.values()}),
+                lambda text: cut_result(self.language_model, text, self.max_result_tokens),
+                self._exchange,
+            )
+            yield {n: talk.completion(task.stop) for n, talk in zip(numbers, talks, strict=True)}
 
     def _shorten(self, talks: Sequence[Talk], max_new_tokens: int, strict: bool) -> None:
         """Cuts prompts on their left that leave no room for calls, results and an answer."""
@@ -184,27 +192,18 @@ class ChatDecoder(Decoder):
     def _rendered(self, talk: Talk) -> list[int]:
         schemas = talk.schemas
         messages = [{"role": "user", "content": talk.prompt}, *talk.messages]
-        if schemas and self.shown == "system":
+        if schemas and self.offered_by == "system":
             listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
             messages.insert(0, {"role": "system", "content": _INSTRUCTION.format(tools=listed)})
             schemas = []
         return rendered(self.language_model.tokenizer, self.language_model.name, messages, schemas or None)
 
-    def _talk(self, talks: Sequence[Talk], max_new_tokens: int) -> None:
-        """Goes on until every conversation has its answer."""
-        tools = {tool.name: tool for tool in self.tools.values()}
-        while talks:
-            asked = [self._rendered(talk) for talk in talks]
-            call = self.max_call_tokens + WRAPPING if any(talk.may_call for talk in talks) else 0
-            messages = self.language_model.continued(asked, max(max_new_tokens, call))
-            calling: list[tuple[Talk, Request, int]] = []
-            for talk, ids in zip(talks, messages, strict=True):
-                if request := self._read(talk, ids, max_new_tokens):
-                    calling.append((talk, request, len(ids)))
-            results = execute(tools, [(request.call, talk.document) for talk, request, _ in calling])
-            for (talk, request, tokens), result in zip(calling, results, strict=True):
-                self._resume(talk, request, tokens, result)
-            talks = [talk for talk in talks if talk.answer is None]
+    def _ask(self, talks: Sequence[Talk], max_new_tokens: int) -> list[Request | None]:
+        """The next message of each conversation, as `converse` takes it."""
+        call = self.max_call_tokens + WRAPPING if any(talk.may_call for talk in talks) else 0
+        conversations = [self._rendered(talk) for talk in talks]
+        messages = self.language_model.continued(conversations, max(max_new_tokens, call))
+        return [self._read(*pair, max_new_tokens) for pair in zip(talks, messages, strict=True)]
 
     def _read(self, talk: Talk, ids: list[int], max_new_tokens: int) -> Request | None:
         """A message as a call; else it is one that fails, or the answer."""
@@ -213,7 +212,7 @@ class ChatDecoder(Decoder):
             raw = model.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
             try:
                 if request := written(raw, talk.offers):
-                    return request
+                    return replace(request, tokens=len(ids))
             except CallSyntaxError as error:
                 talk.failed = str(error)
                 return None
@@ -222,16 +221,11 @@ class ChatDecoder(Decoder):
         talk.tokens += len(ids)
         return None
 
-    def _resume(self, talk: Talk, request: Request, tokens: int, result: Result) -> None:
-        """Adds a call and its result to the conversation; one that fails leaves no trace there."""
-        model = self.language_model
-        text = talk.take(request, result, lambda text: cut_result(model, text, self.max_result_tokens))
-        if text is None:
-            return
-        talk.tokens += tokens
-        if self.shown == "system":
+    def _exchange(self, talk: Talk, request: Request, result: str) -> None:
+        """Adds a call and its result to a conversation."""
+        if self.offered_by == "system":
             closed = request.raw + ("\n</tool_call>" if "<tool_call>" in request.raw else "")
-            answered = f"<tool_response>\n{text}\n</tool_response>"
+            answered = f"<tool_response>\n{result}\n</tool_response>"
             talk.messages += [{"role": "assistant", "content": closed}, {"role": "user", "content": answered}]
         else:
-            talk.exchange(request, text, dict(request.arguments))
+            talk.exchange(request, result, dict(request.arguments))

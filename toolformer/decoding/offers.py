@@ -1,6 +1,6 @@
-"""Tools as chat models are offered them, JSON schemas of functions, and the calls that they write, as `ApiCall`s.
+"""Tools as chat models are offered them (JSON schemas of functions), and the calls that they write, as `ApiCall`s.
 
-What a model wrote is read by a JSON parser alone; whatever is no call of an offered tool gives a reason.
+A model's message is read by a JSON parser only; anything but a call of an offered tool gives a reason.
 """
 
 import json
@@ -16,7 +16,7 @@ from toolformer.decoding.call_state import MALFORMED, NOT_ALLOWED
 from toolformer.tools.base import Tool, encodable
 
 _TEXT = {"type": "string"}
-_OURS: Mapping[str, tuple[str, dict[str, str]]] = {
+_BUILT_IN: Mapping[str, tuple[str, dict[str, str]]] = {
     "calculator": (
         "Evaluates an arithmetic expression of numbers, + - * / and parentheses, rounded to two decimals",
         {"expression": "The expression, such as (252 + 3) / 4"},
@@ -34,17 +34,19 @@ _OURS: Mapping[str, tuple[str, dict[str, str]]] = {
 }
 """By key: what a tool does, and its argument with its meaning."""
 _MARK = re.compile(r"<tool_call>|<function_call>|\[TOOL_CALLS\]|<\|python_tag\|>")
-"""What stands before a call in the formats of Hermes, Qwen and SmolLM2, of Mistral, and of Llama."""
+"""Marks before a call in the formats of Hermes, Qwen and SmolLM2, of Mistral, and of Llama."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A call as a model asks for it."""
+    """A call that a model asks for."""
 
     call: ApiCall
     arguments: Mapping[str, Any]
     raw: str = ""
-    """The model's message up to the call's end, where it is read from a text."""
+    """The model's message up to the call's end, if it was read from a text."""
+    tokens: int = 0
+    """Of the model's message, if they were counted."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Offer:
     """The JSON schema of each argument."""
     required: tuple[str, ...]
     is_text: bool
-    """Whether its one argument is, as a text, the whole input of a call; else the input has all arguments by name."""
+    """Whether its only argument is the whole input of a call; otherwise the input has all arguments by name."""
 
     def schema(self) -> dict[str, Any]:
         """As `apply_chat_template(tools=...)` and OpenAI's protocol take it."""
@@ -66,37 +68,34 @@ class Offer:
         return {"type": "function", "function": function}
 
     def call(self, arguments: Any) -> ApiCall:
-        """The call with these arguments; CallSyntaxError if they are not its own."""
+        """The call with these arguments; CallSyntaxError if the tool does not take them."""
         if not isinstance(arguments, Mapping) or not arguments.keys() <= self.properties.keys():
             raise CallSyntaxError(MALFORMED)
         if not self.is_text:
-            given = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
-            return ApiCall(self.name, encodable(", ".join(given)))
-        if len(arguments) != len(self.properties):
-            raise CallSyntaxError(MALFORMED)
-        if any(type(value) not in (str, int, float) for value in arguments.values()):
+            named = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+            return ApiCall(self.name, encodable(", ".join(named)))
+        is_text = all(type(value) in (str, int, float) for value in arguments.values())
+        if len(arguments) != len(self.properties) or not is_text:
             raise CallSyntaxError(MALFORMED)
         return ApiCall(self.name, encodable("".join(map(str, arguments.values()))).strip())
 
 
 def offer(key: str, tool: Tool) -> Offer:
-    """A tool by its key in the configuration: one of ours, one of the user's with its arguments, or one of a single text."""
-    inner: Any = getattr(tool, "tool", tool)
-    own = getattr(inner, "parameters", None)
-    if key in _OURS and own is None:
-        summary, meanings = _OURS[key]
+    """A tool by its key in the configuration: a built-in one, a user's with its arguments, or one that takes a single text."""
+    if key in _BUILT_IN and tool.parameters is None:
+        summary, meanings = _BUILT_IN[key]
         properties = {name: {**_TEXT, "description": meaning} for name, meaning in meanings.items()}
         return Offer(tool.name, summary, properties, tuple(properties), True)
-    if own is None:
+    if tool.parameters is None or tool.description is None:
         return Offer(tool.name, tool.name, {"input": _TEXT}, ("input",), True)
-    meanings = dict(inner.description.parameters)
+    meanings = dict(tool.description.parameters)
     properties = {
         parameter.name: _schema(parameter.type)
         | ({"description": meanings[parameter.name]} if meanings.get(parameter.name) else {})
-        for parameter in own
+        for parameter in tool.parameters
     }
-    required = tuple(parameter.name for parameter in own if parameter.required)
-    return Offer(tool.name, inner.description.summary, properties, required, False)
+    required = tuple(parameter.name for parameter in tool.parameters if parameter.required)
+    return Offer(tool.name, tool.description.summary, properties, required, False)
 
 
 def _schema(adapter: Any) -> dict[str, Any]:
@@ -111,28 +110,27 @@ def requested(name: Any, arguments: Any, offers: Sequence[Offer]) -> Request:
 
     CallSyntaxError if no such tool is offered, or these are not its arguments; the message is the reason.
     """
-    offered = next((each for each in offers if each.name == name), None)
-    if offered is None:
-        raise CallSyntaxError(NOT_ALLOWED)
-    if isinstance(arguments, str):
-        arguments, _ = _read(arguments, 0) if arguments.strip() else ({}, 0)
-    arguments = arguments or {}
-    return Request(offered.call(arguments), arguments)
+    for offered in offers:
+        if offered.name == name:
+            if isinstance(arguments, str):
+                arguments = _read_json(arguments, 0)[0] if arguments.strip() else {}
+            return Request(offered.call(arguments or {}), arguments or {})
+    raise CallSyntaxError(NOT_ALLOWED)
 
 
 def written(text: str, offers: Sequence[Offer]) -> Request | None:
     """The first call in a model's message, or None where the message has none.
 
-    A call is an object with `name` and `arguments` (or `parameters`), or the first of a list of them, behind a mark or as the
-    message's beginning. CallSyntaxError if a call was begun that is none; the message is the reason.
+    A call is an object with `name` and `arguments` (or `parameters`), or the first of a list of them, after a mark or at the
+    message's beginning. CallSyntaxError if a call was begun but is not valid; the message is the reason.
     """
     mark = _MARK.search(text)
     start = mark.end() if mark else 0
     start += len(text[start:]) - len(text[start:].lstrip())
     if not mark and not re.match(r'\[?\s*\{\s*"', text[start:]):
         return None
-    found, end = _read(text, start)
-    call = found[0] if isinstance(found, list) and found else found
+    value, end = _read_json(text, start)
+    call = value[0] if isinstance(value, list) and value else value
     if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
         if mark:
             raise CallSyntaxError(MALFORMED)
@@ -141,9 +139,9 @@ def written(text: str, offers: Sequence[Offer]) -> Request | None:
     return replace(requested(call["name"], arguments, offers), raw=text[:end])
 
 
-def _read(text: str, start: int) -> tuple[Any, int]:
+def _read_json(text: str, start: int) -> tuple[Any, int]:
     """The JSON value at `start`, and where it ends."""
     try:
         return json.JSONDecoder().raw_decode(text, start)
-    except (ValueError, RecursionError):  # no JSON, or too deep, too many digits
+    except (ValueError, RecursionError):  # not JSON, or too deep, or too many digits
         raise CallSyntaxError(MALFORMED) from None

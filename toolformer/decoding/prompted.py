@@ -1,12 +1,11 @@
-"""The baseline that asks instead of training: the untrained model is shown calls in its context, and decodes as Toolformer."""
+"""The few-shot prompting baseline: an untrained model that sees calls in its context and decodes as Toolformer does."""
 
+import itertools
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from toolformer.data import Document
-from toolformer.decoding.call_state import Completion
+from toolformer.decoding.completion import Completion, Task
 from toolformer.decoding.decoder import Decoder
 
 log = logging.getLogger(__name__)
@@ -17,11 +16,10 @@ PARTED = "\n\n"
 
 @dataclass(eq=False)
 class PromptedDecoder(Decoder):
-    """A `Decoder` that puts examples before every prompt, those of the tools that it may call.
+    """A `Decoder` that puts examples of the tools that may be called before every prompt, one of each tool in turn.
 
-    They take turns, a sentence of each tool. The tokens that prompts share are read once. Where the context has no room for
-    all, examples are left out one by one, the first ones first; a prompt itself loses its beginning only when it
-    has none left.
+    Where the context has no room for all, examples are left out, the first ones first; a prompt itself is cut only when
+    none are left.
     """
 
     examples: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -32,38 +30,27 @@ class PromptedDecoder(Decoder):
         """False: the model is used as it is."""
         return False
 
-    def complete(
-        self,
-        prompts: Sequence[str],
-        documents: Sequence[Document] | None = None,
-        *,
-        max_new_tokens: int,
-        allowed: Collection[str] | None = None,
-        **options: Any,
-    ) -> list[Completion]:
-        """See `Decoder.complete`."""
-        if documents is None:
-            documents = [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
-        shown = self._shown(allowed)
-        room = self.room(max_new_tokens)
-        kept = [self._fitting(shown, prompt, room) for prompt in prompts]
-        if fewer := sum(len(own) < len(shown) for own in kept):
+    def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
+        """See `Completer.complete`."""
+        lines = self._shown(task)
+        room = self.room(task.max_new_tokens)
+        kept = [self._fitting(lines, prompt, room) for prompt in task.prompts]
+        if fewer := sum(len(examples) < len(lines) for examples in kept):
             log.warning(
-                "decoding: %d of %d prompts leave no room for all %d examples", fewer, len(kept), len(shown)
+                "decoding: %d of %d prompts leave no room for all %d examples", fewer, len(kept), len(lines)
             )
-        asked = [PARTED.join([*own, prompt]) for own, prompt in zip(kept, prompts, strict=True)]
-        options |= {"allowed": allowed, "head": PARTED.join(shown)}
-        return super().complete(asked, documents, max_new_tokens=max_new_tokens, **options)
+        prompts = [
+            PARTED.join([*examples, prompt]) for examples, prompt in zip(kept, task.prompts, strict=True)
+        ]
+        return super().batches(replace(task, prompts=prompts, head=PARTED.join(lines)))
 
-    def _shown(self, allowed: Collection[str] | None) -> list[str]:
-        of_tools = [lines for key, lines in self.examples.items() if allowed is None or key in allowed]
-        longest = max(map(len, of_tools), default=0)
-        return [lines[n] for n in range(longest) for lines in of_tools if n < len(lines)]
+    def _shown(self, task: Task) -> list[str]:
+        turns = itertools.zip_longest(*(self.examples[key] for key in task.keys(self.examples)))
+        return [line for turn in turns for line in turn if line is not None]
 
-    def _fitting(self, shown: Sequence[str], prompt: str, room: int) -> Sequence[str]:
+    def _fitting(self, lines: Sequence[str], prompt: str, room: int) -> Sequence[str]:
         """The last of the examples, as many as fit into `room` tokens with the prompt."""
         model = self.language_model
-        own = len(model.own_prefix)
-        while shown and own + len(model.encode(PARTED.join([*shown, prompt]))) > room:
-            shown = shown[1:]
-        return shown
+        while lines and len(model.bos_ids) + len(model.encode(PARTED.join([*lines, prompt]))) > room:
+            lines = lines[1:]
+        return lines

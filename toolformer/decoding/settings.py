@@ -1,17 +1,15 @@
-"""What answers, and how: the systems that are compared, and the settings of decoding."""
+"""The systems that are compared, and the settings of decoding."""
 
 import itertools
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolformer.data.bounds import Count, CountOrNone, Finite, Names, Numbers, OneOf, Share
+from toolformer.data.bounds import Count, CountOrNone, Finite, NumberByName, OneOf, Share, TextByName
 from toolformer.errors import UserError, near
-from toolformer.storage import write_whole
+from toolformer.step import NOTHING, Decides
 
 SYSTEMS = {
     "model": "M",
@@ -35,9 +33,7 @@ TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolform
 POLICIES = {"topk": "k", "bias": "bias", "threshold": "threshold"}
 """When a call starts: the policies, each with the setting that it reads."""
 TUNED = "tuned"
-"""The policy that is stored with the model (toolformer tune-policy), which stands for one of the others."""
-STORED = "call_policy.json"
-"""In a model's folder: that policy."""
+"""The policy that is stored with the model (toolformer tune-policy): one of the others."""
 
 
 @dataclass(kw_only=True)
@@ -54,15 +50,15 @@ class Decoding:
     """policy=bias: a call starts when the logit of <API> plus this is the largest of all; 0 is plain greedy."""
     threshold: Share | None = None
     """policy=threshold: a call starts when the probability of <API> is at least this."""
-    by_tool: Numbers = None
-    """The policy's number for tools that have one of their own, by key: with k: 1, {calendar: 10} starts calls of the
-    calendar at k = 10, and all others at k = 1."""
-    stand_in: Names = None
-    """Beyond the paper: by the key of a tool, the one that is called in its place where a benchmark switches it off; with
-    {search: qa} a model that would search asks question answering instead, by which LAMA may be answered."""
-    name_bias: Numbers = None
-    """Beyond the paper: nats added to a tool's name where a call starts, by key; {search: 2} makes search e² times as likely
-    against the other names. The start itself is the policy's."""
+    by_tool: NumberByName = None
+    """The policy's number for single tools, by key: with k: 1, {calendar: 10} starts calls of the calendar at k = 10,
+    and all others at k = 1."""
+    stand_in: TextByName = None
+    """Beyond the paper: by the key of a tool, the fallback tool that is called where a benchmark switches it off;
+    with {search: qa} a model that would search asks question answering instead, by which LAMA may be answered."""
+    name_bias: NumberByName = None
+    """Beyond the paper: a logit bias on a tool's name where a call starts, in nats by key; {search: 2} makes search
+    e² times as likely relative to the other names. Where a call starts, the policy alone decides."""
     max_calls: CountOrNone = 1
     """Calls per input at most."""
     max_call_tokens: Count = 40
@@ -72,14 +68,14 @@ class Decoding:
     min_new_tokens: CountOrNone = 0
     """No end of text before so many tokens: chat models end at once where a plain language model writes on."""
     constrain_tool_name: bool = True
-    """A call has the name of an allowed tool and a parenthesis behind it, and no other call starts inside of it; false: all
-    of it is decoded greedily, as in the paper."""
-    batch_size: Count = 32
+    """A call has the name of an allowed tool followed by a parenthesis, and no other call starts inside it; false:
+    all of it is decoded greedily, as in the paper."""
+    batch_size: Annotated[Count, NOTHING] = 32
     """Prompts decoded together."""
 
 
-def check(settings: Decoding, tools: Collection[str]) -> None:
-    """Refuses a policy without its value, a value without its policy, and one for what is none of the tools, by key."""
+def check_decoding(settings: Decoding, tools: Collection[str]) -> None:
+    """Refuses a policy without its value, a value without its policy, and keys of tools that there are not."""
     for policy, key in POLICIES.items():
         value = getattr(settings, key)
         if policy == settings.policy and value is None:
@@ -89,114 +85,64 @@ def check(settings: Decoding, tools: Collection[str]) -> None:
                 f"decoding.{key} is {value}, but decoding.policy is {settings.policy}, which does not read it; add "
                 f"decoding.policy={policy}, or leave it out"
             )
-    for tool, value in (settings.by_tool or {}).items():
-        if tool not in tools:
-            raise UserError(f"decoding.by_tool: there is no tool {tool}{near(tool, tools)}")
-        if settings.policy == TUNED:
-            raise UserError("decoding.by_tool: the policy tuned has its own; leave one of the two out")
-        if settings.policy == "topk" and (value < 0 or value % 1):
-            raise UserError(f"decoding.by_tool.{tool} is {value:g}; a k must be a whole number, 0 or more")
-    named = {
+    if settings.by_tool and settings.policy == TUNED:
+        raise UserError(
+            "decoding.by_tool: decoding.policy=tuned has its own values by tool; leave one of the two out"
+        )
+    keys = {
+        "by_tool": settings.by_tool or {},
         "stand_in": itertools.chain(*(settings.stand_in or {}).items()),
         "name_bias": settings.name_bias or {},
     }
-    for key, among in named.items():
-        for tool in among:
-            if tool not in tools:
-                raise UserError(f"decoding.{key}: there is no tool {tool}{near(tool, tools)}")
-            if not settings.constrain_tool_name:
-                raise UserError(
-                    f"decoding.{key} is for names that decoding chooses: set decoding.constrain_tool_name=true, or leave it out"
-                )
+    for key, tool in ((key, tool) for key, among in keys.items() for tool in among):
+        if tool not in tools:
+            raise UserError(f"decoding.{key}: there is no tool {tool}{near(tool, tools)}")
+        if key != "by_tool" and not settings.constrain_tool_name:
+            raise UserError(
+                f"decoding.{key} is for names that decoding chooses: set decoding.constrain_tool_name=true, or leave it out"
+            )
+    for tool, value in (settings.by_tool or {}).items():
+        if settings.policy == "topk" and (value < 0 or value % 1):
+            raise UserError(f"decoding.by_tool.{tool} is {value:g}; a k must be a whole number, 0 or more")
 
 
-def under(
+def with_policy(
     settings: Decoding, policy: str, value: float, by_tool: Mapping[str, float] | None = None
 ) -> Decoding:
-    """The settings with this policy, its value and those of tools with their own, and no other's."""
-    values: dict[str, Any] = {
-        "bias": None,
-        "threshold": None,
-        POLICIES[policy]: int(value) if policy == "topk" else value,
-    }
+    """The settings with this policy, its value and its values by tool, and none of any other."""
+    values: dict[str, Any] = {"bias": None, "threshold": None, POLICIES[policy]: value}
+    if policy == "topk":
+        values["k"] = int(value)
     return replace(settings, policy=policy, by_tool=dict(by_tool) if by_tool else None, **values)
 
 
-def deciding(settings: Mapping[str, Any], tools: Collection[str]) -> dict[str, Any]:
+def cache_key_fields(settings: Mapping[str, Any], tools: Collection[str]) -> dict[str, Any]:
     """The settings of decoding that decide a completion, where these tools may be called.
 
-    Of the policies only the chosen one's, and top-k goes unnamed; what a tool has of its own, of these tools alone.
+    Of the policies only the chosen one is included, and top-k without its name; of values by tool those of these tools.
     """
     policy = settings["policy"] if settings["k"] else "topk"
     unread = {"batch_size", *POLICIES.values()} - {POLICIES.get(policy, "")}
+    by_tool = {
+        name: {key: value for key, value in (settings[name] or {}).items() if key in tools and settings["k"]}
+        for name in ("by_tool", "stand_in", "name_bias")
+    }
+    by_tool["stand_in"] = {off: tool for off, tool in by_tool["stand_in"].items() if tool in tools}
+    unread.update(name for name, values in by_tool.items() if not values)
     if policy == "topk":
         unread.add("policy")
-    of_tools: dict[str, dict[str, Any]] = {}
-    for name in ("by_tool", "stand_in", "name_bias"):
-        of_tools[name] = {
-            tool: own for tool, own in (settings[name] or {}).items() if tool in tools and settings["k"]
-        }
-    of_tools["stand_in"] = {off: tool for off, tool in of_tools["stand_in"].items() if tool in tools}
-    unread.update(name for name, own in of_tools.items() if not own)
-    return {name: of_tools.get(name, value) for name, value in settings.items() if name not in unread}
+    return {name: by_tool.get(name, value) for name, value in settings.items() if name not in unread}
 
 
-def shown(settings: Mapping[str, Any]) -> str:
-    """What `deciding` says of when a call starts: k alone of top-k, else the policy with its value; then what tools have of their own."""
+def policy_label(settings: Mapping[str, Any]) -> str:
+    """When a call starts, in words, from `cache_key_fields`: k alone of top-k, else the policy with its value; then by tool."""
     policy = settings.get("policy", "topk")
     value = settings.get(POLICIES.get(policy, ""))
     common = str(value) if policy == "topk" else f"{policy} {value:g}" if value is not None else policy
-    own = settings.get("by_tool") or {}
-    parts = [f"{tool} {number:g}" for tool, number in own.items()]
+    parts = [f"{tool} {number:g}" for tool, number in (settings.get("by_tool") or {}).items()]
     parts += [f"{tool} for {off}" for off, tool in (settings.get("stand_in") or {}).items()]
     parts += [f"name of {tool} {nats:+g}" for tool, nats in (settings.get("name_bias") or {}).items()]
     return ", ".join([common, *parts])
-
-
-def store_policy(
-    folder: Path,
-    policy: str,
-    value: float,
-    run: str,
-    development: Mapping[str, Sequence[str]],
-    by_tool: Mapping[str, float] | None = None,
-) -> None:
-    """Stores a policy with a model, in place of one that it has.
-
-    Args:
-        run: the id of the run that chose it.
-        development: by benchmark, the ids of the examples that it was chosen on.
-    """
-    record = {"policy": policy, "value": value, "run": run, "development": development}
-    record |= {"by_tool": by_tool} if by_tool else {}
-    write_whole(folder / STORED, f"{json.dumps(record)}\n".encode())
-
-
-def chosen_on(model: str | Path, task: str, ids: Iterable[str]) -> int:
-    """Of how many of these examples the answers chose the policy that is stored with a model."""
-    record = json.loads((Path(model).expanduser() / STORED).read_text(encoding="utf-8"))
-    return len(set(ids).intersection(record.get("development", {}).get(task, ())))
-
-
-def tuned(settings: Decoding, model: str | Path) -> Decoding:
-    """The settings with the policy that is stored in a model's folder, where they ask for it; UserError if there is none."""
-    if settings.policy != TUNED:
-        return settings
-    path = Path(model).expanduser() / STORED
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        policy, value = record["policy"], float(record["value"])
-        by_tool = {str(tool): float(own) for tool, own in record.get("by_tool", {}).items()}
-        return under(settings, policy, value, by_tool)
-    except OSError as error:
-        raise UserError(
-            f"decoding.policy=tuned: {model} has no {STORED}; `toolformer tune-policy` chooses a policy for a trained "
-            "model, or name one: topk, bias or threshold"
-        ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise UserError(
-            f"decoding.policy=tuned: {path} cannot be read ({error}); give `toolformer tune-policy` again"
-        ) from error
 
 
 @dataclass
@@ -204,7 +150,7 @@ class Chat:
     """An instruct model with tools (system=chat)."""
 
     tools: Annotated[str, OneOf("template", "system")] = "template"
-    """How it is offered its tools: by its own chat template, or in a message of the system, where the template has no
+    """How the model is offered its tools: by its chat template, or in a system message where the template has no
     tools."""
 
 
@@ -212,16 +158,16 @@ class Chat:
 class Endpoint:
     """An endpoint that speaks OpenAI's protocol (system=endpoint)."""
 
-    url: str | None = None
+    url: Annotated[str | None, Decides("answer")] = None
     """The whole address, such as http://127.0.0.1:8000/v1/completions."""
-    api: Annotated[str, OneOf("completions", "chat")] = "completions"
+    api: Annotated[str, OneOf("completions", "chat"), Decides("answer")] = "completions"
     """completions: prompts are continued as they are; chat: they are messages (…/v1/chat/completions), and the model is
     offered the tools."""
-    model: str | None = None
+    model: Annotated[str | None, Decides("answer")] = None
     """The model's name there."""
     key_variable: str = "OPENAI_API_KEY"
     """The environment variable that holds the key; a server that wants none needs none."""
-    tokenizer: str | None = None
+    tokenizer: Annotated[str | None, Decides("evaluate")] = None
     """The served model's tokenizer, a folder or hub name; perplexity needs it, and cutting prompts to max_length."""
     concurrency: Count = 4
     """Requests under way at once."""
@@ -229,5 +175,5 @@ class Endpoint:
     """Seconds a request may take."""
     tries: Count = 3
     """How often a request is made before the evaluation ends."""
-    max_length: Annotated[int, Field(ge=8)] = 2048
+    max_length: Annotated[int, Field(ge=8), Decides("evaluate")] = 2048
     """Tokens the served model can read at once."""

@@ -1,4 +1,4 @@
-"""Requests to a server with OpenAI's API, repeated as the `openai` client does it. No error shows the key."""
+"""Requests to a server with OpenAI's API, with the `openai` client's retries. No error shows the key."""
 
 import contextlib
 import functools
@@ -15,20 +15,20 @@ import openai
 from toolformer.errors import UserError
 
 MOST_BYTES = 1 << 24
-"""Bytes of an answer that are read."""
+"""Maximum bytes of an answer to read."""
 LONGEST_TOKEN = 128
 """Characters of the longest token in the usual vocabularies (of blanks)."""
 _NO_KEY = "none"
-"""In place of a key, which the client insists on; it is not sent."""
+"""Placeholder for the key that the client requires; never sent."""
 
 
 class NoAnswer(Exception):
-    """A request that has no answer, or not the one wanted: the message is what the server does, in a few words."""
+    """A request without a usable answer; the message says what the server does, in a few words."""
 
     def __init__(self, reason: str, status: int = 0) -> None:
         super().__init__(reason)
         self.status = status
-        """That of HTTP where it is a fault, else 0."""
+        """HTTP status of an error, else 0."""
 
 
 def key_from(variable: str) -> str:
@@ -40,10 +40,10 @@ def key_from(variable: str) -> str:
 
 
 def open_client(key: str, timeout: float, tries: int) -> openai.OpenAI:
-    """What requests are made with, each up to `tries` times; the key, if it is not empty, is a bearer token.
+    """A client that makes each request up to `tries` times; a key that is not empty is sent as a bearer token.
 
-    `timeout` is in seconds, to wait for the server, and again for its answer's last byte. Redirects are not followed: they
-    would take prompts and key elsewhere.
+    `timeout` is in seconds, for the server to respond, and again for the last byte of its answer. Redirects are not
+    followed: they would send prompts and key elsewhere.
     """
     http = httpx2.Client(
         timeout=timeout,
@@ -55,7 +55,7 @@ def open_client(key: str, timeout: float, tries: int) -> openai.OpenAI:
 
 
 def _bound(response: httpx2.Response, seconds: float) -> None:
-    """Reads no more of an answer than `MOST_BYTES`, nor for longer than `seconds`: a server may go on for ever."""
+    """Reads at most `MOST_BYTES` of an answer, for at most `seconds`: a server may never stop."""
     body, deadline = b"", time.monotonic() + seconds
     stream: Any = response.stream
     with contextlib.closing(stream):
@@ -65,7 +65,7 @@ def _bound(response: httpx2.Response, seconds: float) -> None:
             body += chunk
             if len(body) > MOST_BYTES:
                 break
-    response.headers.pop("Content-Encoding", None)  # little may unpack to much
+    response.headers.pop("Content-Encoding", None)  # a small body may unpack to a huge one
     response.stream = httpx2.ByteStream(body[:MOST_BYTES])
 
 
@@ -76,9 +76,9 @@ def post(
     read: Callable[[Any], Any],
     lacks: str = "is no completion",
 ) -> Any:
-    """What `read` takes from the JSON that a request is answered with.
+    """The result of `read` on the JSON of the answer.
 
-    `NoAnswer` if there is none, or `read` does not find what it looks for (then it `lacks` something).
+    `NoAnswer` if there is none, or `read` fails on it (then the message ends with `lacks`).
     """
     options: Any = {"headers": {"Authorization": openai.Omit()}} if client.api_key == _NO_KEY else {}
     try:

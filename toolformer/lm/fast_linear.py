@@ -1,7 +1,7 @@
 """Faster CPU linear layers for small batches: (W xᵀ)ᵀ instead of x Wᵀ, which differs by rounding alone.
 
-A decoding step multiplies some dozen rows with every weight. In float32 the library spends much of that time on laying
-out W anew; with the operands swapped it lays out the few rows, and a step takes a sixth less time.
+A decoding step multiplies a few dozen rows with every weight. In float32 the library spends much of that time on copying
+W into another layout; with swapped operands it copies the few rows instead, and a step takes a sixth less time.
 """
 
 import os
@@ -11,17 +11,17 @@ import torch
 from torch import nn
 
 FORCE_GQA = "TRANSFORMERS_SDPA_FORCE_GQA"
-"""Keys are then not copied once for every query head that shares them: a third off a decoding step."""
-FEW = 128
-"""Rows up to which it is faster. A single row is a product with a vector, which is as fast either way."""
+"""Environment variable: do not copy keys for each query head that shares them; a third off a decoding step."""
+MAX_ROWS = 128
+"""Maximum number of rows for which it is faster. A single row is a matrix-vector product, equally fast either way."""
 
 
-class FewRows(nn.Linear):
-    """A linear layer that swaps the operands for few rows."""
+class SmallBatchLinear(nn.Linear):
+    """A linear layer that swaps the operands for small batches."""
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         count = rows.numel() // self.in_features
-        if torch.is_grad_enabled() or not 1 < count <= FEW:
+        if torch.is_grad_enabled() or not 1 < count <= MAX_ROWS:
             return super().forward(rows)
         product: Any = torch.mm(self.weight, rows.reshape(count, -1).t())
         if self.bias is not None:
@@ -29,10 +29,10 @@ class FewRows(nn.Linear):
         return product.t().contiguous().view(*rows.shape[:-1], self.out_features)
 
 
-def quicken(model: nn.Module) -> None:
-    """Swaps the class of a model's float32 linear layers on a CPU, and lets heads share their keys uncopied."""
+def use_fast_linear(model: nn.Module) -> None:
+    """Replaces the class of a model's float32 linear layers on a CPU, and stops copying shared keys."""
     os.environ.setdefault(FORCE_GQA, "1")
     for module in model.modules():
         if type(module) is nn.Linear:
             if module.weight.device.type == "cpu" and module.weight.dtype is torch.float32:
-                module.__class__ = FewRows
+                module.__class__ = SmallBatchLinear

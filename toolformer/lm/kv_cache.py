@@ -1,4 +1,4 @@
-"""Key-value caches that grow without copying what they hold, and that can be taken apart and joined row by row."""
+"""Key-value caches that grow without copying, and that can be split and joined row by row."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -7,11 +7,11 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 ROOM = 64
-"""Tokens a buffer is longer than what it holds, at least, when it is made."""
+"""Minimum number of free tokens in a new buffer."""
 
 
 class GrowingLayer(DynamicLayer):
-    """Keys and values of a layer [rows, heads, tokens, size] at the head of a buffer with room behind them.
+    """Keys and values of a layer [rows, heads, tokens, size] at the start of a buffer with room after them.
 
     Transformers' own layer concatenates, which copies the whole cache at each step.
     """
@@ -26,7 +26,7 @@ class GrowingLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Adds tokens behind those that are there; returns all keys and values, as views."""
+        """Appends tokens; returns all keys and values, as views."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         before = self.get_seq_length()
@@ -56,32 +56,29 @@ def new_cache() -> Cache:
 
 
 def repeated(cache: Cache, rows: int) -> Cache:
-    """The cache of one row for many rows that go on from it; what it holds is copied when they first write."""
+    """The cache of one row for many rows that continue it; copied at their first write."""
     return _cache((k.expand(rows, -1, -1, -1), v.expand(rows, -1, -1, -1)) for k, v in _states(cache))
 
 
 def gathered(parts: Sequence[tuple[Cache, torch.Tensor]]) -> Cache:
     """One cache of the rows of several.
 
-    With each cache comes which of its tokens to take, [its rows, tokens], the same number everywhere. A token may be
-    taken twice: what pads a row must only be finite.
+    With each cache come the indices of the tokens to take, [its rows, tokens], the same number in each. A token may be
+    taken twice: padding only has to be finite.
     """
     states = [_states(cache) for cache, _ in parts]
-    # Where one holds its tokens only (`exact`), so do all: they are the last layer of the others.
+    # If one holds only tokens (`exact`), so does the result: the others hold them in their last layer.
     depth = min(map(len, states))
-    states = [of_part[-depth:] for of_part in states]
-    # Moved to the device once, not once a layer.
-    indices = [index.to(of_part[0][0].device) for (_, index), of_part in zip(parts, states, strict=True)]
+    states = [layers[-depth:] for layers in states]
+    # Moved to the device once, not once per layer.
+    indices = [index.to(layers[0][0].device) for (_, index), layers in zip(parts, states, strict=True)]
 
     def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        wanted = (index[:, None, :, None] for index in indices)
-        return torch.cat([t.take_along_dim(index, 2) for t, index in zip(tensors, wanted, strict=True)])
+        taken = zip(tensors, indices, strict=True)
+        return torch.cat([tensor.take_along_dim(index[:, None, :, None], 2) for tensor, index in taken])
 
-    layers = (
-        (joined(keys), joined(values))
-        for keys, values in (zip(*of, strict=True) for of in zip(*states, strict=True))
-    )
-    return _cache(layers)
+    by_layer = (zip(*layers, strict=True) for layers in zip(*states, strict=True))
+    return _cache((joined(keys), joined(values)) for keys, values in by_layer)
 
 
 def kept(cache: Cache, rows: Sequence[int]) -> Cache:

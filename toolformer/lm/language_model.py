@@ -1,7 +1,7 @@
 """A causal language model as the method needs it: start probabilities, branching caches, losses, greedy text.
 
-A forward pass that branches or is padded on the left gets an explicit 4-D attention mask and explicit position ids, which
-most backends (GPT-2, GPT-J, Llama, ...) heed; a model that does not is found by a probe and read otherwise (`exact`).
+A forward pass that branches or is padded on the left gets an explicit 4-D attention mask and explicit position ids. Most
+models (GPT-2, GPT-J, Llama, ...) respect them; a probe detects those that do not, which take the slow path (`exact`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from transformers.cache_utils import Cache
 
 from toolformer.calls import START
 from toolformer.lm import batching, exact, fast_linear, kv_cache, loading
-from toolformer.lm.batching import TOKENS_PER_BATCH, Branches, Prefix
-from toolformer.lm.text_generator import cut_at
+from toolformer.lm.batching import TOKENS_PER_BATCH
+from toolformer.lm.branches import Branches, Prefix
+from toolformer.lm.stop import cut_at
 
 PREFIXES_KEPT = 8
-"""Caches of few-shot prompts that are kept: one for each tool, and a few of the tools' own."""
+"""Caches of few-shot prompts that are kept: one per tool, and a few for the tools' own prompts."""
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """A text's tokens and where a call may stand between them."""
+    """A text's tokens, and where a call may go between them."""
 
     ids: list[int]
     """x_1..x_n, without tokens that the tokenizer would put around them."""
@@ -38,7 +39,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Of the last tokens of a sequence: log-probability in nats, and whether each was the likeliest. Shape [keep]."""
+    """Log-probability in nats of some tokens of a sequence, and whether each was the likeliest. Shape [tokens]."""
 
     log_probs: torch.Tensor
     greedy: torch.Tensor
@@ -53,16 +54,16 @@ class LanguageModel:
         self.name = name
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
-        self.own_prefix: list[int] = loading.own_prefix(tokenizer)
-        """What the tokenizer itself puts before a text (a BOS), and so every sequence begins with."""
+        self.bos_ids: list[int] = loading.bos_ids(tokenizer)
+        """Tokens that the tokenizer puts before a text (a BOS); every sequence begins with them."""
         if self.device.type == "cpu":
-            fast_linear.quicken(self.model)
+            fast_linear.use_fast_linear(self.model)
         self.end_ids = _end_ids(model, tokenizer)
         """The tokens that end a text."""
         self.batch_tokens = TOKENS_PER_BATCH
-        """Tokens of a batch in annotation at most; a GPU is filled by more."""
+        """Maximum number of tokens in a batch of annotation; a GPU is faster with more."""
         self.reads_special_tokens = False
-        """Whether special tokens in a text are such, as in one that a chat template rendered, and no plain text."""
+        """Whether a text's special tokens are read as such (a rendered chat template) instead of as plain text."""
         self._anchor = self.encode("a")
         self.start_id = loading.single_token(tokenizer, START, name)
         config = model.config.get_text_config()
@@ -70,30 +71,30 @@ class LanguageModel:
         self._layer_types = set(getattr(config, "layer_types", None) or ["sliding_attention"])
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
         self.fast_length = loading.fast_length(config)
-        """Cached keys up to which a batch is read with a cache and a mask; beyond, it takes the slow path (`exact`)."""
+        """Number of cached keys up to which a batch is read with a cache and a mask; beyond, it takes the slow path (`exact`)."""
         exact.probe(self)
 
     @classmethod
     def from_pretrained(
         cls, name_or_path: str | Path, dtype: str = "auto", device: str = "auto"
     ) -> LanguageModel:
-        """Loads an embedded model, a folder or a hub model. UserError if it is no causal one, or out of reach."""
+        """Loads a bundled model, a folder or a hub model. UserError if it is not causal, or cannot be reached."""
         name = str(name_or_path)
         device = loading.choose_device(device)
         model, tokenizer = loading.load_causal(name, loading.choose_dtype(dtype, device))
         return cls(model.to(device), tokenizer, name)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, nothing added; what reads like a special token is plain text, but for a rendered chat."""
+        """Token ids of `text`, nothing added; special tokens are plain text unless `reads_special_tokens`."""
         if not self.reads_special_tokens:
             return loading.encode(self.tokenizer, text)
         ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
-        own = len(self.own_prefix)
-        return ids[own:] if ids[:own] == self.own_prefix else ids  # templates write the BOS themselves
+        head = len(self.bos_ids)
+        return ids[head:] if ids[:head] == self.bos_ids else ids  # templates write the BOS themselves
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids as it stands behind other text, special tokens left out."""
-        # Behind a token of its own, since some tokenizers drop the blank before a text's first word.
+        """The text of token ids that follow other text, special tokens left out."""
+        # After another token, since some tokenizers drop the blank before a text's first word.
         text: str = self.tokenizer.decode(
             [*self._anchor, *ids], skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
@@ -104,12 +105,12 @@ class LanguageModel:
         encoded = loading.tokens_of(self.tokenizer, text, offsets=True)
         return Encoding(list(encoded.input_ids), loading.token_positions(text, encoded.offset_mapping))
 
-    def encode_behind(self, text: str) -> list[int]:
-        """Token ids of `text` as it stands behind other text."""
-        return loading.encode_behind(self.tokenizer, text)
+    def encode_continuation(self, text: str) -> list[int]:
+        """Token ids of `text` where it follows other text."""
+        return loading.encode_continuation(self.tokenizer, text)
 
     def encode_after_start(self, text: str) -> list[int]:
-        """Token ids of `text` directly behind the start token."""
+        """Token ids of `text` directly after the start token."""
         return self.encode("a" + START + text)[len(self.encode("a" + START)) :]
 
     @functools.cached_property
@@ -118,13 +119,13 @@ class LanguageModel:
         tokens = self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))
         return [n for n, token in enumerate(tokens) if token is not None and token.startswith("(")]
 
-    def document_start(self) -> list[int]:
-        """The context of a text's first token when nothing stands before it."""
-        return self.own_prefix or [self._first_token()]
+    def start_ids(self) -> list[int]:
+        """The context of a text's first token when no other text precedes it."""
+        return self.bos_ids or [self._first_token()]
 
     def _first_token(self) -> int:
-        known = [self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.start_id]
-        return next(token for token in known if token is not None)
+        tokens = [self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.start_id]
+        return next(token for token in tokens if token is not None)
 
     @torch.inference_mode()
     def forward(
@@ -137,7 +138,7 @@ class LanguageModel:
     ) -> torch.Tensor:
         """Logits of `ids` [batch, length]: of the last `keep` tokens, or all, as [batch, keep, vocabulary].
 
-        `keep` may be a mask [batch, length] of the tokens that are wanted, which then come as [wanted, vocabulary].
+        `keep` may be a mask [batch, length]; the logits of the tokens it selects are then [selected, vocabulary].
         `visible` [batch, length, cached + length] says which keys each token sees; `cache` grows in place.
         """
         if exact.is_needed(cache, visible.shape[-1], self.fast_length):
@@ -155,7 +156,7 @@ class LanguageModel:
         return logits
 
     def _attention_mask(self, visible: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
-        """What is added to the scores [batch, 1, length, keys], by the type of layer where a model has several."""
+        """Added to the attention scores [batch, 1, length, keys]; a dictionary by layer type where a model has several."""
 
         def added(seen: torch.Tensor) -> torch.Tensor:
             mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
@@ -165,7 +166,7 @@ class LanguageModel:
         window = getattr(self.model.config.get_text_config(), "sliding_window", None) if sliding else None
         if not window or visible.shape[-1] <= window:
             return added(visible)
-        # The keys that a token sees stand in the order of its text, whatever stands between them.
+        # A token's visible keys are in the order of its text, even with hidden keys between them.
         seen = visible.cumsum(-1, dtype=torch.int32)
         slid = added(visible & (seen > seen[..., -1:] - window))
         if self._layer_types == {"sliding_attention"}:
@@ -173,29 +174,29 @@ class LanguageModel:
         full = added(visible)
         return {kind: slid if kind == "sliding_attention" else full for kind in self._layer_types}
 
-    def _logits_behind(
-        self, sequences: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]], dtype: torch.dtype
+    def logits_after(
+        self, sequences: Sequence[Sequence[int]], indices: Sequence[Sequence[int]], dtype: torch.dtype
     ) -> Iterator[tuple[list[int], torch.Tensor]]:
-        """Batches of similar length: their sequences' numbers, and the logits [tokens, vocabulary] behind the wanted tokens."""
-        lengths = [max(indices, default=-1) + 1 for indices in wanted]
-        for batch in batching.by_length(lengths, [len(indices) for indices in wanted], self.batch_tokens):
-            batch = [n for n in batch if len(wanted[n])]
+        """Batches of similar length: the numbers of their sequences, and the logits [tokens, vocabulary] after these tokens."""
+        lengths = [max(some, default=-1) + 1 for some in indices]
+        for batch in batching.by_length(lengths, [len(some) for some in indices], self.batch_tokens):
+            batch = [n for n in batch if len(indices[n])]
             if slow := [n for n in batch if lengths[n] > self.fast_length]:
                 read = [sequences[n][: lengths[n]] for n in slow]
-                yield slow, torch.cat(exact.read(self, read, [wanted[n] for n in slow])).to(dtype)
+                yield slow, torch.cat(exact.read(self, read, [indices[n] for n in slow])).to(dtype)
             batch = [n for n in batch if lengths[n] <= self.fast_length]
             if not batch:
                 continue
             ids = batching.padded([sequences[n][: lengths[n]] for n in batch], "right")
             keep = torch.zeros_like(ids, dtype=torch.bool)
             for row, n in enumerate(batch):
-                keep[row, torch.tensor(wanted[n])] = True
+                keep[row, torch.tensor(indices[n])] = True
             ids = ids.to(self.device)
             with torch.inference_mode():
-                # Without a mask of its own: attention is told that it is causal, and computes half as much.
+                # Without a 4-D mask attention knows that it is causal, and computes half as much.
                 output = self.model(
                     input_ids=ids,
-                    attention_mask=torch.ones_like(ids),  # nothing is hidden, and nothing warned of
+                    attention_mask=torch.ones_like(ids),  # hides nothing, and avoids a warning
                     use_cache=False,
                     logits_to_keep=keep.to(self.device),
                 )
@@ -210,7 +211,7 @@ class LanguageModel:
         """Reads contexts side by side, padded on the left; returns logits and a batch with one branch each.
 
         The logits are those of the last token of each [batch, vocabulary], or of the last `keep[n]` tokens of context
-        n, one context behind the other [sum of keep, vocabulary].
+        n, one context after another [sum of keep, vocabulary].
         """
         shared = len(prefix.ids) if prefix else 0
         ids, valid = batching.pad_left(contexts)
@@ -226,10 +227,10 @@ class LanguageModel:
             batching.last_tokens(keep or [1] * rows, length),
         )
         lengths = valid.sum(1) + shared
-        return logits, Branches(self, cache, key_valid[:, None], lengths[:, None])
+        return logits, Branches(self.forward, cache, key_valid[:, None], lengths[:, None])
 
     def prefix(self, ids: Sequence[int]) -> Prefix:
-        """The cache of tokens that many contexts begin with; those asked for last are kept."""
+        """The cache of tokens that many contexts begin with; the last ones requested are kept."""
         key = tuple(ids)
         prefix = self._prefixes.pop(key, None)
         if prefix is None:
@@ -243,22 +244,22 @@ class LanguageModel:
     def score(
         self,
         sequences: Sequence[Sequence[int]],
-        wanted: Sequence[Sequence[int]],
+        indices: Sequence[Sequence[int]],
         dtype: torch.dtype = torch.float32,
         calls: bool = True,
     ) -> list[TokenScores]:
         """log p of some tokens of each sequence given those before them, batched by length within the token budget.
 
-        `wanted[n]` are the tokens' indices in sequence n, rising and from 1 on. Only their rows are projected to the
+        `indices[n]` are the tokens' indices in sequence n, rising and at least 1. Only their rows are projected to the
         vocabulary; log p is taken from their logits in `dtype`. Without `calls` the start token has probability 0
-        (paper, footnote 5), except where the text itself has it, which would otherwise be impossible.
+        (paper, footnote 5), except where the text contains it, which would otherwise be impossible.
         """
         nothing = TokenScores(torch.empty(0), torch.empty(0, dtype=torch.bool))
         scores = [nothing] * len(sequences)
-        before = [[index - 1 for index in indices] for indices in wanted]
-        for batch, logits in self._logits_behind(sequences, before, dtype):
-            counts = [len(wanted[n]) for n in batch]
-            targets = [sequences[n][index] for n in batch for index in wanted[n]]
+        before = [[index - 1 for index in some] for some in indices]
+        for batch, logits in self.logits_after(sequences, before, dtype):
+            counts = [len(indices[n]) for n in batch]
+            targets = [sequences[n][index] for n in batch for index in indices[n]]
             expected = torch.tensor(targets, device=self.device)
             if not calls:
                 with torch.inference_mode():
@@ -270,30 +271,29 @@ class LanguageModel:
         return scores
 
     def start_log_probs(self, sequences: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-        """log p(<API> | sequence up to and including token j) of each token j of each sequence, [length]."""
+        """log p(<API> | sequence up to and including token j) for each token j of each sequence, [length]."""
         starts = [torch.empty(0)] * len(sequences)
         everywhere = [range(len(ids)) for ids in sequences]
-        for batch, logits in self._logits_behind(sequences, everywhere, torch.float32):
+        for batch, logits in self.logits_after(sequences, everywhere, torch.float32):
             log_probs = (logits[:, self.start_id] - logits.logsumexp(-1)).cpu()
-            for n, of_sequence in zip(
-                batch, log_probs.split([len(sequences[n]) for n in batch]), strict=True
-            ):
-                starts[n] = of_sequence
+            counts = [len(sequences[n]) for n in batch]
+            for n, part in zip(batch, log_probs.split(counts), strict=True):
+                starts[n] = part
         return starts
 
     def generate(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
         """Greedy continuations, cut before the first stop text. Prompts that share a long head share its cache."""
-        encoded = [self.own_prefix + self.encode(prompt) for prompt in prompts]
+        encoded = [self.bos_ids + self.encode(prompt) for prompt in prompts]
         return [cut_at(self.decode(ids), stop) for ids in self.continued(encoded, max_new_tokens, stop)]
 
     def continued(
         self, encoded: Sequence[list[int]], max_new_tokens: int, stop: Sequence[str] = ()
     ) -> list[list[int]]:
-        """Greedy continuations of tokens, ended behind the first stop text, as tokens without the one that ends a text."""
+        """Greedy continuations of tokens, which end with the first stop text, without end-of-text tokens."""
         longest = self.context_length - max_new_tokens
         encoded = [ids[-longest:] for ids in encoded]
         continuations: list[list[int]] = [[]] * len(encoded)
-        # What all begin with is read once; each keeps a token of its own.
+        # The common beginning is read once; at least one token is left for each.
         head = os.path.commonprefix([ids[:-1] for ids in encoded]) if len(encoded) > 1 else []
         prefix = self.prefix(head) if len(head) >= 16 else None
         rest = [ids[len(head) :] if prefix else ids for ids in encoded]
@@ -329,12 +329,12 @@ class LanguageModel:
     def rolling_log_likelihoods(self, texts: Sequence[str], calls: bool = True) -> list[tuple[float, int]]:
         """(log p of the whole text in nats, number of tokens) of each text; `calls` as in `score`.
 
-        A text longer than the context is read in disjoint windows, each token scored once, as lm-eval does. What the
-        tokenizer puts before a text (a BOS) counts as its first token there, and so here.
+        A text longer than the context is read in disjoint windows, each token scored once, as lm-eval does. Tokens that
+        the tokenizer puts before a text (a BOS) count as its first ones, as in lm-eval.
         """
         from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-        encoded = [self.own_prefix + self.encode(text) for text in texts]
+        encoded = [self.bos_ids + self.encode(text) for text in texts]
         windows: list[list[int]] = []
         tails: list[int] = []
         owner: list[int] = []
@@ -358,8 +358,8 @@ class LanguageModel:
             trailing = len(context) - len(context.rstrip())
             if trailing:
                 context, continuation = context[:-trailing], context[-trailing:] + continuation
-            head = self.own_prefix + self.encode(context) if context else self.document_start()
-            start = self.own_prefix if context else head
+            head = self.bos_ids + self.encode(context) if context else self.start_ids()
+            start = self.bos_ids if context else head
             tail = (start + self.encode(context + continuation))[len(head) :]
             whole = (head + tail)[-(self.context_length + 1) :]
             sequences.append(whole)
@@ -370,13 +370,13 @@ class LanguageModel:
         self, sequences: Sequence[Sequence[int]], tails: Sequence[int], calls: bool = True
     ) -> list[tuple[float, bool]]:
         """(log p in nats, whether greedy decoding would write them) of the last `tails[n]` tokens of each sequence."""
-        wanted = [range(len(ids) - tail, len(ids)) for ids, tail in zip(sequences, tails, strict=True)]
-        scores = self.score(sequences, wanted, calls=calls)
+        indices = [range(len(ids) - tail, len(ids)) for ids, tail in zip(sequences, tails, strict=True)]
+        scores = self.score(sequences, indices, calls=calls)
         return [(float(score.log_probs.double().sum()), bool(score.greedy.all())) for score in scores]
 
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Every token that ends a text: the tokenizer's, and those that the model's generation settings name beside it."""
+    """Every token that ends a text: the tokenizer's, and those of the model's generation settings."""
     named = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     several = named if isinstance(named, list | tuple) else [named]
     return frozenset(int(token) for token in [tokenizer.eos_token_id, *several] if token is not None)

@@ -1,4 +1,4 @@
-"""Where a model is, its device and number format, and how it is loaded: safetensors only, none of its own code."""
+"""Locating and loading a model, its device and its dtype: safetensors only, and never code from a model's folder."""
 
 import ctypes
 import gc
@@ -29,14 +29,14 @@ def native_bfloat16(device: str | torch.device) -> bool:
 
 
 def choose_device(device: str = "auto") -> str:
-    """The device by name; `auto` is the first CUDA device, or the CPU. UserError for a CUDA device that is not there."""
+    """The device by name; `auto` is the first CUDA device, or the CPU. UserError for a missing CUDA device."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
         return "cuda" if count else "cpu"
     if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= count:
-        found = f"{count or 'no'} CUDA device{'s' if count > 1 else ''} here"
+        available = f"{count or 'no'} CUDA device{'s' if count > 1 else ''} here"
         raise UserError(
-            f"lm.device is {device}, and PyTorch finds {found}; set lm.device=auto or lm.device=cpu"
+            f"lm.device is {device}, and PyTorch finds {available}; set lm.device=auto or lm.device=cpu"
         )
     return device
 
@@ -49,12 +49,12 @@ def choose_dtype(dtype: str, device: str) -> torch.dtype:
 
 
 def number_format(dtype: str, device: str) -> str:
-    """The name of what `dtype` comes to on a device, as runs are tagged with it: `bfloat16`."""
+    """The dtype's name on a device, as in the tags of runs: `bfloat16`."""
     return str(choose_dtype(dtype, choose_device(device))).removeprefix("torch.")
 
 
 def locate(name_or_path: str) -> str:
-    """The folder or hub name behind a model's name; an embedded model is fetched on first use."""
+    """The folder or hub name of a model; a bundled model is fetched on first use."""
     if name_or_path in EMBEDDED_MODELS:
         return str(assets.ensure(name_or_path))
     path = Path(name_or_path).expanduser()
@@ -62,7 +62,7 @@ def locate(name_or_path: str) -> str:
         return str(path)
     if path.exists():
         raise UserError(
-            f"model: {name_or_path} is no model folder (it has no config.json); name one that has, or a hub model"
+            f"model: {name_or_path} is not a model folder (it has no config.json); name one that has, or a hub model"
         )
     if name_or_path.startswith((".", "/", "~")) or name_or_path.count("/") > 1:
         raise UserError(
@@ -81,37 +81,37 @@ def release_memory() -> None:
 
 
 def load_config(name_or_path: str) -> Any:
-    """A model's configuration, without its weights. UserError if it is no model, or cannot be reached."""
+    """A model's configuration, without its weights. UserError if it is not a model, or cannot be reached."""
     location = locate(name_or_path)
     with _loading(f"{name_or_path} cannot be loaded", location):
         return AutoConfig.from_pretrained(location, trust_remote_code=False)
 
 
 def context_length(config: Any) -> int | None:
-    """Tokens a model reads at once, or None where its configuration does not say."""
+    """Maximum number of tokens of a sequence, or None where the configuration does not say."""
     sizes = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
     return min([size for size in sizes if isinstance(size, int) and size > 0], default=None)
 
 
 def fast_length(config: Any) -> float:
-    """Keys up to which a token's attention and positions do not depend on how many there are; infinite for most models.
+    """Number of keys up to which attention and positions do not depend on that number; infinite for most models.
 
-    Beyond, LongRoPE takes other frequencies for all positions, and Llama 4 attends in chunks and with another scale.
+    Beyond, LongRoPE uses other frequencies for all positions, and Llama 4 attends in chunks and with another scale.
     """
     if "local" in getattr(config, "attention_layers", ()):
         return 0  # GPT-Neo's window counts keys that a token does not see
     limits = [getattr(config, "attention_chunk_size", None)]
     rope = getattr(config, "rope_parameters", None) or {}
-    for of_layers in (rope, *rope.values()):
-        if isinstance(of_layers, dict) and of_layers.get("rope_type") == "longrope":
-            limits.append(of_layers["original_max_position_embeddings"])
+    for settings in (rope, *rope.values()):
+        if isinstance(settings, dict) and settings.get("rope_type") == "longrope":
+            limits.append(settings["original_max_position_embeddings"])
     return min((limit for limit in limits if limit), default=math.inf)
 
 
 def load_tokenizer(name_or_path: str) -> Any:
-    """The fast tokenizer of an embedded model, a hub model or a folder, which may hold nothing else.
+    """The fast tokenizer of a bundled model, a hub model or a folder, which may hold nothing else.
 
-    The only place that loads one: never with code of its own. UserError if there is none, or it cannot be reached.
+    The only place that loads one, and never with code from the folder. UserError if there is none, or it cannot be reached.
     """
     folder = Path(name_or_path).expanduser()
     location = str(folder) if (folder / "tokenizer_config.json").is_file() else locate(name_or_path)
@@ -120,7 +120,7 @@ def load_tokenizer(name_or_path: str) -> Any:
 
 
 def tokens_of(tokenizer: Any, texts: Any, offsets: bool = False) -> Any:
-    """The tokens of a text or a list of texts, none added; what reads like a special token (`</s>`) is plain text."""
+    """The tokens of a text or a list of texts, none added; special tokens (`</s>`) are read as plain text."""
     return tokenizer(
         texts,
         add_special_tokens=False,
@@ -136,11 +136,11 @@ def encode(tokenizer: Any, text: str) -> list[int]:
     return ids
 
 
-def encode_behind(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of `text` as it stands behind other text: some tokenizers put a blank before a text."""
+def encode_continuation(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of `text` where it follows other text: some tokenizers put a blank before a text."""
     for sign in ("a", "]", "\n", "0"):
         alone, both = encode(tokenizer, sign), encode(tokenizer, sign + text)
-        if both[: len(alone)] == alone:  # else the sign has melted into the text
+        if both[: len(alone)] == alone:  # else the sign and the text share a token
             return both[len(alone) :]
     return encode(tokenizer, text)
 
@@ -150,15 +150,15 @@ def token_positions(text: str, offsets: Sequence[tuple[int, int]]) -> list[int |
     positions: list[int | None] = []
     previous = 0
     for start, end in offsets:
-        # Some tokenizers leave the blank before a word out of the offsets: the call goes before it.
+        # Some tokenizers leave out the blank before a word from its offsets: the call goes before the blank.
         inside = start < previous or text[previous:start].strip() != ""
         positions.append(None if inside else previous)
         previous = max(previous, end)
     return positions
 
 
-def own_prefix(tokenizer: Any) -> list[int]:
-    """What the tokenizer puts before a text when asked to add special tokens (a BOS, for Llama and Gemma)."""
+def bos_ids(tokenizer: Any) -> list[int]:
+    """Tokens that the tokenizer puts before a text if it adds special tokens (a BOS, for Llama and Gemma)."""
     plain = tokenizer("a", add_special_tokens=False).input_ids
     full = tokenizer("a", add_special_tokens=True).input_ids
     starts = range(len(full) - len(plain) + 1)
@@ -167,17 +167,17 @@ def own_prefix(tokenizer: Any) -> list[int]:
 
 def single_token(tokenizer: Any, text: str, name: str) -> int:
     """The one token that `text` is between other text, for the model `name`. UserError if it is not a single token."""
-    head, behind, between = (encode(tokenizer, written) for written in ("a", f"a{text}", f"a{text}A"))
-    if behind[:-1] != head or between[: len(behind)] != behind:
+    head, after, between = (encode(tokenizer, written) for written in ("a", f"a{text}", f"a{text}A"))
+    if after[:-1] != head or between[: len(after)] != after:
         raise UserError(
             f"model: the tokenizer of {name} has no single token for {text!r}, with which a call starts; name a model "
             "whose tokenizer has one, such as smollm2, gemma3, gpt2 or EleutherAI/gpt-j-6b"
         )
-    return behind[-1]
+    return after[-1]
 
 
 def load_causal(name_or_path: str, dtype: torch.dtype, starts_calls: bool = True) -> tuple[Any, Any]:
-    """A causal model in main memory and its fast tokenizer. UserError if it is none, or cannot be reached.
+    """A causal model in main memory and its fast tokenizer. UserError if it is not one, or cannot be reached.
 
     With `starts_calls` its tokenizer must have a single token for the start of a call.
     """
@@ -188,7 +188,7 @@ def load_causal(name_or_path: str, dtype: torch.dtype, starts_calls: bool = True
             f"model: {name_or_path} is {kind} ({config.model_type}); name a causal one, such as smollm2"
         )
     tokenizer = load_tokenizer(name_or_path)
-    if starts_calls:  # before the weights, which take their time
+    if starts_calls:  # before the weights, which take long to load
         single_token(tokenizer, START, name_or_path)
     return load_weights(AutoModelForCausalLM, "causal language", name_or_path, dtype), tokenizer
 
@@ -196,9 +196,9 @@ def load_causal(name_or_path: str, dtype: torch.dtype, starts_calls: bool = True
 def load_weights(
     kind: Any, description: str, name_or_path: str, dtype: torch.dtype, pickled: bool = False
 ) -> Any:
-    """A model in main memory, by one of Transformers' classes. UserError if it is none, damaged or out of reach.
+    """A model in main memory, by one of Transformers' classes. UserError if it is of another kind, damaged or unreachable.
 
-    With `pickled`, weights in a pickle will do where there are no safetensors; no code of a pickle is run.
+    With `pickled`, a pickle of weights is accepted where there are no safetensors; code in a pickle is never run.
     """
     location = locate(name_or_path)
     transformers_logging.disable_progress_bar()
@@ -213,7 +213,7 @@ def load_weights(
 
 
 def _reach_hub(location: str) -> None:
-    """OSError for what is not on this machine while the hub is out of reach: its own client tries for half a minute."""
+    """OSError for a model that is not on this machine while the hub is unreachable: its client would retry for half a minute."""
     files = ("config.json", "tokenizer_config.json")
     if Path(location).is_dir() or any(try_to_load_from_cache(location, file) for file in files):
         return
@@ -228,7 +228,7 @@ def _reach_hub(location: str) -> None:
 
 @contextmanager
 def _loading(problem: str, location: str) -> Iterator[None]:
-    """Turns whatever Transformers, safetensors and tokenizers raise for damaged or missing files into one line."""
+    """Turns all errors of Transformers, safetensors and tokenizers for damaged or missing files into one line."""
     try:
         _reach_hub(location)
         yield

@@ -1,4 +1,4 @@
-"""An encoder-decoder model (T5, BART, ...) that a tool writes with: prompts in, greedy text out."""
+"""An encoder-decoder model (T5, BART, ...) for a tool to write with: prompts in, greedy text out."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -9,24 +9,24 @@ from transformers import AutoModelForSeq2SeqLM
 
 from toolformer.lm import loading
 from toolformer.lm.batching import by_length
-from toolformer.lm.text_generator import cut_at
+from toolformer.lm.stop import cut_at
 
 DEFAULT_LENGTH = 512
-"""Tokens of a prompt that are read where neither model nor tokenizer says how many may be."""
+"""Maximum prompt tokens if neither model nor tokenizer states a limit."""
 _ENDLESS = 10**6
-"""From here on, a tokenizer's length says that it knows none."""
+"""A tokenizer's maximum length of this or more means that it has none."""
 
 
 @functools.lru_cache(maxsize=16)
 def is_encoder_decoder(name_or_path: str) -> bool:
-    """Whether a model is one, by its configuration. UserError if it is no model, or cannot be reached."""
+    """Whether a model is an encoder-decoder, by its configuration. UserError if it is not a model, or cannot be reached."""
     if name_or_path in loading.EMBEDDED_MODELS:
         return False
     return bool(getattr(loading.load_config(name_or_path), "is_encoder_decoder", False))
 
 
 class Seq2SeqModel:
-    """An encoder-decoder model of a folder or the hub, with its tokenizer. UserError if it is none."""
+    """An encoder-decoder model of a folder or the hub, with its tokenizer. UserError if it is not one."""
 
     def __init__(self, name_or_path: str, dtype: str = "auto", device: str = "auto") -> None:
         device = loading.choose_device(device)
@@ -35,7 +35,7 @@ class Seq2SeqModel:
             AutoModelForSeq2SeqLM, "sequence-to-sequence", name_or_path, loading.choose_dtype(dtype, device)
         )
         self.model = model.to(device).eval()
-        # The question stands at the end of a prompt: what does not fit is left out at its beginning.
+        # The question is at the end of a prompt: one that is too long is cut at its beginning.
         self.tokenizer.truncation_side = "left"
         sizes = (self.tokenizer.model_max_length, loading.context_length(model.config))
         self.longest: int = min([size for size in sizes if size and size < _ENDLESS], default=DEFAULT_LENGTH)
@@ -55,7 +55,7 @@ class Seq2SeqModel:
 def padded_batches(
     model: Any, tokenizer: Any, texts: Sequence[str], max_tokens: int
 ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
-    """Texts of similar length together, cut to `max_tokens`: their indices, and what the model's encoder is fed."""
+    """Texts of similar length together, cut to `max_tokens`: their indices, and the inputs of the model's encoder."""
     encoded = [
         tokenizer(text, truncation=True, max_length=max_tokens, verbose=False).input_ids for text in texts
     ]

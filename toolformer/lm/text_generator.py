@@ -1,35 +1,22 @@
-"""A language model for a tool to write with, causal or encoder-decoder, loaded when its first text is asked for."""
-
-from __future__ import annotations
+"""A language model for a tool to write with, causal or encoder-decoder, loaded when its first text is requested."""
 
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from toolformer.lm.language_model import LanguageModel
-    from toolformer.lm.seq2seq import Seq2SeqModel
-
-
-def cut_at(text: str, stop: Sequence[str]) -> str:
-    """The text up to the first of the stop texts."""
-    return text[: min([text.find(end) for end in stop if end in text], default=len(text))]
+from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder
 
 
 @functools.lru_cache(maxsize=4)
 def load(model: str, dtype: str, device: str) -> LanguageModel:
-    """A loaded causal model; tools that ask with the same words share it."""
-    from toolformer.lm.language_model import LanguageModel
-
+    """A loaded causal model, cached by (model, dtype, device)."""
     return LanguageModel.from_pretrained(model, dtype, device)
 
 
 @functools.lru_cache(maxsize=4)
 def load_seq2seq(model: str, dtype: str, device: str) -> Seq2SeqModel:
-    """A loaded encoder-decoder model, shared likewise."""
-    from toolformer.lm.seq2seq import Seq2SeqModel
-
+    """A loaded encoder-decoder model, cached likewise."""
     return Seq2SeqModel(model, dtype, device)
 
 
@@ -37,18 +24,18 @@ def load_seq2seq(model: str, dtype: str, device: str) -> Seq2SeqModel:
 class ModelGenerator:
     """Greedy texts of any model of the hub or in a folder (a `TextGenerator`)."""
 
+    VERSION = 1
+    """Raise it in the commit that changes texts."""
+    elsewhere = False
+    """It works in this process."""
     model: str = "smollm2"
     dtype: str = "auto"
     device: str = "auto"
 
     def check(self) -> None:
         """UserError if there is no such model; weights are not loaded."""
-        from toolformer.lm.seq2seq import is_encoder_decoder
-
         is_encoder_decoder(self.model)
 
     def __call__(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
-        from toolformer.lm.seq2seq import is_encoder_decoder
-
         loader = load_seq2seq if is_encoder_decoder(self.model) else load
         return loader(self.model, self.dtype, self.device).generate(prompts, max_new_tokens, stop)

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer.reporting import console, plots, reader, render, samples_page, table, tables
-from toolformer.storage import write_whole, writing
-from toolformer.tracking import Tracker
+from toolformer.results import Results
+from toolformer.storage import atomic_write, writing
 
 
 @dataclass(frozen=True)
 class Report:
-    """The written pages and what stands in them."""
+    """The written pages and their content."""
 
     markdown: Path
     html: Path
     samples: Path | None
-    """The page on which candidates and samples are read; None where there are none."""
+    """The page on which candidates and samples are read; None if there are none."""
     content: table.Content
 
 
 def build(
-    store: Tracker,
+    results: Results,
     experiment: str | None = None,
     out: Path = Path("report"),
     seed: int = 0,
@@ -32,17 +32,17 @@ def build(
 ) -> Report:
     """Write `report.md`, `report.tex`, `report.html`, `samples.html`, `tables/` and `figures/` into the folder `out`.
 
-    The same runs give the same bytes.
+    The output is deterministic.
 
     Args:
-        experiment: only runs with this tag count.
-        seed: decides the resamples behind paired intervals.
-        full: also show what was not measured, with the paper's own figures.
+        experiment: only its runs count.
+        seed: of the resamples for paired intervals.
+        full: also show what was not measured, with the paper's results.
 
     Raises:
-        UserError: no run has this tag, a file cannot be read, or the folder cannot be written.
+        UserError: the experiment has no run, a file cannot be read, or the folder cannot be written.
     """
-    evidence = reader.read(store, experiment, seed)
+    evidence = reader.read(results, experiment, seed)
     content = tables.content(evidence, full)
     data = samples_page.data(evidence)
     images = {name: image for figure in content.figures for name, image in plots.files(figure).items()}
@@ -56,7 +56,7 @@ def build(
         for folder in {path.parent for path in files}:
             folder.mkdir(parents=True, exist_ok=True)
     for path, written in files.items():
-        write_whole(path, written)
+        atomic_write(path, written)
     samples = out / "samples.html"
     if not data:
         samples.unlink(missing_ok=True)
@@ -64,5 +64,5 @@ def build(
 
 
 def terminal(report: Report, only: Collection[str] = ()) -> None:
-    """Print the report to the terminal, or of its tables `only` those with these keys."""
+    """Print the report to the terminal, or only the tables with these keys."""
     console.show(report.content, only)

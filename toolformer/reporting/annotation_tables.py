@@ -1,4 +1,4 @@
-"""What the annotation found: Table 2, the funnel and its reasons, and where the yield is lost."""
+"""Results of an annotation: Table 2, the funnel and its reasons, and where the yield is lost."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,9 +7,10 @@ from toolformer.reporting import paper
 from toolformer.reporting.candidate_stats import FATES
 from toolformer.reporting.data import Annotation
 from toolformer.reporting.formatting import in_order, shown_count, tool_name
-from toolformer.reporting.table import Cell, Column, Passage, Table
+from toolformer.reporting.table import Cell, Passage, Table, number_columns, text_columns
 
 _SKIPPED = "rows_skipped/"
+_LABEL = "τ_f = {}".format
 
 
 def examples_kept(annotation: Annotation | None, full: bool = False) -> Table:
@@ -28,9 +29,11 @@ def examples_kept(annotation: Annotation | None, full: bool = False) -> Table:
         figures = paper.EXAMPLES_KEPT.get(tool)
         cells += [Cell(shown_count(figure)) for figure in figures] if figures else [Cell()] * 3
         rows.append(cells)
-    columns = [Column("API", numeric=False), Column("texts tried", "This run")]
-    columns += [Column(f"τ_f = {threshold}", "This run") for threshold in thresholds]
-    columns += [Column(f"τ_f = {threshold}", "Paper", paper=True) for threshold in paper.THRESHOLDS]
+    columns = [
+        *text_columns("API"),
+        *number_columns("texts tried", *map(_LABEL, thresholds), group="This run"),
+    ]
+    columns += number_columns(*map(_LABEL, paper.THRESHOLDS), group="Paper", paper=True)
     caption = (
         "Texts with at least one call whose gain reaches τ_f, the paper's and this run's; in brackets, how many calls they "
         "hold. Counted from all scored candidates of one run. The paper annotated a part of CCNet, ours is another, smaller corpus: "
@@ -41,15 +44,17 @@ def examples_kept(annotation: Annotation | None, full: bool = False) -> Table:
 
 
 def funnel(annotation: Annotation) -> Table:
-    """What each step of the annotation left, per tool."""
+    """Texts and calls left by each step of the annotation, per tool."""
     entries = annotation.funnel
     steps = [step for step in STEPS if any(step in entry for entry in entries.values())]
     rows = [
         [Cell(tool_name(tool)), *(Cell(shown_count(entries[tool].get(step))) for step in steps)]
         for tool in in_order(entries)
     ]
-    columns = [Column("Tool", numeric=False), *(Column(step.replace("_", "-")) for step in steps)]
-    caption = "Texts (documents, selected), then places and calls: what each step of the annotation left."
+    columns = [*text_columns("Tool"), *number_columns(*(step.replace("_", "-") for step in steps))]
+    caption = (
+        "Texts (documents, selected), then positions and calls, as each step of the annotation left them."
+    )
     metrics = annotation.run.metrics
     skipped = {name: round(metrics[name]) for name in metrics if name.startswith(_SKIPPED)}
     if skipped:
@@ -68,19 +73,19 @@ def reasons(annotation: Annotation) -> Table:
         shown = (_shown(reasons) for reasons in (texts, {**windows, **dropped}, filtered))
         rows.append([Cell(tool_name(tool)), *map(Cell, shown)])
     labels = ("texts by decision", "windows and candidates dropped", "scored, not kept")
-    columns = [Column("Tool", numeric=False), *(Column(label, numeric=False, wide=True) for label in labels)]
+    columns = text_columns("Tool", *labels, wide=labels)
     return Table("reasons", "Annotation", "Reasons", columns, rows)
 
 
 def lost(annotation: Annotation) -> Table:
-    """Of the texts tried how far each tool came with its best call: a row a tool."""
+    """How far the texts tried came with their best call: a row per tool."""
     rows = []
     for tool in in_order(annotation.lost):
         fates, tried = annotation.lost[tool], sum(annotation.lost[tool].values())
         shares = [f"({100 * fates[fate] / tried:.1f} %)" if tried else "" for fate in FATES]
         cells = [Cell(shown_count(fates[fate]), share) for fate, share in zip(FATES, shares, strict=True)]
         rows.append([Cell(tool_name(tool)), Cell(shown_count(tried)), *cells])
-    columns = [Column("Tool", numeric=False), Column("texts tried"), *(Column(fate) for fate in FATES)]
+    columns = [*text_columns("Tool"), *number_columns("texts tried", *FATES)]
     caption = (
         "Every text tried counts once, with the call that came furthest: no position (no call was tried), malformed, the "
         "tool gave no result, no result lowers the loss, no gain reaches τ_f, kept."
@@ -94,7 +99,7 @@ def nearest(passages: Sequence[Passage]) -> Table:
     for passage in passages:
         text = f"{passage.before} {passage.call}{passage.after}"
         rows.append([Cell(tool_name(passage.tool)), Cell(f"{passage.gain:.2f}"), Cell(text)])
-    columns = [Column("Tool", numeric=False), Column("gain"), Column("Example", numeric=False, wide=True)]
+    columns = [*text_columns("Tool"), *number_columns("gain"), *text_columns("Example", wide=["Example"])]
     return Table("misses", "Annotation", "Nearest misses", columns, rows, "Gains in nats, below τ_f.")
 
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from toolformer.annotation.candidates import LOWEST_SHOWN
 from toolformer.annotation.execute import LOOK_AHEAD
+from toolformer.annotation.merge import BELOW, PAPER
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.reporting import paper
 from toolformer.reporting.data import Annotation
@@ -37,8 +37,6 @@ _LOOKED_AT = 300  # rows at either end of the gains, among which examples are ch
 _BEST = [("gain", "descending"), *((name, "ascending") for name in ("doc_id", "position", "sample"))]
 _WORST = [("gain", "ascending"), *((name, "descending") for name in ("doc_id", "position", "sample"))]
 _SAMPLED = 2**17  # gains that decide the bins; of more, evenly spaced ones
-_BOUND = ds.field("loss_none") - ds.field("loss_result")
-"""What the gain never exceeds."""
 
 Row = dict[str, Any]
 Files = Mapping[str, Path]
@@ -62,7 +60,7 @@ def by_document(
     held: list[pa.Table] = []
     for batch in batches(path, read):
         table = pa.concat_tables([*held, ds.dataset(batch).to_table(columns=columns, filter=where)])
-        # The rows of a document stand side by side: more of the last one's may follow.
+        # The rows of a document are adjacent: more of the last one's may follow.
         last = pc.index(table["doc_id"], table["doc_id"][-1]).as_py() if len(table) else 0
         yield table.slice(0, last)
         held = [table.slice(last)]
@@ -96,35 +94,34 @@ def kept(files: Files, ids: Iterable[str]) -> set[tuple[str, str, int]]:
     return {(row["doc_id"], call["tool"], call["position"]) for row in rows for call in row["calls"] or ()}
 
 
-def gain_of(baseline: str) -> pc.Expression:
-    """The gain as far as it is known, as an expression over the columns `gain` and `LOSSES`.
+def scored(path: Path) -> Iterator[pa.Table]:
+    """The scored candidates with their `gain` under the run's baseline, by document, in the order of the file.
 
-    With the baseline `plain`, and where the annotation left the gain open because its bound was below every threshold,
-    it is L(ε) − L(e(c, r)).
+    Where L(e(c, ε)) was not scored (`is_bound`), as the gain is below every threshold anyway, `gain` is its upper bound.
     """
-    return _BOUND if baseline == "plain" else pc.coalesce(ds.field("gain"), _BOUND)
-
-
-def scored(path: Path, baseline: str) -> Iterator[pa.Table]:
-    """The scored candidates with their gains (`gain_of`), by document, in the order of the file."""
-    gain = gain_of(baseline)
-    valid = (ds.field("status") == "scored") & gain.is_valid() & ~gain.is_nan()
-    valid &= _BOUND.is_valid() & ~_BOUND.is_nan() & ~pc.coalesce(ds.field("loss_no_result"), 0.0).is_nan()
-    columns = {name: ds.field(name) for name in _KEY} | {"gain": gain}
-    return by_document(path, [*_KEY, "status", "gain", *LOSSES], columns, valid)
+    columns = {name: ds.field(name) for name in [*_KEY, "reason"]}
+    columns |= {"gain": ds.field("filter_gain"), "is_bound": ds.field("loss_no_result").is_null()}
+    read = [*_KEY, "reason", "filter_gain", "loss_no_result"]
+    return by_document(path, read, columns, ds.field("filter_gain").is_valid())
 
 
 def counts(
-    path: Path, baseline: str, tools: set[str], own: Mapping[str, float]
+    path: Path, baseline: str, tools: set[str], local: Mapping[str, float]
 ) -> dict[tuple[str, float], tuple[int, int]]:
-    """Examples and calls by tool and τ_f, the paper's and those of the run, which `own` has by tool.
+    """Examples and calls by tool and τ_f: the paper's thresholds and the run's, which `local` has by tool.
 
-    Counted as `merge` would keep them, one call of a tool at a position, from the least τ_f on at which all gains are known.
+    Counted as `merge` would keep them, one call of a tool at a position; without the τ_f that an unscored gain may reach.
     """
-    thresholds = sorted({*paper.THRESHOLDS, *(own[tool] for tool in tools if tool in own)})
+    thresholds = sorted({*paper.THRESHOLDS, *(local[tool] for tool in tools if tool in local)})
     examples, calls = Counter[tuple[str, float]](), Counter[tuple[str, float]]()
-    for table in scored(path, baseline):
+    unscored: dict[str, float] = {}
+    """By tool, the largest upper bound of a gain that is not known."""
+    for table in scored(path):
         tools = tools | set(pc.unique(table["tool"]).to_pylist())
+        if baseline == PAPER:
+            bounds = table.filter(pc.field("is_bound")).group_by("tool").aggregate([("gain", "max")])
+            for row in bounds.to_pylist():
+                unscored[row["tool"]] = max(unscored.get(row["tool"], row["gain_max"]), row["gain_max"])
         places = table.group_by(["tool", "doc_id", "position"]).aggregate([("gain", "max")])
         for threshold in thresholds:
             above = places.filter(pc.field("gain_max") >= threshold).group_by("tool")
@@ -135,13 +132,13 @@ def counts(
         (tool, threshold): (examples[tool, threshold], calls[tool, threshold])
         for tool in tools
         for threshold in thresholds
-        if threshold >= min(own.get(tool, LOWEST_SHOWN), LOWEST_SHOWN)
+        if threshold > unscored.get(tool, -np.inf)
     }
 
 
-def examples(files: Files, baseline: str) -> list[Passage]:
+def examples(files: Files) -> list[Passage]:
     """Table 10: of each tool two kept calls and the nearest miss, and two that did most harm, whose texts are stored."""
-    best, worst = _extremes(files, baseline, {})
+    best, worst = _extremes(files)
     calls_kept = kept(files, {row["doc_id"] for rows in (*best.values(), worst) for row in rows})
     chosen: dict[tuple[str, str, int], Row] = {}
     # A place once, and other texts before those that are shown.
@@ -160,9 +157,9 @@ def examples(files: Files, baseline: str) -> list[Passage]:
 
 def misses(annotation: Annotation, count: int = 10) -> list[Passage]:
     """Of each tool the calls nearest below τ_f, the best of a place, in documents whose texts are stored."""
-    best, _ = _extremes(annotation.files, annotation.baseline, annotation.thresholds)
+    best, _ = _extremes(annotation.files, missed=True)
     chosen: list[Row] = []
-    for tool in sorted(best.keys() & annotation.thresholds.keys()):
+    for tool in sorted(best):
         places: dict[tuple[str, int], Row] = {}
         for row in best[tool]:
             places.setdefault((row["doc_id"], row["position"]), row | {"kept": False})
@@ -170,19 +167,17 @@ def misses(annotation: Annotation, count: int = 10) -> list[Passage]:
     return _passages(annotation.files, chosen)
 
 
-def _extremes(
-    files: Files, baseline: str, below: Mapping[str, float]
-) -> tuple[dict[str, list[Row]], list[Row]]:
-    """Of each tool the rows with the largest gains, under its limit if `below` has one, and of all those with the least."""
+def _extremes(files: Files, missed: bool = False) -> tuple[dict[str, list[Row]], list[Row]]:
+    """The rows of each tool with the largest gains, if `missed` of those below τ_f, and the rows with the least gains."""
     plain = [pq.read_table(files[name], columns=["doc_id"]) for name in TEXTS if name in files]
     stored = pa.concat_tables(plain)["doc_id"]
     held: dict[str, pa.Table] = {}
-    for table in scored(files["candidates.parquet"], baseline):
+    for table in scored(files["candidates.parquet"]):
         held[""] = _first(held.get(""), table, _WORST, stored)
         for tool in pc.unique(table["tool"]).to_pylist():
             own = table.filter(pc.field("tool") == tool)
-            if tool in below:
-                own = own.filter(pc.field("gain") < below[tool])
+            if missed:
+                own = own.filter(pc.field("reason") == BELOW)
             held[tool] = _first(held.get(tool), own, _BEST, stored)
     rows = {tool: held[tool].to_pylist() for tool in sorted(held)}
     worst = rows.pop("", [])
@@ -232,19 +227,21 @@ def passage(tool: str, text: str, position: int, call: ApiCall, gain: float, kep
     return Passage(tool, before, written, blank + after, gain, kept)
 
 
-def lost(
-    path: Path, baseline: str, thresholds: Mapping[str, float], tried: Mapping[str, int]
-) -> dict[str, dict[str, int]]:
-    """By tool, of the texts `tried` how many came how far with their best call, by the names of `FATES`; they add up."""
+def lost(path: Path, tried: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """How far each tool's texts (`tried` of them) came with their best call, by the names of `FATES`; they add up."""
     counts = {tool: Counter[int]() for tool in tried}
-    columns = {"doc_id": ds.field("doc_id"), "tool": ds.field("tool"), "gain": gain_of(baseline)}
+    columns = {name: ds.field(name) for name in ("doc_id", "tool", "filter_gain")}
     columns |= {"malformed": ds.field("call_input").is_null() | (ds.field("status") == LOOK_AHEAD)}
-    columns |= {"failed": ds.field("result").is_null()}
-    read = ["doc_id", "tool", "call_input", "status", "result", "gain", *LOSSES]
+    columns |= {"failed": ds.field("result").is_null(), "below": ds.field("reason") == BELOW}
+    read = ["doc_id", "tool", "call_input", "status", "result", "reason", "filter_gain"]
     for table in by_document(path, read, columns):
-        gain = table["gain"].to_numpy().astype(float)
-        limit = np.array([thresholds.get(tool, np.inf) for tool in table["tool"].to_pylist()])
-        conditions = [table["malformed"].to_numpy(), table["failed"].to_numpy(), ~(gain > 0), gain < limit]
+        gain = table["filter_gain"].to_numpy().astype(float)
+        conditions = [
+            table["malformed"].to_numpy(),
+            table["failed"].to_numpy(),
+            ~(gain > 0),
+            table["below"].to_numpy(),
+        ]
         fates = table.append_column("fate", pa.array(np.select(conditions, [1, 2, 3, 4], 5)))
         best = fates.group_by(["doc_id", "tool"]).aggregate([("fate", "max")])
         for tool, fate in zip(best["tool"].to_pylist(), best["fate_max"].to_pylist(), strict=True):
@@ -254,12 +251,10 @@ def lost(
     return {tool: {name: count[fate] for fate, name in enumerate(FATES)} for tool, count in counts.items()}
 
 
-def gains(
-    path: Path, baseline: str, thresholds: Mapping[str, float]
-) -> tuple[list[float], dict[str, list[int]]]:
+def gains(path: Path, thresholds: Mapping[str, float]) -> tuple[list[float], dict[str, list[int]]]:
     """The edges of the bins, and every tool's scored candidates by bin."""
     every = 1 + pq.read_metadata(path).num_rows // _SAMPLED
-    sample = [table["gain"].to_numpy()[::every] for table in scored(path, baseline)]
+    sample = [table["gain"].to_numpy()[::every] for table in scored(path)]
     worth = np.concatenate([np.empty(0), *sample])
     worth = worth[np.isfinite(worth)]
     if not len(worth):
@@ -270,7 +265,7 @@ def gains(
     high = max(float(np.percentile(worth, 99)), *marks)
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
     bins: dict[str, Any] = {}
-    for table in scored(path, baseline):
+    for table in scored(path):
         for tool in pc.unique(table["tool"]).to_pylist():
             own = table.filter(pc.field("tool") == tool)["gain"].to_numpy()
             bins[tool] = bins.get(tool, 0) + np.histogram(np.clip(own, low, edges[-1]), edges)[0]

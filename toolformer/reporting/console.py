@@ -1,4 +1,4 @@
-"""A report's tables in the terminal. A table that is too wide is shown in parts, so that no number is cut."""
+"""A report's tables in the terminal. A table that is too wide is shown in parts, which keeps its numbers whole."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ _GAP = 3
 
 
 def show(content: Content, only: Collection[str] = ()) -> None:
-    """Prints the report, or of its tables `only` those with these keys, and then the headline."""
+    """Prints the report, or only the tables with these keys and then the headline."""
     # A file or a pipe has no width; Rich would take 80 columns.
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160, highlight=False)
     for text in content.remarks if only else (content.title, content.headline, *content.remarks):
@@ -36,7 +36,7 @@ def show(content: Content, only: Collection[str] = ()) -> None:
 
 
 def _fitting(table: Table, width: int) -> Iterator[list[int]]:
-    """The columns that stand side by side, by index; each part begins with the first column."""
+    """The columns of each part, by index; each part begins with the first column."""
     widths = [_width(table, index) + _GAP for index in range(len(table.columns))]
     shown = [0]
     for index in range(1, len(widths)):
@@ -57,7 +57,7 @@ def _lines(cell: Cell) -> list[str]:
 
 
 def _width(table: Table, index: int) -> int:
-    """What a column needs at least, in characters: the words of its head and the lines of its cells stay whole."""
+    """The least width of a column, in characters: the words of its head and the lines of its cells stay whole."""
     if table.columns[index].wide:
         return _SENTENCES
     lines = [line for row in table.rows for line in _lines(row[index])]

@@ -1,29 +1,31 @@
-"""What `reader` reads from the runs and the tables and figures show, as plain data."""
+"""The data of a report, which `reader` reads from runs and the tables and figures show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from toolformer.reporting.frame import Thresholds
 from toolformer.reporting.pairing import Compared
-from toolformer.reporting.selection import Thresholds
 from toolformer.reporting.table import Passage
-from toolformer.tracking import Run
+from toolformer.results import Run
 
+NEWEST = 8
+"""Runs of each benchmark on the samples page."""
 Points = Sequence[tuple[int, float]]
 """(step, value) of a metric, in order."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """A figure of one system on one task, with its 95 % interval."""
+    """The result of one system on one task, with its 95 % interval."""
 
     value: float
     """Percent, or perplexity."""
     low: float | None
     high: float | None
     runs: tuple[Run, ...]
-    """Several differ only in their seed: every figure is then the mean of one."""
+    """Several differ only in their seed; every number is then a mean over them."""
     metrics: Mapping[str, float]
     """The task's others (docs/benchmarks.md), and `tokens`, written in `seconds`."""
 
@@ -48,7 +50,7 @@ class Sampled:
 
     run_id: str
     title: str
-    """System, k and model, as far as they tell it from others."""
+    """System, k and model, as far as they distinguish it."""
     system: str
     """The system's name, or the baseline's."""
     files: Mapping[str, Path]
@@ -59,7 +61,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a generate run found."""
+    """The results of a generate run."""
 
     run: Run
     counts: Mapping[tuple[str, float], tuple[int, int]]
@@ -68,7 +70,7 @@ class Annotation:
     """By tool, counts by `funnel.STEPS` and the reasons `funnel.REASONS`; older runs lack some."""
     examples: Sequence[Passage]
     gains: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """By tool, the scored candidates by bin of their gains; the outermost bins also hold what lies beyond."""
+    """By tool, the scored candidates by bin of their gains; the outermost bins also hold everything beyond."""
     edges: Sequence[float] = ()
     """Of the bins of all tools, in nats."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class Annotation:
     files: Mapping[str, Path] = field(default_factory=dict)
     """Artifacts by name; `documents_without_calls.parquet` may be missing."""
     baseline: str = "paper"
-    """What the gain is measured against."""
+    """The loss that the gain is measured against: `paper` or `plain`."""
     lost: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By tool, how many texts came how far (`candidate_stats.FATES`)."""
 
@@ -95,14 +97,14 @@ class Evidence:
     scores: Mapping[tuple[str, str], Score] = field(default_factory=dict)
     """By system (a baseline's name after `BASELINE`) and task."""
     trained: Mapping[str, tuple[Run, Run | None]] = field(default_factory=dict)
-    """By data, `augmented` or `plain`: the training behind the scores, else the newest; and its annotation."""
+    """By data, `augmented` or `plain`: the training that was evaluated, else the newest; and its annotation."""
     remarks: Sequence[str] = ()
     by_k: Mapping[tuple[int, str], Score] = field(default_factory=dict)
     """Toolformer, by k and task, for the tasks that were measured with at least two."""
     by_threshold: Mapping[tuple[Thresholds, str], Score] = field(default_factory=dict)
     """Toolformer, by τ_f of each tool and by task, for the tasks that were measured with at least two."""
     kept: Mapping[Thresholds, Run] = field(default_factory=dict)
-    """The annotations behind these, by τ_f."""
+    """Their annotations, by τ_f."""
     wordings: Mapping[tuple[str, str, str], Score] = field(default_factory=dict)
     """By row, wording and task, of what was asked in another wording than the paper's."""
     model: str = ""

@@ -1,6 +1,6 @@
 """The report's figures: the benchmarks at a glance, scaling (Figure 4), scores by k, gains, training.
 
-Each builder takes the evidence and returns a `Figure`, or None where there is nothing to draw.
+Each builder takes the evidence and returns a `Figure`, or None if there is nothing to draw.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,14 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from benchmarks import GROUPS
+from toolformer.benchmarks import GROUPS
 from toolformer.reporting import paper
 from toolformer.reporting.data import Annotation, Evidence, Points, Score
 from toolformer.reporting.escape import clean
 from toolformer.reporting.formatting import SYSTEMS, in_dtypes, in_order, in_table_order, title_of, tool_name
+from toolformer.reporting.frame import SCALED
 from toolformer.reporting.ladder import picture
 from toolformer.reporting.plots import INK
-from toolformer.reporting.selection import SCALED
 from toolformer.reporting.table import Figure
 
 SCALING_GROUPS = {"lama": "LAMA", "math": "Math", "qa": "QA"}
@@ -56,10 +56,10 @@ def overview(evidence: Evidence) -> Figure | None:
 
 
 def _draw_overview(scores: Mapping[tuple[str, str], Score], tasks: Sequence[str], axes: Any) -> None:
-    """The first task stands at the bottom."""
+    """The first task is at the bottom."""
     systems = [system for system in SYSTEMS if any((system, task) in scores for task in tasks)]
     for index, system in enumerate(systems):
-        shift = 0.16 * ((len(systems) - 1) / 2 - index)  # so that intervals do not cover each other
+        shift = 0.16 * ((len(systems) - 1) / 2 - index)  # keeps intervals apart
         rows = [(row + shift, scores.get((system, task))) for row, task in enumerate(tasks)]
         measured = [(y, score) for y, score in rows if score]
         for y, score in measured:
@@ -77,7 +77,7 @@ def scaling(evidence: Evidence) -> Figure | None:
     panels = []
     for group, title in SCALING_GROUPS.items():
         cells = sorted({(model, system) for model, system, task in evidence.sizes if task in GROUPS[group]})
-        # What every model was measured on.
+        # The benchmarks that every model was measured on.
         tasks = [task for task in GROUPS[group] if all((*cell, task) in evidence.sizes for cell in cells)]
         if tasks and len({evidence.parameters[model] for model, _ in cells}) > 1:
             title = f"{title} ({', '.join(map(title_of, tasks))})"
@@ -113,7 +113,7 @@ def _draw_scaling(
 
 
 def by_k(evidence: Evidence) -> Figure | None:
-    """The sweep over k, as Table 9; None where no benchmark has two values of k."""
+    """The sweep over k, as Table 9; None if no benchmark has two values of k."""
     panels = []
     for task in in_table_order(task for _, task in evidence.by_k):
         scores = {k: score for (k, name), score in sorted(evidence.by_k.items()) if name == task}
@@ -189,7 +189,7 @@ def training(evidence: Evidence) -> Figure | None:
     if not panels:
         return None
     caption = (
-        "The training runs behind the scores, or the newest ones where none was evaluated. Held-out text at step 0 is "
+        "The trainings that were evaluated, or the newest if none was. Held-out text at step 0 is "
         "the model before training."
     )
     return Figure("training", "Training", "Loss and perplexity", panels, caption, "cost")

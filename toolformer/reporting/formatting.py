@@ -1,18 +1,18 @@
-"""What goes into a cell: figures with their intervals."""
+"""The content of cells: numbers with their intervals, names, and sizes."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from benchmarks import MLQA_LANGUAGES
-from benchmarks.metrics import wilson
+from toolformer.benchmarks import MLQA_LANGUAGES
 from toolformer.decoding import settings
 from toolformer.reporting import paper
 from toolformer.reporting.data import Score
-from toolformer.reporting.pairing import BASELINE
+from toolformer.reporting.frame import BASELINE
 from toolformer.reporting.table import Cell, Table
-from toolformer.tracking import Run
+from toolformer.results import Run
+from toolformer.statistics.intervals import wilson
 
 DASH = "–"
 UNKNOWN = "dtype not recorded"
@@ -56,24 +56,24 @@ SYMBOLS: Mapping[str, str] = {
     "AC": "over the examples with a call",
     "NC": "over the examples without a call",
     "n": "examples, or texts, that a number rests on",
-    "p": "how likely so large a difference is by chance alone, were the systems equal; corrected for all comparisons: Holm",
+    "p": "how likely so large a difference is by chance alone if the systems are equal; corrected for all comparisons: Holm",
     "[a, b]": "95 % interval",
     "†": "differs from Toolformer (disabled) by more than chance",
     "‡": "differs from M by more than chance",
     "tie": "another system has the same figure",
     DASH: "not measured",
 }
-"""What the tables' symbols mean."""
+"""The meaning of the tables' symbols."""
 
 
 def from_run(numbers: T, run: Run) -> T:
     """A cell, or a table, with the run that its numbers come from."""
-    return replace(numbers, run=run.run_id[:8], command=repeats(run))
+    return replace(numbers, run=run.id[:8], command=repeats(run))
 
 
 def repeats(run: Run) -> str:
     """The command that does what the run did."""
-    return f"toolformer {run.stage} like={run.run_id[:8]}"
+    return f"toolformer {run.stage} like={run.id[:8]}"
 
 
 def dtypes(cells: Iterable[tuple[tuple[Any, ...], Score]]) -> dict[str, list[Any]]:
@@ -81,7 +81,7 @@ def dtypes(cells: Iterable[tuple[tuple[Any, ...], Score]]) -> dict[str, list[Any
     found: dict[str, dict[Any, None]] = {}
     for (row, *_), score in cells:
         for run in score.runs:
-            found.setdefault(run.tags.get("dtype", UNKNOWN), {})[row] = None
+            found.setdefault(str(run.facts.get("dtype", UNKNOWN)), {})[row] = None
     return {} if {*found} <= {UNKNOWN} else {dtype: [*found[dtype]] for dtype in sorted(found)}
 
 
@@ -95,7 +95,7 @@ def in_dtypes(cells: Iterable[tuple[tuple[Any, ...], Score]]) -> str:
 
 
 def shown_sizes(column: Iterable[Score]) -> str:
-    """For the head of a column: how many examples its numbers rest on."""
+    """For the head of a column: the number of examples."""
     known = sorted({score.n for score in column if score.n})
     if len(known) < 2:
         return f"n = {known[0]:,}" if known else ""
@@ -103,7 +103,7 @@ def shown_sizes(column: Iterable[Score]) -> str:
 
 
 def title_of(task: str) -> str:
-    """A task's name in tables; a task of the user's own goes by its own."""
+    """A task's name in tables; a custom task keeps its own."""
     name, _, measure = task.partition("/")
     return TASKS.get(name, name) + (f", {measure.replace('_', ' ')}" if measure else "")
 
@@ -118,14 +118,14 @@ def tool_name(tool: str) -> str:
 
 
 def ordered(known: Iterable[str], order: Iterable[str]) -> list[str]:
-    """What is known, in this order, and what the order lacks after it by name."""
+    """The known names in this order; those that the order lacks come last, by name."""
     names = set(known)
     first = [name for name in order if name in names]
     return first + sorted(names - set(first))
 
 
 def in_table_order(tasks: Iterable[str]) -> list[str]:
-    """The measured tasks, the user's own last (docs/extending.md)."""
+    """The measured tasks, custom ones last (docs/extending.md)."""
     return ordered(tasks, TASKS)
 
 
@@ -141,9 +141,9 @@ def of_task(cells: Mapping[Any, Score], task: str) -> list[Score]:
 def score_cell(
     score: Score, column: Iterable[Score], rivals: Sequence[Score] = (), digits: int = 1, lower: bool = False
 ) -> Cell:
-    """A figure with its interval, and with n unless all of its column have as many.
+    """A result with its interval, and with n unless its whole column has the same.
 
-    Bold where it is, as it is shown, the best of its `rivals`, if all of these have as many examples.
+    Bold if it is, as shown, the best of its `rivals`, provided that all of them have as many examples.
     """
     text, parts = f"{score.value:.{digits}f}", []
     if score.low is not None and score.high is not None:

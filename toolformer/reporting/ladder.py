@@ -1,12 +1,12 @@
-"""Why answers are right or wrong: a table and a picture."""
+"""Why answers are right or wrong (error analysis with oracles): a table and a picture."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.ladder.classes import CLASSES, RUNGS
+from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting.escape import clean
 from toolformer.reporting.formatting import DASH, in_table_order, shown_count, title_of
-from toolformer.reporting.table import Cell, Column, Figure, Table
+from toolformer.reporting.table import Cell, Column, Figure, Table, text_columns
 
 Ladders = Mapping[str, Mapping[str, float]]
 """By task, the metrics of its explanation: `n`, `class/<name>` (examples), `rung/<name>` (percent), `rung_n/<name>`."""
@@ -24,41 +24,37 @@ COLOURS = {
 """Of `plots.PALETTE`, and how opaque."""
 _TITLE = "Why answers are right or wrong"
 _CAPTION = (
-    "Above the rule, every example in one class; below, percent right when ever more of the right call is given, at the "
-    "place of the call-free completion where a call is most probable. What each class means: docs/ladder.md."
+    "Above the rule, every example in one class; below, percent right with increasingly strong oracles, at the "
+    "position of the call-free completion where a call is most probable. The classes are defined in docs/ladder.md."
 )
 
 
 def ladder(ladders: Ladders) -> Table:
-    """Examples by class, and percent right by rung: a column a benchmark."""
+    """Examples by class, and percent right by rung: a column per benchmark."""
     tasks = in_table_order(ladders)
     sizes = {task: shown_count(round(ladders[task]["n"])) for task in tasks}
     columns = [
-        Column("", numeric=False),
+        *text_columns(""),
         *(Column(title_of(task), detail=f"n = {sizes[task]}") for task in tasks),
     ]
     rows = []
-    for name, shown in CLASSES.items():
+    for name, label in CLASSES.items():
         counts = [(ladders[task][f"class/{name}"], ladders[task]["n"]) for task in tasks]
         cells = (Cell(shown_count(round(count)), f"({100 * count / n:.1f} %)") for count, n in counts)
-        rows.append([Cell(shown), *cells])
-    for name, shown in RUNGS.items():
-        rows.append([Cell(f"right, {shown}, %")])
+        rows.append([Cell(label), *cells])
+    for name, label in RUNGS.items():
+        rows.append([Cell(f"right, {label}, %")])
         for task in tasks:
             value, asked = (ladders[task].get(f"{kind}/{name}") for kind in ("rung", "rung_n"))
             of = shown_count(round(asked or ladders[task]["n"]))
-            cell = (
-                Cell(f"{value:.1f}", "" if of == sizes[task] else f"(of {of})")
-                if value is not None
-                else Cell(DASH)
-            )
-            rows[-1].append(cell)
+            detail = "" if of == sizes[task] else f"(of {of})"
+            rows[-1].append(Cell(DASH) if value is None else Cell(f"{value:.1f}", detail))
     return Table("ladder", "Ladder", _TITLE, columns, rows if tasks else [], _CAPTION, [len(CLASSES)])
 
 
 def picture(ladders: Ladders) -> Figure | None:
-    """A stacked bar a benchmark; None without any."""
-    tasks = in_table_order(ladders)[::-1]  # the first stands at the top
+    """A stacked bar per benchmark; None without any."""
+    tasks = in_table_order(ladders)[::-1]  # the first is at the top
     if not tasks:
         return None
 

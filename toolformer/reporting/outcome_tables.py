@@ -1,12 +1,11 @@
-"""What was measured beside the scores: paired differences and their significance, how often tools are called, cost."""
+"""Results besides the scores: paired differences and their significance, how often tools are called, cost."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks import GROUPS
-from benchmarks.figures import GOLD_NATS
-from benchmarks.paired import Estimate, ScoreComparison
+from toolformer.benchmarks import GROUPS
 from toolformer.decoding.settings import TRAINED_ON
+from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.reporting import paper
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.formatting import (
@@ -23,9 +22,11 @@ from toolformer.reporting.formatting import (
     shown_count,
     title_of,
 )
+from toolformer.reporting.frame import DEFAULT_POLICY
 from toolformer.reporting.pairing import PAIRS, Compared, is_significant
-from toolformer.reporting.selection import DEFAULT_K
-from toolformer.reporting.table import Cell, Column, Table
+from toolformer.reporting.table import Cell, Table, number_columns, text_columns
+from toolformer.results import Run
+from toolformer.statistics.paired import Estimate, ScoreComparison
 
 DIFFERENCE = ("difference", "only it", "only other", "p", "Holm", "detectable")
 SIGN_OF = {"toolformer_disabled": "†", "model": "‡"}
@@ -35,8 +36,18 @@ SIGNS = (
 )
 
 
+_PAIRED = (
+    "Percentage points (perplexity: its difference), over the examples "
+    "that both systems were asked; 95 % paired bootstrap intervals in brackets. “Only it” and “only other” are the "
+    "examples that one of the two alone has right; p is two-sided: McNemar's from them, exact, or of a paired t test "
+    "for perplexity, graded scores and several seeds. Holm: p corrected for all comparisons of the report, "
+    "bold where it is below 0.05. “Detectable” is the least difference (perplexity: ratio) that a test at 5 % of so "
+    "many examples shows in four cases of five."
+)
+
+
 def headline(evidence: Evidence) -> tuple[str, str]:
-    """The gain, `+35.0 points`, and what it is, in words: of the first pair of systems with scores, on the benchmark with
+    """The gain, `+35.0 points`, and a sentence about it: of the first pair of systems with scores, on the benchmark with
     most examples, and a count of the others. Empty without scores."""
     pairs: dict[tuple[str, str], dict[str, tuple[ScoreComparison, Compared]]] = {pair: {} for pair in PAIRS}
     for (task, system, other), compared in evidence.paired.items():
@@ -80,7 +91,7 @@ def _verdict(compared: Compared) -> int:
 
 
 def signs(evidence: Evidence, system: str, task: str) -> str:
-    """The signs of those systems from which this one differs by more than chance."""
+    """The signs of the systems from which this one differs significantly."""
     compared = ((sign, evidence.paired.get((task, system, other))) for other, sign in SIGN_OF.items())
     return "".join(sign for sign, pair in compared if pair and is_significant(pair))
 
@@ -92,28 +103,16 @@ def paired(evidence: Evidence) -> Table:
     for system, other in PAIRS:
         rules.append(len(rows))
         for task in in_table_order(task for task, *pair in evidence.paired if pair == [system, other]):
-            # Toolformer (disabled) against M says something of perplexity, which is measured with calls disabled.
+            # Toolformer (disabled) against M matters for perplexity, which is measured with calls disabled.
             if system == "toolformer" or task.endswith("perplexity"):
                 names = Cell(SYSTEMS[system], f"against {SYSTEMS[other]}"), Cell(title_of(task))
                 rows.append([*names, *_difference(evidence, task, system, other)])
-    columns = [Column("System", numeric=False), Column("Benchmark", numeric=False), *map(Column, DIFFERENCE)]
-    caption = (
-        "Percentage points (perplexity: its difference), over the examples "
-        "that both systems were asked; 95 % paired bootstrap intervals in brackets. “Only it” and “only other” are the "
-        "examples that one of the two alone has right; p is two-sided: McNemar's from them, exact, or of a paired t test "
-        "for perplexity, graded scores and several seeds. Holm: p corrected for all comparisons of the report, "
-        "bold where it is below 0.05. “Detectable” is the least difference (perplexity: ratio) that a test at 5 % of so "
-        "many examples shows in four cases of five."
+    columns = [*text_columns("System", "Benchmark"), *number_columns(*DIFFERENCE)]
+    scores = (
+        (row, score) for row in SYSTEMS for (other, _), score in evidence.scores.items() if other == row
     )
-    scored = [
-        ((SYSTEMS[row],), score)
-        for row in SYSTEMS
-        for (other, _), score in evidence.scores.items()
-        if other == row
-    ]
-    caption += in_dtypes(scored)
+    caption = _PAIRED + in_dtypes(((SYSTEMS[row],), score) for row, score in scores)
     title = "Toolformer against the disabled model and the base, example by example"
-    rules = [index for index in dict.fromkeys(rules) if 0 < index < len(rows)]
     return Table("paired", "Significance", title, columns, rows, caption, rules)
 
 
@@ -141,7 +140,7 @@ def _difference(evidence: Evidence, task: str, system: str, other: str) -> list[
         detectable,
     ]
     measured = task.removesuffix(f"/{GOLD_NATS}")
-    first, second = (evidence.scores[row, measured].run.run_id[:8] for row in (other, system))
+    first, second = (evidence.scores[row, measured].run.id[:8] for row in (other, system))
     return [replace(cell, run=second, command=f"toolformer compare {first} {second}") for cell in cells]
 
 
@@ -160,7 +159,7 @@ def signed(estimate: Estimate, digits: int) -> list[str]:
 
 
 def cost(evidence: Evidence) -> Table:
-    """Seconds, calls and tokens: what making a system took, and what its answers took."""
+    """Seconds, calls and tokens that making a system took, and its answers."""
     rows: list[list[Cell]] = []
     rules: list[int] = []
     for system in ordered([*SYSTEMS, *(row for row, _ in evidence.scores)], SYSTEMS):
@@ -168,38 +167,38 @@ def cost(evidence: Evidence) -> Table:
         trained = evidence.trained.get(TRAINED_ON.get(system, ""))
         if not scores and not trained:
             continue
-        if system not in SYSTEMS and not rules:
-            rules.append(len(rows))
+        if system not in SYSTEMS:
+            rules = rules or [len(rows)]
         making = [Cell(DASH if system in TRAINED_ON else "")] * 4
-        if trained:
-            training, annotation = trained
-            made = annotation.metrics if annotation else {}
-            tried = [count for name, count in made.items() if name.endswith("/executed")]
-            # Of a training that was continued in another run, and of shards that it took over, the whole.
-            trained_for = training.metrics.get("training_seconds", training.metrics.get("duration_seconds"))
-            took = made.get("annotation_seconds", made.get("duration_seconds"))
-            tokens = training.metrics.get("train_tokens")
-            making = [
-                _seconds(took),
-                _whole(sum(tried) if tried else None),
-                _seconds(trained_for),
-                _whole(tokens),
-            ]
-            making = [from_run(cell, training) for cell in making]
-        runs = {score.run.run_id[:8]: repeats(score.run) for score in scores}
+        making = _making(*trained) if trained else making
+        runs = {score.run.id[:8]: repeats(score.run) for score in scores}
         first, again = next(iter(runs), ""), "; ".join(runs.values())
         name = Cell(name_of(system), "" if system in SYSTEMS else "(baseline)")
         rows.append([name, *making, *(replace(cell, run=first, command=again) for cell in _answers(scores))])
-    columns = [Column("System", numeric=False)]
-    labels = ("annotation, s", "calls tried", "training, s", "tokens")
-    columns += [Column(label, "Making it") for label in labels]
-    columns += [Column(label, "Answering") for label in ("examples", "seconds", "calls", "tokens")]
+    columns = text_columns("System")
+    columns += number_columns("annotation, s", "calls tried", "training, s", "tokens", group="Making it")
+    columns += number_columns("examples", "seconds", "calls", "tokens", group="Answering")
     caption = (
         "Wall time on the device that the runs name (of an annotation what its workers took for the texts, in whichever "
         "run), over the benchmarks shown above; a call is an example with an "
         "executed call. Toolformer and Toolformer (disabled) are one model, made once."
     )
     return Table("cost", "Cost", "Seconds, calls and tokens", columns, rows, caption, rules)
+
+
+def _making(training: Run, annotation: Run | None) -> list[Cell]:
+    """Seconds of annotation, calls tried, seconds of training, tokens."""
+    made = annotation.metrics if annotation else {}
+    tried = [count for name, count in made.items() if name.endswith("/executed")]
+    # Of a training that was continued in another run, and of shards that it took over, the whole.
+    trained_for = training.metrics.get("training_seconds", training.metrics.get("duration_seconds"))
+    cells = [
+        _seconds(made.get("annotation_seconds", made.get("duration_seconds"))),
+        _whole(sum(tried) if tried else None),
+        _seconds(trained_for),
+        _whole(training.metrics.get("train_tokens")),
+    ]
+    return [from_run(cell, training) for cell in cells]
 
 
 def _answers(scores: Sequence[Score]) -> list[Cell]:
@@ -245,11 +244,10 @@ def tool_use(evidence: Evidence) -> Table:
         shares = (score.metrics.get(name, 0.0) for name in ("call_share", *(start + tool for tool in tools)))
         cells = (from_run(share_cell(100 * share, score.n), score.run) for share in shares)
         rows.append([Cell(title_of(task)), *cells, papers.get(task, Cell())])
-    columns = [Column("Benchmark", numeric=False)]
-    columns += [Column(label, "with a call, %") for label in ("any tool", *tools)]
-    columns.append(Column("paper", paper=True))
+    columns = [*text_columns("Benchmark"), *number_columns("any tool", *tools, group="with a call, %")]
+    columns += number_columns("paper", paper=True)
     has_math = any(task in GROUPS["math"] for task in measured)
-    policies = sorted({score.run.tags.get("decoding.k", DEFAULT_K) for score in measured.values()})
+    policies = sorted({score.run.facts.get("policy", DEFAULT_POLICY) for score in measured.values()})
     caption = (
         f"Toolformer with calls enabled (k = {', '.join(policies)}); 95 % Wilson intervals in brackets."
         + " The paper's 97.9 % is over its three math benchmarks together." * has_math

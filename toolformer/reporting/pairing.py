@@ -1,4 +1,4 @@
-"""Samples of two evaluations of one benchmark, paired by what was asked, and compared (`benchmarks/paired.py`)."""
+"""Samples of two evaluations of one benchmark, paired by what was asked, and compared (`toolformer/statistics/paired.py`)."""
 
 import json
 from collections import Counter
@@ -9,13 +9,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks import seeds
-from benchmarks.figures import GOLD_NATS
-from benchmarks.metrics import RESAMPLES, Interval
-from benchmarks.paired import PerplexityComparison, ScoreComparison, compare
-from benchmarks.power import LEVEL, holm
-from benchmarks.seeds import Answers
 from toolformer.errors import UserError
+from toolformer.evaluation.metrics import GOLD_NATS
+from toolformer.reporting.frame import BASELINE
+from toolformer.statistics import seeds
+from toolformer.statistics.intervals import RESAMPLES, Interval
+from toolformer.statistics.paired import PerplexityComparison, ScoreComparison, compare
+from toolformer.statistics.power import LEVEL, holm
+from toolformer.statistics.seeds import Answers
 
 Row = Mapping[str, Any]
 Seeds = Sequence[tuple[int, Sequence[Row]]]
@@ -25,7 +26,7 @@ SCORED = ("id", "prompt", "target", "score")
 TEXTS = ("id", "text_sha256", "log_likelihood", "tokens", "words")
 """Columns of every file of samples, of a benchmark with scores and of a perplexity."""
 DATE = "current_date"
-"""What the calendar answers where an example has a day of its own; part of the question."""
+"""The calendar's answer if an example has its own day; part of the question."""
 PAIRS = (
     ("toolformer", "toolformer_disabled"),
     ("toolformer", "model"),
@@ -33,16 +34,14 @@ PAIRS = (
     ("model_cc", "model"),
 )
 """A system and what it is compared with; differences are the first minus the second."""
-BASELINE = "baseline "
-"""Stands before a baseline's name where systems have their key, which has no blank."""
 BASELINE_PAIRS = ("toolformer_disabled", "model")
-"""What every baseline is compared with."""
+"""The systems that every baseline is compared with."""
 
 
 def read_samples(path: Path, more: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The rows of a file of samples with the columns that a comparison needs and `more`, None where it lacks one.
+    """The rows of a file of samples with the columns that a comparison needs and `more`, None for those that it lacks.
 
-    UserError if it is no file of samples.
+    UserError if it is not a file of samples.
     """
     try:
         names = pq.read_schema(path).names
@@ -114,7 +113,7 @@ def _by_question(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def asked(row: Row) -> str:
-    """What makes two samples the same question: id, prompt, date and targets, or id and text."""
+    """The identity of a question: id, prompt, date and targets, or id and text."""
     if "score" in row:
         return json.dumps([row["id"], row["prompt"], sorted(map(str, row["target"])), row.get(DATE)])
     return json.dumps([row["id"], row["text_sha256"]])
@@ -174,7 +173,7 @@ def compare_measures(task: str, first: Seeds, second: Seeds, seed: int, resample
 
 
 def unit_of(rows: Iterable[Row]) -> str:
-    """What a perplexity is per: tokens where all runs count as many in a text, else words."""
+    """The unit of a perplexity: tokens if all runs count the same number in each text, else words."""
     counts: dict[str, set[int | None]] = {}
     for row in rows:
         counts.setdefault(row["text_sha256"], set()).add(row["tokens"])

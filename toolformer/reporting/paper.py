@@ -7,7 +7,7 @@ M is GPT-J with 6.7B parameters.
 
 from collections.abc import Mapping
 
-from benchmarks import GROUPS
+from toolformer.benchmarks import GROUPS
 
 CITATION = "Schick et al., 2023, arXiv:2302.04761"
 MODEL = "GPT-J (6.7B)"

@@ -1,4 +1,4 @@
-"""Figures drawn by Matplotlib as SVG and PDF files; the same figure gives the same bytes."""
+"""Figures drawn by Matplotlib as SVG and PDF files; the output is deterministic."""
 
 import io
 import math
@@ -8,7 +8,7 @@ from typing import Any
 from toolformer.reporting.table import Figure
 
 PALETTE = ("#6b7080", "#2456c8", "#c2571a", "#1b8a6b", "#8a4fc4", "#a8841a")
-"""Colours on white that readers with red-green colour blindness can tell apart."""
+"""Colours on white that readers with red-green colour blindness can distinguish."""
 INK = "#3c4049"
 _WIDTH = 8.6  # inches
 _STYLE: dict[Any, Any] = {

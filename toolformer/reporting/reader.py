@@ -1,207 +1,209 @@
-"""What a report shows, read from the runs into plain data. Which runs count is decided in `selection`."""
+"""Reads the runs' folders into the plain data of a report. `frame` decides which runs count."""
 
-import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
-from typing import TypeVar
+from typing import Any
 
 import pyarrow.parquet as pq
+from pandas import DataFrame
 
-from benchmarks import PAPER
+from toolformer.benchmarks import PAPER
 from toolformer.errors import UserError, one_line
 from toolformer.reporting import candidate_stats
-from toolformer.reporting.data import Annotation, Evidence, Points, Sampled, Score
+from toolformer.reporting.data import NEWEST, Annotation, Evidence, Points, Sampled, Score
 from toolformer.reporting.formatting import SYSTEMS, shown_count, title_of
-from toolformer.reporting.pairing import compare_systems, over_seeds, read_samples
-from toolformer.reporting.selection import (
-    DEFAULT_K,
+from toolformer.reporting.frame import (
+    DEFAULT_POLICY,
     FIGURE4,
+    Runs,
     Seeds,
     Selection,
-    asked_by,
-    baseline_names,
-    dataset_of,
     faults,
-    measured,
+    frame,
+    scores,
     select,
+    source,
     thresholds,
-    wording_of,
 )
-from toolformer.tracking import Damaged, Run, Tracker
+from toolformer.reporting.pairing import compare_systems, over_seeds, read_samples
+from toolformer.results import Damaged, Results, Run
 
-K = TypeVar("K", bound=tuple)
+Files = Mapping[tuple[str, str], Path]
+"""Samples by the id of the evaluation and task."""
 CURVES = ("loss", "heldout_perplexity", "perplexity_texts", "perplexity_calls", "perplexity_results")
 _POINTS = 400
 """Points of a curve."""
 
 
-def read(store: Tracker, experiment: str | None = None, seed: int = 0) -> Evidence:
-    """Everything that a report shows, restricted to runs tagged `experiment` if given.
+def read(results: Results, experiment: str | None = None, seed: int = 0) -> Evidence:
+    """Everything that a report shows of an experiment's runs, or of all runs.
 
-    `seed` decides the resamples behind paired intervals. UserError if no finished run has this tag.
+    `seed` decides the resamples of paired intervals. UserError if the experiment has no finished run.
     """
-    tags = {"experiment": experiment} if experiment else {}
-    stages = ("generate", "train", "evaluate")
-    generated, trained, evaluated = (store.runs(stage, **tags) for stage in stages)
-    if experiment and not (generated or trained or evaluated):
-        there = sorted({f"name={run.tags['experiment']}" for stage in stages for run in store.runs(stage)})
-        others = ", ".join(there) or "name=demo, whose runs toolformer demo makes"
-        raise UserError(
-            f"no finished run is of the experiment {experiment}: run a stage with name={experiment}, or add {others}"
-        )
-    further = store.runs("evaluate", experiment=FIGURE4) if experiment not in (None, FIGURE4) else []
-    trainings = {run.run_id: run for run in store.runs("train")}
-    annotations = {run.run_id: run for run in store.runs("generate")}
-    selection = select(evaluated, further, trainings, annotations)
-    behind = _trainings(selection, trained, trainings)
-    annotation, remarks = _annotation(store, behind, annotations, generated)
-    explained = {
-        run.tags.get("lineage.evaluate_run_id", ""): run for run in reversed(store.runs("explain", **tags))
+    every = {stage: results.runs(stage) for stage in ("generate", "train", "evaluate", "explain")}
+    local = {
+        stage: [run for run in runs if experiment in (None, *run.experiments)]
+        for stage, runs in every.items()
     }
-    sampled, unread = _sampled(store, evaluated, selection, explained)
+    if experiment and not any(local[stage] for stage in ("generate", "train", "evaluate")):
+        raise UserError(_none(experiment, every))
+    trained, annotated = ({run.id: run for run in every[stage]} for stage in ("train", "generate"))
+    further = [run for run in every["evaluate"] if experiment and FIGURE4 in run.experiments]
+    cells, of_figure4 = (frame(runs, trained, annotated) for runs in (local["evaluate"], further))
+    selection = select(cells, of_figure4)
+    trainings = _trainings(selection, local["train"], trained)
+    annotation, remarks = _annotation(results, trainings, annotated, local["generate"])
+    explained = {run_id: run for run in reversed(local["explain"]) for run_id in run.made_from}
+    sampled, unread = _sampled(results, cells, selection, explained)
     files = {(sample.run_id, task): file for sample in sampled for task, file in sample.files.items()}
-
-    def scores(cells: Mapping[K, Seeds]) -> dict[K, Score]:
-        return {key: _score(runs, key[-1], files) for key, runs in cells.items()}
-
-    paired = {
-        key: [(asked_by(run), files[run.run_id, key[1]]) for run in runs]
-        for key, runs in selection.shown.items()
-        if all((run.run_id, key[1]) in files for run in runs)
-    }
-    by_k = scores(selection.by_k)
-    shown = scores(selection.shown)
-    ladders = {
-        task: below(task, explained[score.run.run_id])
-        for (system, task), score in shown.items()
-        if system == "toolformer" and score.run.run_id in explained
+    shown = _scores(selection.shown, files)
+    kept = {
+        row: source(source(runs[0], trained), annotated) for (row, _), runs in selection.by_threshold.items()
     }
     return Evidence(
         experiment,
         annotation,
         scores=shown,
-        trained={data: (run, annotations.get(dataset_of(run))) for data, run in behind.items()},
-        remarks=[*_remarks(selection), *remarks, *unread],
-        by_k={key: score for key, score in by_k.items() if "n_ac" in score.metrics},
-        by_threshold=scores(selection.by_threshold),
-        kept={
-            row: annotations[dataset_of(trainings[runs[0].tags["lineage.train_run_id"]])]
-            for (row, _), runs in selection.by_threshold.items()
-        },
-        wordings=scores(selection.wordings),
+        trained={data: (run, source(run, annotated)) for data, run in trainings.items()},
+        remarks=[*_remarks(cells, selection), *remarks, *unread],
+        by_k={key: score for key, score in _scores(selection.by_k, files).items() if "n_ac" in score.metrics},
+        by_threshold=_scores(selection.by_threshold, files),
+        kept={row: run for row, run in kept.items() if run},
+        wordings=_scores(selection.wordings, files),
         model=selection.model,
-        paired=compare_systems(paired, seed),
-        curves=_curves(store, behind),
-        sizes=scores(selection.sizes),
+        paired=compare_systems(_paired(selection.shown, files), seed),
+        curves=_curves(trainings),
+        sizes=_scores(selection.sizes, files),
         sampled=sampled,
-        ladders={task: ladder for task, ladder in ladders.items() if ladder},
+        ladders=_ladders(shown, explained),
     )
 
 
-def below(task: str, run: Run) -> dict[str, float]:
-    """A run's metrics of one task."""
+def _none(experiment: str, every: Mapping[str, Sequence[Run]]) -> str:
+    """That an experiment has no run, and which others have some."""
+    names = sorted({f"name={name}" for runs in every.values() for run in runs for name in run.experiments})
+    others = ", ".join(names) or "name=demo, whose runs toolformer demo makes"
+    return f"the experiment {experiment} has no finished run: run a stage with name={experiment}, or add {others}"
+
+
+def task_metrics(task: str, run: Run) -> dict[str, float]:
+    """A run's metrics of one task, without its name."""
     start = f"{task}/"
     return {name.removeprefix(start): value for name, value in run.metrics.items() if name.startswith(start)}
 
 
-def _remarks(selection: Selection) -> Iterator[str]:
-    if selection.k != DEFAULT_K:
-        at = f"k = {selection.k}" if selection.k.isdecimal() else selection.k
-        yield f"Toolformer was decoded at {at} (the paper's k is {DEFAULT_K})."
-    if selection.left_out:
+def _remarks(cells: DataFrame, selection: Selection) -> Iterator[str]:
+    if (policy := selection.policy) != DEFAULT_POLICY:
+        at = f"k = {policy}" if policy.isdecimal() else policy
+        yield f"Toolformer was decoded at {at} (the paper's k is {DEFAULT_POLICY})."
+    tasks = {key[-1] for key in (*selection.shown, *selection.wordings)}
+    if left_out := {*cells.id[cells.task.isin(tasks)]} - selection.used():
         yield (
-            f"Other finished evaluations left out: {shown_count(selection.left_out)}. A table shows one model, one "
-            "training and one group of equal settings, and the newest run in each cell; toolformer compare RUN RUN says "
-            "which keys differ."
+            f"Other finished evaluations left out: {shown_count(len(left_out))}. A table shows one model, one "
+            "training and one group of equal settings, and the newest run in each cell; toolformer compare RUN RUN "
+            "reports which keys differ."
         )
     for name, task, run in ((*cell, run) for cell, runs in selection.shown.items() for run in runs):
         if faults(run, task):
             yield (
                 f"{SYSTEMS.get(name, name)} on {title_of(task)}: a tool or server failed in {faults(run, task):,} of "
-                f"{round(run.metrics.get(f'{task}/n', 0)):,} answers of run {run.run_id[:8]}; they are scored as they are."
+                f"{round(run.metrics.get(f'{task}/n', 0)):,} answers of run {run.id[:8]}; they are scored as they are."
             )
 
 
-def _trainings(selection: Selection, trained: Iterable[Run], known: Mapping[str, Run]) -> dict[str, Run]:
-    """By data, the training behind the figures, else the newest of the tables' model (or of any)."""
+def _trainings(selection: Selection, trained: Iterable[Run], known: Runs) -> dict[str, Run]:
+    """By data, the training that was evaluated, else the newest of the tables' model (or of any)."""
     newest: dict[str, Run] = {}
-    for run in sorted(trained, key=lambda run: run.params.get("model", "") != selection.model):
-        newest.setdefault(run.tags.get("data", ""), run)
-    for data, train_id in selection.trainings.items():
-        if train_id:
-            newest.pop(data, None)
-            newest |= {data: known[train_id]} if train_id in known else {}
-    return newest
+    for run in sorted(trained, key=lambda run: run.setting("model") != selection.model):
+        newest.setdefault(str(run.facts.get("data", "")), run)
+    evaluated = {data: run_id for data, run_id in selection.trainings.items() if run_id}
+    others = {data: run for data, run in newest.items() if data not in evaluated}
+    return others | {data: known[run_id] for data, run_id in evaluated.items() if run_id in known}
 
 
 def _annotation(
-    store: Tracker, behind: Mapping[str, Run], annotations: Mapping[str, Run], generated: Sequence[Run]
+    results: Results, trainings: Mapping[str, Run], annotated: Runs, generated: Sequence[Run]
 ) -> tuple[Annotation | None, list[str]]:
-    """The annotation that the trainings read, else the newest; and what is to be said about it."""
-    sources = {data: source for data, run in behind.items() if (source := dataset_of(run))}
+    """The annotation that the trainings read, else the newest; and remarks on it."""
+    sources = {data: run.made_from[0] for data, run in trainings.items() if run.made_from}
     named = sources.get("augmented") or sources.get("plain", "")
     remarks = []
     if len(set(sources.values())) > 1:
         remarks.append("Toolformer and M + CC were trained on different annotations.")
-    run = annotations.get(named) or next(iter(generated), None)
+    run = annotated.get(named) or next(iter(generated), None)
     if run is None:
         return None, remarks
-    if named and run.run_id != named:
+    if named and run.id != named:
         remarks.append(
-            f"The tables on annotation show generate run {run.run_id[:8]}; run {named[:8]}, on which the models were "
+            f"The tables on annotation show generate run {run.id[:8]}; run {named[:8]}, on which the models were "
             "trained, is gone."
         )
     try:
-        return annotation_of(store, run), remarks
+        return annotation_of(results, run), remarks
     except UserError as error:
-        return None, [*remarks, f"Generate run {run.run_id[:8]} cannot be read: {error}"]
+        return None, [*remarks, f"Generate run {run.id[:8]} cannot be read: {error}"]
 
 
 def _sampled(
-    store: Tracker, runs: Sequence[Run], selection: Selection, explained: Mapping[str, Run]
+    results: Results, cells: DataFrame, selection: Selection, explained: Runs
 ) -> tuple[list[Sampled], list[str]]:
-    """The evaluations whose samples can be read; and what cannot."""
-    sampled, unread = [], []
-    names = baseline_names(runs)
-    for run in runs:
-        files: dict[str, Path] = {}
-        classes: dict[str, Path] = {}
-        sources = [(run, "samples", files)]
-        if run.run_id in explained:
-            sources.append((explained[run.run_id], "ladder", classes))
-        for task, (of, folder, found) in itertools.product(dict(measured(run)), sources):
-            try:
-                path = store.artifact_path(of, f"{folder}/{task}.parquet")
-                pq.read_schema(path)
-                found[task] = path
-            except Damaged as fault:
-                unread.append(f"Significance and answers lack a file: {fault}")
-            except UserError:  # logged without it, or it is gone: the figures still stand
-                continue
-            except (OSError, ValueError):
-                unread.append(
-                    f"The {folder} of {of.stage} run {of.run_id[:8]} on {title_of(task)} cannot be read: significance "
-                    "and answers lack them."
-                )
-        system = SYSTEMS.get(run.tags.get("system", ""), "")
-        if run.run_id in names:
-            system = f"{names[run.run_id]} (baseline)"
-        model, k = selection.models[run.run_id], run.tags.get("decoding.k", DEFAULT_K)
-        title = system if model in ("", selection.model) else f"{system}, {model}"
-        if run.tags.get("system") == "toolformer" and k != DEFAULT_K:
-            title += f", k = {k}"
-        if (wording := wording_of(run)) != PAPER:
-            title += f", wording {wording}"
-        sampled.append(Sampled(run.run_id, title, system, files, classes))
+    """The evaluations with their samples, of those that are shown and the newest; and remarks on unreadable files."""
+    sampled: list[Sampled] = []
+    unread: list[str] = []
+    used, counts = selection.used(), Counter[str]()
+    for cell in cells.drop_duplicates("id").itertuples():
+        run = cell.run
+        tasks = [task for task in scores(run) if run.id in used or counts[task] < NEWEST]
+        files = _readable(results, run, "samples", tasks, unread)
+        counts.update(list(files))
+        ladder = explained.get(run.id)
+        classes = _readable(results, ladder, "ladder", tasks, unread) if ladder else {}
+        system = f"{cell.baseline} (baseline)" if cell.baseline else SYSTEMS.get(cell.system, "")
+        title = system if cell.baseline or cell.model == selection.model else f"{system}, {cell.model}"
+        if cell.system == "toolformer" and cell.policy != DEFAULT_POLICY:
+            title += f", k = {cell.policy}"
+        if cell.wording != PAPER:
+            title += f", wording {cell.wording}"
+        sampled.append(Sampled(run.id, title, system, files, classes))
     return sampled, unread
 
 
-def _score(runs: Seeds, task: str, files: Mapping[tuple[str, str], Path]) -> Score:
-    """The figure of runs that differ only in their seed: the mean, with an interval where all samples can be read."""
-    of_runs = [below(task, run) for run in runs]
+def _readable(
+    results: Results, run: Run, folder: str, tasks: Iterable[str], unread: list[str]
+) -> dict[str, Path]:
+    """The Parquet files of these tasks that can be read; adds a remark to `unread` on each damaged one."""
+    files = {}
+    for task in tasks:
+        name = f"{folder}/{task}.parquet"
+        if name not in run.digests:  # it was not logged
+            continue
+        try:
+            path = results.artifact(run, name)
+            pq.read_schema(path)
+            files[task] = path
+        except Damaged as error:
+            unread.append(f"Significance and answers lack a file: {error}")
+        except UserError:  # it was removed: the metrics still count
+            continue
+        except (OSError, ValueError):
+            unread.append(
+                f"The {folder} of {run.stage} run {run.id[:8]} on {title_of(task)} cannot be read: significance and "
+                "answers lack them."
+            )
+    return files
+
+
+def _scores(cells: Mapping[Any, Seeds], files: Files) -> dict[Any, Score]:
+    return {key: _score(runs, key[-1], files) for key, runs in cells.items()}
+
+
+def _score(runs: Seeds, task: str, files: Files) -> Score:
+    """The result of runs that differ only in their seed: the mean, with an interval if all samples can be read."""
+    of_runs = [task_metrics(task, run) for run in runs]
     for metrics in of_runs:
         if "seconds" in metrics and "tokens_per_second" in metrics:
             metrics["tokens"] = round(metrics["tokens_per_second"] * metrics["seconds"])
@@ -212,51 +214,66 @@ def _score(runs: Seeds, task: str, files: Mapping[tuple[str, str], Path]) -> Sco
     }
     low, high = means.get("ci_low"), means.get("ci_high")
     if len(runs) > 1:
-        paths = [files[run.run_id, task] for run in runs if (run.run_id, task) in files]
         low = high = None
-        if len(paths) == len(runs):
-            interval = over_seeds([read_samples(path) for path in paths])
+        if all((run.id, task) in files for run in runs):
+            interval = over_seeds([read_samples(files[run.id, task]) for run in runs])
             low, high = interval.low, interval.high
-    value = fmean(dict(measured(run))[task] for run in runs)
-    return Score(value, low, high, tuple(runs), means)
+    return Score(fmean(scores(run)[task] for run in runs), low, high, tuple(runs), means)
 
 
-def _curves(store: Tracker, trainings: Mapping[str, Run]) -> dict[tuple[str, str], Points]:
+def _paired(
+    cells: Mapping[tuple[str, str], Seeds], files: Files
+) -> dict[tuple[str, str], list[tuple[int, Path]]]:
+    """The samples of the cells that have all of theirs, each with the seed that chose its questions."""
+    return {
+        (row, task): [(run.setting("seed", 0), files[run.id, task]) for run in runs]
+        for (row, task), runs in cells.items()
+        if all((run.id, task) in files for run in runs)
+    }
+
+
+def _ladders(scores: Mapping[tuple[str, str], Score], explained: Runs) -> dict[str, dict[str, float]]:
+    """By task, the metrics of the explanation of Toolformer's evaluation."""
+    runs = {task: explained.get(score.run.id) for (row, task), score in scores.items() if row == "toolformer"}
+    return {task: metrics for task, run in runs.items() if run and (metrics := task_metrics(task, run))}
+
+
+def _curves(trainings: Mapping[str, Run]) -> dict[tuple[str, str], Points]:
     """The trainings' metrics over their steps, thinned."""
     curves: dict[tuple[str, str], Points] = {}
     for data, run in trainings.items():
         for metric in CURVES:
-            points = store.history(run, metric) or ()
+            points = run.curve(metric)
             if len(points) > 1:
                 curves[data, metric] = [*points[:: max(1, len(points) // _POINTS)], points[-1]]
     return curves
 
 
-def annotation_of(store: Tracker, run: Run) -> Annotation:
-    """What a generate run found. UserError if a file cannot be read."""
+def annotation_of(results: Results, run: Run) -> Annotation:
+    """The results of a generate run. UserError if a file cannot be read."""
     names = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet", "funnel.json")
-    files = {name: store.artifact_path(run, name) for name in names}
+    files = {name: results.artifact(run, name) for name in names}
     with suppress(UserError):
-        files[candidate_stats.WITHOUT_CALLS] = store.artifact_path(run, candidate_stats.WITHOUT_CALLS)
-    candidates, baseline = files["candidates.parquet"], run.params.get("filter.baseline", "paper")
-    limits = thresholds(run)
+        files[candidate_stats.WITHOUT_CALLS] = results.artifact(run, candidate_stats.WITHOUT_CALLS)
+    candidates, limits = files["candidates.parquet"], thresholds(run)
+    baseline = str(run.setting("filter.baseline", "paper"))
     try:
         funnel = json.loads(files["funnel.json"].read_text(encoding="utf-8"))
-        edges, gains = candidate_stats.gains(candidates, baseline, limits)
+        edges, gains = candidate_stats.gains(candidates, limits)
         tried = {tool: counts["selected"] for tool, counts in funnel.items() if "selected" in counts}
         return Annotation(
             run,
             candidate_stats.counts(candidates, baseline, set(funnel), limits),
             funnel,
-            candidate_stats.examples(files, baseline),
+            candidate_stats.examples(files),
             gains,
             edges,
             limits,
             files,
             baseline,
-            candidate_stats.lost(candidates, baseline, limits, tried),
+            candidate_stats.lost(candidates, tried),
         )
     except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:  # pyarrow's are among them
         raise UserError(
-            f"a file of run {run.run_id[:8]} cannot be read ({one_line(error)}); give the run's command again"
+            f"a file of run {run.id[:8]} cannot be read ({one_line(error)}); run its command again: {run.command}"
         ) from error

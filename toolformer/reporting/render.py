@@ -70,11 +70,11 @@ def _characters(table: Table) -> int:
 
 
 _FORMULA = r"=+\-@＝＋－＠﹦﹢﹣﹫"
-"""What a formula of a spreadsheet begins with, also as East Asian keyboards write it."""
+"""The first characters of a spreadsheet's formula, also as East Asian keyboards write them."""
 
 
 def _csv(table: Table) -> str:
-    """The cells, numbers as machines read them; the ends of an interval, n and further details in columns of their own."""
+    """The cells, numbers as machines read them; the ends of an interval, n and further details in separate columns."""
     columns: list[list[str]] = []
     for column, *cells in zip(table.columns, *table.rows, strict=True):
         name = ", ".join(filter(None, (column.group, column.label)))
@@ -88,7 +88,7 @@ def _csv(table: Table) -> str:
 
 
 def _details(cell: Cell, column: Column) -> dict[str, str]:
-    """A cell's small print by what it is: `low` and `high` of an interval, `n`, a number by its unit, else `detail`."""
+    """A cell's small print by kind: `low` and `high` of an interval, `n`, a number by its unit, else `detail`."""
     parts = {"detail": cell.detail}
     if column.numeric and cell.text and (match := _DETAIL.fullmatch(cell.detail)):
         parts = match.groupdict("")
@@ -104,7 +104,7 @@ def _plain(text: str) -> str:
     text = escape.clean(text)
     if re.fullmatch(r"[−+-]?[\d,]+(\.\d+)?", text):
         return text.replace(",", "").replace("−", "-").removeprefix("+")
-    # A spreadsheet must not take what a model wrote for a formula, nor one that takes ; for the end of a cell.
+    # A spreadsheet must not take a model's text for a formula, even if it takes ; for the end of a cell.
     return "" if text == DASH else re.sub(rf"(^|;)(?=\s*[{_FORMULA}])", r"\1'", text)
 
 
@@ -166,7 +166,7 @@ def _render(
 
 
 def _explained(text: str) -> Markup:
-    """Text of the page in which each symbol says on hover what it means."""
+    """Text of the page in which each symbol shows its meaning on hover."""
     parts = _SYMBOL.split(escape.clean(text))
     return Markup("").join(
         Markup('<abbr title="{}">{}</abbr>').format(SYMBOLS[part], part) if part in SYMBOLS else part

@@ -1,7 +1,7 @@
 """The data of the samples page: candidate calls with their texts, and answers of evaluations side by side.
 
-Plain lists and dictionaries for JSON, read from a run's Parquet files. A page holds a sample: documents with the lowest
-lots, which are the documents whose texts a generate run stores, and evenly drawn questions. It says so.
+Plain lists and dictionaries for JSON, read from a run's Parquet files. A page holds a sample: the documents with the lowest
+hashes, whose texts a generate run stores, and evenly spaced questions. It states the total.
 """
 
 import math
@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks.ladder.classes import CLASSES
-from toolformer.annotation import merge
-from toolformer.data.sampling import Draw, lot
+from toolformer.data.sampling import Sample, hash64
+from toolformer.evaluation.ladder.classes import CLASSES
 from toolformer.reporting import candidate_stats
-from toolformer.reporting.data import Annotation, Evidence, Sampled
+from toolformer.reporting.data import NEWEST, Annotation, Evidence, Sampled
 from toolformer.reporting.formatting import SYSTEMS, in_order, in_table_order, title_of, tool_name
 from toolformer.reporting.pairing import asked, read_samples
 
@@ -26,14 +25,23 @@ OF_DOCUMENT = 200
 """Candidates of one document: the kept ones first, then the largest gains."""
 QUESTIONS = 300
 """Of each benchmark."""
-RUNS = 8
-"""Of each benchmark: the newest."""
 LONGEST_TEXT = 20_000
 LONGEST_ANSWER = 4_000
 LONGEST_RESULT = 1_000
 TARGETS = 20
 
-_COLUMNS = ["doc_id", "tool", "position", "sample", "status", "call", "result", "start_probability"]
+_COLUMNS = [
+    "doc_id",
+    "tool",
+    "position",
+    "sample",
+    "call",
+    "result",
+    "start_probability",
+    "kept",
+    "reason",
+    "filter_gain",
+]
 _WRITTEN = ("completion", "prediction")
 _CALL = ("tool", "call_input", "call_result", "failed")
 _FIGURES = ("score", "tokens", "seconds")
@@ -59,12 +67,13 @@ def annotated(annotation: Annotation, limit: int = CANDIDATES) -> Row | None:
     columns = [*_COLUMNS, *candidate_stats.LOSSES]
     rows = candidate_stats.of_documents(annotation.files["candidates.parquet"], columns, ids)
     texts = candidate_stats.texts(annotation.files, ids)
-    _decide(rows, candidate_stats.kept(annotation.files, ids), annotation)
     tools = in_order(row["tool"] for row in rows)
     documents, listed = [], []
     for index, doc_id in enumerate(ids):
         own = [row for row in rows if row["doc_id"] == doc_id]
-        own.sort(key=lambda row: (not row["kept"], math.inf if row["gain"] is None else -row["gain"]))
+        own.sort(
+            key=lambda row: (not row["kept"], math.inf if row["filter_gain"] is None else -row["filter_gain"])
+        )
         text = texts.get(doc_id, {})
         whole = text.get("text")
         documents.append({
@@ -84,52 +93,29 @@ def annotated(annotation: Annotation, limit: int = CANDIDATES) -> Row | None:
 
 
 def _draw(annotation: Annotation, limit: int) -> tuple[list[str], int]:
-    """The documents with the lowest lots that together have about `limit` candidates, in the order of the corpus.
+    """The documents with the lowest hashes that together have about `limit` candidates, in the order of the corpus.
 
     And the number of all candidates. A run may store the texts of only some documents without calls, those with the lowest
-    lots. Then no document beyond them is drawn, with calls or without, so that the sample is even and has its texts.
+    hashes. Then no document beyond them is sampled, with calls or without: the sample is even and has its texts.
     """
-    draw: Draw[tuple[str, int]] = Draw(limit, 0)
+    draw: Sample[tuple[str, int]] = Sample(limit, 0)
     total = documents = 0
     for doc_id, count in candidate_stats.sizes(annotation.files["candidates.parquet"]):
         draw.add(doc_id, 0, (doc_id, count))
         total, documents = total + count, documents + 1
     highest = 2**64
     if file := annotation.files.get(candidate_stats.WITHOUT_CALLS):
-        stored = [lot(doc_id) for doc_id, _ in candidate_stats.sizes(file)]
+        stored = [hash64(doc_id) for doc_id, _ in candidate_stats.sizes(file)]
         with_calls = pq.read_metadata(annotation.files["dataset_augmented.parquet"]).num_rows
         if stored and documents > with_calls + len(stored):
             highest = max(stored)
     drawn = set()
-    for doc_id, count in sorted(draw.held(), key=lambda entry: lot(entry[0])):
-        if limit <= 0 or lot(doc_id) > highest:
+    for doc_id, count in sorted(draw.items(), key=lambda entry: hash64(entry[0])):
+        if limit <= 0 or hash64(doc_id) > highest:
             break
         limit -= min(count, OF_DOCUMENT)
         drawn.add(doc_id)
-    return [doc_id for doc_id, _ in draw.held() if doc_id in drawn], total
-
-
-def _decide(rows: Sequence[Row], calls_kept: set[tuple[str, str, int]], annotation: Annotation) -> None:
-    """Sets `gain` (None unless scored), `kept`, and `reason`, why a candidate is not kept, as the filter decided."""
-    best: dict[tuple[str, str, int], Row] = {}
-    for row in rows:
-        # Of a gain that the annotation left open the bound, below the threshold.
-        row["gain"] = merge.gain(row, merge.PLAIN if row["loss_no_result"] is None else annotation.baseline)
-        place = row["doc_id"], row["tool"], row["position"]
-        if row["gain"] is not None and place in calls_kept:
-            # The largest gain, of equal ones the first sample.
-            best[place] = max(best.get(place, row), row, key=lambda row: (row["gain"], -row["sample"]))
-    for row in rows:
-        row["kept"] = best.get((row["doc_id"], row["tool"], row["position"])) is row
-        row["reason"] = merge.BELOW
-        if row["kept"]:
-            row["reason"] = ""
-        elif row["status"] != "scored":
-            row["reason"] = row["status"]
-        elif row["gain"] is None:
-            row["reason"] = merge.NO_GAIN
-        elif row["gain"] >= annotation.thresholds.get(row["tool"], math.inf):
-            row["reason"] = merge.BEATEN
+    return [doc_id for doc_id, _ in draw.items() if doc_id in drawn], total
 
 
 def _candidate(row: Row, document: int, tools: Sequence[str]) -> Row:
@@ -139,14 +125,14 @@ def _candidate(row: Row, document: int, tools: Sequence[str]) -> Row:
         "tool": tools.index(row["tool"]),
         "call": _cut(row["call"]),
         "result": _cut(row["result"]),
-        "gain": _rounded(row["gain"]),
+        "gain": _rounded(row["filter_gain"]),
         "start": _rounded(row["start_probability"]),
         "losses": [_rounded(row[name]) for name in candidate_stats.LOSSES],
     }
 
 
 def _drawn(shown: int, total: int) -> str:
-    """What follows the count where a page holds a part."""
+    """The text after the count if a page holds a part."""
     return f", evenly drawn from {total:,}" if shown < total else ""
 
 
@@ -157,7 +143,7 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[Row]:
     for task in in_table_order(task for run in sampled for task in run.files):
         if task.endswith("perplexity"):
             continue
-        runs = [run for run in sampled if task in run.files][:RUNS]
+        runs = [run for run in sampled if task in run.files][:NEWEST]
         runs.sort(key=lambda run: names.index(run.system) if run.system in names else len(names))
         rows_of = [{asked(row): row for row in read_samples(run.files[task], _ANSWERED)} for run in runs]
         classes = [_classes(run.classes.get(task)) for run in runs]

@@ -19,38 +19,45 @@ from toolformer.reporting.formatting import (
     shown_sizes,
     title_of,
 )
-from toolformer.reporting.table import Cell, Column, Table
+from toolformer.reporting.table import Cell, Column, Table, number_columns, text_columns
 
 LABELS = ("All", "AC", "NC", "%")
+_TABLE9 = (
+    "Toolformer: percent correct over all examples, over those with a call (AC) and without one (NC), and the "
+    "share with a call. k = 1 is greedy decoding, k = 0 forbids calls. 95 % intervals in brackets, "
+    "Wilson's for AC, NC and %, and the number of examples with a call and without; the best All is bold where all k "
+    "were asked as many examples."
+)
+_BY_THRESHOLD = (
+    "Toolformer, trained on the calls whose gain reaches τ_f; all other settings of annotation, training and "
+    "evaluation are equal. 95 % intervals in brackets."
+)
+_WORDINGS = (
+    "The same questions in several wordings, the paper's and ours (benchmarks/wordings.py): the least and the largest "
+    "figure, each with its wording, and the mean over wordings. All other tables have the paper's wording alone."
+)
 
 
 def table9(evidence: Evidence, full: bool = False) -> Table:
-    """A row a k, the benchmarks that were measured with at least two; with `full` all of the paper's too."""
+    """A row per k, the benchmarks that were measured with at least two; with `full` all of the paper's too."""
     tasks = in_table_order(task for _, task in evidence.by_k)
     tasks = [*paper.BY_K, *(task for task in tasks if task not in paper.BY_K)] if full else tasks
-    columns = [Column("k")]
+    columns = number_columns("k")
     for task in tasks:
         name, sizes = title_of(task), shown_sizes(of_task(evidence.by_k, task))
-        columns += [Column(label, name, detail=sizes if label == "All" else "") for label in LABELS]
+        columns += [Column("All", name, detail=sizes), *number_columns(*LABELS[1:], group=name)]
         if task in paper.BY_K:
-            columns += [Column(label, f"{name}, paper", paper=True) for label in LABELS]
+            columns += number_columns(*LABELS, group=f"{name}, paper", paper=True)
     rows = []
     for k in sorted({*(paper.KS if full else ()), *(k for k, _ in evidence.by_k)}):
-        cells = [Cell(str(k))]
+        rows.append([Cell(str(k))])
         for task in tasks:
             score = evidence.by_k.get((k, task))
-            cells += _at_k(score, of_task(evidence.by_k, task)) if score else [Cell(DASH)] * len(LABELS)
+            rows[-1] += _at_k(score, of_task(evidence.by_k, task)) if score else [Cell(DASH)] * len(LABELS)
             if task in paper.BY_K:
-                figures = paper.BY_K[task].get(k, (None,) * len(LABELS))
-                cells += [Cell("" if figure is None else f"{figure:.1f}") for figure in figures]
-        rows.append(cells)
-    caption = (
-        "Toolformer: percent correct over all examples, over those with a call (AC) and without one (NC), and the "
-        "share with a call. k = 1 is greedy decoding, k = 0 forbids calls. 95 % intervals in brackets, "
-        "Wilson's for AC, NC and %, and the number of examples with a call and without; the best All is bold where all k "
-        "were asked as many examples."
-    )
-    caption += in_dtypes(((f"k = {k}",), score) for (k, _), score in evidence.by_k.items())
+                numbers = paper.BY_K[task].get(k, (None,) * len(LABELS))
+                rows[-1] += [Cell("" if number is None else f"{number:.1f}") for number in numbers]
+    caption = _TABLE9 + in_dtypes(((f"k = {k}",), score) for (k, _), score in evidence.by_k.items())
     return Table("table9", "Table 9", "Decoding, by k", columns, rows if tasks else [], caption)
 
 
@@ -66,9 +73,11 @@ def _at_k(score: Score, column: Sequence[Score]) -> list[Cell]:
 
 def by_threshold(evidence: Evidence) -> Table:
     """Toolformer by τ_f: what was kept, and the scores of the models trained on it."""
-    tasks = in_table_order(task for _, task in evidence.by_threshold)
-    columns = [Column("τ_f", numeric=False), Column("texts", "In C*"), Column("calls", "In C*")]
-    of_tasks = {task: of_task(evidence.by_threshold, task) for task in tasks}
+    columns = [*text_columns("τ_f"), *number_columns("texts", "calls", group="In C*")]
+    of_tasks = {
+        task: of_task(evidence.by_threshold, task)
+        for task in in_table_order(task for _, task in evidence.by_threshold)
+    }
     for task, column in of_tasks.items():
         columns.append(Column(title_of(task), "Percent correct", detail=shown_sizes(column)))
     rows = []
@@ -77,19 +86,15 @@ def by_threshold(evidence: Evidence) -> Table:
         name = "; ".join(values if len(values) == 1 else (f"{tool} {value:g}" for tool, value in thresholds))
         counts = (run.metrics.get(f"{what}_kept") for what in ("texts", "calls"))
         cells = [from_run(Cell(DASH if count is None else f"{count:,.0f}"), run) for count in counts]
-        for task in tasks:
-            score = evidence.by_threshold.get((thresholds, task))
-            cells.append(score_cell(score, of_tasks[task]) if score else Cell(DASH))
+        scores = (
+            (evidence.by_threshold.get((thresholds, task)), column) for task, column in of_tasks.items()
+        )
+        cells += [score_cell(score, column) if score else Cell(DASH) for score, column in scores]
         rows.append([Cell(name), *cells])
-    caption = (
-        "Toolformer, trained on the calls whose gain reaches τ_f; all other settings of annotation, training and "
-        "evaluation are equal. 95 % intervals in brackets."
-    )
-    shown = (
-        (", ".join(f"τ_f = {value:g}" for _, value in row), score)
+    caption = _BY_THRESHOLD + in_dtypes(
+        ((", ".join(f"τ_f = {value:g}" for _, value in row),), score)
         for (row, _), score in evidence.by_threshold.items()
     )
-    caption += in_dtypes(((name,), score) for name, score in shown)
     return Table("by_threshold", "By τ_f", "Score by filtering threshold", columns, rows, caption)
 
 
@@ -109,16 +114,14 @@ def wordings(evidence: Evidence) -> Table:
             values = {wording: score.value for wording, score in scores.items()}
             shares = {wording: 100 * score.metrics.get("call_share", 0) for wording, score in scores.items()}
             rows.append([*head, *_spread(scores, values), *_spread(scores, shares)])
-    columns = [Column("System", numeric=False), Column("Benchmark", numeric=False), Column("wordings")]
-    groups = ("correct, %", "with a call, %")
-    columns += [Column(label, group) for group in groups for label in ("min", "max", "mean")]
-    caption = (
-        "The same questions in several wordings, the paper's and our own (benchmarks/wordings.py): the least and the largest "
-        "figure, each with its wording, and the mean over wordings. All other tables have the paper's wording alone."
+    columns = [*text_columns("System", "Benchmark"), *number_columns("wordings")]
+    for group in ("correct, %", "with a call, %"):
+        columns += number_columns("min", "max", "mean", group=group)
+    caption = _WORDINGS + in_dtypes(
+        ((name_of(row),), score) for (row, *_), score in evidence.wordings.items()
     )
-    caption += in_dtypes(((name_of(row),), score) for (row, *_), score in evidence.wordings.items())
     title = "Score and share of calls by wording"
-    return Table("wordings", "Wordings", title, columns, rows, caption, rules[1:])
+    return Table("wordings", "Wordings", title, columns, rows, caption, rules)
 
 
 def _spread(scores: Mapping[str, Score], values: Mapping[str, float]) -> Iterator[Cell]:

@@ -1,6 +1,6 @@
 """A report before any markup: tables and figures, as `tables` and `figures` make and the templates print them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ class Cell:
     run: str = ""
     """The first 8 characters of the run that a number comes from, or of one of them; empty: the table's."""
     command: str = ""
-    """What makes the number again."""
+    """The command that reproduces the number."""
     number: str = ""
     """As machines read it, where the text is not a plain number."""
 
@@ -40,6 +40,16 @@ class Column:
     """Whether it holds sentences that wrap."""
 
 
+def text_columns(*labels: str, wide: Collection[str] = ()) -> list[Column]:
+    """Columns without numbers; the `wide` ones hold sentences."""
+    return [Column(label, numeric=False, wide=label in wide) for label in labels]
+
+
+def number_columns(*labels: str, group: str = "", paper: bool = False) -> list[Column]:
+    """Columns of numbers with a common heading."""
+    return [Column(label, group, paper) for label in labels]
+
+
 @dataclass(frozen=True)
 class Table:
     """A table with its caption."""
@@ -51,10 +61,14 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
     rules: Sequence[int] = ()
-    """Indices of the rows that have a rule above them."""
+    """Indices of the rows that have a rule above them; none above the first row or below the last."""
     run: str = ""
     command: str = ""
-    """As of a cell, for the numbers of our own that name none."""
+    """As of a cell, for our numbers that name none."""
+
+    def __post_init__(self) -> None:
+        rules = [index for index in dict.fromkeys(self.rules) if 0 < index < len(self.rows)]
+        object.__setattr__(self, "rules", rules)
 
 
 @dataclass(frozen=True)

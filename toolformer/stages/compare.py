@@ -6,18 +6,16 @@ Paired differences by benchmark, and the settings in which the two differ.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from benchmarks.figures import GOLD_NATS
-from benchmarks.paired import Estimate
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, near
+from toolformer.evaluation.metrics import GOLD_NATS
+from toolformer.reporting.frame import KIND, frame
 from toolformer.reporting.pairing import Compared, Row, Seeds, compare_measures, corrected, read_samples
-from toolformer.reporting.selection import asked_by, kind_of, seed_of
 from toolformer.reporting.table import Cell, Column, Content, Table
-from toolformer.tracking import Run, Tracker
-
-_IGNORED = ("name", "run.", "paths.root", "paths.cache", "tracking.", "like", "paper", "index.", "engine.")
-"""Parameters that decide no answer."""
+from toolformer.results import Results, Run
+from toolformer.statistics.paired import Estimate
 
 
 @dataclass(frozen=True)
@@ -34,117 +32,131 @@ class Comparison:
     """Benchmarks that the second run does not have, or has no sample of in common."""
     only_second: tuple[str, ...]
     settings: Mapping[str, tuple[str, str]]
-    """The logged settings in which the runs differ, with both sides' values; empty for one that a side lacks."""
+    """The settings that decide a result and differ, with both sides' values; empty for one that a side lacks."""
     same_scoring: bool
     """Whether the same code scored both."""
 
 
-def find(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
+def find_runs(results: Results, reference: str, experiment: str | None = None) -> list[Run]:
     """An evaluation, or several that differ only in their seed, in its order.
 
     Args:
-        reference: a run id or at least its first six characters, `latest` (with these tags), `latest:SYSTEM`; several of these
-            with commas between; the parent run of a sweep over seeds, or PARENT:SYSTEM.
+        reference: a run id or at least its first six characters, `latest` (of this experiment), `latest:SYSTEM`; several
+            with commas between; the id of a sweep over seeds, or SWEEP:SYSTEM.
 
     Raises:
-        UserError: there is none, it is no finished evaluation, or several differ in more than their seed.
+        UserError: there is none, it is not a finished evaluation, or several differ in more than their seed.
     """
-    runs = {run.run_id: run for part in reference.split(",") for run in _named(tracker, part, **tags)}
-    trained = {run.run_id: run for run in tracker.runs("train")} if len(runs) > 1 else {}
-    ordered = sorted(runs.values(), key=lambda run: (seed_of(run, trained), asked_by(run)))
-    kinds = {kind_of(run, trained): run for run in ordered}
+    runs = {run.id: run for part in reference.split(",") for run in _named(results, part, experiment)}
+    if len(runs) == 1:
+        return [*runs.values()]
+    trained = {run.id: run for run in results.runs("train")}
+    cells = frame([*runs.values()], trained, {}).drop_duplicates("id")
+    kinds = [*cells.drop_duplicates(KIND).run]
     if len(kinds) > 1:
-        systems = sorted({run.tags.get("system", "") for run in ordered})
+        systems = sorted({*cells.system})
         hint = f"; name one system of it, as {reference}:{systems[-1]}" if len(systems) > 1 else ""
-        one, two = list(kinds.values())[:2]
-        differ = [key for key in _settings([one], [two]) if key not in ("checkpoint", "seed")][:6]
-        if not differ and one.tags.get("scoring") != two.tags.get("scoring"):
-            differ, hint = ["the code that scored them"], "; give the commands of the older ones again"
+        keys = [key for key in _differing(kinds[:1], kinds[1:2]) if key.rpartition(".")[2] != "seed"][:6]
+        if not keys and len({run.step.version for run in kinds}) > 1:
+            keys, hint = ["the code that scored them"], "; run the commands of the older ones again"
         raise UserError(
             f"compare: the runs of {reference} differ in more than their seed "
-            f"({', '.join(differ) or 'what they were trained on'}){hint}"
+            f"({', '.join(keys) or 'the data that they were trained on'}){hint}"
         )
-    return ordered
+    return [*cells.sort_values(["seed", "sampled_by"], kind="stable").run]
 
 
-def _named(tracker: Tracker, reference: str, **tags: str) -> list[Run]:
+def _named(results: Results, reference: str, experiment: str | None) -> list[Run]:
     name, colon, system = reference.partition(":")
     if colon and system not in SYSTEMS:
-        raise UserError(f"{reference!r} is no run; say an id, latest or latest:SYSTEM{near(system, SYSTEMS)}")
-    if swept := tracker.swept("evaluate", name):
-        return [run for run in swept if system in ("", run.tags.get("system"))]
-    if colon and name == "latest":
-        return [tracker.resolve("evaluate", name, None, False, system=system, **tags)]
-    return [tracker.resolve("evaluate", name, None, False, **tags)]
+        raise UserError(
+            f"{reference!r} is not a run; give an id, latest or latest:SYSTEM{near(system, SYSTEMS)}"
+        )
+    if swept := results.swept("evaluate", name):
+        return [run for run in swept if system in ("", run.facts.get("system"))]
+    facts: dict[str, Any] = {"system": system} if colon and name == "latest" else {}
+    return [results.resolve("evaluate", name, experiment, asks=False, **facts)]
 
 
 def compare(
-    tracker: Tracker, first: str, second: str, seed: int = 0, resamples: int = 2000, **tags: str
+    results: Results,
+    first: str,
+    second: str,
+    seed: int = 0,
+    resamples: int = 2000,
+    experiment: str | None = None,
 ) -> Comparison:
-    """Compares two evaluations or groups, named as in `find`.
+    """Compares two evaluations or groups, named as in `find_runs`.
 
     Raises:
         UserError: no such runs, one and the same run twice, or no sample in common.
     """
-    one, two = find(tracker, first, **tags), find(tracker, second, **tags)
-    if same := {run.run_id for run in one} & {run.run_id for run in two}:
+    one, two = (find_runs(results, reference, experiment) for reference in (first, second))
+    if same := {run.id for run in one} & {run.id for run in two}:
         raise UserError(f"compare: {first} and {second} are the same run {min(same)[:8]}; name two")
-    samples_one, samples_two = _samples(tracker, one), _samples(tracker, two)
+    samples_one, samples_two = _samples(results, one), _samples(results, two)
     common = [task for task in samples_one if task in samples_two]
     found = (compare_measures(task, samples_one[task], samples_two[task], seed, resamples) for task in common)
     benchmarks = tuple(corrected([compared for measures in found for compared in measures]))
-    settings = _settings(one, two)
+    settings = _differing(one, two)
     if not benchmarks:
         what = f"samples of {', '.join(common)}" if common else "benchmark"
         differ = f" (they differ in {', '.join(list(settings)[:6])})" if settings else ""
         raise UserError(f"compare: {first} and {second} have no {what} in common{differ}; evaluate alike")
     compared = {benchmark.task for benchmark in benchmarks}
-    only_one = tuple(task for task in samples_one if task not in compared)
-    only_two = tuple(task for task in samples_two if task not in compared)
-    same_scoring = len({run.tags.get("scoring") for run in (*one, *two)}) == 1
-    ids = [",".join(run.run_id for run in runs) for runs in (one, two)]
+    ids = [",".join(run.id for run in runs) for runs in (one, two)]
+    alone = [
+        tuple(task for task in samples if task not in compared) for samples in (samples_one, samples_two)
+    ]
+    same_scoring = len({run.step.version for run in (*one, *two)}) == 1
     return Comparison(
-        ids[0], ids[1], _title(one), _title(two), benchmarks, only_one, only_two, settings, same_scoring
+        ids[0], ids[1], _title(one), _title(two), benchmarks, alone[0], alone[1], settings, same_scoring
     )
 
 
-def _settings(one: Sequence[Run], two: Sequence[Run]) -> dict[str, tuple[str, str]]:
-    def values(runs: Sequence[Run], key: str) -> str:
-        return ", ".join(dict.fromkeys(run.params.get(key, "") for run in runs))
-
-    keys = sorted({key for run in (*one, *two) for key in run.params})
-    pairs = {key: (values(one, key), values(two, key)) for key in keys}
-    # What lm.dtype=auto came to.
-    pairs["dtype"] = _dtypes(one), _dtypes(two)
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and not key.startswith(_IGNORED)}
+def _differing(one: Sequence[Run], two: Sequence[Run]) -> dict[str, tuple[str, str]]:
+    """The settings that decide a result and differ, by dotted key, with the values of both sides."""
+    first, second = ([_settings(run) for run in runs] for runs in (one, two))
+    keys = sorted({key for settings in (*first, *second) for key in settings})
+    pairs = {key: (_values(first, key), _values(second, key)) for key in keys}
+    return {key: (ours, theirs) for key, (ours, theirs) in pairs.items() if ours != theirs}
 
 
-def _dtypes(runs: Sequence[Run]) -> str:
-    return ", ".join(dict.fromkeys(filter(None, (run.tags.get("dtype") for run in runs))))
+def _settings(run: Run) -> dict[str, Any]:
+    """The settings of a run's step and of those that it read, and what `lm.dtype=auto` resolved to."""
+    flat = {key.removeprefix("answer."): value for key, value in run.step.flat().items()}
+    return {**flat, "model": run.setting("model"), "dtype": run.facts.get("dtype")}
 
 
-def _samples(tracker: Tracker, runs: Sequence[Run]) -> dict[str, Seeds]:
+def _values(runs: Sequence[Mapping[str, Any]], key: str) -> str:
+    values = (settings.get(key, "") for settings in runs)
+    texts = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values)
+    return ", ".join(dict.fromkeys(texts))
+
+
+def _samples(results: Results, runs: Sequence[Run]) -> dict[str, Seeds]:
     """The samples of runs by benchmark, of those that all of them were measured on."""
-    read: list[dict[str, Sequence[Row]]] = []
+    every: list[dict[str, Sequence[Row]]] = []
     for run in runs:
-        paths = sorted(tracker.artifact_path(run, "samples").glob("*.parquet"))
+        paths = sorted(results.artifact(run, "samples").glob("*.parquet"))
         samples = {path.stem: read_samples(path, [GOLD_NATS]) for path in paths}
-        read.append({task: rows for task, rows in samples.items() if rows})
+        every.append({task: rows for task, rows in samples.items() if rows})
     return {
-        task: [(asked_by(run), samples[task]) for run, samples in zip(runs, read, strict=True)]
-        for task in read[0]
-        if all(task in samples for samples in read)
+        task: [(run.setting("seed", 0), samples[task]) for run, samples in zip(runs, every, strict=True)]
+        for task in every[0]
+        if all(task in samples for samples in every)
     }
 
 
 def _title(runs: Sequence[Run]) -> str:
-    """What tells a run or a group from another: the system, the model of a baseline, and k where tools are called."""
-    run = runs[0]
-    system = run.tags.get("system", "")
-    k = f"k={run.tags.get('decoding.k', '')}" if system == "toolformer" else ""
-    parts = filter(None, (SYSTEMS.get(system, system), run.tags.get("baseline", ""), k))
+    """The title of a run or a group: the system, the model of a baseline, and k where tools are called."""
+    facts = runs[0].facts
+    system = facts.get("system", "")
+    k = f"k={facts.get('policy', '')}" if system == "toolformer" else ""
+    parts = filter(None, (SYSTEMS.get(system, system), facts.get("baseline"), k))
     seeds = f"{len(runs)} seeds" if len(runs) > 1 else ""
-    about = filter(None, (*(run.run_id[:8] for run in runs), seeds, _dtypes(runs)))
+    dtypes = dict.fromkeys(str(run.facts["dtype"]) for run in runs if run.facts.get("dtype"))
+    about = filter(None, (*(run.id[:8] for run in runs), seeds, ", ".join(dtypes)))
     return f"{' '.join(parts)} ({', '.join(about)})"
 
 
@@ -191,7 +203,7 @@ def content(comparison: Comparison) -> Content:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What could not be compared, or not on equal terms, a line each."""
+    """One line for each comparison that was impossible or not on equal terms."""
     lines = [
         f"{compared.task}: {alone.total} samples without a partner: {alone.only_first} only in A, "
         f"{alone.only_second} only in B, {alone.changed} asked otherwise"

@@ -9,30 +9,31 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolformer.decoding.settings import PAPER_SYSTEMS, TRAINED_ON
 from toolformer.errors import UserError
+from toolformer.results import Run
+from toolformer.results.folder import add_name
+from toolformer.results.provenance import command_of, masked_words
 from toolformer.stages import evaluate, explain, generate, instantiate, train
-from toolformer.stages.config import STAGES, Config, compose, fingerprint, validate
-from toolformer.stages.config.keys import SECTIONS
+from toolformer.stages.config import STAGES, Config, compose, validate
 from toolformer.stages.config.multirun import parse
-from toolformer.stages.evaluation_identity import calls
-from toolformer.stages.launch import apart, launch, parent_run, run_stage, shown
-from toolformer.tracking.provenance import command_of, masked_words
+from toolformer.stages.identity import deciding
+from toolformer.stages.launch import Jobs, apart, label, launch, run_stage
+from toolformer.stages.sweep import Sweep, swept_keys
+from toolformer.stages.system import LATEST, System
+from toolformer.step import Step
 
 log = logging.getLogger(__name__)
 
-LATEST = evaluate.LATEST
-_FINISHED: Mapping[str, Callable[[Config], str | None]] = {
+_FINISHED: Mapping[str, Callable[[Config], Run | None]] = {
     "generate": generate.finished,
     "train": train.finished,
     "evaluate": evaluate.finished,
     "explain": explain.finished,
 }
-_OF_EVALUATIONS = ("tools", "tool", "tool_sources", "heldout")
-"""Groups of keys that evaluations read, though they stand with another stage."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Job:
     key: str
     """Jobs with the same key are the same work."""
     shown: str
-    """What tells it from the other jobs of its stage."""
+    """What distinguishes it from the other jobs of its stage."""
     overrides: Sequence[str]
     config: Config = field(repr=False, compare=False)
     """The configuration of these overrides."""
@@ -68,8 +69,8 @@ class Plan:
     jobs: Sequence[Job]
     of_hydra: Sequence[str]
     """Overrides of Hydra itself: the launcher and its settings."""
-    done: Mapping[str, str]
-    """Keys of jobs that are done, with the ids of their runs."""
+    done: Mapping[str, Run]
+    """The runs of jobs that are done, by the job's key."""
 
 
 def plan(overrides: Sequence[str]) -> Plan:
@@ -91,32 +92,30 @@ def plan(overrides: Sequence[str]) -> Plan:
     return Plan(name, overrides, ordered, sweep.of_hydra, _done(ordered))
 
 
-def _done(jobs: Sequence[Job]) -> dict[str, str]:
-    """The jobs that are done, without those whose results are gone while a job that is to be done reads them."""
-    done: dict[str, str] = {}
+def _done(jobs: Sequence[Job]) -> dict[str, Run]:
+    """The runs of the jobs that are done, without those whose files are gone while a job that is to be done reads them."""
+    done: dict[str, Run] = {}
     for job in jobs:
         if job.stage in _FINISHED and (job.needs is None or job.needs.key in done):
-            run_id = _FINISHED[job.stage](replace(job.config, **job.reads(done)))
-            if run_id:
-                done[job.key] = run_id
+            ids = {key: run.id for key, run in done.items()}
+            if run := _FINISHED[job.stage](replace(job.config, **job.reads(ids))):
+                done[job.key] = run
     for job in reversed(jobs):
         is_read = any(reader.needs is job and reader.key not in done for reader in jobs)
-        if is_read and job.key in done and not _is_there(job, done[job.key]):
-            log.info("run: the results of %s run %s are gone; they are made again", job.stage, done[job.key])
+        if is_read and job.key in done and not _can_be_read(job, done[job.key]):
+            log.info("run: the files of %s run %s are gone; they are made again", job.stage, done[job.key].id)
             del done[job.key]
     return done
 
 
-def _is_there(job: Job, run_id: str) -> bool:
+def _can_be_read(job: Job, run: Run) -> bool:
     """Whether what a finished job left can still be read."""
-    tracker = instantiate.tracker(job.config)
-    run = tracker.get(run_id)
     if job.stage == "generate":
-        return generate.results(tracker, run, generate.READ_BY_TRAINING) is not None
+        return generate.has_dataset(instantiate.results(job.config), run)
     if job.stage == "evaluate":
         return True
     try:
-        return evaluate.model_folder(tracker, run).is_dir()
+        return train.model_folder(run).is_dir()
     except UserError:
         return False
 
@@ -157,19 +156,35 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
     jobs |= {key: job for key, job in found.items() if job in wanted and key not in jobs}
 
 
+_STEPS = {
+    "generate": ("documents", "generate"),
+    "train": ("train", "heldout"),
+    "evaluate": ("answer", "evaluate", "heldout"),
+    "explain": ("answer", "evaluate", "heldout"),
+}
+"""The steps whose settings decide a stage's result, for stages whose inputs are not known yet."""
+
+
 def _key(stage: str, config: Config) -> str:
     """Jobs with the same key are the same work."""
     if stage == "report":
-        return fingerprint(stage, config.name, config.paths.root)
-    upstream = _upstream(stage, config)
-    if stage == "evaluate" and not calls(config):
-        config = replace(config, decoding=replace(config.decoding, k=0))
-    others = {key for section, keys in SECTIONS.items() if section != stage for key in keys}
-    if stage in ("evaluate", "explain"):
-        others -= {*SECTIONS["evaluate"], *_OF_EVALUATIONS}
-    # What decides nothing in a stage makes no further job of it where it is swept over.
-    read = {key: value for key, value in asdict(config).items() if key not in others}
-    return fingerprint(stage, read, _key(*upstream) if upstream else None)
+        return Step("report", 1, {"name": config.name, "root": config.paths.root}).key()
+    settings: dict[str, Any] = {step: deciding(config, step) for step in _STEPS[stage]}
+    settings |= {"name": config.name, "data_dir": config.paths.data_dir, "tasks_dir": config.paths.tasks_dir}
+    inputs: dict[str, Any] = {"model": config.model, "samples": config.evaluation.samples}
+    if stage == "generate":
+        inputs["annotation"] = generate.annotation(config)
+    elif stage == "train":
+        inputs["dataset"] = config.dataset
+    else:
+        system = System(config)
+        settings["answer"]["decoding"] = system.decoding
+        if not system.calls:
+            del settings["answer"]["tool"]
+        inputs["checkpoint"] = config.checkpoint
+    if upstream := _upstream(stage, config):
+        inputs["upstream"] = _key(*upstream)
+    return Step(stage, 1, settings, inputs).key()
 
 
 def _upstream(stage: str, config: Config) -> tuple[str, Config] | None:
@@ -185,7 +200,7 @@ def _upstream(stage: str, config: Config) -> tuple[str, Config] | None:
 
 def check_data(plan: Plan) -> None:
     """Refuses a `paths.data_dir` without a benchmark's file before hours are spent on what the evaluation reads."""
-    from benchmarks import suite
+    from toolformer.evaluation import suite
 
     for job in plan.jobs:
         if job.stage == "evaluate" and job.key not in plan.done and job.config.paths.data_dir:
@@ -202,7 +217,10 @@ def execute(todo: Plan) -> None:
             result, and the report.
     """
     started = time.monotonic()
-    ids = dict(todo.done)
+    ids = {key: run.id for key, run in todo.done.items()}
+    for job in todo.jobs:  # done under another name, it belongs to this experiment too
+        if job.key in todo.done:
+            add_name(todo.done[job.key].folder, job.config.name)
     failed: list[Exception] = []
     for stage in STAGES:
         jobs = [job for job in todo.jobs if job.stage == stage and job.key not in ids]
@@ -230,22 +248,28 @@ def execute(todo: Plan) -> None:
 def _side_by_side(
     todo: Plan, stage: str, jobs: Sequence[Job], ids: Mapping[str, str]
 ) -> list[str | Exception | None]:
-    """The jobs of a stage below one parent run; of each the run's id, or what it raised."""
+    """The jobs of a stage as a sweep; of each the run's id, or what it raised."""
     if not jobs:
         return []
     every = [job for job in todo.jobs if job.stage == stage]
     log.info("%s: %s, %d of %d to do", todo.name, stage, len(jobs), len(every))
-    # Of all its jobs, done or not: what tells a run from the others does not depend on when it is made.
-    words_apart = apart([job.overrides for job in every])
-    differing = {job.key: words for job, words in zip(every, words_apart, strict=True)}
-    parent = None
+    # Of all its jobs, done or not: what distinguishes a run does not depend on when it is made.
+    differing = dict(zip([job.key for job in every], apart([job.overrides for job in every]), strict=True))
+    sweep = None
     if len(every) > 1:
-        words = sorted(set(todo.overrides) - set(todo.of_hydra))  # whichever launcher resumes
-        command = command_of("run", todo.overrides)
-        parent = parent_run(
-            jobs[0].config, stage, todo.name, differing.values(), todo.name, stage, words, command=command
+        overrides = sorted(set(todo.overrides) - set(todo.of_hydra))  # whichever launcher resumes
+        sweep = Sweep(
+            jobs[0].config,
+            stage,
+            todo.name,
+            [todo.name, stage, *overrides],
+            swept_keys(differing.values()),
+            command_of("run", todo.overrides),
         )
-    words_of = [[*job.overrides, *(f"{key}={run}" for key, run in job.reads(ids).items())] for job in jobs]
+    overrides_of = [
+        [*job.overrides, *(f"{key}={run}" for key, run in job.reads(ids).items())] for job in jobs
+    ]
     done = [ids[job.key] for job in every if job.key in ids]
-    labels = [shown(differing[job.key]) for job in jobs]
-    return launch(stage, words_of, todo.of_hydra, parent, labels, done)
+    return launch(
+        Jobs(stage, overrides_of, [label(differing[job.key]) for job in jobs], todo.of_hydra, sweep, done)
+    )

@@ -1,229 +1,183 @@
 """Stage 1: a corpus becomes C*, the texts with the calls that help (paper, section 2).
 
-Work is cut into shards named by their documents and by the configuration that decides their rows, and an engine does
-those that are missing: the same command again goes on where it stopped, and given twice at once it shares the work.
-Thresholds τ_f are applied to the finished shards, so that another τ_f needs no model.
+Two steps. *Annotate* samples, executes and scores calls, in shards of a few documents: any number of processes work on the
+missing shards, in any order. *Merge* applies the thresholds τ_f to the finished shards, so that a higher τ_f needs no model.
 """
 
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
-from filelock import FileLock
 
-from toolformer.annotation.candidates import lowest_thresholds
+from toolformer.annotation.candidates import scoring_floor
 from toolformer.annotation.funnel import log_funnel, rows_skipped
 from toolformer.annotation.results import RESULTS, check, write_results
-from toolformer.annotation.screen import Screen
-from toolformer.annotation.shards import ShardStore, store_for
+from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
+from toolformer.results import Folder, Results, Run
+from toolformer.results.provenance import model_name
 from toolformer.stages import engine, instantiate
-from toolformer.stages.config import Config, fingerprint
-from toolformer.stages.identity import model_identity, tool_identity
-from toolformer.storage import acquired
-from toolformer.tools.runtime import figures, log_faults
-from toolformer.tracking import ActiveRun, Run, StoreFault, Tracker
-from toolformer.tracking.provenance import describe, model_name
-from toolformer.tracking.run import REPLICATE
+from toolformer.stages.config import Config
+from toolformer.stages.identity import deciding, model_identity, tool_files
+from toolformer.stages.invocation import DIRECT, Invocation
+from toolformer.stages.versions import VERSIONS
+from toolformer.step import Step, settings_of
+from toolformer.tools.runtime import log_faults
+from toolformer.tools.runtime import metrics as tool_metrics
 
 log = logging.getLogger(__name__)
 
 HEAD_START = 2.0
-"""Seconds for which the corpus is read before work begins on what is known of it."""
+"""Seconds for which the corpus is read before annotation begins."""
 READ_BY_TRAINING = ("dataset_augmented.parquet", "dataset_plain.parquet")
 
 
-def finished(config: Config) -> str | None:
-    """The id of the run that did this annotation, if one did; its results may be gone, but not damaged.
+def annotation(config: Config) -> Step:
+    """The step that makes the shards, whatever their documents."""
+    settings = deciding(config, "annotate")
+    inputs = {
+        "model": model_identity(config.model),
+        "prompts": {key: instantiate.tool_settings(config, key).prompt.fill("") for key in config.tools},
+        "tools": tool_files(config, config.tools),
+        "paragraphs": config.corpus.paragraphs,
+    }
+    return Step("annotate", VERSIONS["annotate"], settings, inputs)
 
-    Loads no model, writes nothing.
-    """
-    job, plan = _job(config), engine.Plan(config)
+
+def merging(config: Config, shards: Sequence[str] | str) -> Step:
+    """The step that makes C* of these shards."""
+    settings = settings_of(config, "generate")
+    settings["filter_threshold"] = thresholds(config)
+    del settings["tool"]
+    digest = shards if isinstance(shards, str) else hashlib.sha256("".join(shards).encode()).hexdigest()
+    return Step(
+        "generate", VERSIONS["generate"], settings, {"annotation": annotation(config), "shards": digest}
+    )
+
+
+def thresholds(config: Config) -> dict[str, float]:
+    """τ_f of each tool in use."""
+    return {key: instantiate.tool_settings(config, key).filter_threshold for key in config.tools}
+
+
+def finished(config: Config) -> Run | None:
+    """The run that did this annotation, if one did; its files may have been removed. Loads no model, writes nothing."""
+    instantiate.apply_paths(config)
+    plan = engine.Plan(config)
     if not plan.is_complete:
         plan.read()
-    tracker = instantiate.tracker(config)
-    run = tracker.latest("generate", fingerprint=job.finger(plan.documents))
-    return run.run_id if run and tracker.is_intact(run, or_gone=True) else None
+    results = instantiate.results(config)
+    run = results.find(merging(config, list(plan.documents)))
+    return run if run and results.is_intact(run, or_gone=True) else None
 
 
-def results(tracker: Tracker, run: Run, names: Sequence[str] = RESULTS) -> Path | None:
-    """The folder of a run's results; None if one of them is gone or broken. StoreFault if the store does not answer."""
+def has_dataset(results: Results, run: Run) -> bool:
+    """Whether what training reads of a run is there."""
     try:
-        paths = [tracker.artifact_path(run, name) for name in names]
-        for path in paths:
-            check(path)
-        return paths[0].parent
-    except StoreFault:
-        raise
+        for name in READ_BY_TRAINING:
+            check(results.artifact(run, name))
+        return True
     except (UserError, OSError, ValueError):
-        return None
+        return False
 
 
-def read_dataset(tracker: Tracker, run: Run, name: str) -> list[dict[str, Any]]:
+def read_dataset(results: Results, run: Run, name: str) -> list[dict[str, Any]]:
     """The rows of C* (`dataset_augmented.parquet`) or C (`dataset_plain.parquet`) of a finished annotation.
 
     UserError if it is gone or damaged.
     """
-    path = tracker.artifact_path(run, name)
+    path = results.artifact(run, name)
     try:
         check(path)
         rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
         line = str(error).partition("\n")[0]
         raise UserError(
-            f"{path} cannot be read ({line:.200}); give its command again: {run.command}"
+            f"{path} cannot be read ({line:.200}); run its command again: {run.command}"
         ) from error
     return rows
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What is to be done with whatever the corpus holds, by this process and any that were started with the same command."""
-
-    config: Config
-    deciding: dict[str, Any]
-    """What decides the rows of a shard besides its documents."""
-    thresholds: dict[str, float]
-    store: ShardStore
-
-    def key(self, shards: Iterable[str], **instead: None) -> str:
-        """A name for the results from these shards; with `seed=None` the same for every seed."""
-        deciding = self.deciding | instead
-        return fingerprint("generate", deciding, list(shards), self.thresholds, self.config.filter.baseline)
-
-    def finger(self, shards: Iterable[str]) -> str:
-        """The same work under another experiment's name is a run of its own, that finds its shards done."""
-        return fingerprint(self.key(shards), self.config.name)
-
-
-def _job(config: Config) -> _Job:
+def generate(config: Config, invocation: Invocation = DIRECT) -> Run:
+    """Annotates the corpus; continues where an interrupted run with the same configuration stopped."""
     instantiate.apply_paths(config)
     engine.check(config)
-    settings = {key: instantiate.tool_settings(config, key) for key in config.tools}
-    # τ_f decides which candidates are kept, not what they are.
-    tools = {
-        key: [{**tool_identity(config.tool[key]), "filter_threshold": None}, tool.prompt.fill("")]
-        for key, tool in settings.items()
-    }
-    deciding = {
-        "seed": config.seed,
-        "model": model_identity(config.model),
-        "lm": asdict(config.lm),
-        "tools": tools,
-        "propose": asdict(config.propose),
-        "score": {"dtype": config.score.dtype},
-        **asdict(config.generate),
-    }
-    if config.propose.temperature == 1:  # as annotations were named before there was another
-        del deciding["propose"]["temperature"]
-    if config.corpus.paragraphs != "blank_line":
-        deciding["paragraphs"] = config.corpus.paragraphs
-    if config.screen != Screen():
-        deciding["screen"] = asdict(config.screen)
-    work = Path(config.paths.root) / "generate" / fingerprint("generate", deciding)
-    store = store_for(work, lowest_thresholds(settings.values()) if config.score.bound else {})
-    return _Job(config, deciding, {key: tool.filter_threshold for key, tool in settings.items()}, store)
-
-
-def generate(config: Config, parent: str | None = None, command: str = "", swept: str = "") -> Run:
-    """Annotates the corpus; goes on where an interrupted run with the same configuration stopped.
-
-    Args:
-        parent: the id of the run above it, `command` what was typed, `swept` what tells it from others of its sweep.
-    """
-    job, plan = _job(config), engine.Plan(config)
-    tracker = instantiate.tracker(config)
-    if plan.is_complete and (done := _done(job, plan, tracker)):
-        return done
-    with plan.reading(job.store), ExitStack() as stack:
-        plan.wait(HEAD_START)
-        run: ActiveRun | Run | None = None
-        lead: FileLock | None = None
-
-        def begin(lock: FileLock) -> ActiveRun | Run:
-            stack.callback(lock.release)
-            done = _done(job, plan, tracker)
-            return done or stack.enter_context(_run(job, plan, tracker, parent, command, swept))
-
-        for work in stack.enter_context(closing(engine.annotate(config, job.store, plan))):
-            if plan.is_complete and lead is None:
-                lead = job.store.lock(f"run-{job.finger(plan.documents)}")
-                if acquired(lead):
-                    run = begin(lead)
-                else:
-                    log.info("generate: another process leads this run; this one shares the work")
+    work = _Work(config, instantiate.results(config), engine.Plan(config), invocation)
+    if work.plan.is_complete and (done := work.results.done(work.step, config.name)):
+        return _logged("already done", done)
+    work.store.require_floor(scoring_floor(thresholds(config), config.score.floor))
+    with work.plan.reading(work.store), ExitStack() as stack:
+        work.plan.wait(HEAD_START)
+        run: Folder | Run | None = None
+        for progress in stack.enter_context(closing(engine.annotate(config, work.store, work.plan))):
+            if work.plan.is_complete and run is None:
+                run = stack.enter_context(work.opened(wait=False))
             if isinstance(run, Run):
-                return run
-            if run and work.per_second:
-                run.metrics({"shard/documents_per_second": work.per_second}, step=work.documents)
-        assert lead
-        if run is None:
-            log.info("generate: every shard is done; waiting for the leading process")
-            # The lock is released when that process ends, however it ends; then the run is finished, or ours to finish.
-            while not acquired(lead, wait=True):
-                pass
-            run = begin(lead)
+                return _logged("already done", run)
+            if run and progress.per_second:
+                run.metrics({"shard/documents_per_second": progress.per_second}, step=progress.documents)
+        run = run or stack.enter_context(work.opened(wait=True))
         if isinstance(run, Run):
-            return run
-        _results(job, plan, run, work)
-        run_id = run.run_id
-    return _logged("done", tracker, tracker.get(run_id))
+            return _logged("done by another process", run)
+        assert run
+        _merge(work, run, progress)
+    return _logged("done", work.results.get(work.step.key()))
 
 
-def _done(job: _Job, plan: engine.Plan, tracker: Tracker) -> Run | None:
-    """The run that did all of this; None without one, or if its results are gone."""
-    run = tracker.latest("generate", fingerprint=job.finger(plan.documents))
-    if run and results(tracker, run) is None:
-        log.warning("generate: results of run %s are gone or broken; making them again", run.run_id[:8])
-        return None
-    return run and _logged("already done", tracker, run)
+@dataclass(frozen=True)
+class _Work:
+    """An annotation, shared by all processes that were started with the same command."""
+
+    config: Config
+    results: Results
+    plan: engine.Plan
+    invocation: Invocation
+
+    @property
+    def step(self) -> Step:
+        """Known when the plan is complete: its key depends on every shard."""
+        return merging(self.config, list(self.plan.documents))
+
+    @property
+    def store(self) -> ShardStore:
+        return ShardStore(self.results.path(annotation(self.config)))
+
+    @contextmanager
+    def opened(self, wait: bool) -> Iterator[Folder | Run | None]:
+        """The run's folder, as `Results.open`; None while another process has it."""
+        model, corpus = model_name(self.config.model), instantiate.corpus_name(self.config.corpus)
+        facts = {
+            "model": model, "corpus": corpus, "tools": ", ".join(self.config.tools), "documents": self.plan.total
+        }  # fmt: skip
+        name = f"generate {self.config.name}: {model} {corpus}"
+        beginning = self.invocation.beginning(self.config, name, facts, corpus=corpus)
+        with self.results.open(self.step, beginning, wait) as run:
+            if isinstance(run, Folder):
+                log.info("generate: %d documents in %d shards", self.plan.total, len(self.plan.documents))
+            yield run
 
 
-def _logged(how: str, tracker: Tracker, run: Run) -> Run:
-    """Logs what an annotation came to, and returns its run."""
-    log_funnel(json.loads(tracker.artifact_path(run, "funnel.json").read_bytes()))
-    log.info(
-        "generate: %s, run %s: %.0f of %.0f texts kept a call, %.0f calls in all",
-        how, run.run_id[:8], *(run.metrics[name] for name in ("texts_kept", "documents", "calls_kept")),
-    )  # fmt: skip
-    return run
+def _merge(work: _Work, run: Folder, done: engine.Work) -> None:
+    """Applies the thresholds to the finished shards, and logs what they come to."""
+    from toolformer.lm.loading import number_format  # PyTorch, which is slow to import
 
-
-def _run(
-    job: _Job, plan: engine.Plan, tracker: Tracker, parent: str | None, command: str, swept: str
-) -> AbstractContextManager[ActiveRun]:
-    """The tracked run, which begins when the plan is complete: its fingerprint names every shard."""
-    config = job.config
-    log.info("generate: %d documents in %d shards", plan.total, len(plan.documents))
-    model, corpus = model_name(config.model), instantiate.corpus_name(config.corpus)
-    facts = {"model": model, "corpus": corpus, "tools": ", ".join(config.tools), "documents": plan.total}
-    return tracker.run(
-        stage="generate", name=f"generate {config.name}: {model} {corpus} {swept}", fingerprint=job.finger(plan.documents),
-        config=asdict(config), parent=parent, description=describe(command, facts),
-        tags={"experiment": config.name, "corpus": corpus, REPLICATE: job.key(plan.documents, seed=None)},
-    )  # fmt: skip
-
-
-def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) -> None:
-    """Writes and logs the results, once every shard is there."""
-    digest = hashlib.sha256("".join(plan.documents).encode()).hexdigest()
-    run.datasets(instantiate.dataset(job.config.corpus, digest, "annotation", plan.total))
-    folder = job.store.folder.parent / job.key(plan.documents)
-    baseline = job.config.filter.baseline
-    funnel, seconds = write_results(folder, job.store, plan.documents, job.thresholds, baseline)
+    config, plan = work.config, work.plan
+    run.datasets(instantiate.dataset(config.corpus, work.step.inputs["shards"], "annotation", plan.total))
+    funnel, seconds = write_results(
+        run.path, work.store, plan.documents, thresholds(config), config.filter.baseline
+    )
     metrics: dict[str, float] = {
         "documents": plan.total,
-        "texts_kept": pq.read_metadata(folder / "dataset_augmented.parquet").num_rows,
+        "texts_kept": pq.read_metadata(run.path / "dataset_augmented.parquet").num_rows,
         "calls_kept": sum(counts["kept"] for counts in funnel.values()),
         "annotation_seconds": seconds,
         **rows_skipped(plan.skipped),
-        **figures(done.tools),
+        **tool_metrics(done.tools),
     }
     if done.documents:
         metrics["documents_per_second"] = done.documents / done.seconds
@@ -231,8 +185,17 @@ def _results(job: _Job, plan: engine.Plan, run: ActiveRun, done: engine.Work) ->
     for tool, counts in funnel.items():
         metrics |= {f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)}
     run.metrics(metrics)
-    if dtype := job.store.begun_with({}).get("lm.dtype"):
-        run.tags({"dtype": dtype})
+    run.note(dtype=number_format(config.lm.dtype, config.lm.device))
     log_faults(done.tools)
     for file in RESULTS:
-        run.artifact(folder / file)
+        run.artifact(run.path / file)
+
+
+def _logged(how: str, run: Run) -> Run:
+    """Logs the result of an annotation, and returns its run."""
+    log_funnel(json.loads((run.folder / "funnel.json").read_bytes()))
+    log.info(
+        "generate: %s, run %s: %.0f of %.0f texts kept a call, %.0f calls in all",
+        how, run.id[:8], *(run.metrics[name] for name in ("texts_kept", "documents", "calls_kept")),
+    )  # fmt: skip
+    return run

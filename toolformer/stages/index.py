@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from toolformer.data import FileCorpus
+from toolformer.data import Corpus, FileCorpus
 from toolformer.errors import UserError
 from toolformer.progress import Bar
 from toolformer.stages import instantiate
@@ -26,11 +26,11 @@ def index(config: Config) -> tuple[Path, int]:
     """
     settings = config.index
     if not settings.path:
-        raise UserError("index.path is missing; name the folder that the index becomes: index.path=DIR")
+        raise UserError("index.path is missing; name a folder for the index: index.path=DIR")
     if settings.backend == lucene.BACKEND:
         java.jar()  # before the corpus is read
     folder = Path(settings.path).expanduser()
-    corpus = instantiate.Corpus(config.corpus)
+    corpus = instantiate.corpus(config.corpus)
     # What parts paragraphs matters to annotation only.
     described = {key: value for key, value in asdict(config.corpus).items() if key != "paragraphs"}
     about = {"corpus": described, "passage_words": settings.passage_words, "contents": _contents(corpus)}
@@ -55,7 +55,7 @@ def index(config: Config) -> tuple[Path, int]:
     return folder, write(folder, settings.backend, lambda path: build(passages, path), about)
 
 
-def _contents(corpus: instantiate.Corpus) -> str:
+def _contents(corpus: Corpus) -> str:
     """A name for the texts of a corpus: its files by name and content; empty where it has no files."""
     if not isinstance(corpus.source, FileCorpus):
         return ""

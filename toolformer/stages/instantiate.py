@@ -1,19 +1,13 @@
-"""From configuration to objects: documents, tools, language models (top floor, shared by the stages)."""
+"""From configuration to objects: documents, tools, prompts, decoders."""
 
 from __future__ import annotations
 
 import datetime
 import functools
-import hashlib
-import itertools
-import json
 import logging
 import re
-import sqlite3
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import asdict, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,92 +16,33 @@ from hydra.utils import instantiate
 
 from toolformer.annotation.candidates import ToolSettings
 from toolformer.calls import CallSyntaxError
-from toolformer.data import Document, FileCorpus, HubCorpus, RowCorpus, assets, content_id, demo_corpus
+from toolformer.data import Corpus, Document, FileCorpus, HubCorpus, assets, demo_corpus
 from toolformer.decoding import examples
-from toolformer.decoding.settings import PLAIN, tuned, under
+from toolformer.decoding.settings import PLAIN, with_policy
 from toolformer.errors import UserError, one_line
-from toolformer.stages.config import Config, CorpusConfig, fingerprint
-from toolformer.stages.identity import cache_identity
+from toolformer.results import Dataset, Results
+from toolformer.stages.config import Config, CorpusConfig
+from toolformer.stages.stored_policy import tuned
+from toolformer.stages.versions import VERSIONS
+from toolformer.step import Step
 from toolformer.tools import prompt_sets
-from toolformer.tools.base import Tool, check
+from toolformer.tools.base import Tool, as_tool
 from toolformer.tools.cache import ResultCache
+from toolformer.tools.identity import cache_key
 from toolformer.tools.prompt_sets import Prompt
 from toolformer.tools.runtime import Limits, ToolRuntime
-from toolformer.tracking import Tracker
-from toolformer.tracking.entities import Dataset
+from toolformer.tools.user.describe import Description
+from toolformer.tracking import MlflowLogger
 
 if TYPE_CHECKING:
     from toolformer.decoding.decoder import Decoder
 
 log = logging.getLogger(__name__)
 
-_REPEATED = "repeated text"
-"""Why a row is left out whose id and text an earlier one has; without an id, the text is its id."""
 
-
-class Corpus:
-    """The documents of a configured corpus, streamed anew at each iteration, each id once.
-
-    Of several rows with the same id and text, the first; a different text with the same id gets another id, made of both.
-    UserError names the corpus by `key`; it also ends a reading of no document, or without a field that was named.
-    """
-
-    def __init__(self, config: CorpusConfig, key: str = "corpus") -> None:
-        self.config = config
-        self.key = key
-        self.source = _source(config, key)
-        self._repeated = 0
-
-    def __iter__(self) -> Iterator[Document]:
-        documents, renamed = 0, 0
-        self._repeated = 0
-        for document, is_renamed in itertools.islice(self._distinct(), self.config.limit):
-            documents += 1
-            renamed += is_renamed
-            yield document
-        if self._repeated:
-            log.warning("%s: rows skipped: %d %s", self.key, self._repeated, _REPEATED)
-        if renamed:
-            log.warning(
-                "%s: texts with the id of another text, kept with a hash added to it: %d", self.key, renamed
-            )
-        if isinstance(self.source, RowCorpus):
-            self.source.check(documents)
-
-    def _distinct(self) -> Iterator[tuple[Document, bool]]:
-        """Documents, and whether each was given another id."""
-        # Hashes of ids, and of ids with texts, in a file without a name, which SQLite removes: memory must not grow.
-        with closing(sqlite3.connect("", isolation_level=None)) as seen:
-            seen.executescript("PRAGMA journal_mode = OFF; CREATE TABLE seen (id INTEGER PRIMARY KEY)")
-
-            def is_new(*parts: str) -> bool:
-                digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).digest()
-                number = int.from_bytes(digest, "big", signed=True)
-                return seen.execute("INSERT OR IGNORE INTO seen VALUES (?)", (number,)).rowcount > 0
-
-            for document in self.source() if callable(self.source) else self.source:
-                if not is_new(document.doc_id, document.text):
-                    self._repeated += 1
-                    continue
-                doc_id = document.doc_id
-                while not is_new(doc_id):
-                    doc_id = f"{doc_id}#{content_id(document.text)}"
-                is_renamed = doc_id != document.doc_id
-                yield replace(document, doc_id=doc_id) if is_renamed else document, is_renamed
-
-    def state(self) -> list[tuple[str, int, int, int]] | None:
-        """What changes when the corpus does: its files, their sizes and times of change; None if it may change unseen."""
-        if not isinstance(self.source, FileCorpus):
-            return None
-        stats = [(str(path), path.stat()) for path in self.source.files()]
-        if not all(stat.S_ISREG(of_file.st_mode) for _, of_file in stats):
-            return None
-        return [(path, of_file.st_size, of_file.st_mtime_ns, of_file.st_ctime_ns) for path, of_file in stats]
-
-    def skipped(self) -> dict[str, int]:
-        """Rows that the newest reading left out, by reason, as far as it went (`corpus.limit` ends it early)."""
-        counts = dict(getattr(self.source, "skipped", {}))
-        return {**counts, _REPEATED: self._repeated} if self._repeated else counts
+def corpus(config: CorpusConfig, key: str = "corpus") -> Corpus:
+    """The documents of a configured corpus; messages name it by `key`."""
+    return Corpus(_source(config, key), config.limit, key)
 
 
 def _source(corpus: CorpusConfig, key: str) -> Iterable[Document] | Callable[[], Iterable[Document]]:
@@ -137,8 +72,8 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
         place = f"tool.{key}.implementation"
         _check_files(place, arguments)
         try:
-            implementation = instantiate(arguments)
-            check(implementation)
+            implementation = as_tool(instantiate(arguments))
+            implementation.check()
         except InstantiationException as error:
             if isinstance(error.__cause__, UserError):
                 raise error.__cause__ from error
@@ -147,9 +82,12 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
             raise UserError(f"{place}{'.' + part[1] if part else ''}: {reason}") from error
         except UserError as error:
             raise UserError(f"{place}: {error}") from error
-        identity = cache_identity(arguments, implementation) if tool.cache else None
-        name = f"{key}-{fingerprint('tool', identity)}.sqlite"
-        cache = ResultCache(Path(config.paths.root) / "tools" / name) if identity is not None else None
+        identity = cache_key(implementation, arguments) if tool.cache else None
+        cache: ResultCache | None = None
+        if identity is not None:
+            cache = ResultCache(
+                Path(config.paths.root) / "tools" / f"{key}-{Step('tool', 1, identity).key()}.sqlite"
+            )
         limits = Limits(tool.timeout, tool.tries, tool.workers, tool.batch_size)
         made[key] = ToolRuntime(implementation, limits, cache)
     return made
@@ -182,7 +120,7 @@ def _prompt(config: Config, key: str) -> Prompt:
     if config.prompts == prompt_sets.NO_SET:
         if config.propose.rank == "lift":
             raise UserError(
-                "propose.rank is lift, what the prompt adds, and prompts=none has none; add propose.rank=probability"
+                "propose.rank=lift measures the effect of the prompt, and prompts=none has none; add propose.rank=probability"
             )
         return prompt_sets.UNPROMPTED
     tool = config.tool[key]
@@ -213,7 +151,7 @@ def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     from toolformer.decoding.prompted import PromptedDecoder
     from toolformer.lm.language_model import LanguageModel
 
-    settings = asdict(tuned(config.decoding, model) if tools else under(config.decoding, "topk", 0))
+    settings = asdict(tuned(config.decoding, model) if tools else with_policy(config.decoding, "topk", 0))
     further = of_system(config, model, tools)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
     if config.system in ("prompted", "chat"):
@@ -237,19 +175,18 @@ def of_system(config: Config, model: str, tools: Mapping[str, Tool]) -> dict[str
 
     offers = {key: offer(key, tool) for key, tool in tools.items()}
     check_template(load_tokenizer(model), model, config.chat.tools, list(offers.values()))
-    return {"offers": offers, "shown": config.chat.tools}
+    return {"offers": offers, "offered_by": config.chat.tools}
 
 
 def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]:
     """The sentences that show calls of each tool: our own, else made of the calls that its author gives as examples."""
     shown: dict[str, list[str]] = {}
     for key, tool in tools.items():
-        described = getattr(getattr(tool, "tool", tool), "description", None)
+        described = tool.description or Description(tool.name)
         given = config.tool[key].example
-        calls = [given] if given else getattr(described, "examples", ())
         try:
             shown[key] = examples.of_tool(key, tool.name) or examples.described(
-                tool.name, getattr(described, "summary", tool.name), calls
+                tool.name, described.summary, [given] if given else described.examples
             )
         except CallSyntaxError as error:
             raise UserError(f"tool.{key}.example: {error}") from error
@@ -260,10 +197,11 @@ def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]
     return shown
 
 
-def tracker(config: Config) -> Tracker:
-    """MLflow as configured, with the settings of places applied."""
+def results(config: Config) -> Results:
+    """The results below `paths.root`, logged to MLflow as configured; applies the configured paths."""
     apply_paths(config)
-    return Tracker(config.tracking.uri, Path(config.paths.root), config.tracking.system_metrics)
+    root = Path(config.paths.root)
+    return Results(root, MlflowLogger(config.tracking.uri, root, config.tracking.system_metrics), VERSIONS)
 
 
 def apply_paths(config: Config) -> None:
@@ -276,15 +214,6 @@ def apply_paths(config: Config) -> None:
         raise UserError(
             f"paths.root: {config.paths.root} cannot be a folder ({error.strerror or error}); name another"
         ) from error
-
-
-def content_hash(batch: Iterable[Document]) -> str:
-    """A name for documents by everything that can change their annotation."""
-    digest = hashlib.sha256()
-    for document in batch:
-        deciding = {key: value for key, value in asdict(document).items() if key != "title"}
-        digest.update(json.dumps(deciding, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()[:12]
 
 
 def corpus_name(corpus: CorpusConfig) -> str:

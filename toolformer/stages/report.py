@@ -7,12 +7,12 @@ from pathlib import Path
 from toolformer.credentials import printable
 from toolformer.reporting import Report, terminal
 from toolformer.reporting import build as build_report
+from toolformer.results import Results
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-from toolformer.stages.train import came_to
-from toolformer.storage import below
-from toolformer.tracking import Tracker
-from toolformer.tracking.sweep import attach
+from toolformer.stages.train import summary
+from toolformer.storage import safe_join
+from toolformer.tracking import log_pages
 
 log = logging.getLogger(__name__)
 
@@ -21,35 +21,35 @@ SUMMARY = (
     *(f"table{number}" for number in range(3, 10)),
     *("arithmetic", "xquad", "own", "by_threshold", "ladder"),
 )
-"""Tables that say what an experiment came to."""
+"""Tables that sum up an experiment."""
 
 
 def report(config: Config, brief: bool = False) -> Report:
     """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary."""
-    tracker = instantiate.tracker(config)
+    results, root = instantiate.results(config), Path(config.paths.root)
+    results.check_layout()
     log.info("report: of the runs with name=%s", config.name)
-    folder = below(Path(config.paths.root) / "report", config.name)
-    report = build_report(tracker, config.name, folder, config.seed, full=config.paper == "full")
+    folder = safe_join(root / "report", config.name)
+    report = build_report(results, config.name, folder, config.seed, full=config.paper == "full")
     if brief:
-        _summarise(tracker, config, report)
+        _summarise(results, config, report)
     terminal(report, SUMMARY if brief else ())
     pages = {name: path for name, path in (("report", report.html), ("samples", report.samples)) if path}
-    attach(tracker, config.name, pages.values())
+    log_pages(config.tracking.uri, root, config.name, pages.values())
     for name, path in pages.items():
         log.info("%s: %s", name, path)
-    root = Path(config.paths.root)
-    words = [] if root.resolve() == Path("runs").resolve() else [f"paths.root={root}"]
-    log.info("runs: %s, browse them with: %s", tracker.shown_uri, shlex.join(["toolformer", "ui", *words]))
+    overrides = [] if root.resolve() == Path("runs").resolve() else [f"paths.root={root}"]
+    log.info("runs: %s, browse them with: %s", results.root, shlex.join(["toolformer", "ui", *overrides]))
     return report
 
 
-def _summarise(tracker: Tracker, config: Config, report: Report) -> None:
-    """Prints the best kept call in its text, and what the newest trainings came to."""
+def _summarise(results: Results, config: Config, report: Report) -> None:
+    """Prints the best kept call in its text, and the results of the newest trainings."""
     for table in report.content.tables:
         if table.key == "table10":
             call, gain, decision = table.rows[0]  # the kept ones come first, by gain
             if decision.text == "kept":
                 print(printable(f"gain {gain.text} nats: {call.before} {call.text}{call.after}\n"))
-    for data, made in (("plain", "M + CC"), ("augmented", "Toolformer")):
-        if run := tracker.latest("train", experiment=config.name, data=data):
-            print(f"Trained {made}: {came_to(run.metrics)}\n")
+    for data, system in (("plain", "M + CC"), ("augmented", "Toolformer")):
+        if run := results.latest("train", config.name, data=data):
+            print(f"Trained {system}: {summary(run.metrics)}\n")

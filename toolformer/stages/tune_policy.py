@@ -9,23 +9,27 @@ import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import pandas
 
-from benchmarks import suite
-from benchmarks.policy_curve import Example, Point, choose, corrected, point, points, values
+from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.recording import AnswerFile
-from toolformer.decoding.settings import POLICIES, store_policy, under
-from toolformer.decoding.trace import TracingDecoder
+from toolformer.decoding.settings import POLICIES, with_policy
+from toolformer.decoding.trace import Tracer
 from toolformer.errors import UserError
+from toolformer.evaluation import suite
+from toolformer.evaluation.policy_curve import Example, Point, choose, corrected, point, points, values
 from toolformer.lm.language_model import LanguageModel
 from toolformer.reporting.table import Cell, Column, Content, Table
+from toolformer.results import Folder, Results, Run
 from toolformer.stages import instantiate
-from toolformer.stages.config import Config, fingerprint
-from toolformer.stages.evaluate import ANSWERS, Job, asks, model_folder, prepare
-from toolformer.tracking import ActiveRun
-from toolformer.tracking.provenance import describe
+from toolformer.stages.config import Config
+from toolformer.stages.evaluate import asks
+from toolformer.stages.evaluation import ANSWERS, Evaluation, prepare
+from toolformer.stages.invocation import DIRECT, Invocation
+from toolformer.stages.stored_policy import StoredPolicy
+from toolformer.stages.versions import VERSIONS
+from toolformer.step import Step
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +41,8 @@ COLUMNS = ("benchmark", "draw", "policy", "value", "n", "disabled", *CURVES, "p_
 
 @dataclass(frozen=True)
 class Tuned:
-    """The chosen policy, and what every policy came to."""
+    """The chosen policy, and the result of every policy."""
 
-    run_id: str
     policy: str
     value: float
     by_tool: Mapping[str, float]
@@ -53,7 +56,10 @@ class Tuned:
 
 
 def tune_policy(
-    config: Config, reach: Mapping[str, float], command: str = "", by_tool: bool = False
+    config: Config,
+    reach: Mapping[str, float],
+    invocation: Invocation = DIRECT,
+    by_tool: bool = False,
 ) -> Tuned | None:
     """Chooses a policy within `reach` (`trace.REACH`), `by_tool` with a value for each tool, and stores it with the model.
 
@@ -62,103 +68,127 @@ def tune_policy(
     """
     began = datetime.datetime.now(datetime.UTC)
     if config.system != "toolformer" or config.engine.workers > 1 or config.engine.kind != "local":
-        raise UserError("tune-policy: it takes system=toolformer in one process; leave system and engine out")
+        raise UserError(
+            "tune-policy: only system=toolformer can be tuned, in one process; leave system and engine out"
+        )
     names = suite.task_names(config.benchmarks, config.paths.tasks_dir)
     tasks = [task for task in names if not task.endswith("_perplexity")]
     if not tasks:
-        raise UserError(f"benchmarks: {', '.join(names)} asks for no answers; name others, such as [dateset]")
+        raise UserError(
+            f"benchmarks: {', '.join(names)} has no questions to answer; name others, such as [dateset]"
+        )
     both = replace(config.evaluation, limit=config.evaluation.limit and 2 * config.evaluation.limit)
     # Of the settings' own policy nothing is read.
-    config = replace(config, benchmarks=tasks, evaluation=both, decoding=under(config.decoding, "topk", 1))
-    tracker = instantiate.tracker(config)
-    job = prepare(config, tracker, command)
-    assert job.trained
-    key = fingerprint("tune", job.fingerprint, reach, by_tool)
-    model = model_folder(tracker, job.trained)
-    with AnswerFile(job.folder / ANSWERS) as answers:
-        done = tracker.latest("tune", fingerprint=key) if answers.waited else None
-        if done and done.ended and done.ended > began:
-            log.info(
-                "tune-policy: run %s, given at the same time, has chosen and stored a policy", done.run_id[:8]
-            )
+    config = replace(
+        config, benchmarks=tasks, evaluation=both, decoding=with_policy(config.decoding, "topk", 1)
+    )
+    results = instantiate.results(config)
+    job = prepare(config, results, invocation.command)
+    assert job.system.trained
+    step = Step(
+        "tune", VERSIONS["tune"], {"reach": dict(reach), "by_tool": by_tool}, {"evaluation": job.step}
+    )
+    folder = results.path(job.system.step)
+    beginning = invocation.beginning(
+        config, f"policy of {job.system.trained.name}", {"benchmarks": ", ".join(tasks)}, [job.system.trained]
+    )
+
+    def done_meanwhile() -> Run | None:
+        run = results.find(step)
+        return run if run and run.ended and run.ended > began else None
+
+    with (
+        AnswerFile(folder / ANSWERS) as answers,
+        results.open(step, beginning, done=done_meanwhile) as active,
+    ):
+        if isinstance(active, Run):
+            log.info("tune-policy: run %s, started at the same time, has stored a policy", active.id[:8])
             return None
-        with tracker.run(
-            stage="tune", name=f"policy of {job.trained.name}", fingerprint=key, config=asdict(config),
-            tags={"experiment": config.name, "lineage.train_run_id": job.trained.run_id},
-            description=describe(command, {"benchmarks": ", ".join(tasks)}, [job.trained]),
-        ) as active:  # fmt: skip
-            chosen = _choose(config, job, model, reach, by_tool, answers, active)
-    shown = _words(chosen.policy, chosen.value, chosen.by_tool)
-    log.info("tune-policy: %s, stored with %s, run %s", shown, model, active.run_id[:8])
-    return chosen
+        assert active
+        drawn = _draws(_traced(job, results, reach, by_tool, answers), config.seed)
+        tuned = _choose(config, drawn, reach, by_tool)
+        _log(active, tuned, drawn)
+        _store(job, tuned, drawn, active.id)
+    shown = _words(tuned.policy, tuned.value, tuned.by_tool)
+    log.info("tune-policy: %s, stored with %s, run %s", shown, job.system.model, step.key()[:8])
+    return tuned
 
 
-def _choose(
-    config: Config,
-    job: Job,
-    model: Path,
-    reach: Mapping[str, float],
-    by_tool: bool,
-    answers: AnswerFile,
-    active: ActiveRun,
-) -> Tuned:
-    """Chooses a policy, logs what every policy came to, and stores the chosen one with the model."""
-    tasks = job.tasks
-    drawn = _draws(_traced(config, job, model, reach, by_tool, answers), config.seed)
-    development, test = ({task: drawn[task, draw] for task in tasks} for draw in DRAWS)
+Drawn = Mapping[tuple[str, str], Sequence[Example]]
+"""The examples by benchmark and draw."""
+
+
+def _choose(config: Config, drawn: Drawn, reach: Mapping[str, float], by_tool: bool) -> Tuned:
+    """The policy that is best on the development draws, and what every policy comes to."""
+    development, test = (
+        {task: list(examples) for (task, of), examples in drawn.items() if of == draw} for draw in DRAWS
+    )
     pooled = [example for examples in development.values() for example in examples]
     grid = {"topk": [0.0]} | {policy: values(pooled, policy, limit) for policy, limit in reach.items()}
     tools = sorted(config.tools) if by_tool else []
-    policy, value, own = choose(development, grid, tools)
+    policy, value, by_tools = choose(development, grid, tools)
     curves: dict[tuple[str, str, str], list[Point]] = {}
-    for draw, of_draw in zip(DRAWS, (development, test), strict=True):
+    for draw, examples in zip(DRAWS, (development, test), strict=True):
         for each, several in grid.items():
-            for step, one in enumerate(several):
-                metrics = {f"curve/{each}": one}
-                for task, found in points(of_draw, each, one).items():
+            for one in several:
+                for task, found in points(examples, each, one).items():
                     curves.setdefault((task, draw, each), []).append(found)
-                    shown = [name for name in CURVES if name in found.figures]
-                    metrics |= {f"{task}/curve/{each}/{name}": found.figures[name] for name in shown}
-                if draw == DRAWS[1]:
-                    active.metrics(metrics, step)
-    chosen = points(test, policy, value, own)
     choices = {task: choose({task: examples}, grid, tools) for task, examples in development.items()}
     alone = corrected({task: point(test[task], *choice) for task, choice in choices.items()})
-    for task, found in chosen.items():
+    return Tuned(policy, value, by_tools, curves, points(test, policy, value, by_tools), alone)
+
+
+def _log(active: Folder, tuned: Tuned, drawn: Drawn) -> None:
+    """Logs what every policy comes to: the test draws as curves over its values, all of it as a table."""
+    for (task, draw, policy), curve in tuned.curves.items():
+        for step, one in enumerate(curve if draw == DRAWS[1] else ()):
+            shown = {name: one.figures[name] for name in CURVES if name in one.figures}
+            metrics = {f"{task}/curve/{policy}/{name}": value for name, value in shown.items()}
+            active.metrics({f"curve/{policy}": one.value, **metrics}, step)
+    for task, found in tuned.chosen.items():
         active.metrics({f"{task}/{name}": figure for name, figure in _figures(found).items()})
-    active.tags({"policy": policy, "policy.value": value})
-    if by_tool:
-        active.tags({"policy.by_tool": json.dumps(own)})
+    active.note(policy=tuned.policy, value=tuned.value, by_tool=dict(tuned.by_tool))
     rows = [
         {"benchmark": task, "draw": draw, **vars(one), **_figures(one)}
-        for (task, draw, _), of_policy in curves.items()
-        for one in of_policy
+        for (task, draw, _), curve in tuned.curves.items()
+        for one in curve
     ]
     active.text("curves.csv", pandas.DataFrame(rows, columns=COLUMNS).to_csv(index=False))
     for draw in DRAWS:
-        ids = {task: sorted({example.id for example in drawn[task, draw]}) for task in tasks}
-        active.text(f"{draw}.json", json.dumps(ids, indent=1))  # as evaluation.samples takes it
-    ids = {task: sorted({example.id for example in examples}) for task, examples in development.items()}
-    store_policy(model, policy, value, active.run_id, ids, own)
-    return Tuned(active.run_id, policy, value, own, curves, chosen, alone)
+        active.text(f"{draw}.json", json.dumps(_ids(drawn, draw), indent=1))  # as evaluation.samples takes it
+
+
+def _ids(drawn: Drawn, draw: str) -> dict[str, list[str]]:
+    return {
+        task: sorted({example.id for example in examples})
+        for (task, of), examples in drawn.items()
+        if of == draw
+    }
+
+
+def _store(job: Evaluation, tuned: Tuned, drawn: Drawn, run_id: str) -> None:
+    development = _ids(drawn, DRAWS[0])
+    value = int(tuned.value) if tuned.policy == "topk" else tuned.value
+    StoredPolicy(tuned.policy, value, run_id, development, dict(tuned.by_tool)).store(job.system.model)
 
 
 def _traced(
-    config: Config, job: Job, model: Path, reach: Mapping[str, float], by_tool: bool, answers: AnswerFile
+    job: Evaluation, results: Results, reach: Mapping[str, float], by_tool: bool, answers: AnswerFile
 ) -> Iterator[tuple[str, str, Example]]:
-    """Every example of the benchmarks, traced, behind its benchmark and its prompt."""
-    asked = asks(config, job, model, job.identity.evaluation, job.tasks, job.identity.questions["samples"])
+    """Every traced example, with its benchmark and its prompt."""
+    config = job.config
+    asked = asks(job, results.path(job.system.step), results.path(job.step), job.tasks, job.samples)
     loaded = asked.load()
     tools = instantiate.tools(config, inference=True)
-    language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
-    settings = asdict(config.decoding) | {"reach": reach, "of_each_tool": by_tool}
-    decoder = TracingDecoder(language_model, tools, **settings)
+    language_model = LanguageModel.from_pretrained(job.system.model, config.lm.dtype, config.lm.device)
+    decoder = Decoder(language_model, tools, **asdict(config.decoding))
+    tracer = Tracer(decoder, reach, by_tool)
     lm = asked.lm(decoder, answers)
     lm.switched_off = loaded.switched_off
     suite.requests(loaded)
     for task in job.tasks:
         questions = loaded.tasks["tasks"][task].instances
-        traces = [(trace, trace.completions) for trace in lm.traces(questions)]
+        traces = [(trace, trace.completions) for trace in lm.traces(questions, tracer)]
         # Scored in rounds: the completions without a call, then the first with one of each, and so on.
         rounds = [
             suite.scores(loaded, task, [each[min(turn, len(each) - 1)].plain for _, each in traces])

@@ -1,1 +1,1 @@
-"""The tools of the paper's section 3, one file each, behind one protocol (`base.Tool`)."""
+"""The tools of the paper's section 3, one file each, with one base class (`base.Tool`)."""

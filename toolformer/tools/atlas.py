@@ -1,7 +1,7 @@
 """Question answering by Atlas (Izacard et al., 2022), the paper's tool: T5 with fusion in decoder over passages.
 
-Reads the published checkpoints (`model.pth.tar`): their reader is converted once, without running any code that the file
-may hold, into safetensors in the cache. Passages come from any `Retriever` and not from Atlas's own Contriever.
+The reader of a published checkpoint (`model.pth.tar`) is converted once, without running code from the file, to
+safetensors in the cache. Passages come from any `Retriever`, not from Atlas's Contriever.
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ from toolformer.tools.retrieval.passages import Passage, Retriever
 
 CHECKPOINT = "model.pth.tar"
 QUESTIONS = 4
-"""Questions whose passages are in memory together: forty passages of 512 tokens are 84 MB of Atlas-large's states each."""
+"""Questions read at once: the states of forty passages of 512 tokens take 84 MB with Atlas-large."""
 _CONVERSION = "1"
 _KEY = "tool.qa.implementation.checkpoint_path"
 
 
 @dataclass(eq=False)
 class Atlas(Reader):
-    """Question answering as a tool, by a checkpoint of Atlas; `UserError` if there is none."""
+    """Question answering by a checkpoint of Atlas; `UserError` if it is missing."""
 
+    VERSION = 1
     retriever: Retriever
     checkpoint_path: str | None = None
     """Atlas's `model.pth.tar`, or the folder that it is in."""
     tokenizer: str = "google-t5/t5-base"
-    """A hub name or folder with T5's tokenizer, which is the same for all sizes of T5."""
+    """A hub name or folder of T5's tokenizer, which all sizes of T5 share."""
     passages: int = 40
-    """Read for each question; Atlas was evaluated with 40."""
+    """Passages per question; Atlas was evaluated with 40."""
     max_tokens: int = 512
-    """Of the question with one passage that are read."""
+    """Tokens read of the question with one passage."""
     max_new_tokens: int = 32
     dtype: str = "auto"
     device: str = "auto"
@@ -59,12 +60,13 @@ class Atlas(Reader):
         path = Path(self.checkpoint_path or "").expanduser()
         checkpoint = path if path.is_file() else path / CHECKPOINT
         if self.checkpoint_path is None or not checkpoint.is_file():
-            place = f"{_KEY} is {self.checkpoint_path}"
-            raise UserError(f"{place}; name the {CHECKPOINT} of an Atlas model, or its folder")
+            raise UserError(
+                f"{_KEY} is {self.checkpoint_path}; name the {CHECKPOINT} of an Atlas model, or its folder"
+            )
         self.load = functools.partial(load_reader, checkpoint, self.tokenizer, self.dtype, self.device)
 
     def prompt(self, question: str, passages: Sequence[Passage]) -> tuple[str, ...]:
-        """What Atlas's encoder was trained to read: the question as its task `qa` writes it, with one passage each."""
+        """Atlas's input: the question in the format of its task `qa`, once with each passage."""
         return tuple(
             f"question: {question} answer: <extra_id_0> title: {passage.title} context: {passage.text}"
             for passage in passages
@@ -77,19 +79,19 @@ class Atlas(Reader):
 
 @functools.lru_cache(maxsize=2)
 def load_reader(checkpoint: Path, tokenizer: str, dtype: str, device: str) -> FusionInDecoder:
-    """A loaded reader, which tools with the same arguments share; `UserError` if it is none."""
+    """A loaded reader, cached by its arguments; `UserError` if the checkpoint has none."""
     loaded = load_tokenizer(tokenizer)
-    place = choose_device(device)
+    where = choose_device(device)
     folder = str(converted(checkpoint))
-    model = load_weights(T5ForConditionalGeneration, "T5", folder, choose_dtype(dtype, place))
+    model = load_weights(T5ForConditionalGeneration, "T5", folder, choose_dtype(dtype, where))
     if len(loaded) > model.config.vocab_size:
         known = f"{checkpoint} knows {model.config.vocab_size}"
         raise UserError(f"qa: the tokenizer {tokenizer} has {len(loaded)} tokens and {known}; name T5's")
-    return FusionInDecoder(model.to(place), loaded)
+    return FusionInDecoder(model.to(where), loaded)
 
 
 class FusionInDecoder:
-    """A T5 whose encoder reads each text alone and whose decoder attends to the states of all (Izacard and Grave, 2021)."""
+    """A T5 that encodes each text alone and attends to all of them in the decoder (Izacard and Grave, 2021)."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model = model.eval()
@@ -97,7 +99,7 @@ class FusionInDecoder:
 
     @torch.inference_mode()
     def read(self, texts: Sequence[Sequence[str]], max_tokens: int, max_new_tokens: int) -> list[str]:
-        """The greedy answer to each question; of each of its texts, `max_tokens` are read."""
+        """The greedy answer to each question, whose texts are cut to `max_tokens`."""
         answers: list[str] = []
         for start in range(0, len(texts), QUESTIONS):
             group = texts[start : start + QUESTIONS]
@@ -108,7 +110,7 @@ class FusionInDecoder:
         return answers
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> list[torch.Tensor]:
-        """The encoder's states of each text [its tokens, width], without padding."""
+        """The encoder's states of each text [tokens, width], without padding."""
         states = [torch.empty(0)] * len(texts)
         for batch, padded in padded_batches(self.model, self.tokenizer, texts, max_tokens):
             read = self.model.get_encoder()(**padded).last_hidden_state
@@ -117,10 +119,10 @@ class FusionInDecoder:
         return states
 
     def decode(self, fused: Sequence[torch.Tensor], max_new_tokens: int) -> torch.Tensor:
-        """Token ids [batch, length] written from the states of each question [tokens of all its texts, width]."""
+        """Token ids [batch, length], generated from each question's states [tokens of all its texts, width]."""
         states = pad_sequence(list(fused), batch_first=True)
         lengths = torch.tensor([len(row) for row in fused])
-        # T5's attention to the encoder knows no positions: the order of the passages decides nothing.
+        # T5's cross-attention has no positions: the order of the passages does not matter.
         seen = (torch.arange(states.shape[1])[None] < lengths[:, None]).long()
         return greedy(
             self.model,
@@ -134,7 +136,7 @@ class FusionInDecoder:
 
 
 def converted(checkpoint: Path) -> Path:
-    """The folder with the reader of a checkpoint as a T5 in safetensors, made at the first call."""
+    """The folder with a checkpoint's reader as a T5 in safetensors, created at the first call."""
     stat = checkpoint.stat()
     state = f"{_CONVERSION} {checkpoint.resolve()} {stat.st_size} {stat.st_mtime_ns}"
     folder = assets.cache_dir() / "atlas" / hashlib.sha256(state.encode()).hexdigest()[:16]
@@ -150,17 +152,17 @@ def _convert(checkpoint: Path, folder: Path) -> None:
             model = T5ForConditionalGeneration(t5_config(weights))
         model.load_state_dict(weights, assign=True)
     except (RuntimeError, KeyError, IndexError, ValueError) as error:
-        raise UserError(f"qa: the reader in {checkpoint} is no T5 ({one_line(error, 200)})") from error
+        raise UserError(f"qa: the reader in {checkpoint} is not a T5 ({one_line(error, 200)})") from error
     model.save_pretrained(folder)
 
 
 def reader_weights(checkpoint: Path) -> dict[str, torch.Tensor]:
-    """The weights of a checkpoint's reader under the names that Transformers gives them.
+    """The weights of a checkpoint's reader under Transformers' names.
 
-    `UserError` if the file is no such checkpoint, or wants more than weights and settings to be made of it.
+    `UserError` if the file is not an Atlas checkpoint, or would create more than weights and settings when loaded.
     """
     try:
-        # Nothing is run that the file names: but tensors and plain values, it may make settings and paths.
+        # Only tensors, plain values, settings and paths are loaded; no code of the file runs.
         with torch.serialization.safe_globals([argparse.Namespace, pathlib.PosixPath]):
             loaded = torch.load(
                 checkpoint, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(checkpoint)
@@ -170,22 +172,22 @@ def reader_weights(checkpoint: Path) -> dict[str, torch.Tensor]:
             # Some wrap the reader, its encoder, or the encoder's blocks.
             re.sub(r"^encoder\.encoder\.", "encoder.", match[2].replace("module.", "")): weight
             for name, weight in state.items()
-            # T5's first versions have one weight more, which no T5 uses.
+            # Early versions of T5 have one more weight, which is unused.
             if (match := re.match(r"(module\.)?reader\.(.*)", name))
             and "EncDecAttention.relative_attention_bias" not in name
         }
     except Exception as error:  # a file may hold anything
         reason = f"{type(error).__name__}: {one_line(error, 200)}"
-        raise UserError(f"qa: {checkpoint} is no checkpoint of Atlas ({reason})") from error
+        raise UserError(f"qa: {checkpoint} is not a checkpoint of Atlas ({reason})") from error
     if "shared.weight" not in weights:
-        raise UserError(f"qa: {checkpoint} holds no reader; name the {CHECKPOINT} of an Atlas model")
+        raise UserError(f"qa: {checkpoint} has no reader; name the {CHECKPOINT} of an Atlas model")
     for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"):
         weights.setdefault(name, weights["shared.weight"])
     return weights
 
 
 def t5_config(weights: Mapping[str, torch.Tensor]) -> Any:
-    """The T5 that weights are of, by their names and shapes alone; a KeyError where one is missing."""
+    """The T5 configuration that the names and shapes of weights imply; KeyError if one is missing."""
 
     def layers(part: str) -> int:
         matches = (re.match(rf"{part}\.block\.(\d+)\.", name) for name in weights)
@@ -207,7 +209,7 @@ def t5_config(weights: Mapping[str, torch.Tensor]) -> Any:
         num_heads=heads,
         relative_attention_num_buckets=buckets,
         feed_forward_proj="gated-gelu" if gated else "relu",
-        # T5 1.1 has output embeddings of its own; the first T5 shares and scales them.
+        # T5 1.1 has separate output embeddings; the first T5 shares and scales them.
         tie_word_embeddings=torch.equal(weights["lm_head.weight"], weights["shared.weight"]),
         decoder_start_token_id=0,
         pad_token_id=0,

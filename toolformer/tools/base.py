@@ -1,14 +1,21 @@
-"""What a tool is: the protocol, its results, and a call of one that breaks its promises."""
+"""The base class of tools, their results, and a wrapper for tools that misbehave."""
+
+from __future__ import annotations
 
 import json
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
+
+if TYPE_CHECKING:
+    from toolformer.tools.user.arguments import Parameter
+    from toolformer.tools.user.describe import Description
 
 log = logging.getLogger(__name__)
 
@@ -20,9 +27,9 @@ class Result:
     text: str | None = None
     reason: str | None = None
     fault: bool = False
-    """The tool failed (an exception, a server that is away) rather than declined: it may be tried again, and is never cached."""
+    """The tool failed (an exception, an unreachable server) rather than declined: retried if configured, never cached."""
     final: bool = False
-    """Of a fault: trying again now is useless, since the call has used up its time."""
+    """Of a fault: do not retry, since the call has used up its time."""
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.reason is None):
@@ -30,73 +37,105 @@ class Result:
 
 
 def at_least_one(tool: str, **numbers: int) -> None:
-    """Refuses (`UserError`) arguments with which a tool could never answer."""
+    """`UserError` for a number below 1."""
     for name, number in numbers.items():
         if number < 1:
             raise UserError(f"{tool}: {name} is {number}; it must be at least 1")
 
 
-@runtime_checkable
-class Tool(Protocol):
-    """A tool of the paper's section 3: texts in, texts out. Optional members:
+class Part:
+    """What a tool and its parts (a translator, a language model) have in common, with defaults."""
 
-    - `check()` raises a `UserError` where what it needs (a model, a server's address) is missing. It is called before
-      anything begins, and loads nothing.
-    - `depends_on(document) -> str` returns everything of a document that its answers depend on (see `context_of`).
-    - `version`, a text, changes when its answers may. A tool of the user's is cached only if it has one.
-    - `side_by_side`, the number of calls that it takes at once: it is handed single calls, on so many threads.
-    - `elsewhere`, true if another process or machine does the work: the language model continues meanwhile.
+    VERSION: ClassVar[int | None] = None
+    """Of a class of this package: raise it in the commit that changes results. Caches and runs depend on it."""
+    elsewhere: bool = False
+    """Whether another process or machine does the work: the language model continues meanwhile."""
+
+    def check(self) -> None:
+        """Raises a `UserError` if something is missing (a model, a server's address); loads nothing."""
+
+
+class Tool(Part, ABC):
+    """A tool of the paper's section 3: texts in, texts out.
+
+    A user's class need not derive from it: `as_tool` adds the defaults.
     """
 
     name: str
     """Its name in a call: `Calculator`."""
+    version: str = ""
+    """Of a user's tool: any text, changed when its answers may change. Without one, results are not cached."""
+    side_by_side: int = 1
+    """Calls that it takes at once; above 1 it is handed single calls, on that many threads."""
+    parameters: tuple[Parameter, ...] | None = None
+    """The parameters of a call; None for a tool that takes the call's input as one text."""
+    description: Description | None = None
+    """Its author's description, if there is one."""
 
+    def depends_on(self, document: Document) -> str:
+        """Everything in a document that answers depend on: by default all of it."""
+        return json.dumps(asdict(document), default=str)
+
+    @abstractmethod
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """Answers each input; `documents[n]` is the text that input n was written in (its date, its article).
 
         Returns as many results as inputs. A fault is a `Result` with a reason, never an exception.
         """
-        ...
+
+
+class ClosedTool(Tool):
+    """A tool whose answers depend on the input alone."""
+
+    def depends_on(self, document: Document) -> str:
+        """Nothing."""
+        return ""
 
 
 @runtime_checkable
 class TextGenerator(Protocol):
-    """A language model as a tool needs it: greedy continuations, cut before the first stop text.
+    """A language model as a tool needs it (see `Part`): greedy continuations, cut before the first stop text.
 
     A model that may be away returns a `Result` with the reason (a fault) in place of a text.
     """
+
+    @property
+    def elsewhere(self) -> bool: ...
+
+    def check(self) -> None: ...
 
     def __call__(
         self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()
     ) -> Sequence[str | Result]: ...
 
 
-def works_elsewhere(part: object) -> bool:
-    """Whether another process or machine does the work of a tool, or of a part of one."""
-    return bool(getattr(part, "elsewhere", False))
+class _Foreign(Tool):
+    """The public members of a user's object in front of the defaults."""
+
+    def __init__(self, inner: Any) -> None:
+        for member in dir(inner):
+            if not member.startswith("_") and member != "VERSION":
+                setattr(self, member, getattr(inner, member))
+
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        """Replaced by the object's own."""
+        raise NotImplementedError
 
 
-def check(part: object) -> None:
-    """Calls `check()` of a tool, or of a part of one, where it has one; see `Tool`."""
-    getattr(part, "check", lambda: None)()
-
-
-def context_of(tool: Tool, document: Document) -> str:
-    """What of a document the tool's answers depend on; all of it, unless the tool has `depends_on`."""
-    if hasattr(tool, "depends_on"):
-        return str(tool.depends_on(document))
-    return json.dumps(asdict(document), default=str)
+def as_tool(made: Any) -> Tool:
+    """A user's object with `name` and `run` as a `Tool`; a `Tool` as it is."""
+    return made if isinstance(made, Tool) else _Foreign(made)
 
 
 def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-    """The tool's answers; where it raises, a fault.
+    """The tool's answers; a fault where it raises.
 
-    A batch that raises is repeated one call at a time, so that only the calls at fault lose their results.
+    A batch that raises is repeated one call at a time, so that only the failing calls lose their results.
     """
     try:
         return _answers(tool, inputs, documents)
     except UserError:
-        raise  # what keeps a tool from working at all (its data, its model) is the user's to fix
+        raise  # missing data or a missing model is the user's to fix
     except BaseException as error:  # a user's tool may raise anything
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise  # Ctrl-C; it never reaches other threads
@@ -115,7 +154,7 @@ def _answers(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -
 
 
 def _repaired(result: Result) -> Result:
-    """The result with texts that can be encoded; raises where it is none, or holds no text."""
+    """The result with texts that can be encoded; raises if it is not a `Result` of texts."""
     text, reason = (part if part is None else encodable(part) for part in (result.text, result.reason))
     return replace(result, text=text, reason=reason)
 

@@ -1,6 +1,6 @@
-"""Results of tools on disk: an SQLite file that several processes share, one for each version of a tool.
+"""Cached results of tools: an SQLite file per tool and version, shared by several processes.
 
-A cache costs time at worst: a file that cannot be used is reported once, and its results count as absent.
+A cache costs time at worst: an unusable file is reported once, and its results count as absent.
 """
 
 import hashlib
@@ -17,22 +17,22 @@ from toolformer.tools.base import Result
 log = logging.getLogger(__name__)
 
 BUSY_SECONDS = 30.0
-"""How long to wait for other writers before results are not kept."""
+"""How long to wait for other writers before giving up on storing results."""
 
 T = TypeVar("T")
 
 
 def call_key(text: str, context: str) -> bytes:
-    """The key of a call: its input, and what of its document the answer depends on; any texts, of any length."""
+    """The key of a call: a hash of its input and of the `Tool.depends_on` of its document."""
     return hashlib.sha256(
         json.dumps([text, context], ensure_ascii=False).encode("utf-8", "surrogatepass")
     ).digest()
 
 
 class ResultCache:
-    """The results in a file, which is made when the first one is looked for. Safe to use from several threads.
+    """The results in a file, which is created at the first look-up. Thread-safe.
 
-    The journal is SQLite's rollback journal, not WAL: WAL wants all processes on one machine, and several may share a
+    It uses SQLite's rollback journal, not WAL: WAL requires all processes to run on one machine, and machines may share a
     folder of runs.
     """
 
@@ -53,7 +53,7 @@ class ResultCache:
         return self._with_connection(select) or {}
 
     def write(self, results: Mapping[bytes, Result]) -> None:
-        """Keeps results of valid Unicode, all of them or none; faults are never kept."""
+        """Stores results of valid Unicode, all or none of them; never faults."""
         rows = [(key, result.text, result.reason) for key, result in results.items() if not result.fault]
 
         def insert(connection: sqlite3.Connection) -> None:
@@ -71,7 +71,7 @@ class ResultCache:
                 return act(self._connection)
             except (sqlite3.Error, OSError, ValueError) as error:
                 if not self._warned:
-                    reason = "%s: results of tools are not kept (%s); delete it if it is damaged"
+                    reason = "%s: results of tools are not cached (%s); delete it if it is damaged"
                     log.warning(reason, self.path, error)
                     self._warned = True
                 return None

@@ -2,11 +2,10 @@
 
     expression = term {("+" | "-") term}      term = factor {("*" | "/") factor}
     factor = "-" factor | number ["%"] | "(" expression ")" ["%"]
-    number = digits with "," between thousands, and a fraction behind "."
+    number = digits with "," between thousands, and a fraction after "."
 
-Exact arithmetic on SymPy's rationals, from left to right; 11.4% is 0.114. The signs of print, − × ÷, are those of the
-keyboard, and signs of currencies count as blanks. Anything else gives no result. Length, digits and depth are bounded, so
-that a hostile input costs no time.
+Exact arithmetic on SymPy's rationals, from left to right; 11.4% is 0.114. − × ÷ are read as - * /, and currency signs as
+blanks. Anything else gives no result. Length, digits and depth are bounded, so that a hostile input costs no time.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from toolformer.data import Document
 from toolformer.data.numbers import CURRENCY
-from toolformer.tools.base import Result
+from toolformer.tools.base import ClosedTool, Result
 
 if TYPE_CHECKING:
     from sympy import Rational
@@ -55,14 +54,11 @@ def show(value: Rational) -> str:
     return f"{sign}{whole}" if value.q == 1 else f"{sign}{whole}.{part:02d}"
 
 
-class Calculator:
+class Calculator(ClosedTool):
     """The calculator as a tool."""
 
     name = "Calculator"
-
-    def depends_on(self, document: Document) -> str:
-        """Nothing."""
-        return ""
+    VERSION = 1
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The value of each expression."""
@@ -92,7 +88,7 @@ def _tokens(expression: str) -> list[str]:
     return tokens
 
 
-# Recursive descent: each takes what it reads off the end of the tokens, which stand in reverse.
+# Recursive descent; the tokens are in reverse order, and each function pops what it reads.
 
 
 def _expression(tokens: list[str], depth: int) -> Rational:

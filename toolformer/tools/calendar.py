@@ -1,20 +1,14 @@
 """The calendar: `Today is Monday, January 30, 2023.` (paper, section 3).
 
-The date is the document's: while annotating that of its URL, in a benchmark that of the example. Names are written out
-here, so that no locale changes them.
+The date is the document's: that of its URL while annotating, that of the example in a benchmark.
 """
 
 import datetime
 from collections.abc import Sequence
 
 from toolformer.data import Document
-from toolformer.tools.base import Result
-
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
+from toolformer.data.dates import DAYS, MONTHS
+from toolformer.tools.base import Result, Tool
 
 
 def sentence(date: datetime.date) -> str:
@@ -22,16 +16,17 @@ def sentence(date: datetime.date) -> str:
     return f"Today is {DAYS[date.weekday()]}, {MONTHS[date.month - 1]} {date.day}, {date.year}."
 
 
-class Calendar:
+class Calendar(Tool):
     """The calendar as a tool. With `use_clock`, a document without a date gets today's."""
 
     name = "Calendar"
+    VERSION = 1
 
     def __init__(self, use_clock: bool = False) -> None:
         self.use_clock = use_clock
 
     def depends_on(self, document: Document) -> str:
-        """The day that it would answer with."""
+        """The day of the answer."""
         return str(self._date(document))
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:

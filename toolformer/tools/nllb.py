@@ -10,6 +10,7 @@ from typing import Any
 from toolformer.errors import UserError
 from toolformer.tools.base import Result, at_least_one
 from toolformer.tools.nllb_languages import ENGLISH, NLLB_LANGUAGES
+from toolformer.tools.translation import Translator
 
 log = logging.getLogger(__name__)
 
@@ -17,13 +18,14 @@ ARCHITECTURES = ("m2m_100", "nllb-moe")
 """`model_type` of NLLB's dense models and of its mixture of experts."""
 
 _at_work = threading.Lock()
-"""Held while a model is loaded or works: neither a tokenizer nor a model's memory is made for several threads."""
+"""Held while a model loads or translates: neither the tokenizer nor the model's memory serves several threads."""
 
 
 @dataclass(frozen=True)
-class NllbTranslator:
-    """NLLB-200 as a `Translator`, loaded at its first text; one object may be used from several threads."""
+class NllbTranslator(Translator):
+    """NLLB-200 as a `Translator`, loaded at the first text. Thread-safe."""
 
+    VERSION = 1
     model: str = "facebook/nllb-200-distilled-600M"
     """A folder or hub name of NLLB-200's architecture."""
     dtype: str = "auto"
@@ -33,9 +35,9 @@ class NllbTranslator:
     max_input_tokens: int = 512
     """Longer texts have no result."""
     max_new_tokens: int = 256
-    """Translations that have not ended by then are none."""
+    """A translation that has not ended by then is no result."""
     batch_tokens: int = 8192
-    """Source and target tokens of a batch at most, all beams counted: what bounds the memory."""
+    """Source and target tokens of a batch at most, for all beams: it bounds the memory."""
 
     def __post_init__(self) -> None:
         known = ("auto", "float32", "bfloat16", "float16")
@@ -45,13 +47,13 @@ class NllbTranslator:
         at_least_one("translation", **{name: getattr(self, name) for name in sizes})
 
     def check(self) -> None:
-        """Refuses (`UserError`) a model, a folder or on the hub, that is not NLLB's by its configuration."""
+        """`UserError` for a model whose configuration is not NLLB's."""
         from toolformer.lm.loading import load_config
 
         architecture = load_config(self.model).model_type
         if architecture not in ARCHITECTURES:
             raise UserError(
-                f"translation: {self.model} is no NLLB model (its architecture is {architecture}); name one"
+                f"translation: {self.model} is not an NLLB model (its architecture is {architecture}); name one"
             )
 
     def translate(self, texts: Sequence[str], languages: Sequence[str]) -> list[str | Result]:
@@ -83,7 +85,7 @@ class NllbTranslator:
         return answers
 
     def _generate(self, model: Any, tokenizer: Any, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The most likely English for each source, without the language's own token."""
+        """The most likely English for each source, without the language token."""
         import torch
 
         padded = tokenizer.pad({"input_ids": sources}, padding_side="right", return_tensors="pt")
@@ -100,12 +102,12 @@ class NllbTranslator:
 
 
 def knows(tokenizer: Any, code: str) -> bool:
-    """Whether a language's code is a token of its own."""
+    """Whether a language's code is a token."""
     return tokenizer.convert_tokens_to_ids(code) not in (None, tokenizer.unk_token_id)
 
 
 def encode(tokenizer: Any, text: str, code: str) -> list[int]:
-    """The encoder's input: the language, the text, the end. What looks like a special token in the text is text."""
+    """The encoder's input: language, text, end. Special tokens in the text are read as text."""
     from toolformer.lm.loading import tokens_of
 
     ids: list[int] = tokens_of(tokenizer, text).input_ids
@@ -114,7 +116,7 @@ def encode(tokenizer: Any, text: str, code: str) -> list[int]:
 
 @functools.lru_cache(maxsize=2)
 def load(model: str, dtype: str, device: str) -> tuple[Any, Any]:
-    """A loaded model and its tokenizer, which tools with the same arguments share; `UserError` if it is out of reach."""
+    """A loaded model and its tokenizer, cached by (model, dtype, device); `UserError` if it cannot be loaded."""
     from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
     from toolformer.lm.loading import choose_device, choose_dtype, load_tokenizer, load_weights
@@ -122,17 +124,17 @@ def load(model: str, dtype: str, device: str) -> tuple[Any, Any]:
     tokenizer = load_tokenizer(model)
     if not knows(tokenizer, ENGLISH):
         reason = f"the tokenizer of {model} has no language codes such as {ENGLISH}"
-        raise UserError(f"translation: {reason}; put the model's own tokenizer.json beside it")
-    place = choose_device(device)
+        raise UserError(f"translation: {reason}; put the model's tokenizer.json next to it")
+    where = choose_device(device)
     # The published models are pickled.
     loaded = load_weights(
-        AutoModelForSeq2SeqLM, "translation", model, choose_dtype(dtype, place), pickled=True
+        AutoModelForSeq2SeqLM, "translation", model, choose_dtype(dtype, where), pickled=True
     )
-    # A model's own settings (a length, beams, a sampling temperature) would decide in place of ours.
+    # The model's settings (a length, beams, a sampling temperature) must not override ours.
     loaded.generation_config = GenerationConfig(
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         decoder_start_token_id=loaded.config.decoder_start_token_id,
     )
-    log.info("translating by %s", model)
-    return loaded.to(place).eval(), tokenizer
+    log.info("translating with %s", model)
+    return loaded.to(where).eval(), tokenizer

@@ -42,4 +42,4 @@ NLLB_LANGUAGES = {
     "tt": "tat_Cyrl", "ug": "uig_Arab", "uk": "ukr_Cyrl", "ur": "urd_Arab", "uz": "uzn_Latn", "vec": "vec_Latn",
     "vi": "vie_Latn", "war": "war_Latn", "yi": "ydd_Hebr", "yo": "yor_Latn", "yue": "yue_Hant",
 }  # fmt: skip
-"""lid.176's label (without `__label__`) -> NLLB-200's code. A language that is missing here is not known to both."""
+"""lid.176's label (without `__label__`) -> NLLB-200's code. Only languages that both know are listed."""

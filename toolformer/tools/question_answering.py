@@ -1,16 +1,15 @@
-"""Question answering: passages found by a retriever, read by a language model (the paper's reader: `tools/atlas.py`).
+"""Question answering: a language model reads passages from a retriever (the paper's reader: `tools/atlas.py`).
 
-The reader gets a few worked examples, the passages and the question, and its first line is the answer.
+The prompt has a few worked examples, the passages and the question; the first line of the output is the answer.
 """
 
-import functools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from toolformer.data import Document
-from toolformer.tools.base import Result, TextGenerator, at_least_one, check, works_elsewhere
+from toolformer.tools.base import Result, TextGenerator, Tool, at_least_one
 from toolformer.tools.retrieval.passages import Passage, Retriever, own_article, plain_line
 
 EXAMPLES = (
@@ -34,7 +33,7 @@ LONGEST_QUESTION = 300
 _UNKNOWN = {"unknown", "none", "no answer", "i don't know", "i do not know", "not known", "n/a"}
 
 
-class Reader(ABC):
+class Reader(Tool):
     """Question answering as a tool; a subclass says how passages are read."""
 
     name = "QA"
@@ -43,21 +42,23 @@ class Reader(ABC):
     """Read at most for each question."""
 
     def depends_on(self, document: Document) -> str:
-        """What its own article is known by."""
+        """What identifies the document's own article."""
         return own_article(document)
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """A short answer to each question; equal questions over equal passages are read once."""
         questions = [plain_line(text) for text in inputs]
-        refusals = {n: reason for n, text in enumerate(questions) if (reason := _refusal(text))}
-        asked = [n for n in range(len(questions)) if n not in refusals]
-        found = self.retriever.retrieve(
-            [questions[n] for n in asked], self.passages, [documents[n] for n in asked]
+        rejected = {n: reason for n, text in enumerate(questions) if (reason := _rejection(text))}
+        valid = [n for n in range(len(questions)) if n not in rejected]
+        passages = self.retriever.retrieve(
+            [questions[n] for n in valid], self.passages, [documents[n] for n in valid]
         )
-        prompts = {n: self.prompt(questions[n], best) for n, best in zip(asked, found, strict=True) if best}
+        prompts = {
+            n: self.prompt(questions[n], best) for n, best in zip(valid, passages, strict=True) if best
+        }
         distinct = sorted(set(prompts.values()))
         answers = dict(zip(distinct, self.read(distinct), strict=True)) if distinct else {}
-        results = [Result(reason=refusals.get(n, "no passage found")) for n in range(len(inputs))]
+        results = [Result(reason=rejected.get(n, "no passage found")) for n in range(len(inputs))]
         for n, text in prompts.items():
             answer = answers[text]
             results[n] = answer if isinstance(answer, Result) else short_answer(answer)
@@ -65,17 +66,18 @@ class Reader(ABC):
 
     @abstractmethod
     def prompt(self, question: str, passages: Sequence[Passage]) -> Any:
-        """What is read of a question and its passages; prompts have an order."""
+        """The input for a question and its passages; of a sortable type."""
 
     @abstractmethod
     def read(self, prompts: Sequence[Any]) -> Sequence[str | Result]:
-        """A text, or a fault, for each of these prompts, which are all different."""
+        """A text, or a fault, for each prompt; all prompts are different."""
 
 
 @dataclass(eq=False)
 class QuestionAnswering(Reader):
-    """By a language model that is shown worked examples, the best passages and the question."""
+    """Question answering by a language model, prompted with worked examples, the best passages and the question."""
 
+    VERSION = 1
     retriever: Retriever
     generate: TextGenerator
     passages: int = 2
@@ -85,11 +87,14 @@ class QuestionAnswering(Reader):
     def __post_init__(self) -> None:
         sizes = ("passages", "passage_words", "max_new_tokens")
         at_least_one("qa", **{name: getattr(self, name) for name in sizes})
-        self.elsewhere = works_elsewhere(self.generate)
-        self.check = functools.partial(check, self.generate)
+        self.elsewhere = self.generate.elsewhere
+
+    def check(self) -> None:
+        """UserError if the reader is missing."""
+        self.generate.check()
 
     def prompt(self, question: str, passages: Sequence[Passage]) -> str:
-        """The best passage stands last, nearest to the question."""
+        """The best passage comes last, next to the question."""
         worked = [f"Text: {text}\nQuestion: {asked}\nAnswer: {answer}" for text, asked, answer in EXAMPLES]
         texts = [
             f"{passage.title} > {' '.join(passage.text.split()[: self.passage_words])}"
@@ -103,7 +108,7 @@ class QuestionAnswering(Reader):
 
 
 def short_answer(text: str) -> Result:
-    """The first line, without the full stop at its end; an admission of ignorance is no result."""
+    """The first line without its full stop; no result for an admission of ignorance."""
     line = text.strip().split("\n")[0].strip()
     if line.endswith(".") and not line[:-1].rpartition(" ")[2].count("."):
         line = line[:-1].rstrip()
@@ -112,7 +117,7 @@ def short_answer(text: str) -> Result:
     return Result(line)
 
 
-def _refusal(question: str) -> str | None:
+def _rejection(question: str) -> str | None:
     if not any(character.isalnum() for character in question):
         return "empty question"
     return "question too long" if len(question) > LONGEST_QUESTION else None

@@ -6,38 +6,39 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from toolformer.data import Document
-from toolformer.tools.base import Result, at_least_one
+from toolformer.tools.base import Result, Tool, at_least_one
 from toolformer.tools.retrieval.passages import Passage, Retriever, own_article
 
 TokenEnds = Callable[[str], list[int]]
-"""The character positions behind the tokens of a text, in their order."""
+"""The end position of each token in a text, in order."""
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(eq=False)
-class WikiSearch:
+class WikiSearch(Tool):
     """Wikipedia search as a tool: the snippet of the best passage."""
 
     name = "WikiSearch"
+    VERSION = 1
     retriever: Retriever
     max_tokens: int = 35
-    """How many tokens of the passage's text are shown behind its title."""
+    """Tokens of the passage's text that follow its title."""
     tokenizer: str | None = None
-    """Whose tokens: a model's, by name or folder; None counts words and signs, which is fast and the same for all."""
+    """Whose tokens: a model's, by name or folder; None counts words and punctuation marks, which is fast."""
 
     def __post_init__(self) -> None:
         at_least_one("search", max_tokens=self.max_tokens)
 
     def depends_on(self, document: Document) -> str:
-        """What its own article is known by."""
+        """What identifies the document's own article."""
         return own_article(document)
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """`Title > text`, cut to `max_tokens` tokens, of the best passage for each term."""
-        found = self.retriever.retrieve(inputs, 1, documents)
+        best = self.retriever.retrieve(inputs, 1, documents)
         ends = word_ends if self.tokenizer is None else model_ends(self.tokenizer)
         results = []
-        for term, passages in zip(inputs, found, strict=True):
+        for term, passages in zip(inputs, best, strict=True):
             if passages:
                 results.append(Result(snippet(passages[0], self.max_tokens, ends)))
             else:
@@ -46,13 +47,13 @@ class WikiSearch:
 
 
 def word_ends(text: str) -> list[int]:
-    """Words and signs as tokens: `It's 3 km.` has six."""
+    """Words and punctuation marks as tokens: `It's 3 km.` has six."""
     return [match.end() for match in _TOKEN.finditer(text)]
 
 
 @functools.lru_cache(maxsize=4)
 def model_ends(tokenizer: str) -> TokenEnds:
-    """The tokens of a model: an embedded one, a folder or a hub name; `UserError` if there is none."""
+    """The tokens of a model: bundled, in a folder or on the hub; `UserError` if it is missing."""
     from toolformer.lm.loading import load_tokenizer
 
     loaded = load_tokenizer(tokenizer)

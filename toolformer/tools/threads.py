@@ -1,7 +1,7 @@
-"""Work on daemon threads, within a time limit.
+"""Jobs on daemon threads, within a time limit.
 
-A thread cannot be stopped: one that is late is left behind, and the process does not wait for it at its end. Executors
-of the standard library do wait, so that a tool that hangs would keep the process alive.
+A thread cannot be stopped: a late one is abandoned, and the process does not wait for it at exit, as the executors of the
+standard library would.
 """
 
 import threading
@@ -14,28 +14,31 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-MOST_LATE = 8
-"""Threads that may be left behind at once and still have others take their places; twice the workers if more."""
+MAX_LATE = 8
+"""Abandoned threads that still run before new ones are refused; twice the workers if that is more.
+
+With one worker and a job that hangs, the ninth and later jobs are `Late.NOT_BEGUN`, until an abandoned thread ends.
+"""
 
 
 class Late(Enum):
-    """Why a job has no result: it took too long, or was not begun because too many others do not end."""
+    """Why a job has no result: it took too long, or was not begun because too many abandoned threads still run."""
 
     RUNNING = "running"
     NOT_BEGUN = "not begun"
 
 
 class Threads:
-    """Runs jobs on at most `workers` threads at once, not counting those that are late."""
+    """Runs jobs on at most `workers` threads at once, not counting abandoned ones."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._slots = threading.Semaphore(workers + max(MOST_LATE, 2 * workers))
+        self._slots = threading.Semaphore(workers + max(MAX_LATE, 2 * workers))
 
     def run(self, jobs: Sequence[Callable[[], T]], seconds: float | None = None) -> list[T | Late]:
-        """The result of each job, which has at most `seconds` from its start.
+        """The result of each job, which may take `seconds` from its start.
 
-        Where too many threads have been left behind, waits `seconds` for one to end, then gives up the rest. The first
+        If too many abandoned threads run, waits `seconds` for one to end, then gives up on the remaining jobs. The first
         exception of a job is raised at once.
         """
         results: list[T | Late] = [Late.NOT_BEGUN] * len(jobs)
@@ -59,7 +62,7 @@ class Threads:
         return results
 
     def start(self, job: Callable[[], T]) -> Future[T]:
-        """Runs a job on a thread that the process does not wait for."""
+        """Runs a job on a thread that the process does not wait for at exit."""
         future: Future[T] = Future()
 
         def work() -> None:

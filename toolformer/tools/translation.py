@@ -1,16 +1,15 @@
-"""Translation into English (paper, section 3): fastText names the source language, a `Translator` does the rest.
+"""Translation into English (paper, section 3): fastText identifies the source language, a `Translator` translates.
 
-The embedded translator is a multilingual language model with worked examples; the paper's is NLLB (`nllb.py`).
+The default translator is a multilingual language model with worked examples; the paper's is NLLB (`nllb.py`).
 English is not translated.
 """
 
-import functools
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from toolformer.data import Document
 from toolformer.lm.language_id import LanguageIdentifier
-from toolformer.tools.base import Result, TextGenerator, at_least_one, check, encodable, works_elsewhere
+from toolformer.tools.base import ClosedTool, Part, Result, TextGenerator, at_least_one, encodable
 
 EXAMPLES = (
     ("Spanish", "La casa está cerca del río.", "The house is near the river."),
@@ -27,57 +26,64 @@ LANGUAGES = {
     "sv": "Swedish", "ta": "Tamil", "th": "Thai", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese",
     "zh": "Chinese",
 }  # fmt: skip
-"""fastText's label -> the language's English name; another language is called by its label."""
+"""fastText's label -> the language's English name; for other languages the label is used."""
 LONGEST_INPUT = 500
-"""Characters; bounds what a translator has to hold. A longer text has no result."""
+"""Characters; bounds a translator's memory. A longer text has no result."""
 
 
-class Translator(Protocol):
+class Translator(Part, ABC):
     """Translates texts of known languages into English."""
 
+    @abstractmethod
     def translate(self, texts: Sequence[str], languages: Sequence[str]) -> Sequence[str | Result]:
-        """One English text for each, or a result with the reason why there is none.
+        """One English text per text, or a `Result` with the reason why there is none.
 
         Texts are single lines of valid Unicode, `languages` their codes as fastText gives them ("fr", "ceb", "zh").
         """
-        ...
 
 
-class FewShotTranslator:
-    """A causal LM that is shown a few translations."""
+class FewShotTranslator(Translator):
+    """A causal LM, prompted with a few translations."""
+
+    VERSION = 1
 
     def __init__(self, generate: TextGenerator, max_new_tokens: int = 48) -> None:
         at_least_one("translation", max_new_tokens=max_new_tokens)
         self.generate = generate
         self.max_new_tokens = max_new_tokens
-        self.elsewhere = works_elsewhere(generate)
-        self.check = functools.partial(check, generate)
+        self.elsewhere = generate.elsewhere
+
+    def check(self) -> None:
+        """UserError if the model is missing."""
+        self.generate.check()
 
     def translate(self, texts: Sequence[str], languages: Sequence[str]) -> Sequence[str | Result]:
         """See `Translator`."""
-        shown = "".join(f"{language}: {text}\nEnglish: {english}\n\n" for language, text, english in EXAMPLES)
+        worked = "".join(
+            f"{language}: {text}\nEnglish: {english}\n\n" for language, text, english in EXAMPLES
+        )
         prompts = [
-            f"{shown}{LANGUAGES.get(code, code)}: {text}\nEnglish:"
+            f"{worked}{LANGUAGES.get(code, code)}: {text}\nEnglish:"
             for text, code in zip(texts, languages, strict=True)
         ]
         written = self.generate(prompts, self.max_new_tokens, ("\n",))
         return [text if isinstance(text, Result) else text.strip() for text in written]
 
 
-class Translation:
+class Translation(ClosedTool):
     """Translation as a tool."""
 
     name = "MT"
+    VERSION = 1
 
     def __init__(self, translator: Translator, identifier: LanguageIdentifier | None = None) -> None:
         self.translator = translator
         self.identifier = identifier
-        self.elsewhere = works_elsewhere(translator)
-        self.check = functools.partial(check, translator)
+        self.elsewhere = translator.elsewhere
 
-    def depends_on(self, document: Document) -> str:
-        """Nothing."""
-        return ""
+    def check(self) -> None:
+        """UserError if the translator is missing."""
+        self.translator.check()
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The English of each text; equal texts are translated once."""
@@ -105,7 +111,7 @@ class Translation:
 
 
 def _clean(text: str) -> str:
-    """A line of what can be encoded: lone surrogates become question marks, NULs and runs of blanks a blank."""
+    """One line that can be encoded: NULs and runs of blanks become a blank, lone surrogates question marks."""
     return " ".join(encodable(text.replace("\0", " ")).split())
 
 

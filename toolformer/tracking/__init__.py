@@ -1,11 +1,9 @@
-"""Everything that knows MLflow: a tracked run for every stage, look-ups between stages, provenance, registry, UI.
+"""MLflow integration: a listener that logs runs live, copies of folders to and from a server, the UI.
 
-Importing this imports no MLflow.
+It decides nothing: results are folders (`toolformer.results`). Importing this imports no MLflow.
 """
 
-from toolformer.tracking.run import EXPERIMENT, Run
-from toolformer.tracking.run_logger import ActiveRun
-from toolformer.tracking.store import StoreFault
-from toolformer.tracking.tracker import Damaged, Tracker
+from toolformer.tracking.logger import MlflowLogger, log_pages
+from toolformer.tracking.store import Refused, Store, StoreFault
 
-__all__ = ["EXPERIMENT", "ActiveRun", "Damaged", "Run", "StoreFault", "Tracker"]
+__all__ = ["MlflowLogger", "Refused", "Store", "StoreFault", "log_pages"]

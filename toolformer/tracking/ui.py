@@ -1,4 +1,4 @@
-"""MLflow's user interface over the local store, on loopback unless told otherwise."""
+"""MLflow's user interface over the local store, on loopback by default."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from toolformer.errors import UserError
-from toolformer.tracking.tracker import Tracker
+from toolformer.tracking.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -27,20 +27,20 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
     """
     if not 1 <= port <= 65535:
         raise UserError(f"--port is {port}; it must be 1 to 65535")
-    tracker = Tracker(uri, root)
-    if tracker.server and tracker.server.is_served:
-        print(f"MLflow UI: {tracker.shown_uri}", flush=True)
+    if uri and (remote := Store(root, uri)).is_served:
+        print(f"MLflow UI: {remote.shown_uri}", flush=True)
         return
+    store = Store(root)
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
         raise UserError(
             f"--port {port} of {host} cannot be had ({os.strerror(error.errno or 0)}); name another --port"
         ) from error
-    experiment = tracker.store.prepare()
+    experiment = store.prepare()
     # Nothing is imported from the working directory: -P and PYTHONSAFEPATH keep Python from it, and an empty one Uvicorn.
     command = [sys.executable, "-P", "-m", "mlflow", "server", "--host", host, "--port", str(port)]
-    command += ["--workers", "1", "--artifacts-destination", (tracker.root / "artifacts").as_uri()]
+    command += ["--workers", "1", "--artifacts-destination", (store.root / "artifacts").as_uri()]
     if host in LOOPBACK:  # a name that another page resolves to this machine is refused
         names = ("127.0.0.1", "localhost", "[::1]")
         command += ["--allowed-hosts", ",".join(f"{name}:{port}" for name in names)]
@@ -48,11 +48,11 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
         log.warning("%s: whoever reaches this address sees and changes all runs; there is no login", host)
     environment = os.environ | {"PYTHONSAFEPATH": "1", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     # Not on the command line, which other users of the machine can list.
-    environment["MLFLOW_BACKEND_STORE_URI"] = tracker.store.uri
+    environment["MLFLOW_BACKEND_STORE_URI"] = store.uri
 
     address = f"[{host}]" if ":" in host else host
     with tempfile.TemporaryDirectory() as empty:
-        # A session of its own: Ctrl-C reaches only us, and we end the server with all its workers.
+        # A separate session: Ctrl-C reaches only us, and we stop the server with all its workers.
         server = subprocess.Popen(
             command, env=environment, cwd=empty, stdout=subprocess.DEVNULL, start_new_session=True
         )

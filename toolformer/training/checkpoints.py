@@ -1,7 +1,21 @@
-"""What a training leaves on disk: checkpoints to resume from, and models.
+"""What a training leaves in its folder, and where a later call goes on.
 
-A checkpoint counts once its manifest is written, the best model so far once its record is, a finished model once it has
-its name. Manifest and record hold the SHA-256 of the files: whatever is damaged does not count, and is made again.
+| folder | counts once | holds |
+| --- | --- | --- |
+| `checkpoints/checkpoint-STEP` | `complete.json` is written, last | weights and optimizer, to resume from |
+| `best-STEP` | `training.json` is written, last | the model with the lowest held-out perplexity so far |
+| `copy.partial` | never | a copy of it, on its way to `model-after-STEPS` |
+| `model-after-STEPS` | it has its name | the best model of a training that `max_hours` ended |
+| `model` | it has its name | the best model of a finished training; the other folders are removed |
+
+| a later call finds | and |
+| --- | --- |
+| `model` | returns it |
+| `model-after-STEPS`, and `max_hours` is no longer than before | returns it |
+| checkpoints | resumes from the latest intact one; from the start if `best-STEP` is damaged |
+| nothing | starts |
+
+`complete.json` and `training.json` hold the SHA-256 of the files: a damaged folder does not count, and is made again.
 """
 
 import json
@@ -17,38 +31,38 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
 from toolformer.errors import UserError, one_line
-from toolformer.storage import acquired, lock_file, sha256, sync, write_whole, writing
+from toolformer.storage import acquired, atomic_write, lock_file, sha256, sync, writing
 from toolformer.training.distributed import rank
 from toolformer.training.settings import TrainingResult
 
 log = logging.getLogger(__name__)
 
 MANIFEST = "complete.json"
-"""Written last into a checkpoint: the hashes of its files, and the training's seconds so far."""
+"""Written last into a checkpoint: its files' hashes, and the seconds of training so far."""
 RECORD = "training.json"
-"""Beside the weights of a model, written last: how it was trained."""
+"""Written last into a model: how it was trained."""
 MODEL, CUT_SHORT = "model", "model-after-"
-"""The model of a whole training, and that of one ended by `max_hours`, by the steps that it made."""
+"""The model of a finished training, and of one that `max_hours` ended after so many steps."""
 OWNER = "run.json"
-"""In the checkpoints' folder: what they were begun with, which rounds sums."""
+"""In the checkpoints' folder: what a training must be continued with."""
 FOLDER = "checkpoints"
-"""The checkpoints' folder, beside the models."""
+"""The checkpoints' folder, next to the models."""
 
-# What torch says when a write fails while it saves; it raises RuntimeError then, not OSError.
+# Messages of torch's RuntimeError (not OSError) when a write fails while saving.
 _TORCH_WRITE_FAILURES = ("PytorchStreamWriter", "unexpected pos", "No space left")
 
 
 def write_last(folder: Path, name: str, record: dict[str, Any]) -> None:
-    """Writes a JSON file into a folder once everything else in it has reached the disk."""
+    """Writes a JSON file into a folder once all other files have reached the disk."""
     for path in (*folder.rglob("*"), folder):
         sync(path)
     write_json(folder / name, record)
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """The SHA-256 of a folder's files but for its manifest or record."""
-    own = (folder / MANIFEST, folder / RECORD)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path not in own)
+    """The SHA-256 of a folder's files, except manifest and record."""
+    excluded = (folder / MANIFEST, folder / RECORD)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path not in excluded)
     names = (str(path.relative_to(folder)) for path in files)
     with ThreadPoolExecutor() as pool:
         return dict(zip(names, pool.map(sha256, files), strict=True))
@@ -61,9 +75,9 @@ def complete_checkpoints(folder: Path) -> list[Path]:
 
 
 def to_resume(output_dir: Path, keep: int) -> Path | None:
-    """The latest intact checkpoint of a training; what cannot be continued is removed, and of the others all but `keep`.
+    """The latest intact checkpoint; removes damaged ones, and all but the latest `keep`.
 
-    None, to begin at the start, also where the best model so far is damaged: what was better than it is gone.
+    None, to start over, also if the best model so far is damaged, since the one before it is gone.
     """
     folder = output_dir / FOLDER
     latest = latest_intact(folder)
@@ -80,39 +94,38 @@ def to_resume(output_dir: Path, keep: int) -> Path | None:
 
 
 def latest_intact(folder: Path) -> Path | None:
-    """The latest checkpoint whose files are those of its manifest; damaged ones are named and removed.
+    """The latest checkpoint whose files match its manifest; logs and removes damaged ones.
 
-    Loading others could run code: DeepSpeed unpickles its files.
+    Loading those could run code: DeepSpeed unpickles its files.
     """
     for checkpoint in reversed(complete_checkpoints(folder)):
         manifest = read_json(checkpoint / MANIFEST)
-        listed, actual = _listed(manifest), hashes(checkpoint)
-        damaged = sorted(name for name in {*listed, *actual} if listed.get(name) != actual.get(name))
-        if not isinstance(manifest.get("seconds"), float):
-            damaged = [MANIFEST]
-        if not damaged:
+        is_valid = isinstance(manifest.get("seconds"), float)
+        damaged = _damaged(checkpoint, manifest, all_files=True) if is_valid else MANIFEST
+        if damaged is None:
             return checkpoint
         log.warning(
-            "training: %s is damaged (%s is not what was saved); resuming from the checkpoint before it, or from the start",
-            *(checkpoint, damaged[0]),
+            "training: %s is damaged (%s is not what was saved); resuming from the previous checkpoint, or from the start",
+            *(checkpoint, damaged),
         )
         _remove(checkpoint)
     return None
 
 
-def _listed(record: dict[str, Any]) -> dict[str, Any]:
-    """The hashes that a manifest or a record lists."""
-    listed = record.get("sha256", {})
-    return listed if isinstance(listed, dict) else {}
+def _damaged(folder: Path, record: dict[str, Any], all_files: bool = False) -> str | None:
+    """A file whose hash is not that of the record; with `all_files` also one that the record lacks."""
+    listed, actual = record.get("sha256"), hashes(folder)
+    listed = listed if isinstance(listed, dict) else {}
+    names = sorted({*listed, *(actual if all_files else ())})
+    return next((name for name in names if listed.get(name) != actual.get(name)), None)
 
 
 def _is_intact(model: Path) -> bool:
-    """Whether a model's files are those of its record; if not, they are named, and the record is removed.
+    """Whether a model's files match its record; if not, logs it and removes the record.
 
-    A record of an earlier version lists none. Files may have been added, a policy for example.
+    Records of earlier versions have no hashes. Files may have been added, such as a policy.
     """
-    listed, actual = _listed(read_json(model / RECORD)), hashes(model)
-    damaged = next((name for name in listed if listed[name] != actual.get(name)), None)
+    damaged = _damaged(model, read_json(model / RECORD))
     if damaged is not None:
         _undo(model, damaged)
     return damaged is None
@@ -124,7 +137,7 @@ def _undo(model: Path, damaged: str) -> None:
 
 
 def trained(model: Path) -> TrainingResult | None:
-    """What a training came to, from its model's folder; None, and so for every command after it, if that is damaged."""
+    """The result of a training, from its model's folder; None, permanently, if that is damaged."""
     if not (model / RECORD).is_file() or not _is_intact(model):
         return None
     record = read_json(model / RECORD)
@@ -138,16 +151,16 @@ def trained(model: Path) -> TrainingResult | None:
 
 
 def finished(output_dir: Path, max_hours: float | None) -> TrainingResult | None:
-    """What a training has left, if it is done or `max_hours` asks for no more."""
+    """The result of a training that is done, or was ended by at least `max_hours`."""
     for model in kept_models(output_dir):
         result = trained(model)
-        if result is not None and suffices(result.ended_by_max_hours, max_hours):
+        if result is not None and is_long_enough(result.ended_by_max_hours, max_hours):
             return result
     return None
 
 
 def remove_checkpoints(folder: Path, keep: int) -> None:
-    """Removes checkpoints but for the latest `keep` whole ones."""
+    """Removes all checkpoints but the latest `keep` complete ones."""
     kept = complete_checkpoints(folder)[-keep:]
     for path in folder.glob("checkpoint-*"):
         if path not in kept:
@@ -155,42 +168,42 @@ def remove_checkpoints(folder: Path, keep: int) -> None:
 
 
 def _remove(checkpoint: Path) -> None:
-    # Without its manifest first: a checkpoint half removed must not count.
+    # The manifest first: a partly removed checkpoint must not count.
     (checkpoint / MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def kept_models(folder: Path) -> list[Path]:
-    """The models of a training: that of the whole training, or those ended by `max_hours`, earliest first."""
+    """The final model of a training, or those ended by `max_hours`, earliest first."""
     if (folder / MODEL).exists():
         return [folder / MODEL]
     return sorted(folder.glob(f"{CUT_SHORT}*[0-9]"), key=lambda path: int(path.name.removeprefix(CUT_SHORT)))
 
 
-def suffices(ended_by: float | None, max_hours: float | None) -> bool:
-    """Whether a training that was ended by `ended_by` hours (None: by itself) is what `max_hours` asks for."""
+def is_long_enough(ended_by: float | None, max_hours: float | None) -> bool:
+    """Whether a training that was ended after `ended_by` hours (None: not ended) satisfies `max_hours`."""
     return ended_by is None or (max_hours is not None and max_hours <= ended_by)
 
 
 def best_record(folder: Path) -> dict[str, Any]:
     """The record of the best model so far: `step`, `heldout_perplexity`; empty if there is none."""
     records = [read_json(path / RECORD) for path in folder.glob("best-*")]
-    whole = [record for record in records if {"step", "heldout_perplexity"} <= record.keys()]
-    return min(whole, key=lambda record: float(record["heldout_perplexity"]), default={})
+    valid = [record for record in records if {"step", "heldout_perplexity"} <= record.keys()]
+    return min(valid, key=lambda record: float(record["heldout_perplexity"]), default={})
 
 
 @contextmanager
 def held(folder: Path, owner: dict[str, Any]) -> Iterator[None]:
-    """Holds the checkpoints' folder for one command, in its first process.
+    """Locks the checkpoints' folder for one command, in its first process.
 
-    UserError if another command holds it, or it was begun by another `owner` (a digest of the texts, `processes` and `dtype`).
+    UserError if another command has it, or it was started with another `owner` (a hash of the texts, `processes`, `dtype`).
     """
     if rank() > 0:
         yield
         return
     lock = lock_file(folder / "lock")
     if not acquired(lock):
-        raise UserError(f"training: another command is at work in {folder}; wait for it to use its model")
+        raise UserError(f"training: another command is using {folder}; wait for it to finish")
     try:
         before = read_json(folder / OWNER)
         if not before:
@@ -198,7 +211,7 @@ def held(folder: Path, owner: dict[str, Any]) -> Iterator[None]:
         elif other := [f"{key}={before[key]}" for key in owner if before.get(key, owner[key]) != owner[key]]:
             raise UserError(
                 f"training: {folder} was started with {' and '.join(other)}; continue as it was started, or remove the "
-                "folder to begin anew"
+                "folder to start over"
             )
         yield
     finally:
@@ -207,7 +220,7 @@ def held(folder: Path, owner: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def saving(partial: Path) -> Iterator[None]:
-    """Turns a failed write into one line (UserError), and removes what was written of `partial`."""
+    """Turns a failed write into a UserError, and removes `partial`."""
     with writing(partial):
         try:
             yield
@@ -220,12 +233,12 @@ def saving(partial: Path) -> Iterator[None]:
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Writes a JSON object whole or not at all. UserError if it cannot be written."""
-    write_whole(path, json.dumps(record, indent=1, default=str).encode() + b"\n")
+    """Writes a JSON object atomically. UserError if it cannot be written."""
+    atomic_write(path, json.dumps(record, indent=1, default=str).encode() + b"\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object of a file; empty if there is no whole one."""
+    """The JSON object in a file; empty if there is none."""
     with suppress(OSError, ValueError, RecursionError):
         record = json.loads(path.read_text(encoding="utf-8"))
         return record if isinstance(record, dict) else {}

@@ -1,7 +1,7 @@
 """Tokenised texts to packed training sequences (paper, section 2, finetuning).
 
 Each token of a text but the first is a target, calls and results included. Documents packed into one sequence do not
-see each other: their position ids restart.
+attend to each other: their position ids restart.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from torch.utils.data import Dataset
 from toolformer.training.tokens import RESULT, TokenizedTexts
 
 IGNORED = -100
-"""The label of a position that is no target (what torch's cross-entropy leaves out)."""
+"""The label of a position that is not a target (ignored by torch's cross-entropy)."""
 
 Piece = tuple[int, int, int]
-"""(document, first token, end): tokens of one document that stand side by side in one sequence."""
+"""(document, first token, end): consecutive tokens of a document in one sequence."""
 Layout = list[list[Piece]]
 """The pieces of each sequence."""
 
@@ -28,16 +28,16 @@ Row = TypeVar("Row", bound=Mapping[str, Any])
 
 
 def document_order(documents: int, seed: int, passes: int | None = 1) -> Iterator[int]:
-    """Indices of the documents in the order they are trained on, shuffled anew in every pass; `None` never ends.
+    """Indices of the documents in training order, shuffled again in every pass; endless if `passes` is None.
 
-    It depends on the number of documents and on the seed alone, so C* and C come in the same order.
+    It depends only on the number of documents and the seed, so that C* and C have the same order.
     """
     for number in count() if passes is None else range(passes):
         yield from np.random.default_rng([seed, number]).permutation(documents).tolist()
 
 
 def stream(lengths: Sequence[int], order: Iterable[int], size: int, limit: int | None = None) -> Layout:
-    """Documents one after another, cut where a sequence is full: no padding but in the last sequence.
+    """Documents one after another, cut where a sequence is full: only the last sequence has padding.
 
     The piece after a cut begins with the last token of the piece before it, so that every token but a
     document's first is a target exactly once. At most `limit` sequences of `size` tokens.
@@ -63,7 +63,7 @@ def stream(lengths: Sequence[int], order: Iterable[int], size: int, limit: int |
 
 
 def whole(lengths: Sequence[int], size: int) -> Layout:
-    """Every document in one piece if it fits at all: longest first, each into the fullest sequence that has room."""
+    """Every document that fits in one piece: longest first, each into the fullest sequence with enough room."""
     windows = chain.from_iterable(_windows(n, length, size) for n, length in enumerate(lengths))
     pieces = sorted(windows, key=lambda piece: (piece[1] - piece[2], piece[0], piece[1]))
     layout: Layout = []
@@ -82,7 +82,7 @@ def whole(lengths: Sequence[int], size: int) -> Layout:
 
 
 def single(lengths: Sequence[int], order: Iterable[int], size: int, limit: int | None = None) -> Layout:
-    """One document, or window of a long one, a sequence: for models that cannot keep documents apart."""
+    """One document, or one window of a long one, per sequence: for models that cannot keep documents apart."""
     pieces = chain.from_iterable(_windows(document, lengths[document], size) for document in order)
     return [[piece] for piece in islice(pieces, limit)]
 
@@ -100,8 +100,8 @@ def _windows(document: int, length: int, size: int) -> Iterator[Piece]:
 class PackedTexts(Dataset[dict[str, torch.Tensor]]):
     """Sequences of a layout: `input_ids`, `position_ids`, `labels`, `kinds`, int64 [tokens] each, not yet padded.
 
-    Without `train_on_results` what decoding inserts, the results with their closing brackets, is no target. The
-    number of sequences is a multiple of `multiple`: those added at the end are one token that is no target.
+    Without `train_on_results`, results with their closing brackets, which decoding inserts, are not targets. The number
+    of sequences is a multiple of `multiple`; those added at the end are one token that is not a target.
     """
 
     def __init__(
@@ -143,9 +143,11 @@ class PackedTexts(Dataset[dict[str, torch.Tensor]]):
                 for bounds in zip(offsets + pieces[:, 1], offsets + pieces[:, 2], strict=True)
             ]
             tokens = np.concatenate(parts)
-            ids, kinds = (of[tokens].astype(np.int64) for of in (self.documents.ids, self.documents.kinds))
+            ids, kinds = (
+                values[tokens].astype(np.int64) for values in (self.documents.ids, self.documents.kinds)
+            )
             positions = np.concatenate([part - part[0] for part in parts])
-        # Nothing of the document stands before the first token of a piece: it is no target.
+        # The first token of a piece has no context: it is not a target.
         ignored = (positions == 0) | ((kinds == RESULT) & (not self.train_on_results))
         labels = np.where(ignored, IGNORED, ids)
         arrays = {"input_ids": ids, "position_ids": positions, "labels": labels, "kinds": kinds}
@@ -153,15 +155,15 @@ class PackedTexts(Dataset[dict[str, torch.Tensor]]):
 
 
 def examples_per_tool(rows: Sequence[Row]) -> Counter[str]:
-    """How many rows of C* have a call of each tool, by its key."""
+    """The number of rows of C* with a call of each tool, by key."""
     return Counter(chain.from_iterable(map(_tools, rows)))
 
 
 def limit_per_tool(rows: Sequence[Row], limit: int = 25_000, seed: int = 0) -> list[Row]:
-    """The rows of C* to train on, in their order: no tool has more than `limit` examples (paper, appendix B).
+    """The rows of C* to train on, in order, with at most `limit` examples per tool (paper, appendix B).
 
-    A row counts once for every tool it has a call of. Rows with rare tools choose first, so that a common tool does not
-    crowd them out; a key of the seed and the row's `doc_id` settles ties.
+    A row counts once for every tool it calls. Rows with rare tools come first, so that common tools do not crowd them
+    out; ties are broken by a hash of the seed and the row's `doc_id`.
     """
     tools = [_tools(row) for row in rows]
     total = examples_per_tool(rows)

@@ -1,4 +1,4 @@
-"""Several processes under a launcher (`torchrun`, `deepspeed`), which sets RANK and WORLD_SIZE; and DeepSpeed."""
+"""DeepSpeed, and training by several processes of a launcher (`torchrun`, `deepspeed`: RANK, WORLD_SIZE)."""
 
 import copy
 import json
@@ -20,7 +20,7 @@ NAMED: dict[str, dict[str, Any]] = {
         "zero_optimization": {"stage": 3, "offload_optimizer": _ON_CPU, "offload_param": _ON_CPU}
     },
 }
-"""DeepSpeed by name: optimizer and gradients spread over the processes; with stage 3 the weights too."""
+"""DeepSpeed by name: optimizer and gradients are spread over the processes, with stage 3 also the weights."""
 _OF_THE_TRAINER = (
     "train_batch_size",
     "train_micro_batch_size_per_gpu",
@@ -30,17 +30,17 @@ _OF_THE_TRAINER = (
 
 
 def rank() -> int:
-    """This process among those that train together; the first one, 0, does the book-keeping."""
+    """The number of this process; process 0 does the bookkeeping."""
     return int(os.environ.get("RANK", "0"))
 
 
 def processes() -> int:
-    """How many processes train together."""
+    """The number of processes that train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def end_of_process(code: int) -> None:
-    """Ends one of several processes once all have got here; gloo sometimes aborts at a normal exit."""
+    """Exits one of several processes when all have reached this point; gloo sometimes aborts at a normal exit."""
     import torch.distributed
 
     if processes() == 1 or not torch.distributed.is_initialized():
@@ -53,7 +53,7 @@ def end_of_process(code: int) -> None:
 
 
 def read(name: str) -> dict[str, Any]:
-    """A DeepSpeed configuration by name, or from a JSON file. UserError if it is none for ZeRO, or has a scheduler."""
+    """A DeepSpeed configuration by name or from a JSON file. UserError without ZeRO, or with a scheduler."""
     if name in NAMED:
         return copy.deepcopy(NAMED[name])
     try:
@@ -74,7 +74,7 @@ def read(name: str) -> dict[str, Any]:
 
 @contextmanager
 def not_spread(arguments: Any) -> Iterator[None]:
-    """Models loaded in the block are whole in this process, where ZeRO-3 would spread them over all."""
+    """In the block, ZeRO-3 does not spread loaded models over the processes."""
     from transformers.integrations import deepspeed
 
     deepspeed.unset_hf_deepspeed_config()
@@ -86,9 +86,9 @@ def not_spread(arguments: Any) -> Iterator[None]:
 
 
 def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
-    """The configuration made ready for this process; on a CPU starts torch.distributed.
+    """The configuration for this process; on a CPU also starts torch.distributed.
 
-    What it leaves open is `"auto"`, which the Trainer fills in from the settings.
+    Missing values are `"auto"`, which the Trainer replaces by the settings.
     """
     configuration = read(name)
     import deepspeed
@@ -98,19 +98,19 @@ def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
     for key in ("bf16", "fp16"):
         configuration.setdefault(key, {}).setdefault("enabled", "auto")
     if "optimizer" in configuration:
-        own = configuration["optimizer"].get("params", {})
-        configuration["optimizer"]["params"] = {"lr": "auto", "weight_decay": "auto", **own}
+        params = configuration["optimizer"].get("params", {})
+        configuration["optimizer"]["params"] = {"lr": "auto", "weight_decay": "auto", **params}
     else:
-        # The Trainer's AdamW, which DeepSpeed runs where it is allowed to.
+        # The Trainer's AdamW, which DeepSpeed must be allowed to use.
         configuration.setdefault("zero_allow_untested_optimizer", True)
         if device == "cpu":
-            # DeepSpeed's own for offloaded weights would be compiled.
+            # DeepSpeed's optimizer for offloaded weights would be compiled.
             configuration.setdefault("zero_force_ds_cpu_optimizer", False)
     if configuration["zero_optimization"].get("stage") == 3:
-        # Without it only DeepSpeed could read the saved model.
+        # Otherwise only DeepSpeed could read the saved model.
         configuration["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
     if "RANK" not in os.environ:
-        # Without a launcher DeepSpeed would ask MPI who it is: it is one process of one.
+        # Without a launcher DeepSpeed would ask MPI: this is the only process.
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -118,8 +118,8 @@ def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
         for key, value in alone.items():
             os.environ.setdefault(key, str(value))
     if device == "cpu":
-        # DeepSpeed's shared-memory collectives would be compiled at start; gloo's do.
+        # DeepSpeed's shared-memory collectives would be compiled at start; gloo's suffice.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        # On a CPU Accelerate starts torch.distributed alone; ZeRO-3 would believe itself the only process.
+        # On a CPU Accelerate starts only torch.distributed; ZeRO-3 would assume a single process.
         deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
     return configuration

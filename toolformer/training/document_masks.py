@@ -1,8 +1,7 @@
-"""Keeping documents of one packed sequence apart: which way a model does it, and batches made that way.
+"""Keeping the documents of a packed sequence apart, in the first way that is seen to work for a model.
 
-Three ways, the first that the model is seen to honour: position ids that restart at every document
-(Transformers makes a block-diagonal mask of them), the masks that Transformers would make of them, one document a
-sequence.
+The ways are: position ids that restart at every document (Transformers derives a block-diagonal mask), explicit masks as
+Transformers would derive them, one document per sequence.
 """
 
 import logging
@@ -31,19 +30,19 @@ KNOWN: dict[str, Isolation] = {
     "gpt_oss": "mask",
     **dict.fromkeys(_BY_POSITIONS, "positions"),
 }
-"""By `model_type`, for weights that cannot be tried because DeepSpeed has spread them over processes."""
+"""By `model_type`, for weights that DeepSpeed has spread over processes, which cannot be tried."""
 
-# Documents that see each other move the logits by orders of magnitude more than rounding does.
+# Documents that attend to each other change logits by orders of magnitude more than rounding.
 _LEAK = 0.01
-# Of each token: so many logits show a difference, and those of a whole vocabulary take gigabytes.
+# Logits per token that are compared; a whole vocabulary takes gigabytes.
 _COMPARED = 256
 
 
 @dataclass(frozen=True)
 class Collator:
-    """Pads sequences on the right to one length; padding counts as one more document, which is no target.
+    """Pads sequences on the right to one length; padding is one more document, which is not a target.
 
-    Gives `input_ids`, `labels`, `kinds` [batch, tokens]; `position_ids` [batch, tokens] unless isolation is `single`;
+    Returns `input_ids`, `labels`, `kinds` [batch, tokens]; `position_ids` [batch, tokens] unless isolation is `single`;
     `attention_mask` if isolation is `mask`: [batch, 1, tokens, tokens], or such a mask for each type of layer. A causal
     model's real tokens never see padding on their right, so that no mask is needed for it.
     """
@@ -53,7 +52,7 @@ class Collator:
     size: int | None = None
     """Length to pad to; None: the longest of the batch."""
     config: Any = None
-    """The model's, which masks follow: windows, chunks, boolean or added to the scores."""
+    """The model's configuration, which decides its masks."""
 
     def __call__(self, sequences: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, Any]:
         size = self.size or max(len(sequence["input_ids"]) for sequence in sequences)
@@ -80,20 +79,20 @@ class Collator:
 
 
 def collator(model: Any, tokenizer: Any, isolation: Isolation, size: int | None = None) -> Collator:
-    """The collator of a model: `size` tokens a sequence, or the longest of a batch (also where documents stand alone)."""
+    """A model's collator: `size` tokens per sequence, or the longest of a batch (also for single documents)."""
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     return Collator(int(pad_id), isolation, None if isolation == "single" else size, model.config)
 
 
 @torch.no_grad()
 def choose_isolation(model: Any, size: int, rows: int, by_document: bool = False) -> Isolation:
-    """The way this model keeps documents apart: a document's logits, packed with another, are those it has alone.
+    """The way this model keeps documents apart: packed documents have the logits that they have alone.
 
     Args:
         model: in evaluation mode.
-        size: tokens of a sequence: documents are tried that are as long, for windows of attention and scaled positions.
-        rows: sequences of a batch. UserError for a model that reads a text differently beside another row.
-        by_document: whether a model, to be trained on a CPU, may attend to each document alone, without a mask.
+        size: tokens per sequence: tried documents are as long, because of attention windows and scaled positions.
+        rows: sequences per batch. UserError if another row changes how the model reads a text.
+        by_document: whether to attend within each document without a mask (on a CPU).
     """
     model_type = str(getattr(model.config, "model_type", ""))
     if any(parameter.numel() == 0 for parameter in model.parameters()):
@@ -119,7 +118,7 @@ def choose_isolation(model: Any, size: int, rows: int, by_document: bool = False
 
 
 class _Probe:
-    """Two documents that fill a sequence, where a batch has several also one that does, and a model's logits of each alone."""
+    """Two documents that fill a sequence, and if a batch has several rows one that fills another, with their logits alone."""
 
     def __init__(self, model: Any, size: int, rows: int) -> None:
         self.model = model
@@ -135,32 +134,31 @@ class _Probe:
         self.leak = self._distance("single", self.packed)
 
     def passes(self, way: Isolation) -> bool:
-        """Whether each document has the logits that it has alone."""
+        """Whether each document has the same logits as alone."""
         try:
             distance = self._distance(way, self.apart if way == "single" else self.packed)
         except torch.OutOfMemoryError:
             raise
         except (TypeError, ValueError, RuntimeError, LookupError, AttributeError):
-            return False  # It does not take such an input at all.
-        return distance <= _LEAK * self.leak or math.isnan(
-            self.leak
-        )  # with broken weights training ends by itself
+            return False  # it does not accept such inputs
+        # With broken weights (NaN) training ends by itself.
+        return distance <= _LEAK * self.leak or math.isnan(self.leak)
 
     def _distance(self, way: Isolation, layout: Layout) -> float:
-        """How far logits are from those alone: the largest of each token, their mean in a document, of all the largest.
+        """Distance of logits from those alone: the largest per token, averaged per document, the largest of all documents.
 
-        The mean, since of experts that a token likes equally rounding may choose another.
+        Averaged, since rounding may choose another one of two equally good experts for a token.
         """
         logits = torch.cat(self._logits(way, layout)).split(self.documents.lengths)
         pairs = zip(logits, self.alone, strict=True)
-        return float(torch.stack([(one - other).abs().amax(1).mean() for one, other in pairs]).max())
+        return float(torch.stack([(packed - alone).abs().amax(1).mean() for packed, alone in pairs]).max())
 
     def _logits(self, way: Isolation, layout: Layout) -> list[torch.Tensor]:
-        """Of each sequence: [tokens, logits]."""
+        """[tokens, logits] of each sequence."""
         texts = PackedTexts(self.documents, layout)
         sequences = [texts[n] for n in range(len(texts))]
         batch = Collator(0, way, config=self.model.config)(sequences)
         del batch["labels"], batch["kinds"]
         output = self.model(**send_to_device(batch, self.model.device), use_cache=False).logits
         rows = output[..., :_COMPARED].float()
-        return [row[: len(one["input_ids"])] for row, one in zip(rows, sequences, strict=True)]
+        return [row[: len(sequence["input_ids"])] for row, sequence in zip(rows, sequences, strict=True)]

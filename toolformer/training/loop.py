@@ -1,4 +1,4 @@
-"""The loop itself: the Hugging Face Trainer with whole checkpoints, the best model kept apart, perplexity by token."""
+"""The Hugging Face Trainer with atomic checkpoints, a separate best model, and perplexity per token."""
 
 import math
 import shutil
@@ -23,7 +23,7 @@ from toolformer.training.progress import OnLog, Progress
 from toolformer.training.settings import TrainingResult, TrainingSettings
 from toolformer.training.tokens import CALL, RESULT, TEXT
 
-# Nats a token by which a saved model may differ from the trained one, as rounding has it.
+# Nats per token by which rounding may make a saved model differ from the trained one.
 _ROUNDING, _ROUNDING_BF16 = 5e-3, 0.1
 
 
@@ -31,9 +31,9 @@ class PackedTrainer(Trainer):
     """The Trainer for `PackedTexts`.
 
     Args:
-        started: when the command began, in seconds of time.monotonic.
-        output_dir: where the kept model goes.
-        arguments: the Trainer's own.
+        started: start of the command (time.monotonic, in seconds).
+        output_dir: the folder for models.
+        arguments: the Trainer's.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class PackedTrainer(Trainer):
         self.started = started
         self.folder = output_dir
         self.checkpoints = output_dir / checkpoints.FOLDER
-        # Read once: every process must decide alike whether a model is better.
+        # Read once: all processes must agree on whether a model is better.
         self.best = checkpoints.best_record(output_dir)
-        # Summed loss in nats and number of tokens since the last log, [texts, calls or results; 2].
         # Of the last evaluation: tokens [1, tokens] and their losses in nats [tokens - 1].
         self.first_document: tuple[torch.Tensor, torch.Tensor] | None = None
+        # Summed loss in nats and number of tokens since the last log, [texts, calls or results; 2].
         self.sums = torch.zeros(3, 2, dtype=torch.float64, device=self.args.device)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
-        """Held-out perplexity; a model that is better than those before it is kept."""
+        """Held-out perplexity; the best model so far is kept."""
         self.first_document = None
         metrics: dict[str, float] = super().evaluate(*arguments, **options)
         perplexity, step = metrics["eval_perplexity"], self.state.global_step
@@ -65,14 +65,14 @@ class PackedTrainer(Trainer):
         return metrics
 
     def _is_enough(self, state: TrainerState) -> bool:
-        """Whether as many evaluations as early stopping allows have gone by without a better model."""
+        """Whether early stopping ends the training: too many evaluations without a better model."""
         best = self.best.get("step", 0)
         since = [entry for entry in state.log_history if "eval_perplexity" in entry and entry["step"] > best]
         return bool(self.settings.early_stopping) and len(since) >= (self.settings.early_stopping or 0)
 
     def run_to_end(self, checkpoint: Path | None, on_log: OnLog | None, progress: bool) -> TrainingResult:
-        """Trains from the beginning or from a checkpoint, which may be one where early stopping ended the run."""
-        if checkpoint:  # the time before it counts
+        """Trains from the start or from a checkpoint, possibly one where early stopping ended the run."""
+        if checkpoint:  # earlier time counts
             self.started -= float(checkpoints.read_json(checkpoint / checkpoints.MANIFEST)["seconds"])
         hours = self.settings.max_hours
         recorder = Progress(
@@ -102,12 +102,11 @@ class PackedTrainer(Trainer):
     def _mean_loss(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        """Every token's loss is computed once: that of the targets is trained on, and what texts, calls and results
-        each gave is kept, of results also where they are no targets."""
+        """The mean loss of the targets; also sums the losses of texts, calls and results (even if not targets)."""
         measured = labels.where(self._kinds != RESULT, self._ids)
         losses = token_losses(outputs.logits, measured)
         targets, kinds = labels[:, 1:] != IGNORED, self._kinds[:, 1:]
-        with torch.no_grad():  # on the device, which nothing waits for
+        with torch.no_grad():  # on the device, without waiting
             for row, kind in enumerate((TEXT, CALL, RESULT)):
                 counted = (kinds == kind) & (measured[:, 1:] != IGNORED)
                 self.sums[row, 0] += losses.where(counted, 0).double().sum()
@@ -126,7 +125,7 @@ class PackedTrainer(Trainer):
         super().log(logs, start_time)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
-        """Linear warm-up and what the settings say comes after it."""
+        """Linear warm-up, then the schedule of the settings."""
         if self.lr_scheduler is None:
             factor = partial(self.settings.learning_rate_factor, steps=num_training_steps)
             self.lr_scheduler = LambdaLR(cast(Optimizer, optimizer or self.optimizer), factor)
@@ -143,8 +142,8 @@ class PackedTrainer(Trainer):
         inputs.pop("kinds")
         with self.compute_loss_context_manager():
             logits = model(**inputs).logits
-        parts = zip(logits, labels, strict=True)  # in float32 one sequence at a time
-        losses = torch.cat([token_losses(of_one[None], wanted[None]) for of_one, wanted in parts])
+        sequences = zip(logits.split(1), labels.split(1), strict=True)  # in float32 one at a time
+        losses = torch.cat([token_losses(*sequence) for sequence in sequences])
         targets = labels[:, 1:] != IGNORED
         if self.first_document is None:
             length = int(targets[0].cumprod(0).sum())
@@ -167,22 +166,13 @@ class PackedTrainer(Trainer):
                 checkpoints.remove_checkpoints(self.checkpoints, keep=self.settings.keep_checkpoints)
 
     def _keep_best(self) -> None:
-        """Saves the model as the best one; those before it go when it is whole."""
-        best = self._best_folder
+        """Saves the model as the best one; earlier ones are removed once it is whole."""
+        best, is_first = self._best_folder, self.is_world_process_zero()
         with checkpoints.saving(best):
-            if self.is_world_process_zero():
+            if is_first:
                 (best / checkpoints.RECORD).unlink(missing_ok=True)  # it counts again when it is whole
-            # The Trainer switched the cache off; a model that generates wants it.
-            self.model_config.use_cache = self.model_use_cache
-            if self.settings.lora_rank:
-                if self.is_world_process_zero():
-                    inner, weights = lora.merged(self.model)
-                    inner.save_pretrained(str(best), state_dict=weights)
-                    cast(Any, self.processing_class).save_pretrained(str(best))
-            else:
-                self.save_model(str(best), _internal_call=True)
-            self.model_config.use_cache = False
-            if self.is_world_process_zero():
+            self._save_weights(best)
+            if is_first:
                 (best / "training_args.bin").unlink(missing_ok=True)
                 self._compare(best)
                 self.best["sha256"] = checkpoints.hashes(best)
@@ -192,65 +182,81 @@ class PackedTrainer(Trainer):
                         shutil.rmtree(path, ignore_errors=True)
         self.accelerator.wait_for_everyone()
 
+    def _save_weights(self, folder: Path) -> None:
+        """Saves the model, adapters merged, and the tokenizer."""
+        # The Trainer switched the cache off; generating needs it.
+        self.model_config.use_cache = self.model_use_cache
+        if not self.settings.lora_rank:
+            self.save_model(str(folder), _internal_call=True)
+        elif self.is_world_process_zero():
+            inner, weights = lora.merged(self.model)
+            inner.save_pretrained(str(folder), state_dict=weights)
+            cast(Any, self.processing_class).save_pretrained(str(folder))
+        self.model_config.use_cache = False
+
     @torch.no_grad()
     def _compare(self, folder: Path) -> None:
-        """UserError unless the model in a folder is the one that was just evaluated, by the losses of one document."""
+        """UserError unless the saved model gives one document the losses that were just evaluated."""
         assert self.first_document is not None
         ids, expected = self.first_document
-        loading.release_memory()  # a second model beside the trained one
-        # In main memory, where it fit before training; other processes must not wait for it to be spread over them.
+        loading.release_memory()  # a second model is loaded
+        # In main memory, where it fit before training; not spread over the processes, which would wait for each other.
         with torch.random.fork_rng(devices=()), not_spread(self.args):
             saved = loading.load_weights(AutoModelForCausalLM, "causal language", str(folder), torch.float32)
         losses = token_losses(saved.eval()(ids, use_cache=False).logits, ids)[0]
         difference = float((losses - expected).abs().mean())
         if not difference <= (_ROUNDING_BF16 if self.args.bf16 else _ROUNDING):
             raise UserError(
-                f"training: what was saved in {folder} is not the model that was trained (a token's loss differs by "
+                f"training: the model saved in {folder} is not the trained one (a token's loss differs by "
                 f"{difference:.2g} nats); {'leave trainer.lora_rank out' if self.settings.lora_rank else 'choose another model'}"
             )
 
     @property
     def _best_folder(self) -> Path:
-        """Where the best model so far is."""
+        """Folder of the best model so far."""
         return self.folder / f"best-{self.best['step']}"
 
     def _finish(self, tokens: int) -> TrainingResult:
-        """Gives the best model its final name; unless `max_hours` ended it, nothing else stays."""
+        """Publishes the best model and reads its record, as every later call does."""
         if not self.best:
             raise UserError("training: the held-out perplexity is not finite; lower trainer.learning_rate")
         if self.is_world_process_zero():
-            initial = next(entry for entry in self.state.log_history if "eval_perplexity" in entry)
-            # Steps and early stopping are the other ends.
-            cut_short = self.state.global_step < self.state.max_steps and not self._is_enough(self.state)
-            record = self.best | {
-                "initial_heldout_perplexity": initial["eval_perplexity"],
-                "steps": self.state.global_step,
-                "tokens": tokens,
-                "seconds": time.monotonic() - self.started,
-                "ended_by_max_hours": self.settings.max_hours if cut_short else None,
-            }
-            finished_model, name = self._best_folder, checkpoints.MODEL
-            partial = self.folder / "copy.partial"
-            with checkpoints.saving(partial):
-                checkpoints.write_json(finished_model / checkpoints.RECORD, record)
-                if cut_short:  # copied: the training itself stays as it is
-                    shutil.copytree(finished_model, partial, dirs_exist_ok=True)
-                    finished_model, name = partial, f"{checkpoints.CUT_SHORT}{self.state.global_step}"
-                shutil.rmtree(self.folder / name, ignore_errors=True)
-                into_place(finished_model, self.folder / name)
-            if not cut_short:
-                for left_over in (self.checkpoints, *self.folder.glob("best*"), partial):
-                    shutil.rmtree(left_over, ignore_errors=True)
+            self._publish(tokens)
         self.accelerator.wait_for_everyone()
         result = checkpoints.finished(self.folder, self.settings.max_hours)
         if result is None:
             raise UserError(f"training: the model in {self.folder} is gone already; run again")
         return result
 
+    def _publish(self, tokens: int) -> None:
+        """Gives the best model its final name and removes the rest; a copy where `max_hours` ended the training."""
+        # The other reasons to end are the number of steps and early stopping.
+        cut_short = self.state.global_step < self.state.max_steps and not self._is_enough(self.state)
+        initial = next(entry for entry in self.state.log_history if "eval_perplexity" in entry)
+        record = self.best | {
+            "initial_heldout_perplexity": initial["eval_perplexity"],
+            "steps": self.state.global_step,
+            "tokens": tokens,
+            "seconds": time.monotonic() - self.started,
+            "ended_by_max_hours": self.settings.max_hours if cut_short else None,
+        }
+        model, name = self._best_folder, checkpoints.MODEL
+        partial = self.folder / "copy.partial"
+        with checkpoints.saving(partial):
+            checkpoints.write_json(model / checkpoints.RECORD, record)
+            if cut_short:  # the training itself stays as it is
+                shutil.copytree(model, partial, dirs_exist_ok=True)
+                model, name = partial, f"{checkpoints.CUT_SHORT}{self.state.global_step}"
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            into_place(model, self.folder / name)
+        if not cut_short:
+            for left_over in (self.checkpoints, *self.folder.glob("best*"), partial):
+                shutil.rmtree(left_over, ignore_errors=True)
+
 
 def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """[sequences, tokens - 1]: the loss of each target in nats, in float32; 0 where there is none."""
-    # The labels are moved, not the logits: those would be copied.
+    # The labels are shifted, not the logits, which would be copied.
     following = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
     losses = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1).float(), following.flatten(), ignore_index=IGNORED, reduction="none"
@@ -261,5 +267,5 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def perplexity_of(prediction: EvalPrediction) -> dict[str, float]:
     """Held-out perplexity, from the rows of `PackedTrainer.prediction_step`."""
     loss, targets = prediction.predictions.sum(axis=0)  # type: ignore[union-attr]
-    # Beyond this a float overflows; the comparison with other checkpoints needs no more.
+    # A float overflows beyond this, which is enough to compare checkpoints.
     return {"perplexity": math.exp(min(loss / targets, 700.0)) if math.isfinite(loss) else math.nan}

@@ -1,4 +1,4 @@
-"""LoRA: small adapters are trained, and merged into the weights of the model that is kept. Knows peft."""
+"""LoRA by peft: small adapters are trained, and merged into the saved weights."""
 
 import copy
 from typing import Any
@@ -8,14 +8,14 @@ import torch
 
 from toolformer.errors import UserError, one_line
 
-# Of the adapters' effect; rounding is a thousandth of it.
+# Share of the adapters' effect that merging may lose; rounding loses a thousandth.
 _NOT_MERGED = 0.01
 
 
 def with_adapters(model: Any, rank: int, alpha: int | None) -> Any:
     """The model with adapters on all linear layers but the output head, and on experts as peft maps them.
 
-    UserError for a model without such layers, or that is another one once they are merged.
+    UserError for a model without such layers, or whose output changes when they are merged.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -35,21 +35,21 @@ def with_adapters(model: Any, rank: int, alpha: int | None) -> Any:
         ) from cause
     if not error <= _NOT_MERGED:
         raise UserError(
-            f"trainer.lora_rank: with its adapters merged, this model is another one ({error:.0%} of what they change "
-            "is lost); leave trainer.lora_rank out"
+            f"trainer.lora_rank: merging the adapters changes this model ({error:.0%} of their effect is "
+            "lost); leave trainer.lora_rank out"
         )
     return adapted
 
 
 def merged(model: Any) -> tuple[Any, dict[str, torch.Tensor]]:
-    """A copy of the model with the adapters merged in, and its weights; the model itself stays as it is."""
+    """A copy of the model with the adapters merged, and its weights."""
     inner = copy.deepcopy(model).merge_and_unload()
     return inner, inner.state_dict()
 
 
 @torch.no_grad()
 def _merging_error(model: Any) -> float:
-    """How far merging moves logits, as a share of how far adapters do; afterwards these are zeros, as they began."""
+    """How much merging changes logits, as a share of the adapters' effect; resets the adapters to zeros."""
     random = np.random.default_rng(0)
     vocabulary = int(model.get_input_embeddings().weight.shape[0])
     ids = torch.from_numpy(random.integers(0, vocabulary, (1, 16))).to(model.device)
@@ -57,7 +57,7 @@ def _merging_error(model: Any) -> float:
     training = model.training
     model.eval()
     plain = model(input_ids=ids, use_cache=False).logits
-    for parameter in changed:  # they begin as zeros, with which nothing is merged
+    for parameter in changed:  # they start as zeros, which have no effect
         values = random.normal(scale=0.05, size=parameter.shape)
         parameter.copy_(torch.from_numpy(values))
     apart = model(input_ids=ids, use_cache=False).logits

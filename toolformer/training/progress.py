@@ -1,4 +1,4 @@
-"""What a training run shows while it runs: a progress bar in tokens, and metrics handed to a callback."""
+"""Progress of a training: a bar in tokens, and metrics for a callback."""
 
 import math
 import resource
@@ -18,14 +18,14 @@ from toolformer.training.distributed import processes, rank
 from toolformer.training.settings import TrainingSettings
 
 OnLog = Callable[[dict[str, float], int], None]
-"""Is given metrics and the step they are of."""
+"""Called with metrics and their step."""
 _OF_A_STEP = (
     "loss", "learning_rate", "grad_norm", "perplexity_texts", "perplexity_calls", "perplexity_results",
 )  # fmt: skip
 
 
 class Progress(TrainerCallback):
-    """Follows a Trainer, and ends it at the `deadline`, in seconds of time.monotonic."""
+    """Reports on a Trainer, and ends it at the `deadline` (time.monotonic, in seconds)."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Progress(TrainerCallback):
             total=training.tokens, desc="train", unit="tok", unit_scale=True,
             disable=not show or rank() > 0, dynamic_ncols=True,
         )  # fmt: skip
-        self.shown: dict[str, str] = {}
+        self.postfix: dict[str, str] = {}
         self.step_began = 0.0
         self.forward_passes = self.evaluated = self.tokens = 0
         self.seconds = 0.0
@@ -53,12 +53,12 @@ class Progress(TrainerCallback):
         return self.training.tokens_before(step * self.settings.batch_size)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
-        """Sets the bar to where an interrupted run had got to; its intervals may have been changed since."""
+        """Sets the bar to the progress of an interrupted run, whose intervals may have changed since."""
         state.compute_steps(args, state.max_steps)
         self.bar.n = self.bar.initial = self.bar.last_print_n = self.tokens_after(state.global_step)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Starts the clock: speed counts training steps only, no evaluation and no saving."""
+        """Starts the clock: only training steps count for the speed, not evaluation and saving."""
         self.step_began = time.monotonic()
         self.forward_passes = 0
 
@@ -74,9 +74,9 @@ class Progress(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Logs the last step whatever its number; it needs a checkpoint only where more time would let it go on."""
+        """Logs the last step in any case; it needs a checkpoint only if more time would let the training continue."""
         step = state.global_step
-        if args.device.type == "cuda":  # the clock stops when the work is done, not when it is queued
+        if args.device.type == "cuda":  # wait until the queued work is done
             torch.cuda.synchronize(args.device)
         self.seconds += time.monotonic() - self.step_began
         self.tokens += self.tokens_after(step) - self.tokens_after(step - 1)
@@ -89,7 +89,7 @@ class Progress(TrainerCallback):
             control.should_training_stop = True
 
     def _is_over(self, device: torch.device) -> bool:
-        """Whether the time is up in any process: all must end at the same step."""
+        """Whether time is up in any process: all must end at the same step."""
         over = time.monotonic() > self.deadline
         if not math.isfinite(self.deadline) or not torch.distributed.is_initialized():
             return over
@@ -105,7 +105,7 @@ class Progress(TrainerCallback):
         logs: dict[str, float] | None = None,
         **_: Any,
     ) -> None:
-        """Hands on the metrics of a training step or of an evaluation."""
+        """Reports the metrics of a training step or an evaluation."""
         logs = logs or {}
         metrics: dict[str, float] = {}
         if "loss" in logs:
@@ -118,26 +118,26 @@ class Progress(TrainerCallback):
                     f"training: the loss is {metrics['loss']} at step {state.global_step};"
                     " lower trainer.learning_rate"
                 )
-            self.shown["loss"] = f"{metrics['loss']:.3f}"
+            self.postfix["loss"] = f"{metrics['loss']:.3f}"
         elif "eval_perplexity" in logs:
             metrics = {"heldout_perplexity": float(logs["eval_perplexity"])}
-            self.shown["heldout_perplexity"] = f"{metrics['heldout_perplexity']:.2f}"
-        self.bar.set_postfix(self.shown)
+            self.postfix["heldout_perplexity"] = f"{metrics['heldout_perplexity']:.2f}"
+        self.bar.set_postfix(self.postfix)
         if metrics and self.report is not None and state.is_world_process_zero:
             self.report(metrics, state.global_step)
 
     def on_prediction_step(self, *_: Any, eval_dataloader: Any = None, **__: Any) -> None:
-        """Shows how far an evaluation is."""
+        """Shows the progress of an evaluation."""
         self.evaluated += 1
-        self.bar.set_postfix(self.shown, heldout_batches=f"{self.evaluated}/{len(eval_dataloader)}")
+        self.bar.set_postfix(self.postfix, heldout_batches=f"{self.evaluated}/{len(eval_dataloader)}")
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:
-        """The next evaluation begins anew."""
+        """Resets the progress for the next evaluation."""
         self.evaluated = 0
 
 
 def _memory(device: torch.device) -> float:
-    """The most memory held so far, in bytes: of the GPU that trains, or of the process."""
+    """Peak memory in bytes: of the training GPU, or of the process."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     # Linux counts kilobytes, macOS bytes.

@@ -2,14 +2,15 @@
 
 import importlib.util
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from toolformer.data.bounds import Count, OneOf
 from toolformer.errors import UserError
+from toolformer.step import NOTHING, Decides
 from toolformer.training import distributed
 
 DTYPES = ("auto", "float32", "bfloat16")
@@ -21,6 +22,8 @@ class Recipe:
 
     UserError for two values that do not go together; the configuration's validation checks the bounds.
     """
+
+    decides: ClassVar = Decides("train")
 
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-5
     """After the warm-up."""
@@ -34,38 +37,38 @@ class Recipe:
     """Passes over the texts at most; null: as many as max_steps take. With both, whichever ends first."""
     batch_size: Count = 128
     """Sequences per optimizer step, over all processes."""
-    micro_batch_size: Count = 8
+    micro_batch_size: Annotated[Count, NOTHING] = 8
     """Sequences per forward pass of one process."""
     sequence_length: Annotated[int, Field(ge=2)] = 1024
     """Tokens per packed sequence."""
     eval_every: Count = 500
     """Steps between held-out perplexities; they are also taken before the first and after the last step."""
-    save_every: Annotated[int, Field(ge=0)] | None = None
+    save_every: Annotated[Annotated[int, Field(ge=0)] | None, NOTHING] = None
     """Steps between checkpoints to resume from (12 bytes a parameter); null: as eval_every; 0: none."""
-    keep_checkpoints: Count = 2
+    keep_checkpoints: Annotated[Count, NOTHING] = 2
     """Checkpoints kept on disk: if the last one is damaged, training resumes from the one before it."""
-    log_every: Count = 10
+    log_every: Annotated[Count, NOTHING] = 10
     """Steps between logged metrics."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """AdamW's."""
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """Gradients are clipped to this norm; 0: not at all."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: Annotated[bool, NOTHING] = False
     """Recompute activations instead of keeping them: less memory, a third more time."""
-    compile: bool = False
+    compile: Annotated[bool, NOTHING] = False
     """torch.compile: faster steps after a minute or two; needs a C++ compiler on a CPU."""
     train_on_results: bool = True
     """Whether results, which decoding inserts, are targets too (the paper's loss is that of all tokens)."""
     early_stopping: Count | None = None
     """Training ends after so many held-out perplexities without a better one; null: never."""
-    max_hours: Annotated[float, Field(gt=0)] | None = None
+    max_hours: Annotated[Annotated[float, Field(gt=0)] | None, NOTHING] = None
     """Training ends after this time, the hours before an interruption included, with the best model so far; the same
     command with more hours, or null, continues."""
     lora_rank: Count | None = None
     """Rank of LoRA adapters that are trained instead of all weights; they are merged into the saved model."""
     lora_alpha: Count | None = None
     """The adapters' scale times their rank; null: twice the rank."""
-    deepspeed: str | None = None
+    deepspeed: Annotated[str | None, NOTHING] = None  # the content of a file is an input
     """zero2, zero3, zero3_offload, or the path of a DeepSpeed configuration file (JSON)."""
 
     def __post_init__(self) -> None:
@@ -89,7 +92,7 @@ class Recipe:
         together = self.micro_batch_size * processes
         if self.batch_size % together:
             raise UserError(
-                f"trainer.batch_size is {self.batch_size}, no multiple of trainer.micro_batch_size x processes ="
+                f"trainer.batch_size is {self.batch_size}, not a multiple of trainer.micro_batch_size x processes ="
                 f" {self.micro_batch_size} x {processes}; set trainer.batch_size to a multiple of {together}, or lower "
                 "trainer.micro_batch_size"
             )
@@ -130,15 +133,6 @@ class TrainingSettings(Recipe):
                 f"lm.device is {self.device}; training takes the first GPU that it sees: set lm.device=cuda and, in the "
                 f"environment, CUDA_VISIBLE_DEVICES={number}"
             )
-
-    def deciding(self) -> dict[str, Any]:
-        """The values that tell one training from another; the rest may change while it is interrupted."""
-        free = {"save_every", "keep_checkpoints", "log_every", "micro_batch_size", "gradient_checkpointing"}
-        free |= {"compile", "max_hours"}
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in free}
-        if self.deepspeed is not None and self.deepspeed not in distributed.NAMED:
-            values["deepspeed"] = distributed.read(self.deepspeed)  # its content, wherever the file is
-        return values
 
 
 @dataclass(frozen=True)

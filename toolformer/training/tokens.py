@@ -1,7 +1,7 @@
-"""Texts as training tokens: a text keeps the tokens it has without its calls, a call those that decoding works with.
+"""Texts as training tokens: the text's tokens are those without calls, a call's tokens those of decoding.
 
-A text of C* is tokenised as it was before its calls were put in, and each call's tokens go between them: up to the
-arrow as the model is to write them after its start token, behind the arrow as decoding inserts a result.
+A text of C* is tokenised without its calls, and each call's tokens are inserted: up to the arrow as the model writes them
+after its start token, after the arrow as decoding inserts a result.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, insert, linearise, parse
+from toolformer.calls import ARROW, END, ApiCall, insert, linearise
 from toolformer.errors import UserError
-from toolformer.lm.loading import encode, encode_behind, own_prefix, token_positions, tokens_of
+from toolformer.lm.loading import bos_ids, encode, encode_continuation, token_positions, tokens_of
 
 TEXT, CALL, RESULT = 0, 1, 2
-"""Kinds of tokens: the text's own, a call's up to its arrow, and what stands behind the arrow, bracket included."""
+"""Kinds of tokens: of the text, of a call up to its arrow, and after the arrow, bracket included."""
 
 _TEXTS_PER_CALL = 1000
 _PROBES = (
@@ -45,7 +45,7 @@ class TokenizedTexts:
     ids: np.ndarray
     """All documents one after another, int32 [tokens]."""
     starts: np.ndarray
-    """Where each document begins, and where the last one ends, int64 [documents + 1]."""
+    """The start of each document and the end of the last one, int64 [documents + 1]."""
     kinds: np.ndarray
     """TEXT, CALL or RESULT of each token, int8 [tokens]."""
 
@@ -58,33 +58,11 @@ class TokenizedTexts:
         return list(np.diff(self.starts).tolist())
 
 
-def annotated(plain: str, written: str, positions: Sequence[int]) -> AnnotatedText:
-    """A row of C* taken apart: `written` is `plain` with a call at each of `positions`. UserError if it is not."""
-    calls: list[tuple[int, ApiCall]] = []
-    shift = 0
-    try:
-        for position in sorted(positions):
-            start = position + shift
-            end = call_end(written[start + len(START) :])
-            call = parse(written[start : start + len(START) + (end or 0)])
-            calls.append((position, call))
-            shift += len(linearise(call))
-    except CallSyntaxError:
-        pass
-    text = AnnotatedText(plain, tuple(calls))
-    whole = len(calls) == len(positions) and all(call.result is not None for _, call in calls)
-    if not whole or text.written != written:
-        raise UserError(
-            f"dataset: the text {plain[:40]!r} of C* is not that of C with calls and results; generate it again"
-        )
-    return text
-
-
 def tokenize(texts: Sequence[str | AnnotatedText], tokenizer: Any) -> TokenizedTexts:
-    """Every text as tokens; one without tokens is left out. UserError without any token, or an EOS token."""
+    """Texts as tokens, without empty ones. UserError without any token, or without an EOS token."""
     if tokenizer.eos_token_id is None:
         raise UserError("model: its tokenizer has no EOS token to end a document with; choose another model")
-    head = [(token, TEXT) for token in own_prefix(tokenizer)]
+    head = [(token, TEXT) for token in bos_ids(tokenizer)]
     tail = [(tokenizer.eos_token_id, TEXT)]
     documents: list[np.ndarray] = []
     for first in range(0, len(texts), _TEXTS_PER_CALL):
@@ -94,8 +72,8 @@ def tokenize(texts: Sequence[str | AnnotatedText], tokenizer: Any) -> TokenizedT
         ]
         encoded = tokens_of(tokenizer, [text.plain for text in batch], offsets=True)
         for text, ids, offsets in zip(batch, encoded.input_ids, encoded.offset_mapping, strict=True):
-            if of_text := _with_calls(tokenizer, text, ids, offsets):
-                documents.append(np.array(head + of_text + tail, dtype=np.int32))
+            if tokens := _with_calls(tokenizer, text, ids, offsets):
+                documents.append(np.array(head + tokens + tail, dtype=np.int32))
     if not documents:
         raise UserError("training: there is no text to train or evaluate on (no rows, or empty texts only)")
     starts = np.cumsum([0] + [len(document) for document in documents], dtype=np.int64)
@@ -104,7 +82,7 @@ def tokenize(texts: Sequence[str | AnnotatedText], tokenizer: Any) -> TokenizedT
 
 
 def cut_alike(first: Any, second: Any) -> bool:
-    """Whether two tokenizers cut texts and calls into the same tokens, tried on texts of many kinds."""
+    """Whether two tokenizers split texts and calls equally, tried on texts of many kinds."""
     return all(encode(first, text) == encode(second, text) for text in _PROBES)
 
 
@@ -115,7 +93,7 @@ def call_tokens(tokenizer: Any, call: ApiCall) -> list[tuple[int, int]]:
     return [
         (token, kind)
         for text, kind in ((written, CALL), (inserted, RESULT))
-        for token in encode_behind(tokenizer, text)
+        for token in encode_continuation(tokenizer, text)
     ]
 
 
@@ -127,18 +105,18 @@ def _with_calls(
     before: dict[int | None, int] = {}
     for index, position in enumerate([*token_positions(text.plain, offsets), len(text.plain)]):
         before.setdefault(position, index)
-    places = [position for position, _ in text.calls]
-    if all(place in before for place in places):
-        bounds = [0, *(before[place] for place in places), len(ids)]
+    positions = [position for position, _ in text.calls]
+    if all(position in before for position in positions):
+        bounds = [0, *(before[position] for position in positions), len(ids)]
         parts = [ids[start:end] for start, end in pairwise(bounds)]
-    else:  # a call inside a token, as another tokenizer cuts the text: each part is tokenised by itself
-        bounds = [0, *places, len(text.plain)]
+    else:  # another tokenizer split the text, and a call is inside a token: tokenise each part
+        bounds = [0, *positions, len(text.plain)]
         parts = [
-            (encode_behind if start else encode)(tokenizer, text.plain[start:end])
+            (encode_continuation if start else encode)(tokenizer, text.plain[start:end])
             for start, end in pairwise(bounds)
         ]
     calls = [call_tokens(tokenizer, call) for _, call in text.calls]
     tokens: list[tuple[int, int]] = []
-    for part, call_behind in zip(parts, [*calls, []], strict=True):
-        tokens += [(token, TEXT) for token in part] + call_behind
+    for part, call in zip(parts, [*calls, []], strict=True):
+        tokens += [(token, TEXT) for token in part] + call
     return tokens

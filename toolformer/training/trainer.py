@@ -37,87 +37,99 @@ def train(
 ) -> TrainingResult:
     """Finetunes a model on texts and keeps the checkpoint with the lowest held-out perplexity.
 
-    The model is written to `output_dir/model`, which exists only whole. Called again with the same arguments it goes on
-    from the last whole checkpoint, or returns the result if the model is there already. Where `max_hours` ended it, the
-    model is in `output_dir/model-after-STEPS` instead, and a call with more hours goes on.
+    Called again with the same arguments, it resumes from the last whole checkpoint, or returns the result if the training
+    is done; `training/checkpoints.py` has the states.
 
     Args:
         model_path: hub name or folder of a causal LM.
-        output_dir: of one model, texts and settings: others need another folder.
-        texts: what is trained on, C* (texts with calls) or C (plain ones).
+        texts: C* (texts with calls) or C (plain ones).
         heldout: plain texts whose perplexity chooses the checkpoint.
-        on_log: given metrics and the step, in the main process: `loss` (nats per token), `perplexity_texts`,
-            `perplexity_calls` and `perplexity_results` (of the texts' own tokens, of the calls up to their arrows and of
-            what stands behind these, which is measured even where it is not trained on), `learning_rate`,
-            `grad_norm`, `tokens_per_second`, `memory_gib`, `heldout_perplexity`.
+        output_dir: of one model, texts and settings: others need another folder.
+        on_log: called with metrics and the step, in the main process: `loss` (nats per token), `perplexity_texts`,
+            `perplexity_calls` and `perplexity_results` (tokens of the texts, of calls up to the arrow, and after it, even
+            where these are not targets), `learning_rate`, `grad_norm`, `tokens_per_second`, `memory_gib`,
+            `heldout_perplexity`.
         progress: whether to draw progress bars on stderr.
 
-    UserError for model, settings, texts and folder that do not fit together, a full disk, a loss that is no number.
+    UserError if model, settings, texts and folder do not fit together, for a full disk, or a loss that is not finite.
     """
     started = time.monotonic()
     output_dir = Path(output_dir)
-    accumulation = settings.accumulation(processes())
     folder = output_dir / checkpoints.FOLDER
+    accumulation = settings.accumulation(processes())
     if done := checkpoints.finished(output_dir, settings.max_hours):
         if rank() == 0 and done.ended_by_max_hours is None:
             shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
         return done
     arguments = _arguments(settings, folder, accumulation)
-    dtype = loading.number_format(settings.dtype, settings.device)
     written = [text if isinstance(text, str) else text.written for text in texts]
     digest = hashlib.sha256(json.dumps([written, list(heldout)]).encode()).hexdigest()
+    dtype = loading.number_format(settings.dtype, settings.device)
     with checkpoints.held(folder, {"texts": digest[:16], "processes": processes(), "dtype": dtype}):
-        resume = None
-        if rank() == 0:
-            resume = checkpoints.to_resume(output_dir, keep=settings.keep_checkpoints)
+        resume = checkpoints.to_resume(output_dir, settings.keep_checkpoints) if rank() == 0 else None
         resume = broadcast_object_list([resume])[0]
         arguments.eval_on_start = resume is None
-
-        set_seed(settings.seed)  # for weights that the folder lacks
-        # Updates of 1e-5 are lost in bfloat16 weights; only the products are in lower precision.
-        has_calls = any(isinstance(text, AnnotatedText) and text.calls for text in texts)
-        model, tokenizer = loading.load_causal(str(model_path), torch.float32, has_calls)
-        context = loading.context_length(model.config)
-        if context is not None and settings.sequence_length > context:
-            raise UserError(
-                f"trainer.sequence_length is {settings.sequence_length}, more than the model's context; choose at most "
-                f"{context}"
-            )
-        if not settings.deepspeed:  # which moves its parts itself
-            model.to(arguments.device)
-        by_document = arguments.device.type == "cpu" and not settings.compile
-        isolation = choose_isolation(model, settings.sequence_length, settings.micro_batch_size, by_document)
-        training, evaluation = _packed(texts, heldout, tokenizer, isolation, settings)
-        _check_embedding(model, tokenizer, training, evaluation)
-        arguments.max_steps = math.ceil(len(training) / settings.batch_size)
-        if settings.lora_rank:
-            set_seed(settings.seed)  # adapters begin at random; the Trainer seeds only what comes after it
-            model = lora.with_adapters(model, settings.lora_rank, settings.lora_alpha)
-            if settings.gradient_checkpointing:
-                model.enable_input_require_grads()
-
-        trainer = PackedTrainer(
-            settings=settings,
-            started=started,
-            output_dir=output_dir,
-            model=model,
-            args=arguments,
-            # A compiled model is compiled anew for every shape.
-            data_collator=collator(
-                model, tokenizer, isolation, settings.sequence_length if settings.compile else None
-            ),
-            train_dataset=training,
-            eval_dataset=evaluation,
-            processing_class=tokenizer,
-        )
-        trainer.remove_callback(PrinterCallback)
+        trainer = _trainer(str(model_path), texts, heldout, settings, arguments, output_dir, started)
         return trainer.run_to_end(resume, on_log, progress)
 
 
+def _trainer(
+    model_path: str,
+    texts: Sequence[str | AnnotatedText],
+    heldout: Sequence[str],
+    settings: TrainingSettings,
+    arguments: TrainingArguments,
+    output_dir: Path,
+    started: float,
+) -> PackedTrainer:
+    """Loads the model, packs the texts, and makes the Trainer."""
+    set_seed(settings.seed)  # for weights missing in the folder
+    # bfloat16 weights would lose updates of 1e-5; only products are in lower precision.
+    has_calls = any(isinstance(text, AnnotatedText) and text.calls for text in texts)
+    model, tokenizer = loading.load_causal(model_path, torch.float32, has_calls)
+    _check_context(model, settings)
+    if not settings.deepspeed:  # which moves its parts itself
+        model.to(arguments.device)
+    by_document = arguments.device.type == "cpu" and not settings.compile
+    isolation = choose_isolation(model, settings.sequence_length, settings.micro_batch_size, by_document)
+    training, evaluation = _packed(texts, heldout, tokenizer, isolation, settings)
+    _check_embedding(model, tokenizer, training, evaluation)
+    arguments.max_steps = math.ceil(len(training) / settings.batch_size)
+    if settings.lora_rank:
+        set_seed(settings.seed)  # adapters begin at random; the Trainer seeds only what comes after it
+        model = lora.with_adapters(model, settings.lora_rank, settings.lora_alpha)
+        if settings.gradient_checkpointing:
+            model.enable_input_require_grads()
+    # A compiled model is compiled again for every shape.
+    length = settings.sequence_length if settings.compile else None
+    trainer = PackedTrainer(
+        settings=settings,
+        started=started,
+        output_dir=output_dir,
+        model=model,
+        args=arguments,
+        data_collator=collator(model, tokenizer, isolation, length),
+        train_dataset=training,
+        eval_dataset=evaluation,
+        processing_class=tokenizer,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _check_context(model: Any, settings: TrainingSettings) -> None:
+    """UserError if sequences are longer than the model's context."""
+    context, length = loading.context_length(model.config), settings.sequence_length
+    if context is not None and length > context:
+        raise UserError(
+            f"trainer.sequence_length is {length}, more than the model's context; choose at most {context}"
+        )
+
+
 def _check_embedding(model: Any, tokenizer: Any, *texts: PackedTexts) -> None:
-    """UserError for a token to be trained on, or to pad with, that the model has no row for."""
+    """UserError if the embedding has no row for a token to train on or to pad with."""
     rows = int(model.config.get_text_config().vocab_size)
-    used = [tokenizer.pad_token_id or 0, *(int(each.documents.ids.max()) for each in texts)]
+    used = [tokenizer.pad_token_id or 0, *(int(packed.documents.ids.max()) for packed in texts)]
     if max(used) >= rows:
         token = tokenizer.convert_ids_to_tokens(max(used))
         raise UserError(
@@ -144,7 +156,7 @@ def _packed(
     else:
         train_layout = stream(documents.lengths, order, size, limit)
         heldout_layout = whole(evaluated.lengths, size)
-    # Several processes would be given some sequences twice to make their last micro batches full.
+    # Otherwise processes would get some sequences twice to fill their last micro batch.
     together = settings.micro_batch_size * processes()
     training = PackedTexts(documents, train_layout, settings.train_on_results, multiple=together)
     evaluation = PackedTexts(evaluated, heldout_layout, multiple=together)
@@ -156,7 +168,7 @@ def _packed(
 def _arguments(settings: TrainingSettings, folder: Path, accumulation: int) -> TrainingArguments:
     device = loading.choose_device(settings.device)
     interval = settings.eval_every if settings.save_every is None else settings.save_every
-    # Accelerate imports DeepSpeed wherever it is installed, and that warns of a machine without a GPU.
+    # Accelerate imports DeepSpeed if it is installed, which warns on machines without a GPU.
     os.environ.setdefault("DS_ACCELERATOR", "cpu" if device == "cpu" else "cuda")
     arguments = TrainingArguments(
         output_dir=str(folder),
@@ -174,7 +186,7 @@ def _arguments(settings: TrainingSettings, folder: Path, accumulation: int) -> T
         max_grad_norm=settings.max_grad_norm,
         seed=settings.seed,
         data_seed=settings.seed,
-        # The texts are shuffled before they are packed, so that C* and C come in one order.
+        # Texts are shuffled before packing, so that C* and C have the same order.
         train_sampling_strategy="sequential",
         num_train_epochs=1,
         eval_strategy="steps",

@@ -24,7 +24,7 @@ from toolformer.tools.runtime import ToolRuntime
 from toolformer.tools.user import arguments
 from toolformer.tools.user.arguments import ArgumentError, Parameter, bind
 from toolformer.tools.user.describe import Description, draft
-from toolformer.tools.user.functions import MOST_CHARACTERS, FunctionTool, show, tools_of
+from toolformer.tools.user.functions import MOST_CHARACTERS, FunctionTool, to_result, tools_of
 
 DRAGONS = '''
 import asyncio
@@ -221,7 +221,7 @@ json_values = st.recursive(
 
 @given(json_values | st.sets(st.integers()) | st.dates() | st.text(alphabet="[]->\n\ud800 a", max_size=3000))
 def test_any_returned_value_fits_into_a_text(value: Any) -> None:
-    result = show(value)
+    result = to_result(value)
     if result.text is None:
         assert result.reason in ("no answer", "empty result", "result is not JSON")
         return

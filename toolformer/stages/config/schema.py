@@ -1,23 +1,24 @@
 """The keys of all four stages: the type and the bounds of each, its default, and below it what it means.
 
-One configuration serves every stage, so that an experiment is one file; each stage fingerprints the part that decides
-its result. OmegaConf reads the types, pydantic the bounds (`validate`). docs/keys.md is made from the docstrings.
+One configuration serves every stage, so that an experiment is one file. Each key is marked with the steps whose results it
+decides (`toolformer.step`); one without a mark decides none, or its content does (the texts of a corpus, a tool's files).
+OmegaConf reads the types, pydantic the bounds (`validate`). docs/keys.md is made from the docstrings.
 """
 
 import functools
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 from pydantic import Field
 
-from benchmarks import PAPER, WORDINGS
-from toolformer.annotation.candidates import Proposing, Sampling
-from toolformer.annotation.screen import Screen
+from toolformer.annotation.candidates import Proposing, Sampling, Screen
+from toolformer.benchmarks import PAPER, WORDINGS
 from toolformer.data import Fields
 from toolformer.data.bounds import Amount, Count, Day, Finite, Matching, OneOf, Place
 from toolformer.decoding.settings import SYSTEMS, Chat, Decoding, Endpoint
+from toolformer.step import NOTHING, Decides
 from toolformer.tools.runtime import Limits, Seconds
 from toolformer.training.settings import Recipe
 
@@ -51,7 +52,9 @@ SOURCES = ("demo", "wikipedia", "jsonl", "parquet", "text", "files", "hub")
 class LanguageModelConfig:
     """How a model is loaded."""
 
-    dtype: Annotated[str, OneOf("auto", "float32", "bfloat16", "float16")] = "auto"
+    dtype: Annotated[
+        str, OneOf("auto", "float32", "bfloat16", "float16"), Decides("annotate", "train", "answer")
+    ] = "auto"
     """auto (bfloat16 where native, else float32), float32, bfloat16 or float16."""
     device: Annotated[str, Matching(r"auto|cpu|cuda(:\d+)?|mps|xpu(:\d+)?", "auto, cpu, cuda or cuda:N")] = (
         "auto"
@@ -76,7 +79,7 @@ class CorpusConfig(Fields):
     paragraphs: Annotated[str, OneOf("blank_line", "line")] = "blank_line"
     """What parts paragraphs, of which translation tries those in two languages: blank_line, or line (cc_net)."""
     latest_date: Day | None = None
-    """Dates in URLs after this day (YYYY-MM-DD) are not believed; null is the day of the run, in UTC."""
+    """Ignore URL dates later than this day (YYYY-MM-DD); null is the day of the run, in UTC."""
     strict: bool = False
     """Refuse the corpus at its first bad row instead of skipping and counting it."""
     limit: Count | None = None
@@ -97,22 +100,22 @@ class DemonstrationConfig:
 class ToolConfig(Sampling, Limits):
     """One tool, and how its calls are proposed and kept."""
 
-    name: str = ""
+    name: Annotated[str, Decides("annotate", "answer")] = ""
     """Its name in a call; for a tool of tool_sources, nothing is the name that it has there."""
-    implementation: dict[str, Any] = field(default_factory=dict)
+    implementation: Annotated[dict[str, Any], Decides("annotate", "answer")] = field(default_factory=dict)
     """What answers its calls: a class and its arguments (`_target_`)."""
-    inference: dict[str, Any] = field(default_factory=dict)
+    inference: Annotated[dict[str, Any], Decides("answer")] = field(default_factory=dict)
     """Arguments that differ at inference (a larger model, the clock)."""
     prompt: str | None = None
     """Its few-shot prompt in the set `prompts`; null is its key."""
     instruction: str | None = None
-    """With demonstrations: a few-shot prompt of its own instead, whose first line this is."""
+    """With demonstrations: the first line of a custom few-shot prompt."""
     demonstrations: list[DemonstrationConfig] = field(default_factory=list)
     """The examples of that prompt: pairs of text and annotated."""
-    example: str | None = None
+    example: Annotated[str | None, Decides("answer")] = None
     """A call with its result, such as `square(3) -> 9`: from it and the docstring the prompt of a tool of
     tool_sources is drafted; null takes the docstring's examples."""
-    max_call_tokens: Count | None = None
+    max_call_tokens: Annotated[Count | None, Decides("annotate")] = None
     """A sampled call that has not ended by then is discarded; null is propose.max_call_tokens."""
     cache: bool = True
     """Keep its results on disk (paths.root/tools) and execute equal calls once, also in several processes."""
@@ -126,16 +129,16 @@ class ScoreConfig:
 
     dtype: Annotated[str, OneOf("auto", "float32", "bfloat16")] = "auto"
     """In which dtype log p is taken from the logits: auto (float32), float32 or bfloat16."""
-    bound: bool = True
-    """Leave out the loss L(e(c, ε)) where L(ε) − L(e(c, r)), which the gain never exceeds, is below every threshold
-    from the tool's own or 0.5 nats on; a later, lower threshold computes what is missing. false scores all."""
+    floor: Finite | None = None
+    """The lowest τ_f in nats that the scored losses must serve: where L(ε) − L(e(c, r)), which the gain never exceeds, is
+    lower, L(e(c, ε)) is not computed. null: the lowest filter_threshold of the run's tools."""
 
 
 @dataclass
 class FilterConfig:
     """Which scored calls are kept; applied after scoring, so that a change needs no model."""
 
-    baseline: Annotated[str, OneOf("paper", "plain")] = "paper"
+    baseline: Annotated[str, OneOf("paper", "plain"), Decides("generate")] = "paper"
     """L⁻: paper, min(L(ε), L(e(c, ε))); or plain, L(ε) alone."""
 
 
@@ -156,10 +159,10 @@ class EngineConfig:
     workers: Count = 1
     """Replicas of the model, each with its tools, that work side by side."""
     threads: Count | None = None
-    """CPU threads of a worker; null: those that the run began with, else the machine's cores shared among its workers."""
+    """CPU threads of a worker; null: the machine's cores shared among its workers."""
     batch_tokens: Count | None = None
     """Tokens that the model is fed at once at most; what the memory needs grows with it, and a GPU is filled by more.
-    Null: the number that the run began with, else 2,048."""
+    Null: 2,048."""
     cpus_per_worker: Amount = 0.5
     """ray: CPUs that a worker reserves; at most the machine's for all workers."""
     gpus_per_worker: Amount = 0.0
@@ -172,8 +175,10 @@ class EngineConfig:
 class TrainerConfig(Recipe):
     """Finetuning (paper, section 4.1 and appendix B)."""
 
+    decides: ClassVar = Decides("train")
+
     other_tokenizer: bool = False
-    """Train on texts that a model with another tokenizer annotated: they are tokenised anew."""
+    """Train on texts that a model with another tokenizer annotated: they are tokenised again."""
     limit_per_tool: Count = 25_000
     """Examples per tool at most."""
 
@@ -182,16 +187,21 @@ class TrainerConfig(Recipe):
 class EvaluationConfig:
     """Benchmark runs."""
 
+    decides: ClassVar = Decides("evaluate")
+
     limit: Count | None = None
     """Examples a benchmark at most, a subset chosen by the seed (not the first ones); null is all. A larger one holds most of a
     smaller one's, not always all."""
     perplexity_limit: Count | None = None
     """Documents a perplexity benchmark at most, chosen likewise."""
-    samples: Any = None
+    samples: Annotated[Any, NOTHING] = None  # their ids are an input
     """Only the examples with these ids, whatever the limits are: a list for all benchmarks, a mapping from benchmark to list, or a file
     with either in JSON or with an id a line; null is all."""
     bootstrap: Count = 1000
     """Resamples behind an interval."""
+    accept_faults: Annotated[bool, NOTHING] = False
+    """Count an evaluation as done although a tool or server failed in some answers; false: the same command asks for
+    these again."""
     gold_nats: bool = False
     """Also score each gold answer: −log p given the prompt and the result of the call, if any; a forward pass more an
     example. Not for prompted, chat and endpoint."""
@@ -220,7 +230,7 @@ class PathsConfig:
     data_dir: Place | None = None
     """Folder with benchmark data; null reads from the hub."""
     tasks_dir: Place | None = None
-    """Folder with lm-eval task files of your own, whose tasks `benchmarks` may name (docs/extending.md)."""
+    """Folder with your lm-eval task files, whose tasks `benchmarks` may name (docs/extending.md)."""
 
 
 @dataclass
@@ -228,7 +238,7 @@ class TrackingConfig:
     """MLflow."""
 
     uri: str | None = None
-    """Address of an MLflow server that gets a copy of every run, and whose runs are read; null is none."""
+    """Address of the MLflow server that runs are logged to; null is a database below `paths.root`."""
     system_metrics: bool = False
     """Log the use of CPU, memory, disk, network and GPU every ten seconds, as MLflow's system metrics."""
 
@@ -240,30 +250,30 @@ class RunConfig:
     stages: dict[Annotated[str, OneOf(*STAGES)], list[str]] = field(default_factory=dict)
     """The stages, each with the keys of hydra.sweeper.params that it is swept over."""
     experiments: list[str] = field(default_factory=list)
-    """Other experiments whose stages these are, in place of stages of its own."""
+    """Other experiments, whose stages are run instead."""
 
 
 @dataclass
 class Config:
-    """Everything that decides a result."""
+    """The whole configuration."""
 
     name: Annotated[str, Matching(NAME, "letters, digits, blanks and _.+@=- only, at most 100")] = "default"
     """The experiment's name; runs carry it as a tag, and its report is written to a folder of that name."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32), Decides("annotate", "train", "evaluate")] = 0
     """Of sampling, of training and of the questions that a limit selects."""
-    model: str = "smollm2"
+    model: Annotated[str, Decides("annotate", "train", "answer")] = "smollm2"
     """The language model M: an embedded one (smollm2), a folder, or a hub name."""
     like: str | None = None
-    """A run of this stage (`latest`, or an id) whose settings are repeated; the other words are laid over them."""
+    """A run of this stage (`latest`, or an id) whose settings are repeated; other overrides apply on top."""
     lm: LanguageModelConfig = field(default_factory=LanguageModelConfig)
-    corpus: CorpusConfig = field(default_factory=CorpusConfig)
-    heldout: CorpusConfig = field(default_factory=CorpusConfig)
+    corpus: Annotated[CorpusConfig, Decides("documents")] = field(default_factory=CorpusConfig)
+    heldout: Annotated[CorpusConfig, Decides("heldout")] = field(default_factory=CorpusConfig)
     """Texts for the held-out perplexity."""
     tools: list[str] = field(default_factory=list)
     """Tools in use."""
     tool: dict[str, ToolConfig] = field(default_factory=dict)
     """Every tool that is known, by key."""
-    tool_default: Sampling = field(default_factory=Sampling)
+    tool_default: Annotated[Sampling, NOTHING] = field(default_factory=Sampling)
     """What a tool of tool_sources begins with."""
     tool_sources: list[Any] = field(default_factory=list)
     """Where further tools come from: Python files and functions, MCP servers; a text or a mapping each
@@ -271,33 +281,33 @@ class Config:
     prompts: str = "paper"
     """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool; none: a further round, in which
     `model` is one that was trained on calls and writes them into the text unprompted."""
-    filter_threshold: Finite = 1.0
-    """τ_f in nats, of every tool that has none of its own: a call is kept where its gain reaches it; applied after
+    filter_threshold: Annotated[Finite, Decides("generate")] = 1.0
+    """τ_f in nats, of every tool without a separate one: a call is kept if its gain reaches it; applied after
     scoring, so that a higher one needs no model."""
-    propose: Proposing = field(default_factory=Proposing)
-    screen: Screen = field(default_factory=Screen)
-    score: ScoreConfig = field(default_factory=ScoreConfig)
+    propose: Annotated[Proposing, Decides("annotate")] = field(default_factory=Proposing)
+    screen: Annotated[Screen, Decides("annotate")] = field(default_factory=Screen)
+    score: Annotated[ScoreConfig, Decides("annotate")] = field(default_factory=ScoreConfig)
     filter: FilterConfig = field(default_factory=FilterConfig)
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     dataset: str = "latest"
     """Train: the generate run to read, `latest` or a run id; or several, joined by +, whose texts are trained on together."""
-    data: Annotated[str, OneOf("augmented", "plain")] = "augmented"
+    data: Annotated[str, OneOf("augmented", "plain"), Decides("train")] = "augmented"
     """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    system: Annotated[str, OneOf(*SYSTEMS)] = "toolformer"
+    system: Annotated[str, OneOf(*SYSTEMS), Decides("answer")] = "toolformer"
     """Evaluate: model, model_cc, toolformer_disabled or toolformer; the untrained model that is shown calls, prompted,
     or that is an instruct model and chats, chat; or a larger model to compare with, baseline (any `model`, untrained) or endpoint (served elsewhere)."""
-    chat: Chat = field(default_factory=Chat)
+    chat: Annotated[Chat, Decides("answer")] = field(default_factory=Chat)
     endpoint: Endpoint = field(default_factory=Endpoint)
     """Evaluate: where the system `endpoint` is served."""
     checkpoint: str = "latest"
     """Evaluate: the train run to read, `latest` or a run id; only systems that were trained take one."""
-    decoding: Decoding = field(default_factory=Decoding)
-    benchmarks: list[str] = field(default_factory=list)
+    decoding: Annotated[Decoding, Decides("answer")] = field(default_factory=Decoding)
+    benchmarks: Annotated[list[str], Decides("evaluate")] = field(default_factory=list)
     """Evaluate: tasks to run."""
-    wording: Annotated[str, OneOf(*WORDINGS)] = PAPER
-    """Evaluate: in which words benchmarks are asked: paper (the paper's prompts), or a, b, c or d, four others."""
+    wording: Annotated[str, OneOf(*WORDINGS), Decides("evaluate")] = PAPER
+    """Evaluate: the wording of the benchmarks: paper (the paper's prompts), or one of the paraphrases a, b, c and d."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     paper: Annotated[str, OneOf("measured", "full")] = "measured"
     """Report: `measured` shows what was measured, `full` all tables of the paper with its own figures."""
@@ -311,11 +321,10 @@ class Config:
 
 @functools.cache
 def register() -> None:
-    """Makes the schemas known to Hydra, under the names that conf/ refers to."""
+    """Registers the schemas with Hydra, under the names that conf/ uses."""
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     store.store(group="corpus", name="schema", node=CorpusConfig)
-    store.store(group="heldout", name="schema", node=CorpusConfig)
     store.store(group="tool", name="schema", node=ToolConfig)
     store.store(group="engine", name="schema", node=EngineConfig)
     store.store(group="trainer", name="schema", node=TrainerConfig)

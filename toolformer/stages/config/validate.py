@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolformer import credentials
 from toolformer.data.files import DEMO_SPLITS
-from toolformer.decoding.settings import check as check_decoding
+from toolformer.decoding.settings import check_decoding
 from toolformer.errors import UserError, near
 from toolformer.stages.config.messages import first, one_line
 from toolformer.stages.config.schema import Config, CorpusConfig, Endpoint
@@ -139,4 +139,6 @@ def _check_endpoint(endpoint: Endpoint) -> None:
         raise UserError("endpoint.url ends with /chat/completions; add endpoint.api=chat")
     # Not shown: somebody may have put the key itself there.
     if not credentials.is_variable(endpoint.key_variable):
-        raise UserError("endpoint.key_variable must be the name of an environment variable, not the key")
+        raise UserError(
+            "endpoint.key_variable must be the name of an environment variable in capitals, not the key"
+        )

@@ -1,4 +1,4 @@
-"""Several workers answer an evaluation's requests: each its share, into a file of its own, which are then put together.
+"""Several workers answer an evaluation's requests: each writes its share into a separate file; the files are then merged.
 
 What a worker did not answer, because it died, is left to the process that leads.
 """
@@ -25,10 +25,11 @@ from toolformer.stages.engine.ray import connected
 from toolformer.stages.engine.work import threads
 
 if TYPE_CHECKING:
-    from benchmarks.suite import Loaded
     from toolformer.decoding.decoder import Decoder
+    from toolformer.decoding.endpoint import ServedModel
     from toolformer.decoding.lm_eval_model import ToolformerLM
-    from toolformer.decoding.recording import AnswerFile, RecordingLM
+    from toolformer.decoding.recording import AnswerFile
+    from toolformer.evaluation.suite import Loaded
     from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Asked:
     config: Config
     model: str
     identity: Mapping[str, Any]
-    """What decides the answers; see `RecordingLM`."""
+    """What decides the answers; see `ToolformerLM`."""
     tasks: Sequence[str]
     metadata: Mapping[str, Any]
     """Of the tasks' loaders."""
@@ -55,13 +56,13 @@ class Asked:
 
     def load(self) -> Loaded:
         """Reads the tasks' documents."""
-        from benchmarks import suite
+        from toolformer.evaluation import suite
 
         return suite.load(self.tasks, self.metadata, self.samples, self.config.paths.tasks_dir)
 
     def lm(
         self,
-        decoder: Decoder,
+        decoder: Decoder | ServedModel,
         answers: AnswerFile,
         more: Mapping[str, str] | None = None,
         progress: bool = True,
@@ -72,25 +73,14 @@ class Asked:
         identity = {**self.identity, **(more or {})}
         return ToolformerLM(decoder, answers, identity, progress, self.clocks, self.day)
 
-    def served(self, answers: AnswerFile, tools: Mapping[str, Tool]) -> RecordingLM:
-        """Who answers where the system is an endpoint."""
-        from toolformer.decoding.endpoint import EndpointLM
-        from toolformer.decoding.endpoint_chat import ChatEndpointLM
+    def served(self, answers: AnswerFile, tools: Mapping[str, Tool]) -> ToolformerLM:
+        """lm-eval's model for `system=endpoint`."""
+        from toolformer.decoding.endpoint import ServedModel
         from toolformer.decoding.offers import offer
 
         endpoint = self.config.endpoint
-        if endpoint.api == "completions":
-            return EndpointLM(answers, endpoint=endpoint)
-        return ChatEndpointLM(
-            answers,
-            endpoint=endpoint,
-            identity=self.identity,
-            tools=tools,
-            offers={name: offer(name, tool) for name, tool in tools.items()},
-            decoding=self.config.decoding,
-            clocks=self.clocks,
-            day=self.day,
-        )
+        offers = {name: offer(name, tool) for name, tool in tools.items()}
+        return self.lm(ServedModel(endpoint, tools, offers, self.config.decoding), answers)
 
     def share(self, rank: int) -> Path:
         return self.answers.with_name(f"answers-{rank}-of-{self.config.engine.workers}.jsonl")
@@ -125,20 +115,21 @@ def answer_share(asked: Asked, rank: int) -> None:
     """One worker's part: loads the model and answers its share."""
     import torch
 
-    from benchmarks import suite
     from toolformer.decoding.recording import AnswerFile
-    from toolformer.stages.evaluation_identity import calls
+    from toolformer.evaluation import suite
+    from toolformer.stages.system import System
 
     config = asked.config
     instantiate.apply_paths(config)
     if count := threads(config, config.engine.workers):
         torch.set_num_threads(count)
-    tools = instantiate.tools(config, inference=True) if calls(config) else {}
+    tools = System(config).tools()
     loaded = asked.load()
     with AnswerFile(asked.share(rank), known=asked.answers) as answers:
         lm = asked.lm(instantiate.decoder(config, asked.model, tools), answers, progress=False)
         lm.switched_off = loaded.switched_off
-        lm.answer(suite.requests(loaded), rank, config.engine.workers)
+        requests = suite.requests(loaded)
+        lm.answer({kind: several[rank :: config.engine.workers] for kind, several in requests.items()})
 
 
 def _by_processes(asked: Asked, on_wait: Callable[[], object]) -> None:

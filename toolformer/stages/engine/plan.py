@@ -15,9 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from toolformer.annotation.shards import ShardStore
+from toolformer.data import content_hash
 from toolformer.stages import instantiate
-from toolformer.stages.config import Config, fingerprint
-from toolformer.storage import locked, write_whole
+from toolformer.stages.config import Config
+from toolformer.step import Step
+from toolformer.storage import atomic_write, locked
 
 POLL_SECONDS = 0.5
 """How long is waited for news at a time."""
@@ -41,12 +43,13 @@ class Plan:
         """Shards that are not done."""
         self.is_complete = False
         self._size = config.generate.shard_size
-        self._corpus = instantiate.Corpus(config.corpus)
+        self._config = config.corpus
+        self._corpus = instantiate.corpus(config.corpus)
         self._todo: deque[str] = deque()
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._is_stopped = False
-        self._folder = Path(config.paths.root) / "generate" / "plans"
+        self._folder = Path(config.paths.root) / "annotate" / "plans"
         self._path = self._kept_path()
         with suppress(OSError, ValueError):  # there is none, or it was damaged
             self.documents, self.skipped = json.loads(self._path.read_bytes()) if self._path else ({}, {})
@@ -54,14 +57,13 @@ class Plan:
 
     def _kept_path(self) -> Path | None:
         """Where the plan of the corpus as it is now is kept; None for one that may change unseen."""
-        state, config = self._corpus.state(), self._corpus.config
-        # Without a latest date the day of the reading decides which dates of URLs are believed.
+        state, config = self._corpus.state(), self._config
+        if not state:
+            return None
+        # Without a latest date the day of the reading decides which dates in URLs are ignored.
         day = config.latest_date or datetime.datetime.now(datetime.UTC).date()
-        return (
-            self._folder / f"{fingerprint('plan', asdict(config), day, self._size, state)}.json"
-            if state
-            else None
-        )
+        step = Step("plan", 1, asdict(config), {"day": str(day), "size": self._size, "files": state})
+        return self._folder / f"{step.key()}.json"
 
     def read(self, store: ShardStore | None = None) -> None:
         """Reads the corpus to its end; documents of shards that are not done wait in the store, if one is given.
@@ -72,7 +74,7 @@ class Plan:
         while batch := list(itertools.islice(documents, self._size)):
             if self._is_stopped:
                 return
-            name = f"{len(self.documents):06d}-{instantiate.content_hash(batch)}"
+            name = f"{len(self.documents):06d}-{content_hash(batch)}"
             is_missing = store is not None and store.add(name, batch)
             with self._changed:
                 self.documents[name] = len(batch)
@@ -86,7 +88,7 @@ class Plan:
         self.skipped = self._corpus.skipped()
         if store and self._path and self._path == self._kept_path():  # nobody wrote to it meanwhile
             with locked(self._folder / "lock"):  # others may be at the same plan
-                write_whole(self._path, json.dumps([self.documents, self.skipped]).encode())
+                atomic_write(self._path, json.dumps([self.documents, self.skipped]).encode())
         self.is_complete = True
 
     @contextmanager

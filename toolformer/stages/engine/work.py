@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one shard in one worker."""
+    """The outcome of one shard in one worker."""
 
     name: str
     annotated: bool = False
@@ -38,7 +38,7 @@ class Outcome:
     error: str | None = None
     """Bad input, in one line: carried as a value, since engines wrap exceptions in their own."""
     tools: Mapping[str, Usage] = field(default_factory=dict)
-    """What became of the calls of each tool, by key."""
+    """Counts of the calls of each tool, by key."""
 
 
 class Worker:
@@ -66,10 +66,7 @@ class Worker:
                 documents = self._store.documents(name)
                 annotator = self._annotator = self._annotator or self._load()
                 started = time.monotonic()
-                if earlier := self._store.earlier(name):
-                    annotation = annotator.deepen(documents, *earlier)
-                else:
-                    annotation = annotator.annotate(documents, self._on_step)
+                annotation = annotator.annotate(documents, self._on_step)
                 seconds = time.monotonic() - started
                 self._store.write(name, annotation.rows, annotation.funnel, documents, seconds)
                 return Outcome(name, True, annotation.tokens, seconds, tools=usages(annotator.tools))
@@ -81,34 +78,16 @@ class Worker:
 
         from toolformer.annotation.pipeline import Annotator
         from toolformer.lm.batching import TOKENS_PER_BATCH
-        from toolformer.lm.loading import number_format
         from toolformer.lm.text_generator import load
 
         config, engine = self._config, self._config.engine
-        ours = {
-            "engine.threads": (engine.threads, self._threads or torch.get_num_threads()),
-            "engine.batch_tokens": (engine.batch_tokens, engine.batch_tokens or TOKENS_PER_BATCH),
-            "lm.dtype": (
-                None if config.lm.dtype == "auto" else config.lm.dtype,
-                number_format(config.lm.dtype, config.lm.device),
-            ),
-        }
-        # They decide how sums are rounded: what is left open is as the run began.
-        shared = self._store.begun_with({key: str(value) for key, (_, value) in ours.items()})
-        for key, (asked, value) in ours.items():
-            if shared[key] == str(value):
-                continue
-            if asked is None:
-                log.info("generate: %s=%s, as this run began", key, shared[key])
-                continue
-            log.warning(
-                "generate: %s=%s, but this run began with %s: shards done from here on may be rounded differently",
-                *(key, value, shared[key]),
-            )
-            shared[key] = str(value)
-        torch.set_num_threads(int(shared["engine.threads"]))
-        language_model = load(config.model, shared["lm.dtype"], config.lm.device)
-        language_model.batch_tokens = int(shared["engine.batch_tokens"])
+        torch.set_num_threads(engine.threads or self._threads or torch.get_num_threads())
+        language_model = load(config.model, config.lm.dtype, config.lm.device)
+        language_model.batch_tokens = engine.batch_tokens or TOKENS_PER_BATCH
+        log.info(
+            "generate: engine.threads=%d, engine.batch_tokens=%d, dtype %s",
+            torch.get_num_threads(), language_model.batch_tokens, str(language_model.dtype).removeprefix("torch."),
+        )  # fmt: skip
         return Annotator(
             language_model,
             [instantiate.tool_settings(config, key) for key in config.tools],
@@ -116,7 +95,7 @@ class Worker:
             seed=config.seed,
             score_dtype=config.score.dtype,
             paragraphs=config.corpus.paragraphs,
-            lowest=self._store.lowest or None,
+            floor=self._store.floor,
             rules=config.screen,
         )
 

@@ -1,8 +1,8 @@
-"""The prompts that make a model write calls (paper, appendix A.2), in sets: the paper's, its Vietnamese appendix, any folder.
+"""Sets of prompts that make a model write calls (paper, appendix A.2): the paper's, its Vietnamese appendix, any folder.
 
-The set `none` has no prompt: a model that was trained on calls writes them into the text itself.
+The set `none` has no prompt: a model that was trained on calls writes them into the text.
 
-A folder has a file for each tool, `<key>.txt`, with the layout of the paper's appendix A.2:
+A folder has a file per tool, `<key>.txt`, in the layout of the paper's appendix A.2:
 
     an instruction in one line
                                                 an empty line between any two parts
@@ -12,7 +12,7 @@ A folder has a file for each tool, `<key>.txt`, with the layout of the paper's a
     Input: {text}
     Output:
 
-`{text}` is the place for the text to annotate. The words before the colons may be others, the same in all pairs.
+`{text}` is replaced by the text to annotate. Other labels than `Input:` and `Output:` are allowed, if all pairs use them.
 """
 
 import re
@@ -25,7 +25,7 @@ from toolformer.errors import UserError
 
 OURS = Path(__file__).parent
 SETS = ("paper", "paper-vi")
-"""Sets that come with the package: the paper's (appendix A.2, word for word, with plain ASCII quotes), and in Vietnamese."""
+"""Sets of the package: the paper's (appendix A.2 verbatim, with ASCII quotes), and one in Vietnamese."""
 PLACE = "{text}"
 
 _OPENING = re.compile(rf"\[[ \t]*({NAME})[ \t]*\(")
@@ -42,7 +42,7 @@ class Prompt:
     output_label: str = "Output:"
 
     def prefix(self) -> str:
-        """What the prompts of all texts begin with, up to the text itself."""
+        """The beginning of the prompt, up to the text."""
         if self == UNPROMPTED:
             return ""
         pairs = [
@@ -63,7 +63,7 @@ UNPROMPTED = Prompt("", ())
 
 
 def find(prompts: str, key: str) -> Prompt | None:
-    """The prompt of a set for a tool, or None where the set has none; `UserError` if there is no such set."""
+    """A set's prompt for a tool, None if the set has none; `UserError` for an unknown set."""
     check_set(prompts)
     if prompts == NO_SET:
         return UNPROMPTED
@@ -72,20 +72,20 @@ def find(prompts: str, key: str) -> Prompt | None:
 
 
 def place(prompts: str, key: str) -> Path:
-    """The file of a tool's prompt."""
+    """The file with a tool's prompt."""
     folder = OURS / prompts if prompts in SETS else Path(prompts).expanduser()
     return folder / f"{key}.txt"
 
 
 def check_set(prompts: str) -> None:
-    """Refuses a name that is neither a set nor a folder."""
+    """`UserError` for a name that is neither a set nor a folder."""
     if prompts not in (*SETS, NO_SET) and not Path(prompts).expanduser().is_dir():
         known = f"{', '.join(SETS)}, none, or a folder with a file for each tool, such as calculator.txt"
         raise UserError(f"prompts: there is no set and no folder {prompts!r}; use {known}")
 
 
 def read(path: Path) -> Prompt:
-    """The prompt in a file; `UserError` if its layout is another."""
+    """The prompt in a file; `UserError` for another layout."""
     try:
         text = path.read_text(encoding="utf-8").replace("\r\n", "\n").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -94,13 +94,13 @@ def read(path: Path) -> Prompt:
     last = parts[-1]
     if len(last) != 2 or not last[0].endswith(f" {PLACE}") or text.count(PLACE) != 1:
         ending = f"end it with the lines `Input: {PLACE}` and `Output:`, with {PLACE} nowhere else"
-        raise UserError(f"{path}: it has no place for the text; {ending}")
+        raise UserError(f"{path}: it has no {PLACE} for the text; {ending}")
     labels = (last[0].removesuffix(PLACE).strip(), last[1].strip())
     first, *pairs = parts[:-1] or [[]]
     shapes = [len(pair) == 2 and all(map(str.startswith, pair, labels)) for pair in pairs]
     if len(first) != 1 or first[0].startswith(labels[0]) or not all(shapes):
         layout = f"an instruction in one line and pairs of lines `{labels[0]} ...`, `{labels[1]} ...`"
-        raise UserError(f"{path}: it is not {layout}, parted by empty lines")
+        raise UserError(f"{path}: it is not {layout}, separated by empty lines")
     examples = tuple(
         (text.removeprefix(labels[0]).strip(), annotated.removeprefix(labels[1]).strip())
         for text, annotated in pairs
@@ -109,7 +109,7 @@ def read(path: Path) -> Prompt:
 
 
 def check(prompt: Prompt, name: str) -> str | None:
-    """Why a prompt cannot teach calls of a tool of this name; None if it can."""
+    """Why a prompt does not demonstrate calls of this tool; None if it does."""
     if not prompt.instruction.strip():
         return "it has no instruction"
     if not prompt.examples:
@@ -127,5 +127,5 @@ def check(prompt: Prompt, name: str) -> str | None:
                 call = parse(written)
                 if call.tool == name and call.result is None:
                     continue
-            return f"example {number} has {written[:60]!r}, which is no call of {name} without its result"
+            return f"example {number} has {written[:60]!r}, which is not a call of {name} without its result"
     return None

@@ -1,4 +1,4 @@
-"""BM25 by bm25s: pure pip, no Java; stop words and stemming as in Lucene's English analyzer, nearly."""
+"""BM25 by bm25s: pure Python packages, no Java; stop words and stemming nearly as in Lucene's English analyzer."""
 
 import functools
 import hashlib
@@ -19,26 +19,27 @@ from toolformer.tools.retrieval.passages import K1, LONGEST_QUERY, B, Passage, a
 
 BACKEND = "bm25"
 _WORD = r"(?<!['’])\b\w\b|\b\w\w+"
-"""Words of one character too (Vitamin C), as Lucene has them, but not the s of a possessive."""
+"""Includes words of one character (Vitamin C), as Lucene does, but not the s of a possessive."""
 
 
 @dataclass(eq=False)
 class BM25:
-    """BM25 over a list of articles, indexed once beside the assets, or an index on disk; safe to use from threads.
+    """BM25 over a list of articles, indexed once in the cache, or over an index on disk. Thread-safe.
 
-    The index is opened, or built, at the first query. `UserError` if the folder is no index of this backend.
+    The index is opened, or built, at the first query. `UserError` if the folder is not an index of this backend.
     """
 
+    VERSION = 1
     articles_path: str | None = None
-    """A JSON file of articles (title, extract); None is the embedded Wikipedia summaries."""
+    """A JSON file of articles (title, extract); None is the bundled Wikipedia summaries."""
     index_path: str | None = None
-    """A folder made by `toolformer index`, instead of articles."""
+    """An index made by `toolformer index`, instead of articles."""
 
     def __post_init__(self) -> None:
         if self.articles_path is not None and self.index_path is not None:
             raise UserError("search: both articles_path and index_path are given; leave one of them out")
         if self.index_path is not None:
-            index.check(Path(self.index_path).expanduser(), BACKEND)
+            index.check_index(Path(self.index_path).expanduser(), BACKEND)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -46,7 +47,7 @@ class BM25:
 
     @functools.cached_property
     def _index(self) -> Any:
-        """The index, its numbers and passages mapped from disk, not read."""
+        """The index, memory-mapped."""
         folder = Path(self.index_path).expanduser() if self.index_path else self._of_articles()
         try:
             return _library().BM25.load(str(folder), load_corpus=True, mmap=True, show_progress=False)
@@ -54,7 +55,7 @@ class BM25:
             raise UserError(f"search: the index {folder} cannot be read ({error}); build it again") from error
 
     def _of_articles(self) -> Path:
-        """The folder of the articles' index, built first if need be."""
+        """The index of the articles, built if needed."""
         passages = articles(self.articles_path)
         digest = hashlib.sha256(str(index.VERSIONS[BACKEND]).encode())
         for passage in passages:
@@ -74,17 +75,16 @@ class BM25:
             [word for word in words if word in vocabulary]
             for words in _tokenize([query[:LONGEST_QUERY] for query in queries])
         ]
-        asked = [n for n, words in enumerate(tokens) if words]
+        queries_left = [n for n, words in enumerate(tokens) if words]
         return others(
-            documents, asked, k, len(self), lambda asked, k: self._ranked([tokens[n] for n in asked], k)
+            documents, queries_left, k, len(self), lambda some, k: self._ranked([tokens[n] for n in some], k)
         )
 
     def _ranked(self, tokens: Sequence[Sequence[str]], k: int) -> list[list[Passage]]:
         """The `k` best passages for each query that share a word with it, best first."""
-        # The numbers alone: the passages come from disk, those with a score only. Without bm25s's threads: they make it
-        # slower, since the interpreter's lock is held nearly all the time.
-        # NumPy chooses the best ones also where JAX, which bm25s would prefer, is installed: ties then fall alike everywhere.
-        found = self._index.retrieve(
+        # Only numbers: passages are read from disk if they have a score. Without bm25s's threads, which are slower, since
+        # the interpreter's lock is held nearly all the time. NumPy even if JAX is installed: ties are broken equally.
+        ranked = self._index.retrieve(
             tokens, corpus=np.arange(len(self)), k=k, show_progress=False, backend_selection="numpy"
         )
         return [
@@ -93,16 +93,16 @@ class BM25:
                 for number, score in zip(*row, strict=True)
                 if score > 0
             ]
-            for row in zip(*map(np.asarray, found), strict=True)
+            for row in zip(*map(np.asarray, ranked), strict=True)
         ]
 
     def _passage(self, number: int, score: float) -> Passage:
-        with self._lock:  # the mapped file has one reading position
+        with self._lock:  # the mapped file has one read position
             return Passage(**self._index.corpus[number], score=score)
 
 
 def build(passages: Iterable[Passage], folder: Path) -> int:
-    """Writes an index of the passages into a folder; returns how many there are. Holds their words in memory."""
+    """Writes an index of the passages into a folder; returns their number. Holds all words in memory."""
     rows = [index.row(passage) for passage in passages]
     if rows:
         bm25 = _library().BM25(k1=K1, b=B)
@@ -115,7 +115,7 @@ def build(passages: Iterable[Passage], folder: Path) -> int:
 def _tokenize(texts: Sequence[str], ids: bool = False) -> Any:
     import Stemmer
 
-    # A stemmer of our own each time: PyStemmer's are not safe to share between threads.
+    # A new stemmer each time: PyStemmer's are not thread-safe.
     return _library().tokenize(
         list(texts),
         token_pattern=_WORD,
@@ -128,7 +128,7 @@ def _tokenize(texts: Sequence[str], ids: bool = False) -> Any:
 
 @functools.cache
 def _library() -> Any:
-    """bm25s, which asks for its every step to be logged and, where JAX is installed, has it take most of a GPU's memory."""
+    """bm25s, without its debug log, and without JAX, which would take most of a GPU's memory."""
     asleep = "jax" not in sys.modules
     if asleep:
         sys.modules["jax"] = None  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What the folders of all search indexes have in common: a manifest, written last; a folder is whole or is not there."""
+"""Folders of search indexes: atomic, with a manifest that is written last."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,11 +12,11 @@ from toolformer.tools.retrieval.passages import Passage
 
 MANIFEST = "index.json"
 VERSIONS = {"bm25": 3, "lucene": 1}
-"""By backend; raised when its indexes would find other passages than before."""
+"""By backend: raise it in the commit that makes its indexes find other passages."""
 
 
 def row(passage: Passage) -> dict[str, Any]:
-    """A passage as an index stores it: the fields of `Passage` but the score."""
+    """A passage as an index stores it: without the score."""
     return {key: value for key, value in asdict(passage).items() if key != "score" and value is not None}
 
 
@@ -27,20 +27,20 @@ def write(
     about: Mapping[str, Any] | None = None,
     scratch: Path | None = None,
 ) -> int:
-    """Builds an index, which is whole or not there; returns its number of passages.
+    """Builds an index, atomically; returns its number of passages.
 
     Args:
         fill: writes the index into the folder it is given and returns the number of its passages.
-        about: what the manifest keeps beside that number: where the texts came from.
-        scratch: the folder for locks and unfinished indexes; beside the index if it is None.
+        about: more entries for the manifest, such as the source of the texts.
+        scratch: the folder for locks and unfinished indexes; None for the index's parent.
 
-    UserError if there is no passage, OSError if the folder cannot be written or something else is in it.
+    UserError without passages, OSError if the folder cannot be written or holds something else.
     """
 
     def build(unfinished: Path) -> None:
         count = fill(unfinished)
         if not count:
-            raise UserError("index: the corpus holds no text; nothing was written")
+            raise UserError("index: the corpus has no text; nothing was written")
         manifest = {"backend": backend, "version": VERSIONS[backend], "passages": count, **(about or {})}
         (unfinished / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
@@ -49,7 +49,7 @@ def write(
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:
-    """What is said of an index in its folder; None if it has no manifest."""
+    """An index's manifest; None if it has none."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -57,11 +57,11 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
     return manifest if isinstance(manifest, dict) else None
 
 
-def check(folder: Path, backend: str) -> None:
-    """Refuses (`UserError`) a folder that is not an index of this backend and version, as far as its files' names tell."""
+def check_index(folder: Path, backend: str) -> None:
+    """`UserError` unless the folder is an index of this backend and version, judged by manifest and file names."""
     manifest = manifest_of(folder) or {}
     built_for = manifest.get("backend")
-    # Lucene's own folders have no manifest of ours.
+    # Indexes that Lucene wrote have no manifest.
     is_lucenes = backend == "lucene" and built_for is None and any(folder.glob("segments_*"))
     if not is_lucenes and built_for != backend:
         what = f"an index for {built_for}, not for" if built_for else "no index for"

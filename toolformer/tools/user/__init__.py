@@ -1,1 +1,1 @@
-"""Tools that are not the paper's: Python functions, MCP servers, OpenAI-compatible endpoints."""
+"""User tools: Python functions and MCP servers; and a language model behind an OpenAI-compatible endpoint."""

@@ -1,7 +1,7 @@
-"""A call's input as the arguments of a tool: literals only, converted to the types that the tool asks for.
+"""A call's input as typed arguments: only literals, which pydantic converts to the tool's types.
 
-`"Seoul", days=[1, 2], metric=true` is parsed as Python's arguments, with JSON's words; nothing is evaluated. Anything else
-is one text, the first argument: `Search(Ghana flag)`. Length, depth and digits are bounded.
+`"Seoul", days=[1, 2], metric=true` is parsed like Python arguments, with JSON's keywords; nothing is evaluated. Anything
+else is one text, the first argument: `Search(Ghana flag)`. Length, depth and digits are bounded.
 """
 
 import ast
@@ -23,89 +23,89 @@ DEEPEST = 8
 _NAME = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)", re.ASCII)
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 _FILE = "<arguments of a call>"
-warnings.filterwarnings("ignore", module=re.escape(_FILE))  # "\d" is a text, and nobody's mistake
+warnings.filterwarnings("ignore", module=re.escape(_FILE))  # "\d" is a valid text
 
 
 class ArgumentError(ValueError):
-    """An input that is no list of arguments for a tool; the message is the reason of a result."""
+    """An input that does not fit a tool's parameters; the message becomes the reason of the result."""
 
 
-class _NoLiterals(Exception):
-    """The text is no list of literals."""
+class _NotLiterals(Exception):
+    """The text is not a list of literals."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """An argument that a tool takes."""
+    """A parameter of a tool."""
 
     name: str
     type: TypeAdapter[Any]
-    """What its value is converted to."""
+    """The type that values are converted to."""
     required: bool
 
 
-_Given = tuple[Any, str]
-"""A value, and how it was written: 007; of a quoted string, itself."""
+_Value = tuple[Any, str]
+"""A value and its source text (007); of a quoted string, the string."""
 
 
 def bind(text: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """The arguments in a call's input by name, converted; `ArgumentError` if one is wrong, missing or unknown."""
+    """The converted arguments of a call's input by name; `ArgumentError` if one is wrong, missing or unknown."""
     text = text.strip()
     if len(text) > MOST_CHARACTERS:
         raise ArgumentError("arguments too long")
     names = [parameter.name for parameter in parameters]
-    given = _given(text, names)
-    if given.keys() - set(names):
+    values = _by_name(text, names)
+    if values.keys() - set(names):
         raise ArgumentError("unknown argument")
     bound: dict[str, Any] = {}
     for parameter in parameters:
-        if parameter.name in given:
-            bound[parameter.name] = _converted(parameter, given[parameter.name])
+        if parameter.name in values:
+            bound[parameter.name] = _converted(parameter, *values[parameter.name])
         elif parameter.required:
             raise ArgumentError(f"argument {parameter.name} is missing")
     return bound
 
 
-def _given(text: str, names: Sequence[str]) -> dict[str, _Given]:
-    """The values by name, as they are written."""
+def _by_name(text: str, names: Sequence[str]) -> dict[str, _Value]:
+    """The values by the names of their parameters, not yet converted."""
     if not text:
         return {}
     if not names:
         raise ArgumentError("takes no input")
     whole = {names[0]: (text, text)}
     try:
-        read = _read(text)
-    except _NoLiterals:
-        # `city=Seoul` is a broken argument, and no text for the first one.
+        arguments = _literals(text)
+    except _NotLiterals:
+        # `city=Seoul` is a broken argument, not a text for the first one.
         begins = _NAME.match(text)
         if begins and begins[1] in names or len(names) > 1 and (begins or text[0] in "\"'"):
             raise ArgumentError("arguments cannot be read") from None
         return whole
-    used = [name for name, _ in read]
+    used = [name for name, _ in arguments]
     if len(names) == 1 and (used.count(None) > 1 or {*used} - {None, *names}):
         return whole
-    given: dict[str, _Given] = {}
-    for n, (name, value) in enumerate(read):
+    values: dict[str, _Value] = {}
+    for n, (name, value) in enumerate(arguments):
         if name is None and n >= len(names):
             raise ArgumentError("too many arguments")
         name = name or names[n]
-        if name in given:
+        if name in values:
             raise ArgumentError(f"argument {name} is given twice")
-        given[name] = value
-    return given
+        values[name] = value
+    return values
 
 
-def _read(text: str) -> list[tuple[str | None, _Given]]:
-    """The arguments with their names, the first ones perhaps without."""
+def _literals(text: str) -> list[tuple[str | None, _Value]]:
+    """The arguments and their names; None for positional ones, which come first."""
     source = f"f({text})"
     try:
         call = ast.parse(source, _FILE, "eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _NoLiterals from None
+        raise _NotLiterals from None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        raise _NoLiterals  # `1) + f(2`
+        raise _NotLiterals  # `1) + f(2`
     if any(keyword.arg is None for keyword in call.keywords):
-        raise _NoLiterals  # **names
+        raise _NotLiterals  # **names
     nodes = [(None, node) for node in call.args] + [(keyword.arg, keyword.value) for keyword in call.keywords]
     values = [(name, node, _literal(node, source, 0)) for name, node in nodes]
     return [
@@ -134,17 +134,16 @@ def _literal(node: ast.expr, source: str, depth: int) -> Any:
         case ast.Dict(keys=keys, values=values):
             names = [_literal(key, source, depth + 1) if key else None for key in keys]
             if not all(isinstance(name, str) for name in names):
-                raise _NoLiterals
+                raise _NotLiterals
             return dict(zip(names, (_literal(value, source, depth + 1) for value in values), strict=True))
-    raise _NoLiterals
+    raise _NotLiterals
 
 
-def _converted(parameter: Parameter, given: _Given) -> Any:
-    value, text = given
+def _converted(parameter: Parameter, value: Any, text: str) -> Any:
     try:
         value = parameter.type.validate_python(value)
     except ValidationError as error:
-        try:  # 007 is a text where a text is asked for
+        try:  # 007, where a text is expected
             value = parameter.type.validate_python(text)
         except ValidationError:
             message = error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
@@ -155,7 +154,7 @@ def _converted(parameter: Parameter, given: _Given) -> Any:
 
 
 def _is_bounded(value: Any) -> bool:
-    """Whether all numbers in a value are finite and short; they may also come out of quotes."""
+    """Whether all numbers in a value, which may come from quoted texts, are finite and short."""
     if isinstance(value, Mapping):
         return all(_is_bounded(part) for item in value.items() for part in item)
     if isinstance(value, list | tuple | set | frozenset):

@@ -1,4 +1,4 @@
-"""What a tool's author says about it, and the few-shot prompt that is drafted from it."""
+"""A tool's description by its author, and a few-shot prompt drafted from it."""
 
 import ast
 import doctest
@@ -20,21 +20,24 @@ LONGEST_SUMMARY = 300
 
 @dataclass(frozen=True)
 class Description:
-    """A tool in its author's words."""
+    """The author's description of a tool."""
 
     summary: str
-    """What it does, in a sentence."""
+    """One sentence on what it does."""
     parameters: tuple[tuple[str, str], ...] = ()
-    """(name, meaning or nothing) of each argument."""
+    """(name, meaning or "") of each argument."""
     examples: tuple[str, ...] = ()
     """Calls with their results, `square(3) -> 9`."""
 
 
-def from_docstring(function: Callable[..., Any], place: str) -> Description:
-    """A function's first paragraph, its arguments' meanings, and the examples behind `>>>`; a `UserError` without."""
+def from_docstring(function: Callable[..., Any], name: str) -> Description:
+    """A function's first paragraph, its arguments' meanings, and the examples after `>>>`; `UserError` without docstring.
+
+    `name` is what messages call the function.
+    """
     text = inspect.getdoc(function)
     if not text or not text.strip():
-        raise UserError(f"{place}: it has no docstring; say there in a sentence what it does")
+        raise UserError(f"{name}: it has no docstring; say in one sentence what it does")
     parsed = docstring_parser.parse(text)
     meanings = {parameter.arg_name: parameter.description for parameter in parsed.params}
     names = [name for name in inspect.signature(function).parameters if not re.fullmatch("__.*__", name)]
@@ -46,12 +49,12 @@ def from_docstring(function: Callable[..., Any], place: str) -> Description:
 
 
 def one_sentence(text: str) -> str:
-    """One line without brackets and without a full stop at its end, cut where it is long."""
+    """One line without brackets or final full stop, at most `LONGEST_SUMMARY` characters."""
     return clean_result(text)[:LONGEST_SUMMARY].strip().rstrip(".").rstrip()
 
 
 def _examples(docstring: str, name: str) -> list[str]:
-    """The calls of a docstring's doctest that have a result, as `ApiCall`s in a text."""
+    """The calls with results in a docstring's doctest, as written in a text."""
     try:
         examples = doctest.DocTestParser().get_examples(docstring)
     except ValueError:  # badly indented: no examples
@@ -64,14 +67,14 @@ def _examples(docstring: str, name: str) -> list[str]:
         arguments = " ".join(match[1].split())
         try:
             call = parse(f"[{name}({arguments})]")
-        except CallSyntaxError:  # with brackets: in quotes
+        except CallSyntaxError:  # brackets need quotes
             call = ApiCall(name, arguments)
-        calls.append(linearise(call.with_result(_wanted(example.want))).strip())
+        calls.append(linearise(call.with_result(_expected(example.want))).strip())
     return calls
 
 
-def _wanted(text: str) -> str:
-    """An expected value as the tool would answer it."""
+def _expected(text: str) -> str:
+    """A doctest's expected value as the tool's result."""
     try:
         value = ast.literal_eval(text.strip())
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -88,14 +91,14 @@ def draft(
 ) -> tuple[str, list[tuple[str, str]]]:
     """(instruction, demonstrations) for a tool, from its description and calls with results, `square(3) -> 9`.
 
-    `UserError` if an example is no call with a result, or one that the tool would refuse; the line begins with `place`.
+    `UserError`, beginning with `place`, if an example is not a call with a result, or the tool would reject it.
     """
-    shown = ", ".join(key for key, _ in description.parameters)
+    arguments = ", ".join(key for key, _ in description.parameters)
     meanings = [f'"{key}" is {_lower(meaning)}' for key, meaning in description.parameters if meaning]
     where = f" where {' and '.join(meanings)}" if meanings else ""
     instruction = (
         f"Your task is to add calls to a {name} API to a piece of text. What the API does: {description.summary}. You can "
-        f'call the API by writing "[{name}({shown})]"{where}. Here are some examples of API calls:'
+        f'call the API by writing "[{name}({arguments})]"{where}. Here are some examples of API calls:'
     )
     demonstrations = []
     for example in examples:
@@ -103,17 +106,17 @@ def draft(
             call = example_call(example)
             bind(call.input, parameters)
         except (CallSyntaxError, ArgumentError) as error:
-            wanted = "write a call with its result, square(3) -> 9"
-            raise UserError(f"{place} is {example.strip()[:80]!r} ({error}); {wanted}") from error
+            advice = "write a call with its result, square(3) -> 9"
+            raise UserError(f"{place} is {example.strip()[:80]!r} ({error}); {advice}") from error
         bare = linearise(ApiCall(name, call.input, None, call.quoted)).strip()
-        given = clean_result(call.input)
-        subject = f"{description.summary}: {given} gives" if given else f"{description.summary}:"
+        arguments = clean_result(call.input)
+        subject = f"{description.summary}: {arguments} gives" if arguments else f"{description.summary}:"
         demonstrations.append((f"{subject} {call.result}.", f"{subject} {bare} {call.result}."))
     return instruction, demonstrations
 
 
 def example_call(example: str) -> ApiCall:
-    """The call that an example is, `square(3) -> 9`; CallSyntaxError if it is none, or has no result."""
+    """The call in an example, `square(3) -> 9`; CallSyntaxError if it is malformed or has no result."""
     text = example.strip()
     call = parse(text if text.startswith("[") else f"[{text}]")
     if not call.result:

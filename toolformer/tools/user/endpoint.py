@@ -1,47 +1,48 @@
-"""A language model behind an OpenAI-compatible endpoint, for a tool to write with (a `TextGenerator`)."""
+"""A `TextGenerator` for tools: a language model behind an OpenAI-compatible endpoint."""
 
 import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import openai
 
 from toolformer.credentials import is_address, is_variable, shown_address
 from toolformer.lm.endpoint import LONGEST_TOKEN, NoAnswer, key_from, open_client, post
-from toolformer.lm.text_generator import cut_at
-from toolformer.tools.base import Result, encodable
+from toolformer.lm.stop import cut_at
+from toolformer.tools.base import Part, Result, encodable
 from toolformer.tools.threads import Threads
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class EndpointGenerator:
+class EndpointGenerator(Part):
     """Greedy continuations by a served model.
 
-    Requests run side by side; one that fails for good is a fault beside the texts of the others. An address that ends in
-    `/chat/completions` gets each prompt as one message of the user, any other the bare prompt. The key is read from the
-    environment at each batch, and kept nowhere. ValueError for an argument with which nothing could be asked.
+    Requests run in parallel; a request that fails for good is a fault and does not affect the others. An address that ends
+    in `/chat/completions` gets each prompt as a user message, any other the plain prompt. The key is read from the
+    environment for each batch and never stored. ValueError for invalid arguments.
     """
 
     url: str = ""
     """The whole address, such as http://127.0.0.1:8000/v1/completions."""
     model: str = ""
-    """The model's name there."""
+    """The model's name on the server."""
     key_variable: str = "OPENAI_API_KEY"
-    """The environment variable that holds the key; where it is not set, none is sent."""
+    """The environment variable with the key; if it is not set, no key is sent."""
     concurrency: int = 4
-    """Requests at once, in each batch."""
+    """Parallel requests per batch."""
     timeout: float = 60.0
     """Seconds to wait for the server."""
     tries: int = 5
-    """How often a request is made."""
+    """Attempts per request."""
     request: Mapping[str, Any] | None = None
-    """Fields to add to what is sent, or with None to take out."""
+    """Fields to add to a request, or to remove (None)."""
 
-    elsewhere: ClassVar[bool] = True
+    VERSION = 1
+    elsewhere = True
 
     def __post_init__(self) -> None:
         if not self.url or not self.model:
@@ -51,7 +52,9 @@ class EndpointGenerator:
         if not is_address(self.url):
             raise ValueError("url must begin with http:// or https:// and hold no user name and no password")
         if not is_variable(self.key_variable):
-            raise ValueError("key_variable must be the name of an environment variable, not the key itself")
+            raise ValueError(
+                "key_variable must be the name of an environment variable in capitals, not the key itself"
+            )
         for name in ("concurrency", "timeout", "tries"):
             value = getattr(self, name)
             if not 0 < value < float("inf") or (name != "timeout" and value != int(value)):
@@ -60,7 +63,7 @@ class EndpointGenerator:
     def __call__(
         self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()
     ) -> list[str | Result]:
-        """See `TextGenerator`; an equal prompt is asked once."""
+        """See `TextGenerator`; equal prompts are sent once."""
         distinct = list(dict.fromkeys(prompts))
         with open_client(key_from(self.key_variable), self.timeout, self.tries) as client:
             jobs = [functools.partial(self._ask, client, text, max_new_tokens, stop) for text in distinct]

@@ -1,7 +1,7 @@
-"""Python functions as tools: one by name, every function of a file, or every method of an Open WebUI `Tools` class.
+"""Python functions as tools: one function, all of a file, or the methods of an Open WebUI `Tools` class.
 
-They run in this process: whatever one raises costs only its call, but one that ends the process (`os._exit`, a crash in C)
-belongs behind an MCP server.
+They run in this process. An exception costs only its call; code that may end the process (`os._exit`, a crash in C) belongs
+in an MCP server.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import re
 import string
 import sys
 import typing
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -31,31 +31,27 @@ from pydantic_core import to_jsonable_python
 from toolformer.calls import clean_result
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
-from toolformer.tools.base import Result, encodable
+from toolformer.tools.base import ClosedTool, Result, encodable
 from toolformer.tools.user.arguments import ArgumentError, Parameter, bind
 from toolformer.tools.user.describe import Description, from_docstring
 
 log = logging.getLogger(__name__)
 
 MOST_CHARACTERS = 1000
-"""Of a result; the rest is cut off."""
+"""Of a result; the rest is cut."""
 EMITTER = "__event_emitter__"
 SIDE_BY_SIDE = 8
-"""Calls of an asynchronous function at once."""
+"""Parallel calls of an asynchronous function."""
 
 
-class UserTool(ABC):
-    """A tool that takes arguments with types, and is not shown the document."""
+class UserTool(ClosedTool):
+    """A tool with typed arguments, which does not see the document."""
 
     parameters: tuple[Parameter, ...]
     description: Description
 
-    def depends_on(self, document: Document) -> str:
-        """Nothing."""
-        return ""
-
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-        """The answer to each input, one after the other."""
+        """Answers the inputs one after the other."""
         return [self._answer(text) for text in inputs]
 
     def _answer(self, text: str) -> Result:
@@ -66,20 +62,22 @@ class UserTool(ABC):
 
     @abstractmethod
     def call(self, arguments: dict[str, Any]) -> Result:
-        """The answer to a call with these arguments."""
+        """Answers a call."""
 
 
 class FunctionTool(UserTool):
     """A Python function as a tool. An asynchronous one gets an event loop for each call.
 
     Args:
-        function: `module:function`, `file.py:function`, or `file.py:Class.method`, whose class is made without arguments.
-        name: its name in a call; the function's own by default.
-        valves: for a class with `Valves`: their values; `$NAME` in one stands for an environment variable.
-        version: any text; results are cached under it. Without one they are not cached.
+        function: `module:function`, `file.py:function`, or `file.py:Class.method`, whose class takes no arguments.
+        name: its name in a call; by default the function's name.
+        valves: values for a class with `Valves`; `$NAME` is replaced by an environment variable.
+        version: any text; results are cached under it, and never without one.
 
-    `UserError` if it cannot be loaded, or lacks a docstring or a type hint.
+    `UserError` if the function cannot be loaded, or lacks a docstring or a type hint.
     """
+
+    VERSION = 1
 
     def __init__(
         self,
@@ -100,17 +98,17 @@ class FunctionTool(UserTool):
         self.parameters = parameters(self._call, function)
 
     def call(self, arguments: dict[str, Any]) -> Result:
-        """What the function returns, or that it raised."""
+        """What the function returns; a fault if it raises."""
         try:
-            with _back_to(self._folder):
+            with _returning_to(self._folder):
                 value = self._call(**arguments, **self._extra)
-                return show(asyncio.run(value) if inspect.iscoroutine(value) else value)
+                return to_result(asyncio.run(value) if inspect.iscoroutine(value) else value)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             log.warning("%s failed: %s: %s", self.name, type(error).__name__, one_line(error))
             return Result(reason=f"tool failed ({type(error).__name__})", fault=True)
 
     async def _emit(self, event: Any) -> None:
-        """Open WebUI's `__event_emitter__`: what a tool says of its progress goes to the log."""
+        """Open WebUI's `__event_emitter__`: logs a tool's progress."""
         try:
             event = event["data"]["description"]
         except (LookupError, TypeError):
@@ -119,8 +117,8 @@ class FunctionTool(UserTool):
 
 
 @contextlib.contextmanager
-def _back_to(folder: str) -> Iterator[None]:
-    """Undoes an `os.chdir` of the user's code, after which no relative path would mean what it did."""
+def _returning_to(folder: str) -> Iterator[None]:
+    """Undoes an `os.chdir` by user code, which would change the meaning of relative paths."""
     try:
         yield
     finally:
@@ -128,8 +126,8 @@ def _back_to(folder: str) -> Iterator[None]:
             os.chdir(folder)
 
 
-def show(value: Any) -> Result:
-    """A returned value as a result: a text as it is, anything else as one line of JSON; None is no result."""
+def to_result(value: Any) -> Result:
+    """A returned value as a result: texts as they are, other values as one line of JSON; None is no result."""
     if value is None:
         return Result(reason="no answer")
     if not isinstance(value, str):
@@ -142,13 +140,13 @@ def show(value: Any) -> Result:
 
 
 def parameters(function: Callable[..., Any], name: str) -> tuple[Parameter, ...]:
-    """The arguments that a call may give, from type hints; `UserError` if one cannot be given in a call."""
+    """The parameters of a function, from its type hints; `UserError` if a call cannot give one."""
     result = []
     try:
         hints = typing.get_type_hints(function, include_extras=True)
         for key, parameter in inspect.signature(function).parameters.items():
             is_required = parameter.default is parameter.empty
-            if key.startswith("__") and key.endswith("__"):  # given by Open WebUI, not by the model
+            if key.startswith("__") and key.endswith("__"):  # set by Open WebUI, not by the model
                 if is_required and key != EMITTER:
                     raise UserError(f"{name}: it takes {key}, which only Open WebUI has; give it a default")
                 continue
@@ -169,10 +167,10 @@ def parameters(function: Callable[..., Any], name: str) -> tuple[Parameter, ...]
 
 
 def tools_of(source: str) -> dict[str, str]:
-    """The functions that a source offers, by name, each as `FunctionTool` takes it.
+    """The functions of a source by name, as `FunctionTool` takes them.
 
-    Of a file or module with a class `Tools`, its public methods; of one without, the public functions written there. A
-    `UserError` if there is none, or importing it fails.
+    They are the public methods of the file's or module's class `Tools`, or else its public functions. `UserError` if it has
+    none or cannot be imported.
     """
     name, attribute = split(source)
     module = load_module(name)
@@ -192,13 +190,13 @@ def tools_of(source: str) -> dict[str, str]:
 
 
 def split(source: str) -> tuple[str, str]:
-    """A file or module, and the name of something in it or nothing."""
+    """A file or module, and a name in it or ""."""
     match = re.fullmatch(r"(.+):([A-Za-z_][\w.]*)", source)
     return (match[1], match[2]) if match else (source, "")
 
 
 def load(name: str, valves: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function behind `module:function`, `file.py:function` or `file.py:Class.method`; `UserError` if none."""
+    """The function of `module:function`, `file.py:function` or `file.py:Class.method`; `UserError` if it is missing."""
     source, attribute = split(name)
     if not attribute:
         raise UserError(f"{name}: write module:function or file.py:function")
@@ -214,9 +212,9 @@ def load(name: str, valves: Mapping[str, Any]) -> Callable[..., Any]:
 
 @cache
 def _instance(source: str, name: str, valves: str) -> Any:
-    """The object whose methods are tools, shared by all of them since it may hold state."""
+    """The object whose methods are tools; they share it, since it may hold state."""
     try:
-        with _back_to(os.getcwd()):
+        with _returning_to(os.getcwd()):
             owner = operator.attrgetter(name)(load_module(source))
             instance: Any = owner() if inspect.isclass(owner) else owner
             if values := json.loads(valves):
@@ -225,13 +223,13 @@ def _instance(source: str, name: str, valves: str) -> Any:
                 )
     except (UserError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # a user's class may do anything
+    except BaseException as error:  # user code may raise anything
         raise UserError(f"{source}: {name} cannot be made ({_described(error)})") from error
     return instance
 
 
 def from_environment(value: Any, name: str) -> Any:
-    """A text with `$NAME` replaced by environment variables (`UserError` if unset): no secret stands in a configuration."""
+    """Replaces `$NAME` by environment variables (`UserError` if unset), so that configurations contain no secrets."""
     if not isinstance(value, str):
         return value
     try:
@@ -245,11 +243,11 @@ def from_environment(value: Any, name: str) -> Any:
 
 
 def load_module(name: str) -> ModuleType:
-    """A module by name, also one in the working folder, or a file; `UserError` if it cannot be imported."""
+    """A module by name, possibly from the working folder, or a file; `UserError` if it cannot be imported."""
     path = Path(name).expanduser() if name.endswith(".py") else Path(*name.split(".")).with_suffix(".py")
     try:
-        with _back_to(os.getcwd()):
-            # Not by a longer sys.path: another import could take a file of the working folder for a package.
+        with _returning_to(os.getcwd()):
+            # sys.path is not extended: other imports could find files of the working folder.
             if name.endswith(".py") or (
                 path.is_file() and importlib.util.find_spec(name.split(".")[0]) is None
             ):
@@ -257,7 +255,7 @@ def load_module(name: str) -> ModuleType:
             return importlib.import_module(name)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a module may do anything when it is imported
+    except BaseException as error:  # user code may raise anything
         raise UserError(f"{name} cannot be imported ({_described(error)})") from error
 
 
@@ -274,7 +272,7 @@ def _import_file(path: Path) -> ModuleType:
 
 def _described(error: BaseException) -> str:
     if isinstance(error, ValidationError):
-        # Without what was given: it may be a secret.
+        # Without the input, which may be a secret.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     return f"{type(error).__name__}: {one_line(error)}"

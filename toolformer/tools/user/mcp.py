@@ -1,6 +1,6 @@
-"""Tools of MCP servers, over standard input and output or HTTP, through the official client library.
+"""Tools of MCP servers, over standard input and output or HTTP, with the official client library.
 
-What a server says is text for prompts, results and errors only.
+A server's output is used only as text, in prompts, results and messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from toolformer.tools.base import Result
 from toolformer.tools.runtime import Seconds
 from toolformer.tools.user.arguments import Parameter
 from toolformer.tools.user.describe import Description, one_sentence
-from toolformer.tools.user.functions import UserTool, from_environment, show
+from toolformer.tools.user.functions import UserTool, from_environment, to_result
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -39,12 +39,14 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool
 
 log = logging.getLogger(__name__)
-logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it logs tracebacks; what fails is said in one line here
+logging.getLogger("mcp").setLevel(
+    logging.CRITICAL
+)  # it logs tracebacks; failures are logged here in one line
 
 SIDE_BY_SIDE = 8
-"""Calls of one tool at once."""
+"""Parallel calls of a tool."""
 PAUSE_SECONDS = 30.0
-"""For how long a server that did not start is not started again."""
+"""Seconds to wait before restarting a server that failed to start."""
 ENDED = "tool server ended"
 
 _TYPES: Mapping[str, Any] = {
@@ -60,7 +62,7 @@ _TYPES: Mapping[str, Any] = {
 
 @dataclass
 class McpServer:
-    """How a server is reached: by the program to start, or by its address."""
+    """A server: the program to start, or its address."""
 
     command: str | None = None
     """MCP over standard input and output: the server's program."""
@@ -78,24 +80,25 @@ class McpServer:
     """MCP: seconds until the server must have answered for the first time, and listed its tools."""
 
     @property
-    def shown(self) -> str:
-        """What the user knows it by; without arguments, which may hold anything."""
+    def label(self) -> str:
+        """Its name in messages; without arguments, which may hold secrets."""
         return f"the MCP server {shown_address(self.url) if self.url else self.command}"
 
 
 class McpTool(UserTool):
-    """A tool of a server.
+    """A tool of an MCP server.
 
     Args:
-        tool: its name there.
-        name: its name in a call; the server's own by default.
-        version: any text; results are cached under it. Without one they are not cached.
-        schema: a digest of what the server says of the tool, which tells states of the tool apart in configuration.
+        tool: its name on the server.
+        name: its name in a call; by default the same.
+        version: any text; results are cached under it, and never without one.
+        schema: a hash of the tool's description and schema, so that the configuration changes when they do.
         server: the fields of `McpServer`.
 
     `UserError` if the server does not answer, or has no such tool.
     """
 
+    VERSION = 1
     side_by_side = SIDE_BY_SIDE
     elsewhere = True
 
@@ -114,7 +117,7 @@ class McpTool(UserTool):
         _, listed = self.connection.open()
         if tool not in listed:
             raise UserError(
-                f"{self.connection.server.shown} has no tool {tool!r}; it has {', '.join(listed)}"
+                f"{self.connection.server.label} has no tool {tool!r}; it has {', '.join(listed)}"
             )
         listing = listed[tool]
         self.parameters = _parameters(listing.input_schema)
@@ -130,14 +133,14 @@ class McpTool(UserTool):
 
 
 def schemas(server: McpServer) -> dict[str, str]:
-    """The tools of a server, each with a digest of what it says of it; `UserError` if it does not answer."""
+    """A hash of description and schema per tool of a server; `UserError` if the server does not answer."""
     digests = {}
     for name, tool in connection(server).open()[1].items():
         description = json.dumps([tool.description, tool.input_schema], sort_keys=True)
         if all(character.isalnum() or character in "_-./ " for character in name):
             digests[name] = hashlib.sha256(description.encode("utf-8", "surrogatepass")).hexdigest()[:12]
         else:
-            log.warning("%s: the tool %.60r is left out: its name does not fit a call", server.shown, name)
+            log.warning("%s: the tool %.60r is skipped: its name does not fit a call", server.label, name)
     return digests
 
 
@@ -146,7 +149,7 @@ def schemas(server: McpServer) -> dict[str, str]:
 
 @cache
 def _portal() -> BlockingPortal:
-    """The event loop of all connections, on a daemon thread; at its end it cancels them, which ends their servers."""
+    """The event loop of all connections, on a daemon thread; at exit it cancels them, which ends their servers."""
     from anyio.from_thread import start_blocking_portal
 
     stack = contextlib.ExitStack()
@@ -160,14 +163,14 @@ _connections: dict[str, Connection] = {}
 
 
 def connection(server: McpServer) -> Connection:
-    """This process's connection to a server; `UserError` if the client library is not there."""
+    """This process's connection to a server; `UserError` if the client library is missing."""
     if importlib.util.find_spec("mcp") is None:
         raise UserError("an MCP server needs the package mcp: make setup EXTRA=mcp")
     return _connections.setdefault(repr(server), Connection(server))
 
 
 class Connection:
-    """A client that connects when it is needed, and again after its server has ended or hung. Safe to use from threads."""
+    """A client that connects when needed, and reconnects after its server has ended or hung. Thread-safe."""
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
@@ -177,28 +180,28 @@ class Connection:
         self._failed_at = float("-inf")
 
     def open(self) -> tuple[Client, dict[str, Tool]]:
-        """The client, connected, and the server's tools by name; `UserError` if it does not answer."""
+        """The connected client, and the server's tools by name; `UserError` if the server does not answer."""
         with self._lock, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
             if self._session is None:
                 if time.monotonic() < self._failed_at + PAUSE_SECONDS:
-                    raise UserError(f"{self.server.shown} does not answer (it did not start a moment ago)")
+                    raise UserError(f"{self.server.label} does not answer (it did not start a moment ago)")
                 session = _portal().wrap_async_context_manager(_session(self.server, stderr))
                 try:
                     self._session = self._stack.enter_context(session)
                 except TimeoutError:
                     self._failed_at = time.monotonic()
                     reason = f"nothing within {self.server.start_timeout:g} s"
-                    raise UserError(f"{self.server.shown} does not answer ({reason})") from None
+                    raise UserError(f"{self.server.label} does not answer ({reason})") from None
                 except (Exception, asyncio.CancelledError) as error:
                     self._failed_at = time.monotonic()
                     stderr.seek(0)
                     last = without_credentials(stderr.read()[-2000:].strip()).rpartition("\n")[2].strip()
-                    reason = f"its last words: {last[:200]}" if last else _shown(error)
-                    raise UserError(f"{self.server.shown} does not answer ({reason})") from error
+                    reason = f"its last words: {last[:200]}" if last else _described(error)
+                    raise UserError(f"{self.server.label} does not answer ({reason})") from error
             return self._session
 
     def call(self, tool: str, arguments: dict[str, Any]) -> Result:
-        """The answer to a call, or the reason why there is none."""
+        """The answer to a call, or a fault."""
         import anyio
         from mcp.types import CONNECTION_CLOSED
 
@@ -211,12 +214,12 @@ class Connection:
             finally:
                 future.cancel()
         except (TimeoutError, CancelledError):  # the latter as the process ends
-            reason = "timeout"  # it may be busy with that call still
+            reason = "timeout"  # the server may still be busy with that call
         except UserError as error:
             log.warning("%s", error)
             reason = ENDED
         except Exception as error:  # a server may answer anything
-            log.warning("%s: %s: %s", self.server.shown, tool, _shown(error))
+            log.warning("%s: %s: %s", self.server.label, tool, _described(error))
             gone = isinstance(error, anyio.ClosedResourceError | anyio.BrokenResourceError)
             if not gone and getattr(error, "code", None) != CONNECTION_CLOSED:
                 return Result(reason=f"tool server failed ({type(error).__name__})", fault=True)
@@ -225,7 +228,7 @@ class Connection:
         return Result(reason=reason, fault=True)
 
     def close(self, client: Client | None) -> None:
-        """Ends this client's connection, and a server that was started for it."""
+        """Closes this client's connection, and the server that was started for it."""
         with self._lock:
             if self._session is not None and client is self._session[0]:
                 self._session = None
@@ -235,7 +238,7 @@ class Connection:
 
 @contextlib.asynccontextmanager
 async def _session(server: McpServer, stderr: Any) -> AsyncIterator[tuple[Client, dict[str, Tool]]]:
-    """A connected client and the server's tools; what the server's program writes to standard error goes to `stderr`."""
+    """A connected client and the server's tools; the standard error of the server's program goes to `stderr`."""
     import anyio
     import httpx2
     from mcp import Client, StdioServerParameters
@@ -243,14 +246,14 @@ async def _session(server: McpServer, stderr: Any) -> AsyncIterator[tuple[Client
     from mcp.client.streamable_http import streamable_http_client
 
     def filled(values: Mapping[str, str]) -> dict[str, str]:
-        return {key: from_environment(value, server.shown) for key, value in values.items()}
+        return {key: from_environment(value, server.label) for key, value in values.items()}
 
     with anyio.fail_after(server.start_timeout) as scope:
         async with contextlib.AsyncExitStack() as stack:
             if server.command is not None:
                 parameters = StdioServerParameters(
                     command=os.path.expanduser(server.command),
-                    args=[from_environment(word, server.shown) for word in server.args],
+                    args=[from_environment(word, server.label) for word in server.args],
                     env=filled(server.env),
                 )
                 transport = stdio_client(parameters, errlog=stderr)
@@ -274,7 +277,7 @@ async def _list(client: Client) -> dict[str, Tool]:
     return tools
 
 
-def _shown(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {one_line(error)}"
@@ -284,18 +287,20 @@ def _shown(error: BaseException) -> str:
 
 
 def _result(answer: CallToolResult) -> Result:
-    """Text content joined; else structured content as JSON; an error is no result."""
+    """The joined texts, or else structured content as JSON; no result for an error."""
     if answer.is_error:
         return Result(reason="tool answered with an error")
     texts = [block.text for block in answer.content if block.type == "text"]
     if not texts:
         is_structured = answer.content == []
-        return show(answer.structured_content) if is_structured else Result(reason="no text in the answer")
+        return (
+            to_result(answer.structured_content) if is_structured else Result(reason="no text in the answer")
+        )
     text = "\n".join(texts)
     if text.lstrip()[:1] in ("{", "["):
         with contextlib.suppress(ValueError, RecursionError):
-            return show(json.loads(text))
-    return show(text)
+            return to_result(json.loads(text))
+    return to_result(text)
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -304,15 +309,15 @@ def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
-    """The arguments of a JSON schema; what else it asks for, the server checks."""
+    """The parameters of a JSON schema; the server checks further constraints."""
     needed = schema.get("required") or ()
-    # Required ones come first: a call without names begins with them.
+    # Required ones first: positional arguments begin with them.
     properties = sorted(_properties(schema).items(), key=lambda item: item[0] not in needed)
     return tuple(Parameter(name, TypeAdapter(_type(value)), name in needed) for name, value in properties)
 
 
 def _type(schema: Mapping[str, Any]) -> Any:
-    """A Python type for the simple part of a JSON schema; anything for the rest."""
+    """A Python type for simple JSON schemas; `Any` for others."""
     kinds = schema.get("anyOf") or schema.get("type")
     if isinstance(kinds, str):
         return _TYPES.get(kinds, Any)

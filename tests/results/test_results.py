@@ -1,0 +1,205 @@
+"""Results in folders: what a run leaves, how it ends and continues, how it is named, and damage."""
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import Log
+from tests.results.conftest import at_work, made, step
+from toolformer.errors import UserError
+from toolformer.results import Damaged, Results, Run
+from toolformer.step import Step
+
+
+def test_a_run_has_what_it_logged(results: Results, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("one")
+    config = {"a": {"b": 1}, "path": Path("x/y"), "none": None}
+    with at_work(results, step(), config, experiment="mine") as folder:
+        folder.metrics({"svamp/score": 12.5, "svamp/nothing": None})
+        folder.note(system="toolformer", k=3)
+        folder.artifact(tmp_path / "one.txt", "samples")
+    run = results.get(folder.id)
+    assert run.status == "FINISHED" and run.setting("a.b") == 1 and run.setting("path") == "x/y"
+    assert run.metrics["svamp/score"] == 12.5 and set(run.metrics) == {"svamp/score", "duration_seconds"}
+    assert run.facts["k"] == 3 and run.experiments == {"mine"}
+    assert results.artifact(run, "samples/one.txt").read_text() == "one"
+    assert yaml.safe_load((run.folder / "config.yaml").read_text()) == {**config, "path": "x/y"}
+
+
+def test_a_finished_run_is_not_done_again(results: Results) -> None:
+    made(results, step(), experiment="first")
+    with at_work(results, step(), experiment="second") as done:
+        assert isinstance(done, Run)
+    assert results.get(done.id).experiments == {"first", "second"}
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(ValueError("broken\nhere"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
+)
+def test_a_run_that_did_not_finish_continues(results: Results, error: BaseException, status: str) -> None:
+    with pytest.raises(type(error)), at_work(results, step()) as folder:
+        folder.metrics({"loss": 4.0}, step=0)
+        folder.metrics({"loss": 3.0}, step=1)
+        raise error
+    assert results.get(folder.id).status == status and results.latest("evaluate") is None
+    with at_work(results, step()) as again:
+        again.metrics({"loss": 2.5}, step=1)
+    run = results.get(folder.id)
+    assert run.status == "FINISHED" and run.curve("loss") == [(0, 4.0), (1, 2.5)]
+
+
+def test_a_curve_survives_an_incomplete_line(results: Results) -> None:
+    with at_work(results, step()) as folder:
+        folder.metrics({"loss": 4.0}, step=0)
+        with (folder.path / "metrics.jsonl").open("a") as file:
+            file.write('{"step": 1, "lo\n[1]\n{"step": 2}\n')
+    assert results.get(folder.id).curve("loss") == [(0, 4.0)]
+
+
+KILLED = """
+    import os, signal, sys, time
+    from pathlib import Path
+    from toolformer.results import Beginning, Results
+    from toolformer.step import Step
+    with Results(Path(sys.argv[1])).open(Step("evaluate", 1, {}), Beginning("a", {})) as folder:
+        print(folder.id, flush=True)
+        time.sleep(100)
+"""
+
+
+@pytest.mark.chaos
+def test_a_run_at_work_is_left_alone_and_a_killed_one_continued(results: Results) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(results.root)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    run_id = process.stdout.readline().strip()
+    assert results.get(run_id).status == "RUNNING"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert results.get(run_id).status == "KILLED"
+    assert made(results, step()) == run_id and results.get(run_id).status == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("feedbeef", "there is no run feedbeef in .*; name a run of `toolformer train`"),
+        ("FAILED", "is FAILED: run its command again: toolformer train"),
+        ("EVALUATE", "is a run of evaluate: name one of `toolformer train`"),
+        ("SHORT", "at least its first 6 characters"),
+        ("latest", "no finished train run of name=mine: name one by its name or id: name=other has "),
+    ],
+)
+def test_a_run_that_cannot_be_taken(results: Results, reference: str, message: str) -> None:
+    done = made(results, step("train"), experiment="other")
+    ids = {"EVALUATE": made(results, step("evaluate")), "SHORT": done[:5]}
+    with pytest.raises(RuntimeError), at_work(results, step("train", broken=1)) as folder:
+        raise RuntimeError
+    ids["FAILED"] = folder.id[:8]
+    with pytest.raises(UserError, match=message):
+        results.resolve("train", ids.get(reference, reference), "mine")
+    assert results.resolve("train", done[:6]).id == results.resolve("train", "latest").id == done
+
+
+def test_facts_choose_a_run(results: Results) -> None:
+    for data in ("augmented", "plain"):
+        with at_work(results, step("train", data=data)) as folder:
+            folder.note(data=data)
+    assert results.resolve("train", "latest", data="augmented").setting("data") == "augmented"
+    with pytest.raises(UserError, match="no finished generate run with data=plain"):
+        results.resolve("generate", "latest", data="plain")
+
+
+def test_another_version_is_refused(results: Results) -> None:
+    run_id = made(results, step("train"))
+    newer = Results(results.root, versions={"train": 2})
+    with pytest.raises(UserError, match="was made by version 1 of train, this is 2: run its command again"):
+        newer.resolve("train", run_id)
+
+
+def sweep(results: Results, keys: str) -> str:
+    with at_work(results, Step("sweep", 1, {"over": keys})) as folder:
+        folder.note(swept=[keys])
+        return str(folder.id)
+
+
+def test_latest_prefers_the_seed(results: Results, caplog: Log) -> None:
+    parent = sweep(results, "seed")
+    ids = [made(results, step("train", seed=seed), parent=parent) for seed in range(3)]
+    assert [results.resolve("train", "latest", preferred={"seed": seed}).id for seed in range(3)] == ids
+    caplog.set_level("INFO")
+    assert results.resolve("train", "latest", preferred={"seed": 7}).id == ids[2]
+    assert f"latest train run: {ids[2][:8]} (none has seed=7)" in caplog.text
+
+
+def test_latest_is_not_a_run_of_another_sweep(results: Results, caplog: Log) -> None:
+    parent = sweep(results, "filter_threshold")
+    ids = [made(results, step("train", filter_threshold=value), parent=parent) for value in (0.1, 0.5)]
+    message = (
+        "the newest is of a sweep over filter_threshold; instead of latest name one: "
+        rf"{ids[1][:8]} \(filter_threshold=0.5\), {ids[0][:8]} \(filter_threshold=0.1\)$"
+    )
+    with pytest.raises(UserError, match=message):
+        results.resolve("train", "latest")
+    assert results.resolve("train", "latest", asks=False).id == ids[1]
+    assert results.resolve("train", "latest", preferred={"filter_threshold": 0.1}).id == ids[0]
+    alone = made(results, step("train", filter_threshold=1.0))
+    made(results, step("train", filter_threshold=0.7), parent=parent)
+    assert results.resolve("train", "latest").id == alone
+    assert {run.id for run in results.swept("train", parent[:8])} >= {*ids}
+
+
+def test_a_damaged_file_is_named_and_made_again(results: Results) -> None:
+    with at_work(results, step()) as folder:
+        folder.text("a.txt", "right")
+    (folder.path / "a.txt").write_text("wrong")
+    with pytest.raises(Damaged, match="a.txt of evaluate run .* is damaged; run its command again"):
+        results.artifact(results.get(folder.id), "a.txt")
+    with at_work(results, step()) as again:
+        assert not isinstance(again, Run)
+        again.text("a.txt", "right")
+    assert results.artifact(results.get(folder.id), "a.txt").read_text() == "right"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"result.json": {"ended": "soon", "status": "FINISHED"}},
+        {"result.json": {"ended": 5}},
+        {"result.json": {"metrics": {"a": "b"}}},
+        {"result.json": {"metrics": {"a": 10**400}}},
+        {"step.json": {"name": 5}},
+        {"step.json": []},
+    ],
+)
+def test_a_record_that_is_none_hides_no_other_run(results: Results, damage: dict[str, object]) -> None:
+    run_id, other = made(results, step()), made(results, step(a=1))
+    for name, record in damage.items():
+        (results.root / "evaluate" / run_id / name).write_text(json.dumps(record))
+    assert [run.id for run in results.all_runs()] == [other]
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", ".hidden", "link/work.txt"])
+def test_a_runs_folder_leads_nowhere_else(results: Results, tmp_path: Path, name: str) -> None:
+    run = results.get(made(results, step()))
+    (tmp_path / "work.txt").write_text("years of work")
+    (run.folder / "link").symlink_to(tmp_path)
+    with pytest.raises(UserError, match="is no file name|leads out of"):
+        results.artifact(run, name)
+
+
+def test_a_root_of_an_earlier_version_is_named(results: Results) -> None:
+    results.check_layout()  # an empty one is fine
+    old = results.root / "artifacts" / ("0" * 32) / "artifacts" / "config.yaml"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    with pytest.raises(UserError, match=r"made by an earlier version; scripts/convert_runs.py .* converts"):
+        results.resolve("train", "latest")
+    made(results, step("train"))
+    results.check_layout()

@@ -1,0 +1,141 @@
+"""What a run of the smallest experiment comes to, step by step, pinned beside the VERSION of each step's code.
+
+Neither changes without the other. `UPDATE_GOLDEN=1 pytest tests/test_versions.py` writes the pins again. Decisions are
+compared exactly, numbers within what another processor's rounding moves. The results of tools are pinned in
+`tests/tools/test_versions.py`.
+"""
+
+import copy
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from toolformer.decoding.settings import PAPER_SYSTEMS
+from toolformer.results import Results, Run
+from toolformer.step import Step
+
+GOLDEN = Path(__file__).parent / "golden"
+UPDATE = "UPDATE_GOLDEN=1 pytest tests/test_versions.py"
+STEPS = ("annotate", "generate", "train", "answer", "evaluate")
+CALLS = ("doc_id", "tool", "position", "sample", "call", "result", "status")
+LOSSES = ("start_probability", "loss_none", "loss_no_result", "loss_result", "gain")
+INTERVAL = ("score", "ci_low", "ci_high")
+
+
+def made(root: Path) -> dict[str, dict[str, Any]]:
+    """Of each step its versions, its decisions, and its numbers."""
+    results = Results(root)
+    (annotated,) = results.runs("generate")
+    trained = {data: results.runs("train", data=data)[0] for data in ("plain", "augmented")}
+    evaluated = {system: results.runs("evaluate", system=system)[0] for system in PAPER_SYSTEMS}
+    parts: dict[str, tuple[Any, list[Any]]] = {
+        "annotate": (
+            columns(table(annotated, "candidates"), CALLS),
+            columns(table(annotated, "candidates"), LOSSES),
+        ),
+        "generate": (
+            [
+                columns(table(annotated, "candidates"), ("kept", "reason")),
+                columns(table(annotated, "dataset_augmented"), ("doc_id", "text")),
+                columns(table(annotated, "dataset_plain"), ("doc_id", "text")),
+            ],
+            columns(table(annotated, "candidates"), ("filter_gain",)),
+        ),
+        "train": (
+            {data: [run.metrics["texts"], run.metrics["train_steps"]] for data, run in trained.items()},
+            [curve for run in trained.values() for curve in run.curve("heldout_perplexity")],
+        ),
+        "answer": (
+            {
+                system: columns(table(run, "samples/dateset"), ("id", "completion", "call_result"))
+                for system, run in evaluated.items()
+            },
+            [
+                columns(table(run, "samples/heldout_perplexity"), ("log_likelihood",))
+                for run in evaluated.values()
+            ],
+        ),
+        "evaluate": (
+            {
+                system: columns(table(run, "samples/dateset"), ("prediction", "score"))
+                for system, run in evaluated.items()
+            },
+            [[run.metrics[f"dateset/{name}"] for name in INTERVAL] for run in evaluated.values()]
+            + [[run.metrics["heldout_perplexity/perplexity"]] for run in evaluated.values()],
+        ),
+    }
+    last = evaluated["toolformer"].step  # made from all the others
+    pins = {
+        name: {"versions": versions(last.find(name) or last), "decisions": decisions, "numbers": numbers}
+        for name, (decisions, numbers) in parts.items()
+    }
+    return dict(json.loads(json.dumps(pins)))
+
+
+def table(run: Run, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(run.folder / f"{name}.parquet").to_pylist()
+    return rows
+
+
+def columns(rows: Iterable[Mapping[str, Any]], names: Iterable[str]) -> list[list[Any]]:
+    return [[row[name] for name in names] for row in rows]
+
+
+def versions(step: Step) -> dict[str, int]:
+    """Its version and those of what it was made from, tools included."""
+    found = {step.name: step.version}
+    for classes, _files in step.inputs.get("tools", {}).values():
+        found |= {name.rpartition(".")[2]: version for name, version in classes.items()}
+    for part in step.steps():
+        found |= versions(part)
+    return found
+
+
+def check(name: str, now: Mapping[str, Any], pinned: Mapping[str, Any]) -> None:
+    if now["versions"] != pinned["versions"]:
+        pytest.fail(f"{name}: a VERSION was raised; write the file again: {UPDATE}")
+    same = now["decisions"] == pinned["decisions"]
+    same = same and flat(now["numbers"]) == pytest.approx(
+        flat(pinned["numbers"]), rel=1e-3, abs=2e-3, nan_ok=True
+    )
+    assert same, f"{name}: the results changed: raise VERSION, or undo"
+
+
+def flat(numbers: Any) -> list[float]:
+    if not isinstance(numbers, list):
+        return [float("nan") if numbers is None else numbers]
+    return [number for part in numbers for number in flat(part)]
+
+
+@pytest.fixture(scope="module")
+def now(smoke_runs: Path) -> dict[str, dict[str, Any]]:
+    steps = made(smoke_runs)
+    if os.environ.get("UPDATE_GOLDEN"):
+        for name, step in steps.items():
+            (GOLDEN / f"{name}.json").write_text(json.dumps(step, indent=1, ensure_ascii=False) + "\n")
+    return steps
+
+
+def pinned(name: str) -> dict[str, Any]:
+    return dict(json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_results_change_only_with_the_version(name: str, now: dict[str, dict[str, Any]]) -> None:
+    check(name, now[name], pinned(name))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_changed_results_need_a_new_version(name: str) -> None:
+    changed = copy.deepcopy(pinned(name))
+    changed["numbers"][0][0] = 2 * flat(changed["numbers"])[0] + 1
+    with pytest.raises(AssertionError, match=f"{name}: the results changed: raise VERSION, or undo"):
+        check(name, changed, pinned(name))
+    changed["versions"][name] += 1
+    with pytest.raises(pytest.fail.Exception, match="write the file again: UPDATE_GOLDEN=1"):
+        check(name, changed, pinned(name))

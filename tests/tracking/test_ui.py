@@ -1,0 +1,85 @@
+"""MLflow's interface on the runs of a root."""
+
+import http.client
+import json
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Capture, free_port, wait_for
+from tests.results.conftest import made, step
+from tests.tracking.conftest import answers, row, start
+from toolformer.errors import UserError
+from toolformer.results import Results
+from toolformer.tracking.ui import serve
+
+UI = """
+    import os, sys
+    from pathlib import Path
+    from toolformer.tracking.ui import serve
+    os.chdir(sys.argv[3])
+    sys.path.remove("")  # as a console script has it
+    serve(Path(sys.argv[1]), port=int(sys.argv[2]))
+"""
+
+
+@pytest.mark.chaos
+def test_the_interface_serves_runs_to_this_machine_alone(results: Results, tmp_path: Path) -> None:
+    port = free_port()
+    run_id = row(results, made(results, step(served=True), config={"a": 1})).info.run_id
+    for module in ("mlflow", "uvicorn", "sqlite3"):  # a folder with code of somebody else's
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')")
+    process = start(UI, str(results.root), str(port), str(tmp_path))
+
+    def get(path: str, host: str = f"127.0.0.1:{port}") -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", path, headers={"Host": host})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    try:
+        wait_for(lambda: answers(port), 300)
+        page = f"/api/2.0/mlflow/runs/get?run_id={run_id}"
+        status, body = get(page)
+        assert status == 200 and json.loads(body)["run"]["info"]["status"] == "FINISHED"
+        assert get(f"/get-artifact?path=config.yaml&run_id={run_id}") == (200, b"a: 1\n")
+        assert get(page, f"localhost:{port}")[0] == 200
+        for host in ("10.evil.example", f"10.evil.example:{port}", f"evil.example:{port}"):
+            assert get(page, host)[0] == 403
+        (server,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert b"mlflow.db" not in Path(f"/proc/{server}/cmdline").read_bytes()
+    finally:
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert output.startswith(f"MLflow UI: http://127.0.0.1:{port}/#/experiments/1/runs?")
+    assert "Traceback" not in error
+    assert not (tmp_path / "was_run").exists()
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+
+
+def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        message = rf"--port {port} of 127.0.0.1 cannot be had \(Address already in use\)"
+        with pytest.raises(UserError, match=message):
+            serve(tmp_path, port=port)
+
+
+def test_a_server_has_its_pages(tmp_path: Path, capsys: Capture) -> None:
+    serve(tmp_path, "databricks://mine")
+    assert capsys.readouterr().out == "MLflow UI: databricks://mine\n"
+
+
+@pytest.mark.chaos
+def test_an_open_address_is_warned_of(results: Results) -> None:
+    program = "import sys; from pathlib import Path; from toolformer.tracking.ui import serve; serve(Path(sys.argv[1]), host='0.0.0.0', port=int(sys.argv[2]))"
+    process = start(program, str(results.root), str(free_port()))
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert "there is no login" in process.communicate(timeout=30)[1]

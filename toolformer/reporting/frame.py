@@ -1,0 +1,248 @@
+"""Evaluations as one frame of cells, and which of them a report shows. Pure functions of runs, which come newest first.
+
+A cell is one benchmark of one evaluation. A report shows one model M and one training of it per kind of data, with those
+that differ only in the seed. A table shows evaluations with the same `comparison` (questions, tools, decoding limits,
+dtype), and in each of its cells the newest of them per seed. Only the table of wordings has wordings other than the paper's.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pandas import DataFrame, Series, concat
+
+from toolformer.benchmarks import GROUPS, PAPER, TASKS
+from toolformer.decoding.settings import PAPER_SYSTEMS, TRAINED_ON
+from toolformer.evaluation.metrics import FAULTS
+from toolformer.results import Run
+
+Thresholds = tuple[tuple[str, float], ...]
+"""τ_f of each tool."""
+Seeds = Sequence[Run]
+"""Evaluations that differ only in their seed, in its order; most often one."""
+Runs = Mapping[str, Run]
+"""By id."""
+COLUMNS = (
+    *("run", "id", "task", "system", "policy", "k", "wording", "baseline", "comparison", "data", "model"),
+    *("training", "replicate", "unfiltered", "thresholds", "sampled_by", "seed", "faults", "parameters"),
+)
+"""Of a frame. A cell's `training` is an id, `replicate` the key of the trainings that differ only in the seed, `unfiltered`
+of those that differ in τ_f too; `sampled_by` is the seed that chose the questions, `seed` that of the training, if any."""
+KIND = ["comparison", "wording", "system", "baseline", "policy", "replicate", "model"]
+"""The columns in which evaluations are equal that differ only in their seed."""
+BASELINE = "baseline "
+"""Precedes a baseline's name in place of a system's key, which contains no blank."""
+DEFAULT_POLICY = "10"
+"""The paper's: k = 10."""
+FIGURE4 = "figure4"
+"""The experiment of Figure 4."""
+SCALED = ("toolformer", "toolformer_disabled")
+"""The systems of Figure 4."""
+TABLES = (
+    *(GROUPS[name] for name in ("lama", "math", "qa", "xquad", "temporal", "perplexity")),
+    ("arithmetic",),
+    (*GROUPS["mlqa"], *GROUPS["mlqa_all_en"], "mlqa_en"),
+)
+"""The benchmarks that share a table; all custom ones share another."""
+_MEASURE = re.compile(r"([^/]+)/(?:score|perplexity)")
+_THRESHOLDS = ["seed", "filter_threshold*", "score.floor"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The evaluations that a report shows; by row and task, as in `data.Evidence`."""
+
+    model: str
+    trainings: Mapping[str, str]
+    """By data, the id of the training that was evaluated; of several seeds the first; empty if it is unknown."""
+    policy: str
+    """Toolformer's, in all tables but those of k: the paper's k if it was measured, else the newest evaluation's."""
+    shown: Mapping[tuple[str, str], Seeds]
+    by_k: Mapping[tuple[int, str], Seeds]
+    by_threshold: Mapping[tuple[Thresholds, str], Seeds]
+    wordings: Mapping[tuple[str, str, str], Seeds]
+    sizes: Mapping[tuple[str, str, str], Seeds]
+
+    def used(self) -> set[str]:
+        """The ids of the evaluations shown."""
+        tables: Iterable[Mapping[Any, Seeds]]
+        tables = (self.shown, self.by_k, self.by_threshold, self.wordings, self.sizes)
+        return {run.id for cells in tables for runs in cells.values() for run in runs}
+
+
+def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame:
+    """The cells of evaluations; trainings and annotations are those that they may have been made from."""
+    baselines = _baseline_names(evaluated)
+    rows = []
+    for run in evaluated:
+        step = run.step.find("train")
+        training = source(run, trained)
+        annotation = source(training, annotated)
+        facts = {
+            "run": run,
+            "id": run.id,
+            **{name: run.facts.get(name, "") for name in ("system", "comparison")},
+            "k": run.facts.get("k") if run.facts.get("system") == "toolformer" else None,
+            "policy": run.facts.get("policy", DEFAULT_POLICY),
+            "wording": run.facts.get("wording", PAPER),
+            "baseline": baselines.get(run.id, ""),
+            "data": TRAINED_ON.get(run.facts.get("system", ""), ""),
+            "model": (training or run).setting("model", ""),
+            "training": step.key() if step else "",
+            "replicate": step.key(without=["seed"]) if step else "",
+            "unfiltered": step.key(without=_THRESHOLDS) if step and annotation else "",
+            "thresholds": tuple(sorted(thresholds(annotation).items())) if annotation else (),
+            "parameters": run.metrics.get("parameters"),
+            "sampled_by": run.setting("seed", 0),
+            "seed": (training or run).setting("seed", 0),
+        }
+        rows += [{**facts, "task": task, "faults": faults(run, task)} for task in scores(run)]
+    return DataFrame(rows, columns=COLUMNS, dtype=object)
+
+
+def scores(run: Run) -> dict[str, float]:
+    """The score in percent, or the perplexity, of each benchmark of an evaluation."""
+    return {match[1]: value for name, value in run.metrics.items() if (match := _MEASURE.fullmatch(name))}
+
+
+def faults(run: Run, task: str) -> int:
+    """Answers that were given while a tool, or the model's server, was broken."""
+    return round(run.metrics.get(f"{task}/{FAULTS}", 0))
+
+
+def source(run: Run | None, known: Runs) -> Run | None:
+    """The first of the known runs that a run was made from."""
+    return next((known[run_id] for run_id in run.made_from if run_id in known), None) if run else None
+
+
+def thresholds(run: Run) -> dict[str, float]:
+    """τ_f of each tool of an annotation."""
+    return dict(run.step.settings.get("filter_threshold", {}))
+
+
+def _baseline_names(runs: Iterable[Run]) -> dict[str, str]:
+    """The name of each baseline by the id of its run, with its path if two folders share a name."""
+    named = {
+        run.id: (name, run.setting("model", "") if run.facts["system"] == "baseline" else "")
+        for run in runs
+        if (name := run.facts.get("baseline"))
+    }
+    folders = Counter(name for name, _ in set(named.values()))
+    return {
+        run_id: f"{name} ({path})" if path and folders[name] > 1 else name
+        for run_id, (name, path) in named.items()
+    }
+
+
+def select(cells: DataFrame, further: DataFrame) -> Selection:
+    """The evaluations that a report shows; the `further` ones count in Figure 4 alone."""
+    model = _most(cells[cells.baseline == ""], ["model"], ["system", "task"]) or ""
+    of_model = cells[(cells.baseline != "") | (cells.model == model)]
+    worded = _of_one_training(of_model)
+    own = worded[worded.wording == PAPER]
+    called = own if len(own) else worded
+    policies = [*called.policy[called.system == "toolformer"]]
+    policy = next((policy for policy in policies if policy != "0"), DEFAULT_POLICY)
+    policy = DEFAULT_POLICY if DEFAULT_POLICY in policies else policy
+    trained = worded[worded.data != ""].sort_values("seed", kind="stable").drop_duplicates("data")
+    trainings = dict(zip(trained.data, trained.training, strict=True))
+    at_policy = of_model[(of_model.wording == PAPER) & (_rows(of_model, policy) == "toolformer")]
+    worded = worded.assign(row=_rows(worded, policy))
+    own = worded[worded.wording == PAPER]
+    shown: dict[Any, Seeds] = {}
+    for table in (*TABLES, {*own.task} - {*TASKS}):
+        shown |= comparable(own[own.task.isin(table) & (own.row != "")], ["row"])
+    return Selection(
+        model,
+        trainings,
+        policy,
+        shown,
+        _by_setting(own[own.k.notna()], "k"),
+        _by_setting(_of_one_filter(at_policy, trainings.get("augmented")), "thresholds"),
+        _wordings(worded[worded.row != ""]),
+        _sizes(concat([cells, further], ignore_index=True), policy),
+    )
+
+
+def comparable(cells: DataFrame, row: list[str]) -> dict[Any, Seeds]:
+    """The cells of a table by row and task: of the `comparison` with most rows (then the newest) the newest run per seed.
+
+    Rows share a table if their questions were chosen by the same seed; evaluations of other seeds join theirs. One in which
+    tools were broken counts only if there is no other.
+
+    Args:
+        row: the columns that name a row.
+    """
+    if cells.empty:
+        return {}
+    comparison, _ = _most(cells, ["comparison", "sampled_by"], row)
+    cells = cells[cells.comparison == comparison]
+    common = _most(cells.sort_values("sampled_by", kind="stable"), ["sampled_by"], row)
+    # Further seeds of an untrained model count where a trained one was asked the same.
+    seeds = {common, *(cells.sampled_by[cells.data != ""] if any(cells.data) else cells.sampled_by)}
+    cells = cells[cells.sampled_by.isin(seeds)]
+    # One training may have been asked the questions of several seeds: those of the other rows count.
+    cells = cells.assign(broken=cells.faults > 0, apart=cells.sampled_by != common)
+    cells = cells.sort_values(["broken", "apart"], kind="stable").drop_duplicates([*row, "task", "seed"])
+    groups = cells.groupby([*row, "task"], sort=False)
+    return {key: [*group.sort_values("seed").run] for key, group in groups if not all(group.apart)}
+
+
+def _most(cells: DataFrame, key: list[str], values: list[str]) -> Any:
+    """The key with most distinct values; of several the first; None if there are no cells."""
+    counts = cells.drop_duplicates([*key, *values]).groupby(key, sort=False).size()
+    return None if counts.empty else counts.idxmax()
+
+
+def _of_one_training(cells: DataFrame) -> DataFrame:
+    """The cells, without other trainings than the one with most of them for each kind of data."""
+    for data, trained in cells[cells.data != ""].groupby("data"):
+        chosen = _most(trained, ["replicate"], ["system", "policy", "task"])
+        cells = cells[(cells.data != data) | (cells.replicate == chosen)]
+    return cells
+
+
+def _rows(cells: DataFrame, policy: str) -> Series:
+    """The row of each cell in a table that has Toolformer under this policy: a system or a baseline; empty if it has none."""
+    system = cells.system.where(cells.system.isin(PAPER_SYSTEMS), "")
+    system = system.where((cells.system != "toolformer") | (cells.policy == policy), "")
+    return system.where(cells.baseline == "", BASELINE + cells.baseline)
+
+
+def _by_setting(cells: DataFrame, setting: str) -> dict[Any, Seeds]:
+    """The benchmarks that were measured with several values of a setting."""
+    tables = (comparable(table, [setting]) for _, table in cells.groupby("task", sort=False))
+    return {key: runs for table in tables if len(table) > 1 for key, runs in table.items()}
+
+
+def _of_one_filter(cells: DataFrame, training: str | None) -> DataFrame:
+    """The cells whose trainings equal this one but for τ_f."""
+    equal = cells.unfiltered[(cells.training == training) & (cells.unfiltered != "")]
+    return cells[cells.unfiltered.isin(equal)]
+
+
+def _wordings(cells: DataFrame) -> dict[tuple[str, str, str], Seeds]:
+    """By row, wording and task: what was measured in another wording than the paper's, with all its wordings."""
+    found: dict[tuple[str, str, str], Seeds] = {}
+    reworded = {*cells.task[cells.wording != PAPER]}
+    cells = cells[cells.task.isin({task for task in reworded if not task.endswith("_perplexity")})]
+    for _, table in cells.groupby("task", sort=False):
+        rows = comparable(table, ["row", "wording"])
+        others = {row for row, wording, _ in rows if wording != PAPER}
+        found |= {key: runs for key, runs in rows.items() if key[0] in others}
+    return found
+
+
+def _sizes(cells: DataFrame, policy: str) -> dict[tuple[str, str, str], Seeds]:
+    """Figure 4: by model, system and task, the models of known size, each of one training."""
+    row = _rows(cells, policy)
+    cells = cells.assign(row=row.where(row != "", _rows(cells, DEFAULT_POLICY)))
+    cells = cells[(cells.wording == PAPER) & cells.row.isin(SCALED) & cells.parameters.notna()]
+    models = [_of_one_training(of_model) for _, of_model in cells.groupby("model")]
+    cells = concat(models).sort_index() if models else cells
+    tasks = [task for group in ("lama", "math", "qa") for task in GROUPS[group]]
+    found = comparable(cells[cells.task.isin(tasks)], ["model", "row"])
+    sizes = {runs[0].metrics["parameters"] for runs in found.values()}
+    return {key: runs[:1] for key, runs in found.items()} if len(sizes) > 1 else {}

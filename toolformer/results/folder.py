@@ -1,0 +1,204 @@
+"""The folder of a step at work: what it logs is written at once, and told to a listener."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolformer.credentials import without_credentials
+from toolformer.results.provenance import masked, provenance, run_name
+from toolformer.results.run import CONFIG, METRICS, NAMES, RESULT, STEP
+from toolformer.step import Step
+from toolformer.storage import atomic_file, atomic_write, safe_join, sha256, writing
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Data that a run reads."""
+
+    name: str
+    digest: str
+    """The same for the same content."""
+    context: str
+    """What it is read for: annotation, training, heldout or evaluation."""
+    source: str
+    """The file, folder or data set, as the configuration names it."""
+    rows: int
+
+
+class Listener:
+    """Hears what a run at work does. This one ignores it; `tracking` tells MLflow."""
+
+    def begin(self, folder: Folder) -> None:
+        """The run began, or began again."""
+
+    def metrics(self, folder: Folder, values: Mapping[str, float], step: int) -> None:
+        """Metrics at a step."""
+
+    def end(self, folder: Folder, status: str) -> None:
+        """The run ended; what it logged is in its folder."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What is known of a run when it begins, besides its step."""
+
+    name: str
+    """A title; one line."""
+    config: Mapping[str, Any]
+    """The whole configuration."""
+    command: str = ""
+    experiment: str = ""
+    parent: str = ""
+    """The id of the sweep that it belongs to."""
+    description: str = ""
+    """Markdown that MLflow's pages show."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of the run from the start: `system`, `data`, ..."""
+
+
+class Folder:
+    """The folder of a step at work; `Results.open` makes it."""
+
+    def __init__(self, path: Path, step: Step, beginning: Beginning, listener: Listener) -> None:
+        self.path, self.step, self.beginning, self.listener = path, step, beginning, listener
+        self.facts: dict[str, Any] = {}
+        self.latest: dict[str, float] = {}
+        """The metrics that the result will hold."""
+        self.digests: dict[str, str] = {}
+        self.data: list[Dataset] = []
+        self.outcome = "FINISHED"
+        """The status of a sweep whose runs failed is another."""
+        self._began = time.monotonic()
+        self._spent = 0.0
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    def begin(self) -> None:
+        """Writes what the run is and how it began; goes on where an earlier process was."""
+        before = read_json(self.path / STEP)
+        self._spent = _number(before.get("seconds"))
+        record = {
+            **self.step.as_json(),
+            "title": run_name(self.beginning.name),
+            "command": self.beginning.command,
+            "description": self.beginning.description,
+            "parent": self.beginning.parent,
+            "started": before.get("started") or _now(),
+            "status": "RUNNING",
+            "facts": _plain({**provenance(), **self.beginning.facts}),
+            "config": (config := _plain(self.beginning.config)),
+        }
+        self._write(STEP, record)
+        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+        atomic_write(self.path / CONFIG, text.encode())
+        if self.beginning.experiment:
+            add_name(self.path, self.beginning.experiment)
+        self.listener.begin(self)
+
+    def metrics(self, values: Mapping[str, float | int | None], step: int | None = None) -> None:
+        """Logs metrics, with a step as points of a curve; `None` is left out."""
+        known = {key: float(value) for key, value in values.items() if value is not None}
+        self.latest |= known
+        if step is not None:
+            row = {"step": step, "time": time.time(), **known}
+            with writing(self.path / METRICS), (self.path / METRICS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        self.listener.metrics(self, known, step or 0)
+
+    def note(self, **facts: Any) -> None:
+        """Facts of the run: texts and numbers that are no measurements."""
+        self.facts |= facts
+
+    def datasets(self, *datasets: Dataset) -> None:
+        """What the run reads, for MLflow's pages."""
+        self.data += datasets
+
+    def artifact(self, path: Path, folder: str = "") -> None:
+        """Makes a file part of the result, with its SHA-256; one from elsewhere is copied into the run's folder.
+
+        Args:
+            folder: below the run's own.
+        """
+        names = [*filter(None, folder.split("/")), path.name]
+        target = safe_join(self.path, *names)
+        if path.resolve() != target.resolve():
+            with writing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(target) as temporary:
+                shutil.copyfile(path, temporary)
+        self.digests["/".join(names)] = sha256(target)
+
+    def text(self, name: str, text: str) -> None:
+        """Writes a file of the result."""
+        atomic_write(safe_join(self.path, name), text.encode("utf-8"))
+        self.digests[name] = sha256(self.path / name)
+
+    def finish(self) -> None:
+        """Writes the result, which makes the run done."""
+        result = {
+            "ended": _now(),
+            "status": self.outcome,
+            "metrics": {**self.latest, "duration_seconds": self._seconds()},
+            "facts": _plain(self.facts),
+            "digests": self.digests,
+            "datasets": [{**vars(data), "source": without_credentials(data.source)} for data in self.data],
+        }
+        self._write(RESULT, result)
+        self._write(STEP, {**read_json(self.path / STEP), "status": self.outcome})
+        self.listener.end(self, self.outcome)
+
+    def fail(self, status: str, error: BaseException) -> None:
+        """Writes how the run ended without a result."""
+        reason = without_credentials(f"{type(error).__name__}: {error}")[:5000]
+        record = {**read_json(self.path / STEP), "status": status, "error": reason, "ended": _now()}
+        self._write(STEP, {**record, "seconds": self._seconds()})
+        self.listener.end(self, status)
+
+    def _seconds(self) -> float:
+        return self._spent + time.monotonic() - self._began
+
+    def _write(self, name: str, record: Mapping[str, Any]) -> None:
+        atomic_write(self.path / name, json.dumps(record, indent=1, ensure_ascii=False, default=str).encode())
+
+
+def add_name(folder: Path, experiment: str) -> None:
+    """Notes that an experiment of this name asked for a run."""
+    path = safe_join(folder / NAMES, experiment)
+    if not path.exists():
+        with writing(path):
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty if there is none, or it cannot be read."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = masked(values)
+    return kept
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat()
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0

@@ -1,0 +1,159 @@
+"""The result of a step, as its folder holds it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolformer.step import Step
+
+STEP, RESULT, CONFIG, METRICS = "step.json", "result.json", "config.yaml", "metrics.jsonl"
+"""The files of a run's folder: what it is and how it began; what came of it, once it is done; its configuration; its curves."""
+LOCK, NAMES, MLFLOW = "lock", "names", "mlflow.json"
+"""The lock of the process that works on it; a folder with an empty file per experiment; its ids in MLflow's stores."""
+STAGES = ("generate", "train", "evaluate", "explain", "tune")
+"""The steps whose results are runs, each in a folder of that name."""
+SWEEP = "sweep"
+"""The step that groups the runs of a sweep."""
+STATUSES = ("FINISHED", "RUNNING", "FAILED", "KILLED")
+FIGURES = {
+    "generate": ("documents", "texts_kept", "calls_kept"),
+    "train": ("best_heldout_perplexity", "heldout_perplexity"),
+}
+"""The metrics that summarise a run of each stage; of an evaluation, each benchmark's score or perplexity."""
+_MEASURED = re.compile(r"[^/]+/(score|perplexity)")
+_NEVER = datetime.datetime.fromtimestamp(0, datetime.UTC)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A step's result, or what there is of it."""
+
+    step: Step
+    folder: Path
+    name: str
+    status: str
+    """One of `STATUSES`."""
+    started: datetime.datetime
+    """In UTC."""
+    ended: datetime.datetime | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The whole configuration, nested, with secrets masked."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of it besides: `system`, `k`, `dtype`, `day`, `git_commit`, versions, the device."""
+    command: str = ""
+    """The command line, without secrets."""
+    experiments: frozenset[str] = frozenset()
+    """The values of `name` under which it was asked for."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of each of its files, by name relative to the folder."""
+    parent: str = ""
+    """The id of the sweep that it belongs to."""
+
+    def __hash__(self) -> int:
+        return hash(self.folder)
+
+    @property
+    def id(self) -> str:
+        """The key of its step, which names its folder."""
+        return self.folder.name
+
+    @property
+    def stage(self) -> str:
+        return self.step.name
+
+    @property
+    def made_from(self) -> list[str]:
+        """The ids of the runs that it was made from."""
+        return [step.key() for step in _results(self.step)]
+
+    @property
+    def commit(self) -> str:
+        return str(self.facts.get("git_commit", "unknown"))
+
+    def setting(self, path: str, default: Any = None) -> Any:
+        """A value of the configuration by its dotted key."""
+        value: Any = self.config
+        for part in path.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                return default
+            value = value[part]
+        return value
+
+    def is_named(self, beginning: str) -> bool:
+        """Whether its id, or that of its run in MLflow, begins like this."""
+        return self.id.startswith(beginning) or any(
+            run_id.startswith(beginning) for run_id in self.mlflow_ids.values()
+        )
+
+    @property
+    def mlflow_ids(self) -> dict[str, str]:
+        """Its ids in MLflow's stores, by their address."""
+        return {address: entry["run_id"] for address, entry in mlflow_entries(self.folder).items()}
+
+    @property
+    def ending(self) -> str:
+        """When it ended; its status if that is not known."""
+        return self.ended.isoformat() if self.ended else self.status
+
+    def is_sent(self, address: str) -> bool:
+        """Whether the MLflow store at this address has it as it ended."""
+        return mlflow_entries(self.folder).get(address, {}).get("sent") == self.ending
+
+    def curve(self, metric: str) -> list[tuple[int, float]]:
+        """A metric's (step, value), in order of step; of a step that was logged twice, the last value."""
+        rows, _ = rows_of(self.folder / METRICS)
+        return sorted({row["step"]: row[metric] for row in rows if metric in row}.items())
+
+
+def mlflow_entries(folder: Path) -> dict[str, dict[str, str]]:
+    """A folder's runs in MLflow's stores, by address: `run_id` and, once the run was logged to its end, `sent`."""
+    try:
+        entries = json.loads((folder / MLFLOW).read_bytes())
+        return {address: entry for address, entry in entries.items() if isinstance(entry["run_id"], str)}
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        return {}
+
+
+def _results(step: Step) -> Iterable[Step]:
+    """The nearest steps below one whose results are runs."""
+    for part in step.steps():
+        yield from [part] if part.name in STAGES else _results(part)
+
+
+def rows_of(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """The rows of a file of curves from a byte on (`step`, `time` in seconds, metrics), and the byte after them.
+
+    A line that a killed process left incomplete is skipped.
+    """
+    rows: list[dict[str, Any]] = []
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            written = file.read()
+    except OSError:
+        return rows, offset
+    written = written[: written.rfind(b"\n") + 1]
+    for line in written.splitlines():
+        with suppress(ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
+            row: dict[str, Any] = {str(key): float(value) for key, value in json.loads(line).items()}
+            rows.append({**row, "step": int(row["step"]), "time": row["time"]})
+    return rows, offset + len(written)
+
+
+def figures(run: Run) -> dict[str, float]:
+    """The few metrics that summarise a run."""
+    known = FIGURES.get(run.stage) or sorted(key for key in run.metrics if _MEASURED.fullmatch(key))
+    return {key: run.metrics[key] for key in known if key in run.metrics}
+
+
+def newest_first(runs: Iterable[Run]) -> list[Run]:
+    """The last to end first; those that have not ended come last, the last to start first."""
+    return sorted(runs, key=lambda run: (run.ended or _NEVER, run.started), reverse=True)

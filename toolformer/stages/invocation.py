@@ -1,0 +1,44 @@
+"""How a stage was asked for: what it logs of its command, and nothing that decides its result."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from toolformer.results import Beginning, Run
+from toolformer.results.provenance import describe, run_name
+from toolformer.stages.config import Config
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """The command of a stage, and its place in a sweep."""
+
+    command: str = ""
+    """The command line, without secrets."""
+    parent: str = ""
+    """The id of the sweep that it belongs to."""
+    label: str = ""
+    """What distinguishes it from the other runs of the sweep, for its name."""
+
+    def beginning(
+        self,
+        config: Config,
+        name: str,
+        about: Mapping[str, object],
+        made_from: Sequence[Run] = (),
+        **facts: Any,
+    ) -> Beginning:
+        """What a run's folder says of it from the start.
+
+        Args:
+            name: the title, to which the label is added.
+            about: lines of the description.
+            facts: as `Run.facts`.
+        """
+        title = run_name(f"{name} {self.label}")
+        description = describe(self.command, about, made_from)
+        return Beginning(title, asdict(config), self.command, config.name, self.parent, description, facts)
+
+
+DIRECT = Invocation()
+"""From Python, by no command."""

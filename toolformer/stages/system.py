@@ -1,0 +1,178 @@
+"""Who answers the questions of an evaluation: a model, the tools that it calls, and how it is decoded (paper, section 4)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from toolformer.decoding import examples
+from toolformer.decoding.settings import (
+    CALLING,
+    TRAINED_ON,
+    TUNED,
+    cache_key_fields,
+    policy_label,
+    with_policy,
+)
+from toolformer.errors import UserError
+from toolformer.results import Results, Run
+from toolformer.results.provenance import model_name
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config
+from toolformer.stages.identity import deciding, model_identity, tool_files
+from toolformer.stages.stored_policy import tuned
+from toolformer.stages.train import model_folder
+from toolformer.stages.versions import VERSIONS
+from toolformer.step import Step
+from toolformer.tools.base import Tool
+
+LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class System:
+    """A system as configured; `find` also finds its training."""
+
+    config: Config
+    """With the policy that is stored with the model in place of `decoding.policy=tuned`."""
+    trained: Run | None = None
+    """The train run that made its model."""
+
+    @classmethod
+    def find(cls, config: Config, results: Results, command: str = "") -> "System":
+        """The system with the training that `checkpoint` names, if it is a trained one. UserError if there is none."""
+        if config.system not in TRAINED_ON:
+            return cls(config)
+        is_checkpoint = config.model == LATEST  # instead of a model's name
+        reference = LATEST if is_checkpoint else config.checkpoint
+        preferred = preferred_training(config.seed, config.model, "" if is_checkpoint else command)
+        run = train_run(results, reference, TRAINED_ON[config.system], config.name, preferred)
+        if not is_checkpoint:
+            check_base(run, config.model, command)
+        if config.decoding.policy == TUNED and cls(config).calls:
+            config = replace(config, decoding=tuned(config.decoding, model_folder(run)))
+        return cls(config, run)
+
+    @cached_property
+    def calls(self) -> bool:
+        """Whether it calls tools."""
+        chats = self.config.system == "endpoint" and self.config.endpoint.api == "chat"
+        return (self.config.system in CALLING or chats) and self.config.decoding.k > 0
+
+    @cached_property
+    def decoding(self) -> dict[str, Any]:
+        """The decoding settings that decide an answer; k is 0 for a system that calls no tools."""
+        k = self.config.decoding.k if self.calls else 0
+        return cache_key_fields({**asdict(self.config.decoding), "k": k}, self.config.tools)
+
+    @property
+    def policy(self) -> str:
+        """When a call starts: k, or another policy with its value."""
+        return policy_label(self.decoding)
+
+    @property
+    def model(self) -> str:
+        """The model's name, or the folder of the trained one."""
+        return str(model_folder(self.trained)) if self.trained else self.config.model
+
+    @property
+    def model_name(self) -> str:
+        """The model for titles: of a trained one that which it was trained from."""
+        if self.config.system == "endpoint":
+            return str(self.config.endpoint.model)
+        return model_name(str(self.trained.setting("model", "")) if self.trained else self.config.model)
+
+    @property
+    def baseline(self) -> str:
+        """What a model to compare with is called in reports; empty for the paper's systems."""
+        config = self.config
+        if config.system == "chat" or (config.system == "endpoint" and config.endpoint.api == "chat"):
+            return f"{self.model_name}, chat" + ("" if self.calls else ", no tools")
+        if config.system == "prompted":
+            policy = f"k = {self.policy}" if self.policy.isdecimal() else self.policy
+            return f"{self.model_name}, prompted, {policy}"
+        return self.model_name if config.system in ("baseline", "endpoint") else ""
+
+    def tools(self) -> dict[str, Tool]:
+        """Its tools, by key."""
+        return instantiate.tools(self.config, inference=True) if self.calls else {}
+
+    def clocks(self) -> list[str]:
+        """The tools, by key, that answer with today's date where an example has none."""
+        tools = {key: self.config.tool[key] for key in self.config.tools} if self.calls else {}
+        return [
+            key for key, tool in tools.items() if {**tool.implementation, **tool.inference}.get("use_clock")
+        ]
+
+    @cached_property
+    def step(self) -> Step:
+        """Its answers, whatever it is asked."""
+        config, inputs = self.config, dict[str, Any]()
+        settings = deciding(config, "answer") | {"decoding": self.decoding}
+        if self.calls:
+            inputs["tools"] = tool_files(config, config.tools)
+        else:
+            del settings["tool"]
+        for system in ("chat", "endpoint"):
+            if config.system != system:
+                del settings[system]
+        if config.system == "endpoint":
+            del settings["lm"]
+        elif self.trained:
+            inputs["training"] = self.trained.step
+            if (
+                self.trained.facts.get("ended_by_max_hours") is not None
+            ):  # with more time the same step goes on
+                inputs["model"] = self.trained.facts["model"]
+        else:
+            inputs["model"] = model_identity(config.model)
+        if config.system == "prompted" and self.calls:
+            inputs["examples"] = {
+                key: list(examples.of_tool(key, config.tool[key].name)) for key in config.tools
+            }
+        return Step("answer", VERSIONS["answer"], settings, inputs)
+
+    def calling(self) -> "System":
+        """The same with calls, whatever its decoding policy."""
+        return System(
+            replace(self.config, decoding=with_policy(self.config.decoding, "topk", 1)), self.trained
+        )
+
+
+def train_run(
+    results: Results, reference: str, data: str, experiment: str | None, preferred: Mapping[str, Any]
+) -> Run:
+    """The train run that `reference` names: `latest` (as `Results.resolve`) or an id.
+
+    UserError if there is none, or it was trained on other data.
+    """
+    facts: dict[str, Any] = {"data": data} if reference == LATEST else {}
+    run = results.resolve("train", reference, experiment, preferred=preferred, **facts)
+    if run.facts.get("data") != data:
+        raise UserError(f"checkpoint: run {run.id[:8]} has data={run.facts.get('data')}, not {data}")
+    return run
+
+
+def preferred_training(seed: int, model: str, command: str) -> dict[str, Any]:
+    """The settings of the training that `latest` is where there is one: of a model that the command names, and this seed."""
+    return ({"model": model} if _names_model(command) else {}) | {"seed": seed}
+
+
+def _names_model(command: str) -> bool:
+    return re.search(r"(^|[ '+])model=", command) is not None
+
+
+def check_base(run: Run, model: str, command: str) -> None:
+    """Refuses a `model=` in the command that is not the model which the train run began with: it would be ignored.
+
+    If the command names no model, any is accepted.
+    """
+    base = str(run.setting("model", model))
+    is_same = Path(base).expanduser().resolve() == Path(model).expanduser().resolve()
+    if not is_same and _names_model(command):
+        raise UserError(
+            f"model={model}: checkpoint {run.id[:8]} was trained from {base}; name one that was trained from {model} "
+            f"(checkpoint=RUN; toolformer train model={model} makes it), or leave model= out"
+        )

@@ -1,0 +1,135 @@
+"""What distinguishes one tool from another: settings, versions, and the files that the settings name.
+
+The settings are a tool's arguments, as configuration gives them: a mapping with `_target_`, the class. Code of this
+package counts by the `VERSION` of each class that they name, a user's code by the content of its file.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from toolformer.storage import sha256
+from toolformer.tools.base import Tool
+
+MODEL_FILES = (".safetensors", ".bin", ".json", ".model", ".txt", ".jinja")
+"""Weights, configurations, tokenizers, chat templates: what decides a model folder's answers."""
+LARGEST_HASHED = 16 * 2**20
+"""Bytes of a file that `file_state` hashes; of larger ones (weights, indexes) the time of the last change counts."""
+UNDECIDING = ("concurrency", "timeout", "tries", "key_variable")
+"""Arguments that change no answer."""
+
+
+def tool_key(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that a tool's answers depend on, as JSON: its settings, versions and files."""
+    return {"settings": _answering(settings), "versions": versions(settings), "files": files(settings)}
+
+
+def cache_key(tool: Tool, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What cached results are kept under; None for a user's tool without a `version`: what its code imports is unknown."""
+    from toolformer.tools.user.functions import UserTool
+
+    key = tool_key(settings)
+    if not tool.version and (isinstance(tool, UserTool) or None in key["versions"].values()):
+        return None
+    return {**key, "version": str(tool.version)}
+
+
+def versions(settings: Mapping[str, Any]) -> dict[str, int | None]:
+    """The `VERSION` of each class that the settings name; None for a user's."""
+    return {name: _version(name) for key, name in _leaves(settings) if key == "_target_"}
+
+
+def files(settings: Mapping[str, Any]) -> list[Any]:
+    """The state of the files and model folders that the settings name, and of the files that hold the user's code."""
+    states: list[Any] = []
+    for key, text in _leaves(settings):
+        if key not in ("model", "tokenizer"):
+            states += map(file_state, _files_of(key, text))
+        elif Path(text).expanduser().is_dir():
+            states.append(model_state(text))
+    return states
+
+
+def file_state(file: Path) -> tuple[str, int, str]:
+    """A file's name, its size, and a hash of its content or, of a large one, the time of its last change."""
+    stat = file.stat()
+    return file.name, stat.st_size, sha256(file) if stat.st_size <= LARGEST_HASHED else str(stat.st_mtime_ns)
+
+
+def model_state(name: str, ignored: str = "") -> dict[str, Any]:
+    """A folder's files by size and time of change (hashing gigabytes at each start takes too long), or a model's name."""
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        return {"model": name}
+    models = (
+        file for file in sorted(folder.iterdir()) if file.suffix in MODEL_FILES and file.name != ignored
+    )
+    seen = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in models if file.is_file()]
+    return {"model": str(folder.resolve()), "files": seen}
+
+
+def _named(target: str) -> Any:
+    """A class by its full name; None if it cannot be imported: whoever makes the tool says why."""
+    try:
+        return pkgutil.resolve_name(target)
+    except Exception:  # a user's module may raise anything
+        return None
+
+
+def _version(target: str) -> int | None:
+    # Declared by the class itself: a user's subclass of ours is the user's.
+    return getattr(_named(target), "__dict__", {}).get("VERSION")
+
+
+def _files_of(key: str, text: str) -> Iterable[Path]:
+    """The files that a setting names, judged by its key: others, such as a log, decide no answer."""
+    from toolformer.tools.user.functions import load_module, split
+
+    module: Any = None
+    if key in ("args", "command"):  # --config=FILE too
+        return dict.fromkeys([*_files_at(text), *_files_at(text.rpartition("=")[2])])
+    if key == "path" or key.endswith("_path"):
+        return _files_at(text, inside=key != "path")
+    if key == "function":
+        module = load_module(split(text)[0])
+    elif key == "_target_" and _version(text) is None:
+        module = sys.modules.get(getattr(_named(text), "__module__", ""))
+    file = getattr(module, "__file__", None)
+    return [Path(file)] if file else []
+
+
+def _answering(value: Any) -> Any:
+    """Settings without those that decide whether and how fast there is an answer, but not which."""
+    if isinstance(value, list):
+        return [_answering(part) for part in value]
+    if not isinstance(value, Mapping):
+        return value
+    # The meaning of `valves` is a user's tool's.
+    kept = {key: part for key, part in value.items() if key not in UNDECIDING}
+    return {key: part if key == "valves" else _answering(part) for key, part in kept.items()}
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in the settings, with the key of it or of its list."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _leaves(part, str(name))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _leaves(part, key)
+
+
+def _files_at(text: str, inside: bool = False) -> list[Path]:
+    """The file that a text names or, with `inside`, those right in the folder (a search index) that it names."""
+    try:
+        path = Path(text).expanduser()
+        entries = sorted(path.iterdir()) if inside and path.is_dir() else [path]
+        return [file for file in entries if file.is_file()]
+    except (OSError, ValueError, RuntimeError):  # not a file name, or an unknown home
+        return []
