@@ -31,7 +31,6 @@ from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.engine import answering
 from toolformer.stages.evaluation import ANSWERS, Evaluation, first_day, prepare
-from toolformer.stages.identity import weights
 from toolformer.stages.invocation import DIRECT, Invocation
 from toolformer.stages.stored_policy import StoredPolicy
 from toolformer.stages.system import System
@@ -125,17 +124,12 @@ def asks(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], sampl
     config = job.config
     for path in (folder, files):
         path.mkdir(parents=True, exist_ok=True)
-    # Decoding is part of the key of every answer by itself: other policies give some of the same answers.
-    identity: dict[str, Any] = {"model": job.system.step.key(without=["decoding"])}
-    if job.system.trained:
-        # The same settings trained again after the model was deleted may come to other weights in the same folder.
-        identity["weights"] = weights(Path(job.system.model))
     # Answers are shared, and so is the day on which they are given, for examples without a date.
     clocks = job.system.clocks()
     return answering.Asked(
         config=config,
         model=job.system.model,
-        identity=identity,
+        identity=job.system.identity(),
         tasks=tasks,
         metadata=_metadata(config, tasks, files),
         samples=samples,

@@ -21,7 +21,7 @@ from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-from toolformer.stages.identity import deciding, model_identity, tool_files
+from toolformer.stages.identity import deciding, model_identity, tool_files, weights
 from toolformer.stages.stored_policy import tuned
 from toolformer.stages.train import model_folder
 from toolformer.stages.versions import VERSIONS
@@ -133,6 +133,14 @@ class System:
                 key: list(examples.of_tool(key, config.tool[key].name)) for key in config.tools
             }
         return Step("answer", VERSIONS["answer"], settings, inputs)
+
+    def identity(self) -> dict[str, Any]:
+        """What decides its answers besides decoding, which is part of the key of every answer by itself."""
+        identity: dict[str, Any] = {"model": self.step.key(without=["decoding"])}
+        if self.trained:
+            # The same settings trained again after the model was deleted may come to other weights in the same folder.
+            identity["weights"] = weights(Path(self.model))
+        return identity
 
     def calling(self) -> "System":
         """The same with calls, whatever its decoding policy."""
