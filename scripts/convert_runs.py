@@ -20,7 +20,7 @@ from toolformer.annotation.merge import decide
 from toolformer.annotation.results import with_decisions
 from toolformer.results.folder import add_name
 from toolformer.step import Step
-from toolformer.storage import below, sha256
+from toolformer.storage import safe_join, sha256
 
 SOURCES = {"generate": "", "train": "dataset", "evaluate": "train", "explain": "evaluate", "tune": "train"}
 """The run that a stage's runs were made from, as in the tag `lineage.*_run_id`."""
@@ -33,7 +33,7 @@ DISPLAY = ("Score/", "Perplexity/")
 def convert(client: MlflowClient, root: Path, row: Any, steps: dict[str, Step]) -> None:
     """Writes a run's folder; `steps` are those of the runs before it, by MLflow's id."""
     run_id, tags, stage = row.info.run_id, row.data.tags, row.data.tags["stage"]
-    old = below(root, "artifacts", run_id, "artifacts")
+    old = safe_join(root, "artifacts", run_id, "artifacts")
     config = yaml.safe_load((old / "config.yaml").read_text(encoding="utf-8"))
     limits = {key: config["tool"][key]["filter_threshold"] for key in config["tools"]}
     limits = {key: config["filter_threshold"] if own is None else own for key, own in limits.items()}
@@ -44,7 +44,7 @@ def convert(client: MlflowClient, root: Path, row: Any, steps: dict[str, Step]) 
     settings["seed"] = [config["seed"], tags["fingerprint"]]
     source = steps.get(tags.get(f"lineage.{SOURCES[stage]}_run_id", ""))
     step = steps[run_id] = Step(stage, 0, settings, {"source": source} if source else {})
-    folder = below(root, stage, step.key())
+    folder = safe_join(root, stage, step.key())
     if (folder / "result.json").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def convert(client: MlflowClient, root: Path, row: Any, steps: dict[str, Step]) 
     digests: dict[str, str] = {}
     for path in filter(Path.is_file, old.rglob("*")):
         name = path.relative_to(old).as_posix()
-        target = below(folder, *name.split("/"))
+        target = safe_join(folder, *name.split("/"))
         target.parent.mkdir(exist_ok=True)
         target.unlink(missing_ok=True)
         if name == "candidates.parquet":  # this version reads why a call was not kept

@@ -18,6 +18,7 @@ from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
 from toolformer.results import Beginning, Folder, Results, Run
 from toolformer.stages.config import CONF, Config, compose, validate
+from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 from toolformer.tools.base import Result
 
@@ -162,10 +163,10 @@ def config(root: Path, *more: str) -> Config:
     return validate(compose("evaluate", words(root, *more)))
 
 
-def trained(root: Path, folder: Path) -> str:
+def trained(root: Path, folder: Path, experiment: str = "tiny") -> str:
     """A train run with a copy of this model; its id."""
-    step = Step("train", 1, {"seed": 0}, {"model": str(folder)})
-    beginning = Beginning("t", {}, experiment="tiny", facts={"data": "augmented"})
+    step = Step("train", VERSIONS["train"], {"seed": 0}, {"model": str(folder)})
+    beginning = Beginning("t", {}, experiment=experiment, facts={"data": "augmented"})
     with Results(root).open(step, beginning, done=lambda: None) as run:
         assert isinstance(run, Folder)
         shutil.copytree(folder, run.path / "model", dirs_exist_ok=True)

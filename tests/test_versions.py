@@ -69,9 +69,9 @@ def made(root: Path) -> dict[str, dict[str, Any]]:
             + [[run.metrics["heldout_perplexity/perplexity"]] for run in evaluated.values()],
         ),
     }
-    versions = versions_of(run.step for run in evaluated.values())
+    last = evaluated["toolformer"].step  # made from all the others
     pins = {
-        name: {"versions": versions[name], "decisions": decisions, "numbers": numbers}
+        name: {"versions": versions(last.find(name) or last), "decisions": decisions, "numbers": numbers}
         for name, (decisions, numbers) in parts.items()
     }
     return dict(json.loads(json.dumps(pins)))
@@ -86,17 +86,13 @@ def columns(rows: Iterable[Mapping[str, Any]], names: Iterable[str]) -> list[lis
     return [[row[name] for name in names] for row in rows]
 
 
-def versions_of(steps: Iterable[Step]) -> dict[str, dict[str, int]]:
-    """Of each step its own version and those of what it was made from, tools included."""
-    found: dict[str, dict[str, int]] = {}
-    for step in steps:
-        before = versions_of(step.steps())
-        found |= before
-        own = {step.name: step.version}
-        for classes, _files in step.inputs.get("tools", {}).values():
-            own |= {name.rpartition(".")[2]: version for name, version in classes.items()}
-        merged = {name: version for versions in before.values() for name, version in versions.items()}
-        found[step.name] = found.get(step.name, {}) | merged | own
+def versions(step: Step) -> dict[str, int]:
+    """Its version and those of what it was made from, tools included."""
+    found = {step.name: step.version}
+    for classes, _files in step.inputs.get("tools", {}).values():
+        found |= {name.rpartition(".")[2]: version for name, version in classes.items()}
+    for part in step.steps():
+        found |= versions(part)
     return found
 
 

@@ -52,7 +52,7 @@ class Toolformer:
         if not is_place:
             if config.system not in TRAINED_ON:
                 raise UserError(
-                    f"system={config.system} has no training that {model} could name; name its model, such as --model smollm2"
+                    f"system={config.system} is not trained, so there is no {model} run of it; name a model, such as --model smollm2"
                 )
             results, command = instantiate.results(config), " ".join(overrides)
             preferred = preferred_training(config.seed, config.model, command)
@@ -62,9 +62,7 @@ class Toolformer:
             except UserError as error:
                 if model == LATEST:
                     raise
-                raise UserError(
-                    f"{error}; a model of the hub is named as OWNER/NAME, another by its folder"
-                ) from error
+                raise UserError(f"{error}; write a hub model as OWNER/NAME, another by its folder") from error
             check_base(run, config.model, command)
         return cls(_decoder(config, model))
 

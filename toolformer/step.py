@@ -49,6 +49,9 @@ class Step:
     settings: Mapping[str, Any]
     inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def __hash__(self) -> int:
+        return hash(self._key)
+
     def key(self, without: Collection[str] = ()) -> str:
         """The name of the result, 16 hexadecimal digits.
 

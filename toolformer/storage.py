@@ -199,7 +199,3 @@ def safe_join(folder: Path, *names: str) -> Path:
     if not path.resolve().is_relative_to(folder.resolve()):
         raise UserError(f"{path}: leads out of {folder}; nothing is read or written there")
     return path
-
-
-# The former names, until no call site uses them.
-write_whole, whole_file, below = atomic_write, atomic_file, safe_join

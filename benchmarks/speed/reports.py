@@ -3,7 +3,7 @@
     python -m benchmarks.speed.reports [evaluations=2000] [benchmarks=14]
 
 Writes folders of trainings and evaluations, 7 metrics per benchmark, and prints the seconds of `toolformer report`'s work and
-of `toolformer runs`, each with its peak memory, and one JSON object on the last line.
+of `toolformer runs`, the CPU's seconds and the peak memory of each, and one JSON object on the last line.
 """
 
 import contextlib
@@ -53,10 +53,11 @@ def main(options: Options) -> None:
 
 def measured(work: Callable[[], object]) -> dict[str, float]:
     """Seconds and peak memory of some work, whose output is not shown."""
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     with peak_memory() as peak, contextlib.redirect_stdout(io.StringIO()):
         work()
-    return {"seconds": time.perf_counter() - began, "GiB": peak.gib}
+    ended, ended_cpu = time.perf_counter(), time.process_time()
+    return {"seconds": ended - began, "CPU": ended_cpu - began_cpu, "GiB": peak.gib}
 
 
 def write(results: Results, options: Options) -> None:

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from tests.conftest import GOLDEN, Capture, Patch, Refused
-from toolformer.cli import COMMANDS, doctor, main, runs
-from toolformer.cli.runs import LINEAGE
+from toolformer.cli import COMMANDS, doctor, main
 from toolformer.errors import UserError
+from toolformer.results import Beginning, Folder, Results
 from toolformer.stages import instantiate
 from toolformer.stages.config import CONF, compose, multirun, validate
 from toolformer.stages.config.multirun import parse
-from toolformer.tracking import Tracker
+from toolformer.step import Step
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +41,8 @@ def test_a_sweep_takes_a_further_tool(tmp_path: Path) -> None:
     words = ["experiment=evidence", f"paths.data_dir={tmp_path}", f"paths.root={tmp_path}", f"model={GOLDEN}"]
     words += ["system=model", "benchmarks=[arithmetic]", "evaluation.limit=1", "decoding.name_bias={qa: 2}"]
     assert main(["evaluate", "-m", *words, "decoding.by_tool.translation=3,4"]) == 0
-    (run,) = Tracker(None, tmp_path).runs(
-        "evaluate"
-    )  # M makes no calls, so that the second job finds the first's run
-    assert run.params["decoding.by_tool.translation"] == "3.0"
+    (run,) = Results(tmp_path).runs("evaluate")  # M makes no calls: the second job finds the first's run
+    assert run.setting("decoding.by_tool.translation") == 3
 
 
 def test_every_option_of_every_group_composes() -> None:
@@ -86,7 +84,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["help", "decoding.kk"], "there is no key, group or command 'decoding.kk' (did you mean decoding.k?)"),
         (["tool", "calculator", "1 + 1", "tols=[qa]"], "'tols=[qa]' is neither a key of the configuration nor"),
         (["ui", "--port", "0"], "--port is 0; it must be 1 to 65535"),
-        (["generate", "foo"], "'foo' is no key=value"),
+        (["generate", "foo"], "'foo': expected key=value"),
         (["generate", "--config-dir", "/no/such/dir"], "--config-dir: there is no folder /no/such/dir"),
         (["generate", "seed=abc"], "seed=abc: Value 'abc' of type 'str' could not be converted to Integer"),
         (["evaluate", "experiment=evidnce"], "Could not find 'experiment/evidnce' (did you mean evidence?); available"),
@@ -97,7 +95,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "limit=8"], "there is no key 'limit' (did you mean evaluation.limit=8, heldout.limit=8?)"),
         (["generate", "limit=8"], "there is no key 'limit' (did you mean corpus.limit=8?)"),
         (["evaluate", "env=hunter2"], "there is no key 'env'"),
-        (["evaluate", "heldout=jsonl"], "heldout=jsonl chooses no file of a group; write corpus@heldout=jsonl"),
+        (["evaluate", "heldout=jsonl"], "to choose a file of the group corpus, write corpus@heldout=jsonl"),
         (["evaluate", "--limit", "8"], "--limit (did you mean evaluation.limit=8, heldout.limit=8?); see toolformer evaluate --help"),
         (["complete", "x", "--k=3"], "--k=3 (did you mean decoding.k=3?); see toolformer complete --help"),
         (["train", "--learning-rate"], "--learning-rate (did you mean trainer.learning_rate=...?); see toolformer train"),
@@ -105,7 +103,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["run", "experiment=smoke", "seed=x"], "could not be converted to Integer; see toolformer run --help"),
         (["complete", "x", "seed=x"], "could not be converted to Integer; see toolformer complete --help"),
         (["run", "experiment=table9", "--plan"], "corpus.path is missing; name a file or a folder: corpus.path=..., or add setting=default"),
-        (["evaluate", "decoding.k=1,2"], "toolformer: decoding.k=1,2: several values need -m, a list needs brackets"),
+        (["evaluate", "decoding.k=1,2"], "toolformer: decoding.k=1,2: add -m to sweep over several values, put a list into brackets"),
         (["evaluate", "decoding=3"], "decoding=3: Config group override must be a string"),
         (["evaluate", "benchmarks=svamp"], "benchmarks=svamp: it must be a list, such as [a,b]"),
         (["evaluate", "model=null"], "model=null: field 'model' is not Optional"),
@@ -119,8 +117,8 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["generate", "corpus.limt=3"], "there is no key 'corpus.limt' (did you mean corpus.limit?)"),
         (["generate", "+corpus.limt=3"], "there is no key 'corpus.limt' (did you mean corpus.limit?)"),
         (["generate", "tool.calculator.place=equals"], "no key 'tool.calculator.place' (did you mean tool.calculator.places?); docs"),
-        (["generate", "+tool.calculater.samples=3"], "there is no tool 'calculater' (did you mean calculator?)"),
-        (["generate", "tool.dragn.samples=3"], "for one of your own (tool_sources) put +tool@tool.dragn=user before"),
+        (["generate", "+tool.calculater.samples=3"], "unknown tool 'calculater' (did you mean calculator?)"),
+        (["generate", "tool.dragn.samples=3"], "for a custom tool (tool_sources) add +tool@tool.dragn=user before tool.dragn.samples"),
         (["generate", "propose.rank=lift", "prompts=none"], "prompts=none has none; add propose.rank=probability"),
         (["generate", "tool_sources=[nope.py]"], "tool_sources[0]: nope.py cannot be imported (FileNotFoundError"),
         (["train", "trainer.batch_size=3", "trainer.micro_batch_size=2"], "trainer.batch_size is 3, not a multiple of"),
@@ -134,7 +132,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["generate", "name=../../x"], "name is '../../x'; it must be letters, digits"),
         (["generate", "paths.root='a\nb'"], "paths.root is 'a\\nb'; it must not have line breaks"),
         (["train"], "run `toolformer generate` first"),
-        (["train", "-m", "experiment=paper", "setting=default", "model=smollm2"], "is made of 6 others"),
+        (["train", "-m", "experiment=paper", "setting=default", "model=smollm2"], "this experiment combines 6 others"),
         (["evaluate"], "run `toolformer train` first"),
         (["evaluate", "system=gpt"], "system is 'gpt'"),
         (["evaluate", "decoding.policy=bias"], "decoding.bias is missing"),
@@ -143,10 +141,10 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "decoding.name_bias={calender:3}"], "decoding.name_bias: there is no tool calender (did you mean"),
         (["evaluate", "decoding.name_bias={qa:1}", "decoding.constrain_tool_name=false"], "set decoding.constrain_tool_name=true"),
         (["evaluate", "decoding.stand_in={search:qaa}"], "decoding.stand_in: there is no tool qaa (did you mean qa?)"),
-        (["evaluate", "decoding.policy=tuned", "decoding.by_tool={calendar:2}"], "the policy tuned has its own"),
+        (["evaluate", "decoding.policy=tuned", "decoding.by_tool={calendar:2}"], "decoding.policy=tuned has its own values by tool"),
         (["evaluate", "decoding.threshold=0.5"], "decoding.threshold is 0.5, but decoding.policy is topk"),
         (["evaluate", "paths.data_dir=/no/such/dir"], "there is no folder /no/such/dir"),
-        (["complete", "x", "system=model"], "system=model has no training that latest could name"),
+        (["complete", "x", "system=model"], "system=model is not trained, so there is no latest run of it"),
         (["complete", "x", "--model", "smollm2", "model=gemma3"], "smollm2 and model=gemma3 are two models"),
         (["complete", "x", "system=model", "model=/nonexistent"], "there is no folder /nonexistent"),
         (["train", "name=mine"], "run `toolformer generate` first, with the same experiment= and name="),
@@ -157,10 +155,9 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["tool", "search", "x", "tool.search.implementation.max_tokens=0"], "max_tokens is 0; it must be at least 1"),
         (["tool", "qa", "x", "+tool.qa.implementation.passage_words=0"], "passage_words is 0; it must be at least 1"),
         (["compare", "abc123", "paths.root=x"], "compare: only abc123 is named; it takes two runs"),
-        (["complete", "x", "--model", "nosuch"], "a model of the hub is named as OWNER/NAME"),
-        (["runs", "tracking.uri=postgresql://me:word@h/db"], "postgresql://h/db needs what is not installed"),
-        (["tune-policy", "benchmarks=[perplexity]"], "asks for no answers"),
-        (["tune-policy", "system=model"], "it takes system=toolformer"),
+        (["complete", "x", "--model", "nosuch"], "write a hub model as OWNER/NAME"),
+        (["tune-policy", "benchmarks=[perplexity]"], "has no questions to answer"),
+        (["tune-policy", "system=model"], "only system=toolformer can be tuned"),
         (["tune-policy", "--k", "0"], "--k must be at least 1"),
         (["index", "corpus=demo"], "index.path is missing"),
         (["index", "corpus=demo", "index.path=README.md/index"], "index.path: README.md/index cannot be a folder"),
@@ -273,53 +270,51 @@ def test_no_flag_shows_a_secret(place: Path, flags: list[str], capsys: Capture) 
     assert captured.out and "hunter2" not in captured.out + captured.err
 
 
+def finished(root: Path, step: Step, name: str, experiment: str, **metrics: float) -> Step:
+    """Leaves a finished run of a step; returns the step."""
+    with Results(root).open(step, Beginning(name, {}, experiment=experiment)) as folder:
+        assert isinstance(folder, Folder)
+        folder.metrics(metrics)
+    return step
+
+
 def test_runs_are_listed_by_their_name(place: Path, capsys: Capture) -> None:
     for name in ("demo", "other"):
-        tags = {"experiment": name}
-        with Tracker(None, place / "runs").run(
-            stage="train", name=name, fingerprint=name, config={}, tags=tags
-        ):
-            pass
-    for words, count in ([], 2), (["name=demo"], 1), (["experiment=demo"], 1), (["name=absent"], 0):
+        finished(place / "runs", Step("train", 1, {"name": name}), name, name)
+    for overrides, count in ([], 2), (["name=demo"], 1), (["experiment=demo"], 1), (["name=absent"], 0):
         capsys.readouterr()
-        assert main(["runs", "--json", *words]) == 0
+        assert main(["runs", "--json", *overrides]) == 0
         assert len(json.loads(capsys.readouterr().out)) == count
 
 
-def test_each_runs_source_is_looked_up_a_few_times_however_many_runs(
-    place: Path, capsys: Capture, monkeypatch: Patch
-) -> None:
-    looked: list[str] = []
-    made_from = runs._made_from
-    monkeypatch.setattr(runs, "_made_from", lambda run: looked.append(run.run_id) or made_from(run))
-    store, above = Tracker(None, place / "runs").store, ""
-    for number in range(12):
-        tags = {"stage": "train", "project": "toolformer"} | ({LINEAGE[-1]: above} if above else {})
-        made = store.create(f"number {number}", tags)
-        above = made if number % 3 == 0 else above
-    assert main(["runs"]) == 0
-    assert capsys.readouterr().out.count("number") == 12
-    assert len(looked) <= 2 * 12
+def test_a_run_is_listed_with_its_lineage(place: Path, capsys: Capture) -> None:
+    root = place / "runs"
+    data = finished(root, Step("generate", 1, {"seed": 0}), "data", "a")
+    finished(root, Step("generate", 1, {"seed": 1}), "other data", "a")
+    model = finished(root, Step("train", 1, {}, {"datasets": [data]}), "model", "a")
+    finished(root, Step("evaluate", 1, {}, {"training": model}), "result", "a")
+    assert main(["runs", model.key()[:8]]) == 0
+    table = capsys.readouterr().out
+    rows = [table.index(step.key()[:8]) for step in (data, model)]
+    assert rows == sorted(rows) and "result" in table and "other data" not in table
 
 
 def test_runs_are_listed_in_whole_words_in_a_narrow_terminal(
     place: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
-    above, words = "", {"FINISHED", "Toolformer", "(disabled)", "heldout_perplexity", "arithmetic"}
-    for tag in LINEAGE[::-1]:
-        name, tags = "Toolformer (disabled) smollm2 k=1", {tag: above, "experiment": "evidence"}
-        with Tracker(None, place / "runs").run(
-            stage="evaluate", name=name, fingerprint=tag, config={}, tags=tags
-        ) as run:
-            run.metrics({"arithmetic/score": 86.3, "heldout_perplexity/perplexity": 80.3})
-        above = run.run_id
+    whole = {"FINISHED", "Toolformer", "(disabled)", "heldout_perplexity", "arithmetic"}
+    scores = {"arithmetic/score": 86.3, "heldout_perplexity/perplexity": 80.3}
+    step, name = Step("generate", 1, {}), "Toolformer (disabled) smollm2 k=1"
+    for stage in ("train", "evaluate", "explain"):
+        step = Step(stage, 1, {}, {"source": step})
+        finished(place / "runs", step, name, "evidence", **scores)
     monkeypatch.setenv("TERM", "dumb")  # 80 columns
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["runs"]) == 0
     table = capsys.readouterr().out.partition("run ")[2]
-    assert words <= {*table.split()} and max(map(len, table.splitlines())) <= 80
+    assert whole <= {*table.split()} and max(map(len, table.splitlines())) <= 80
     monkeypatch.setattr(sys.stdout, "isatty", lambda: False)  # 160 columns
-    assert main(["runs"]) == 0 and words | {"evidence", "minutes"} <= {*capsys.readouterr().out.split()}
+    assert main(["runs"]) == 0 and whole | {"evidence", "minutes"} <= {*capsys.readouterr().out.split()}
 
 
 def test_an_interruption_that_a_library_swallows_is_one(monkeypatch: Patch, capsys: Capture) -> None:
@@ -391,3 +386,4 @@ def test_the_doctor_names_what_is_needed_and_does_not_work(
     output = capsys.readouterr().out
     faults = [line.split()[1] for line in output.splitlines() if line.startswith("no ")]
     assert faults == ["runs", "tracking"] and "make room" in output and "hunter2" not in output
+    assert "postgresql://h/db needs a package that is not installed" in output

@@ -16,7 +16,8 @@ import pytest
 from scripts import rounds
 from tests.conftest import GOLDEN, Capture, Patch
 from toolformer.errors import UserError
-from toolformer.tracking import Tracker
+from toolformer.results import Results
+from toolformer.stages.train import model_folder
 
 ROOT = Path(__file__).parents[2]
 Rows = Sequence[Mapping[str, Any]]
@@ -130,14 +131,12 @@ def test_two_rounds_are_one_command(data: Path, tmp_path: Path, capsys: Capture)
     ]
     words += ["benchmarks=[dateset]", "evaluation.limit=2", "system=toolformer"]
     assert rounds.main(*words) == 0
-    tracker = Tracker(None, tmp_path)
-    first, dates, second, again = reversed(tracker.runs("generate"))
-    (teacher,) = tracker.runs("train", experiment="first_round")
-    assert teacher.params["dataset"] == f"{first.run_id}+{dates.run_id}"
-    assert {run.params["model"] for run in (second, again)} == {teacher.tags["model_path"]}
-    taught = tracker.runs("train", experiment="rounds")
-    assert {run.params["seed"] for run in taught} == {"3", "4"}
-    assert {run.params["dataset"] for run in taught} == {
-        "+".join(run.run_id for run in (first, second, again))
-    }
+    results = Results(tmp_path)
+    first, dates, second, again = reversed(results.runs("generate"))
+    (teacher,) = results.runs("train", "first_round")
+    assert teacher.made_from == [first.id, dates.id]
+    assert {run.setting("model") for run in (second, again)} == {str(model_folder(teacher))}
+    taught = results.runs("train", "rounds")
+    assert {run.setting("seed") for run in taught} == {3, 4}
+    assert all(run.made_from == [first.id, second.id, again.id] for run in taught)
     assert "Trained Toolformer" in capsys.readouterr().out

@@ -498,7 +498,7 @@ def test_a_folder_is_read_in_order_recursively_and_mixed(tmp_path: Path) -> None
     for pattern in ("/etc/*", "../*", "b/../../*"):
         with pytest.raises(UserError, match="corpus.pattern=.* leads out of corpus.path"):
             FileCorpus(tmp_path / "b", pattern=pattern)
-    with pytest.raises(UserError, match="README.md is neither that of JSON Lines, Parquet nor text"):
+    with pytest.raises(UserError, match="README.md is neither JSON Lines nor Parquet"):
         texts(FileCorpus(tmp_path, pattern="*.md"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="no file in .* is named .jsonl"):

@@ -19,11 +19,11 @@ from toolformer.decoding.decoder import Completion
 from toolformer.decoding.offers import offer, written
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
+from toolformer.results import Results
 from toolformer.stages.launch import run_stage
 from toolformer.tools.base import Result
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.user.functions import FunctionTool
-from toolformer.tracking import Tracker
 
 TEMPLATE = (
     "{% if tools %}tools: {{ tools | tojson }}\n{% endif %}"
@@ -213,15 +213,13 @@ def chatting_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_chat_is_a_system_beside_the_others(tmp_path: Path, chatting_model: Path) -> None:
     more = [f"model={chatting_model}", "system=chat", "tools=[calculator,calendar]", "evaluation.limit=4"]
     done = run_stage("evaluate", config(tmp_path, *more))
-    store = Tracker(None, tmp_path)
-    run = store.get(done.run_id)
-    assert run.tags["baseline"] == "model, chat" and done.metrics["dateset/call_share/calendar"] == 1
-    assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
+    assert done.facts["baseline"] == "model, chat" and done.metrics["dateset/call_share/calendar"] == 1
+    assert run_stage("evaluate", config(tmp_path, *more)).id == done.id
     other = run_stage("evaluate", config(tmp_path, *more, "chat.tools=system"))
-    assert other.run_id != done.run_id and other.metrics["dateset/call_share"] == 1
-    without = store.get(run_stage("evaluate", config(tmp_path, *more, "decoding.k=0")).run_id)
-    assert without.tags["baseline"] == "model, chat, no tools" and without.metrics["dateset/call_share"] == 0
-    assert without.tags["comparison"] == run.tags["comparison"]
+    assert other.id != done.id and other.metrics["dateset/call_share"] == 1
+    without = run_stage("evaluate", config(tmp_path, *more, "decoding.k=0"))
+    assert without.facts["baseline"] == "model, chat, no tools" and without.metrics["dateset/call_share"] == 0
+    assert without.facts["comparison"] == done.facts["comparison"]
 
 
 @pytest.mark.parametrize(
@@ -244,4 +242,4 @@ def test_a_model_that_cannot_chat_with_tools_is_told_before_it_is_loaded(
     monkeypatch.setattr(LanguageModel, "from_pretrained", lambda *_: pytest.fail("the model was loaded"))
     given = words(tmp_path / "runs", f"model={folder}", "system=chat", "tools=[calendar]", *more)
     assert said in refused("evaluate", *given)
-    assert Tracker(None, tmp_path / "runs").runs("evaluate") == []
+    assert Results(tmp_path / "runs").all_runs() == []

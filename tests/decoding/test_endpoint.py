@@ -25,7 +25,6 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import load_tokenizer
 from toolformer.stages.launch import run_stage
 from toolformer.tools.base import Result
-from toolformer.tracking import Tracker
 
 KEY = "sk-a-very-secret-key-0123456789"
 LONG = "The number in the next term is 18 + 12 x 3, as Joe Biden was born in Scranton 北京. " * 6
@@ -282,12 +281,11 @@ def test_an_evaluation_of_a_served_chat_model(server: Completions, tmp_path: Pat
         "benchmarks=[dateset,heldout_perplexity]",
     ]  # fmt: skip
     done = run_stage("evaluate", config(tmp_path, *more))
-    run = Tracker(None, tmp_path).get(done.run_id)
-    assert (run.tags["system"], run.tags["baseline"]) == ("endpoint", "large, chat")
+    assert (done.facts["system"], done.facts["baseline"]) == ("endpoint", "large, chat")
     assert done.metrics["dateset/call_share/calendar"] == 1 and "heldout_perplexity/n" not in done.metrics
-    assert run.metrics["tools/calendar/calls"] == 4
+    assert done.metrics["tools/calendar/calls"] == 4
     without = run_stage("evaluate", config(tmp_path, *more, "decoding.k=0"))
-    assert without.metrics["dateset/call_share"] == 0 and without.run_id != done.run_id
-    assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
+    assert without.metrics["dateset/call_share"] == 0 and without.id != done.id
+    assert run_stage("evaluate", config(tmp_path, *more)).id == done.id
     said = refused("evaluate", *words(tmp_path, *more, "endpoint.api=completions"))
     assert "endpoint.url ends with /chat/completions; add endpoint.api=chat" in said

@@ -15,11 +15,11 @@ from toolformer.data import Document
 from toolformer.decoding import examples
 from toolformer.decoding.prompted import PARTED, PromptedDecoder
 from toolformer.lm.language_model import LanguageModel
+from toolformer.results import Results
 from toolformer.stages.compare import compare
 from toolformer.stages.launch import run_stage
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar
-from toolformer.tracking import Tracker
 
 SHOWN = {
     "qa": ["The [QA(ab) -> AB 1] people", "is [QA(abcd) -> AB 2] The"],
@@ -91,18 +91,16 @@ def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused
     save_calling_model(tmp_path / "model", "Today")
     more = [f"model={tmp_path}/model", "system=prompted", "tools=[calculator,calendar]", "evaluation.limit=6"]
     done = run_stage("evaluate", config(tmp_path, *more))
-    store = Tracker(None, tmp_path)
-    run = store.get(done.run_id)
-    assert (run.tags["baseline"], run.tags["decoding.k"]) == ("model, prompted, k = 10", "10")
-    assert run.name == "tiny: Prompted model k=10" and done.metrics["dateset/call_share/calendar"] > 0
-    assert run_stage("evaluate", config(tmp_path, *more)).run_id == done.run_id
+    assert (done.facts["baseline"], done.facts["k"]) == ("model, prompted, k = 10", 10)
+    assert done.name == "tiny: Prompted model k=10" and done.metrics["dateset/call_share/calendar"] > 0
+    assert run_stage("evaluate", config(tmp_path, *more)).id == done.id
     without = run_stage("evaluate", config(tmp_path, *more, "system=model"))
-    assert store.get(without.run_id).tags["comparison"] == run.tags["comparison"]
-    (scores,) = compare(store, "latest:model", "latest:prompted").benchmarks
+    assert without.facts["comparison"] == done.facts["comparison"]
+    (scores,) = compare(Results(tmp_path), "latest:model", "latest:prompted").benchmarks
     assert scores.scores and scores.scores.n == 6
     # A tool without examples: a line, and no run.
     unknown = words(tmp_path, *more, "+tool@tool.sums=calculator", "tools=[sums]", "tool.sums.name=Sums")
     assert "tool.sums.example is missing: give a call with its result" in refused("evaluate", *unknown)
     line = refused("evaluate", *unknown, "tool.sums.example='Sums(1)'")
     assert "tool.sums.example: 'Sums(1)' has no result" in line
-    assert len(store.runs("evaluate")) == 2
+    assert len(Results(tmp_path).runs("evaluate")) == 2

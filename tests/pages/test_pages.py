@@ -11,11 +11,11 @@ import pytest
 from tests.conftest import Capture, Patch
 from tests.pages.page import ROOT, Page, save_model, tiny
 from tests.pages.test_commands import OURS
-from tests.processes import save_taught_model
+from tests.processes import save_taught_model, trained
 from toolformer.calls import find, linearise
 from toolformer.cli import main
+from toolformer.results import Results
 from toolformer.tools.user.functions import FunctionTool
-from toolformer.tracking import Tracker
 
 QUICKSTART, TOOLS, EXTENDING = Page("quickstart"), Page("tools"), Page("extending")
 
@@ -47,8 +47,8 @@ def test_every_command_of_the_quickstart_runs(place: Path, calling_model: Path, 
             if stage == "generate" and not any("filter_threshold" in word for word in words):
                 words.append("tool.calendar.filter_threshold=-100")
             assert main([*words, *smaller.get(stage, [])]) == 0, capsys.readouterr().err
-    tracker = Tracker(None, Path("runs"))
-    assert [len(tracker.runs(stage)) for stage in ("generate", "train", "evaluate")] == [2, 2, 2]
+    results = Results(Path("runs"))
+    assert [len(results.runs(stage)) for stage in ("generate", "train", "evaluate")] == [2, 2, 2]
     assert (place / "runs" / "report" / "default" / "report.md").is_file()
 
 
@@ -56,7 +56,7 @@ def test_every_command_of_the_page_of_tools_runs(place: Path, capsys: Capture) -
     """With a model that has learnt to write calls, most of them without results."""
     TOOLS.write_files(place)
     save_model(place / "model", ["is [roman(14)] XIV", "is [roman(9)] IX", "is [roman(x)] x", "the number"])
-    folders: set[Path] = set()
+    done: set[Path] = set()
     for command in TOOLS.commands:
         stage = command.words[0]
         if stage == "tool":
@@ -66,21 +66,20 @@ def test_every_command_of_the_page_of_tools_runs(place: Path, capsys: Capture) -
         assert main([*command.words, *more]) == 0, capsys.readouterr().err
         shown = capsys.readouterr().out
         if stage == "generate":
-            (folder,) = {path.parent for path in Path("runs/generate").glob("*/shards*")} - folders
-            folders.add(folder)
-            (path,) = folder.glob("*/candidates.parquet")
-            rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+            (folder,) = {run.folder for run in Results(Path("runs")).runs("generate")} - done
+            done.add(folder)
+            rows: list[dict[str, Any]] = pq.read_table(folder / "candidates.parquet").to_pylist()
             scored = [(row["call_input"], row["result"]) for row in rows if row["status"] == "scored"]
             inputs, results = zip(*scored, strict=True)
             assert {"14", "9"} & set(inputs)
             assert list(results) == [one.text for one in FunctionTool("roman.py:roman").run(inputs, [])]
-            (data,) = folder.glob("*/dataset_augmented.parquet")
-            texts = [row["text"] for row in pq.read_table(data).to_pylist()]
+            data = pq.read_table(folder / "dataset_augmented.parquet")
+            texts = [row["text"] for row in data.to_pylist()]
             assert all(find(text, {"roman"}) for text in texts), "C* holds the calls with their results"
         if stage == "complete":
             ((_, _, call),) = find(shown, {"roman"})
             assert call.tool == "roman" and call.input in ("14", "9") and call.result in ("XIV", "IX"), shown
-    assert len(folders) == 3, "each of the page's annotations has a folder of its own"
+    assert len(done) == 3, "each of the page's annotations has its own folder"
 
 
 def test_every_command_of_the_page_of_extensions_runs(place: Path, capsys: Capture) -> None:
@@ -96,11 +95,11 @@ def test_every_command_of_the_page_of_extensions_runs(place: Path, capsys: Captu
             command.answers(capsys)
         else:
             assert main([*command.words, *more.get(command.words[0], [])]) == 0, capsys.readouterr().err
-    (path,) = place.glob("runs/generate/*/*/candidates.parquet")
+    (path,) = place.glob("runs/generate/*/candidates.parquet")
     rows = pq.read_table(path).to_pylist()
     assert {row["doc_id"] for row in rows} <= {"1", "2", "3", "4"}
     assert any(row["call_input"] == "Mars" and row["result"] == "2" for row in rows)
-    (run,) = Tracker(None, Path("runs")).runs("evaluate")
+    (run,) = Results(Path("runs")).runs("evaluate")
     assert {"moons_quiz/score", "dateset/score"} <= set(run.metrics) and run.metrics["moons_quiz/n"] == 2
     report = (place / "runs" / "report" / "default" / "report.md").read_text(encoding="utf-8")
     assert r"moons\_quiz" in report
@@ -123,13 +122,10 @@ def test_the_example_gives_the_call_that_the_readme_shows(
     ((_, _, call),) = find(with_call, {"Calculator"})
     assert with_call == linearise(call) + plain
     wrong = with_call.replace(f"-> {call.result}]", "-> 0]")
-    folder = tmp_path / "runs" / "train" / "demo" / "model"
-    save_taught_model(folder, [f"{prompt}{wrong}.\n"] * 400)
+    save_taught_model(tmp_path / "taught", [f"{prompt}{wrong}.\n"] * 400)
+    trained(tmp_path / "runs", tmp_path / "taught", "demo")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOOLFORMER_RUNS", "runs")
-    tags = {"experiment": "demo", "data": "augmented", "model_path": str(folder)}
-    with Tracker(None, Path("runs")).run(stage="train", name="demo", fingerprint="", config={}, tags=tags):
-        pass
     capsys.readouterr()
     assert main(words) == 0, capsys.readouterr().err
     assert prompt + linearise(call) in capsys.readouterr().out

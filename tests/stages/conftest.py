@@ -5,12 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Place
+from tests.processes import Place, save_calling_model
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, calling_model: Path) -> Place:
     return Place(tmp_path_factory.mktemp("place"), calling_model)
+
+
+@pytest.fixture(scope="session")
+def answering_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that has learnt to write the calendar's call with a result."""
+    folder = tmp_path_factory.mktemp("answering") / "model"
+    save_calling_model(folder, "yes")
+    return folder
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Finished runs compared and explained: what comes out, and what is said of the rest."""
 
 import json
+import shutil
 from operator import gt, lt
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def test_the_command_prints_tables_and_json(smoke_runs: Path, capsys: Capture, m
     found = json.loads(capsys.readouterr().out)
     assert (found["first"], found["second"]) == (one.id, two.id)
     assert found["settings"]["system"] == ["model", "toolformer"]
+    assert found["settings"]["train.trainer.max_steps"][0] == "", "M was not trained"
     by_task = {row["task"]: row for row in found["benchmarks"]}
     assert sorted(by_task) == ["dateset", "heldout_perplexity"]
     tables = (pq.read_table(results.artifact(run, "samples/dateset.parquet")) for run in (one, two))
@@ -38,11 +40,6 @@ def test_the_command_prints_tables_and_json(smoke_runs: Path, capsys: Capture, m
     )
 
 
-def means(sweep: Run) -> dict[str, float]:
-    """The metrics of a sweep that do not depend on how long it took."""
-    return {name: value for name, value in sweep.metrics.items() if name != "duration_seconds"}
-
-
 @pytest.mark.parametrize(
     ("first", "said"),
     [
@@ -56,76 +53,111 @@ def test_wrong_runs_are_one_line(smoke_runs: Path, first: str, said: str, refuse
     assert said in refused("compare", first, "latest:model", "name=smoke", f"paths.root={smoke_runs}")
 
 
-def test_a_sweep_over_seeds_is_summed_up_and_compared(
-    tmp_path: Path, tiny_folder: Path, refused: Refused, capsys: Capture
-) -> None:
-    given = words(
-        tmp_path, f"model={tiny_folder}", "benchmarks=[dateset,heldout_perplexity]", "evaluation.limit=6"
-    )
-    assert main(["evaluate", *given, "system=model", "seed=1"]) == 0, "one of them is done before"
-    sweep = ["evaluate", "-m", *given, "system=model,baseline", "seed=0,1"]
-    assert main(sweep) == 0
-    results = Results(tmp_path)
-    (parent,) = results.all_runs("sweep")
-    assert "toolformer evaluate -m" in parent.command
-    runs = results.runs("evaluate", system="model")
-    assert len(runs) == 2 == parent.metrics["model/dateset/seeds"]
-    assert "seed=0" in runs[0].command, "each has its own command"
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
+    """A sweep over two systems, which are one and the same model, and two seeds; one of its runs was done before."""
+    root = tmp_path_factory.mktemp("seeds")
+    asked = [f"model={tiny_folder}", "benchmarks=[dateset,heldout_perplexity]", "evaluation.limit=6"]
+    assert main(["evaluate", *words(root, *asked), "system=model", "seed=1"]) == 0
+    for _ in range(2):  # resumed, it comes to the same
+        assert main(["evaluate", "-m", *words(root, *asked), "system=model,baseline", "seed=0,1"]) == 0
+    assert main(["evaluate", *words(root, *asked), "system=model", "benchmarks=[arithmetic]"]) == 0
+    return root
+
+
+def sweep_of(root: Path) -> Run:
+    (sweep,) = Results(root).all_runs("sweep")
+    return sweep
+
+
+def both_seeds(root: Path) -> list[Run]:
+    return [run for run in Results(root).runs("evaluate", system="model") if "dateset/score" in run.metrics]
+
+
+def test_a_sweep_has_the_means_over_seeds(seeds: Path) -> None:
+    sweep, runs = sweep_of(seeds), both_seeds(seeds)
+    assert "toolformer evaluate -m" in sweep.command
+    assert len(runs) == 2 == sweep.metrics["model/dateset/seeds"]
+    assert any("seed=0" in run.command for run in runs), "each has its own command"
     for task, figure in (("dateset", "score"), ("heldout_perplexity", "perplexity")):
-        name = f"{task}/{figure}"
-        mean = sum(run.metrics[name] for run in runs) / 2
-        assert parent.metrics[f"model/{name}"] == pytest.approx(mean)
-        assert parent.metrics[f"model/{task}/ci_low"] <= mean <= parent.metrics[f"model/{task}/ci_high"]
-    assert main(sweep) == 0, "resumed"
-    assert means(results.get(parent.id)) == means(parent)
+        mean = sum(run.metrics[f"{task}/{figure}"] for run in runs) / 2
+        assert sweep.metrics[f"model/{task}/{figure}"] == pytest.approx(mean)
+        assert sweep.metrics[f"model/{task}/ci_low"] <= mean <= sweep.metrics[f"model/{task}/ci_high"]
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_groups_of_seeds_are_compared(seeds: Path, is_listed: bool, capsys: Capture) -> None:
+    sweep = sweep_of(seeds).id[:8]
+    first = ",".join(run.id for run in both_seeds(seeds)) if is_listed else f"{sweep}:model"
     capsys.readouterr()
-    names = [f"{parent.id[:8]}:{system}" for system in ("model", "baseline")]
-    assert main(["compare", *names, "--json", f"paths.root={tmp_path}"]) == 0
+    assert main(["compare", first, f"{sweep}:baseline", "--json", f"paths.root={seeds}"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["first"].split(",")) == 2 and "2 seeds, " in found["first_name"]
     assert [row["seeds"] for row in found["benchmarks"]] == [[2, 2], [2, 2]]
-    assert found["benchmarks"][0]["scores"]["difference"]["value"] == 0, "one and the same model"
-    listed = ",".join(run.id for run in runs)
-    assert main(["compare", listed, names[1], f"paths.root={tmp_path}"]) == 0
-    assert "2 seeds" in " ".join(capsys.readouterr().out.split())
-    assert main(["evaluate", *given, "system=model", "benchmarks=[arithmetic]"]) == 0
-    line = refused("compare", "latest:model", names[1], "name=tiny", f"paths.root={tmp_path}")
+    assert found["benchmarks"][0]["scores"]["difference"]["value"] == 0
+
+
+def test_nothing_in_common_is_one_line(seeds: Path, refused: Refused) -> None:
+    group = f"{sweep_of(seeds).id}:baseline"
+    line = refused("compare", "latest:model", group, "name=tiny", f"paths.root={seeds}")
     assert "have no benchmark in common (they differ in " in line
-    line = refused("compare", parent.id, names[1], f"paths.root={tmp_path}")
-    assert f"differ in more than their seed (system); name one system of it, as {parent.id}:model" in line
+
+
+def test_a_group_of_several_systems_is_one_line(seeds: Path, refused: Refused) -> None:
+    sweep = sweep_of(seeds).id
+    line = refused("compare", sweep, f"{sweep}:baseline", f"paths.root={seeds}")
+    assert f"differ in more than their seed (system); name one system of it, as {sweep}:model" in line
+
+
+def test_runs_of_other_code_are_no_group(seeds: Path, tmp_path: Path, refused: Refused) -> None:
+    root = Path(shutil.copytree(seeds, tmp_path / "runs"))
+    runs = both_seeds(root)
     for name, key, value in (("step", "version", 0), ("result", "facts", {"comparison": "of older code"})):
         path = runs[0].folder / f"{name}.json"
         record = json.loads(path.read_text())
         record[key] = {**record[key], **value} if isinstance(value, dict) else value
         path.write_text(json.dumps(record))
-    line = refused("compare", listed, names[1], f"paths.root={tmp_path}")
+    listed, group = ",".join(run.id for run in runs), f"{sweep_of(root).id}:baseline"
+    line = refused("compare", listed, group, f"paths.root={root}")
     assert "seed (the code that scored them); run the commands of the older ones again" in line
 
 
-def test_an_evaluation_is_explained_once(root: Path, counted: list[str], capsys: Capture) -> None:
-    place = f"paths.root={root}"
-    assert main(["explain", "latest", "name=smoke", place]) == 0
+def test_an_evaluation_is_explained(root: Path, capsys: Capture) -> None:
+    capsys.readouterr()
+    assert main(["explain", "latest", "name=smoke", f"paths.root={root}"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in (*CLASSES.values(), "Dateset", "forced call", "n = 4"))
-    results = Results(root)
-    (run,) = results.runs("explain")
-    evaluated = results.get(run.made_from[0])
+    (run,) = Results(root).runs("explain")
+    evaluated = Results(root).get(run.made_from[0])
     assert evaluated.facts["system"] == "toolformer"
     assert sum(run.metrics[f"dateset/class/{name}"] for name in CLASSES) == run.metrics["dateset/n"] == 4
     assert run.metrics["dateset/rung/own"] == evaluated.metrics["dateset/score"]
-    rows = pq.read_table(results.artifact(run, "ladder/dateset.parquet")).to_pylist()
+    rows = pq.read_table(run.folder / "ladder" / "dateset.parquet").to_pylist()
     assert {row["call"] for row in rows} == {"[Calendar()]"}
     assert all(row["result"].startswith("Today is") for row in rows)
     assert all(row[f"{rung}_right"] is not None for row in rows for rung in RUNGS if rung != "gold_passage")
-    assert counted
-    counted.clear()
-    assert main(["explain", evaluated.id[:8], place]) == 0
-    assert not counted and capsys.readouterr().out == shown and len(results.runs("explain")) == 1
-    assert main(["report", "name=smoke", place]) == 0
+
+
+def test_an_evaluation_is_explained_once(root: Path, counted: list[str], capsys: Capture) -> None:
+    (run,) = Results(root).runs("evaluate", system="toolformer")
+    shown = []
+    for reference in ("latest", run.id[:8]):
+        asked = len(counted)
+        capsys.readouterr()
+        assert main(["explain", reference, "name=smoke", f"paths.root={root}"]) == 0
+        shown.append(capsys.readouterr().out)
+    assert 0 < asked == len(counted) and shown[0] == shown[1]
+
+
+def test_a_report_shows_an_explanation(root: Path) -> None:
+    for command in (["explain", "latest"], ["report"]):
+        assert main([*command, "name=smoke", f"paths.root={root}"]) == 0
     folder = root / "report" / "smoke"
     assert "## Ladder: Why answers are right or wrong" in (folder / "report.md").read_text()
     assert (folder / "figures" / "ladder.svg").is_file()
-    assert json.dumps(CLASSES[rows[0]["class"]]) in (folder / "samples.html").read_text()
+    (run,) = Results(root).runs("explain")
+    row, *_ = pq.read_table(run.folder / "ladder" / "dateset.parquet").to_pylist()
+    assert json.dumps(CLASSES[row["class"]]) in (folder / "samples.html").read_text()
 
 
 def test_an_annotation_is_explained(root: Path, capsys: Capture) -> None:

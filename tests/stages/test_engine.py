@@ -72,7 +72,8 @@ def test_killed_six_times_at_random(place: Place, reference: bytes, tmp_path: Pa
     candidates = [path.read_bytes() for path in tmp_path.glob("generate/*/candidates.parquet")]
     assert candidates == [reference] * (ended + 1) and len(place.runs(tmp_path)) == ended + 1
     assert len(place.shards(tmp_path)) == SHARDS
-    assert not list(tmp_path.rglob("*.part"))
+    # A process killed after its result was written may leave a part of MLflow's database, which the next run removes.
+    assert not [path for path in tmp_path.rglob("*.part") if not path.name.startswith(".mlflow.db")]
 
 
 @pytest.fixture

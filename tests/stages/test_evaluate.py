@@ -30,9 +30,9 @@ def rows(run: Run, task: str) -> list[dict[str, Any]]:
     return samples
 
 
-def test_all_answers_of_a_folder_are_of_its_first_day(tmp_path: Path, calling_model: Path) -> None:
+def test_all_answers_of_a_folder_are_of_its_first_day(tmp_path: Path, answering_model: Path) -> None:
     """Examples with a date of their own have that."""
-    trained(tmp_path, calling_model)
+    trained(tmp_path, answering_model)
     write(tmp_path, "svamp/svamp", sums(4))
     more = [
         "system=toolformer", f"paths.data_dir={tmp_path}", "benchmarks=[svamp,dateset]", "tools=[calendar]",
@@ -44,9 +44,8 @@ def test_all_answers_of_a_folder_are_of_its_first_day(tmp_path: Path, calling_mo
     day.write_text("2031-03-01\n")
     done = run_stage("evaluate", config(tmp_path, *more, "evaluation.limit=4"))
     assert done.facts["day"] == "2031-03-01"
-    told = {row["call_result"] for row in rows(done, "svamp")}
-    assert "Today is Saturday, March 1, 2031." in told
-    assert "Today is Saturday, March 1, 2031." not in {row["call_result"] for row in rows(done, "dateset")}
+    days = {task: {row["call_result"] for row in rows(done, task)} for task in ("svamp", "dateset")}
+    assert "Today is Saturday, March 1, 2031." in days["svamp"] - days["dateset"]
 
 
 def test_samples_by_id(tmp_path: Path, tiny_folder: Path, refused: Refused) -> None:

@@ -59,9 +59,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_experiment_composes_and_names_what_there_is(
-    name: str, places: list[str], tmp_path: Path
-) -> None:
+def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None:
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
     # The embedded corpus is refused a path.
     read = [] if name in ("demo", "smoke", "ladder", "threshold") else places
@@ -87,7 +85,10 @@ def test_every_experiment_composes_and_names_what_there_is(
         elif stage == "evaluate":
             assert set(objects.tools(config, inference=True)) == set(config.tools)
             assert task_names(config.benchmarks)
-    # Its file opens with its command, and it can be reported without its data.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiments_file_opens_with_its_command(name: str) -> None:
     lines = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
     commands = [line.removeprefix("#").split() for line in head if re.search(r" toolformer (run|demo)", line)]
@@ -95,6 +96,10 @@ def test_every_experiment_composes_and_names_what_there_is(
     for words in commands:
         given = [word.replace("DIR", "/") for word in words if "=" in word and word != "model=FOLDER"]
         validate(compose("report", given))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiment_is_reported_without_its_data(name: str, tmp_path: Path) -> None:
     words = [f"experiment={name}", f"paths.data_dir={tmp_path / 'unmounted'}"]
     assert validate(compose("report", words), "report").name in (name, "paper", "default", "smoke")
     with pytest.raises(UserError, match=r"paths\.data_dir|corpus\.path"):

@@ -165,7 +165,7 @@ def test_what_ray_cannot_have_is_one_line(
     assert not (tmp_path / "generate").exists(), "no run was begun"
 
 
-def test_a_worker_has_the_threads_and_batches_of_the_configuration(
+def test_a_worker_has_the_configured_threads_and_batches(
     tmp_path: Path, tiny_folder: Path, caplog: Log
 ) -> None:
     caplog.set_level("INFO")

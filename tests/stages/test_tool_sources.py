@@ -10,7 +10,7 @@ import pytest
 from omegaconf import DictConfig
 
 from tests.conftest import Capture, Patch
-from tests.processes import SHARDS, Place, config, save_calling_model, trained, who_did
+from tests.processes import SHARDS, Place, config, trained, who_did
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
@@ -87,7 +87,7 @@ def test_a_file_gives_all_of_its_tools() -> None:
         instantiate.tool_settings(config, "dragon_fire")
 
 
-def test_its_keys_are_set_as_those_of_any_other_and_begin_with_the_settings(folder: Path) -> None:
+def test_keys_of_a_users_tool_are_set_as_any_others(folder: Path) -> None:
     own = ("tool_sources=[tools.py]", "+tool@tool.dragon_fire=user")
     config = composed(
         *own, "tools=[dragon_fire]", "tool.dragon_fire.name=Dragon", "tool.dragon_fire.filter_threshold=0.25",
@@ -193,10 +193,9 @@ def test_a_tool_that_is_away_ends_no_run(place: Place, tmp_path: Path, capsys: C
     assert line in " ".join(capsys.readouterr().err.split())
 
 
-def test_an_evaluation_counts_its_calls(tmp_path: Path) -> None:
+def test_an_evaluation_counts_its_calls(tmp_path: Path, answering_model: Path) -> None:
     """A model that writes the calendar's call whatever it is asked; dated examples, the real calendar, its cache."""
-    save_calling_model(tmp_path / "by-hand" / "model", result="Today")
-    trained(tmp_path, tmp_path / "by-hand" / "model")
+    trained(tmp_path, answering_model)
     more = ["evaluation.limit=12", "tools=[calendar]", "tool.calendar.cache=true", "decoding.k=400"]
     run = run_stage("evaluate", config(tmp_path, *more))
     assert run.metrics["tools/calendar/calls"] == 12 * run.metrics["dateset/call_share"] > 0

@@ -1,17 +1,12 @@
 """The train stage: what its runs say, and which of them answer a command that is given again."""
 
-import json
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
 
 from tests.conftest import Capture, smoke_words
 from toolformer.cli import main
-from toolformer.errors import UserError
 from toolformer.results import Results, Run
 from toolformer.stages.config import Config, compose, validate
+from toolformer.stages.evaluation import prepare
 from toolformer.stages.launch import run_stage
 from toolformer.stages.train import finished, model_folder
 
@@ -55,6 +50,16 @@ def test_a_run_that_its_time_ended_continues_with_more(root: Path) -> None:
     assert finished(short) == finished(whole) == second
 
 
+def test_a_training_with_more_time_is_evaluated_again(root: Path) -> None:
+    results, kinds = Results(root), ("trainer.max_hours=1e-9", "trainer.max_hours=null")
+    steps = []
+    for kind in kinds:
+        run = train(config(root, kind))
+        words = [*smoke_words(root), "system=toolformer", f"checkpoint={run.id}"]
+        steps.append(prepare(validate(compose("evaluate", words)), results).step.key())
+    assert steps[0] != steps[1]
+
+
 def test_a_damaged_model_is_trained_again(root: Path) -> None:
     given = config(root)
     first = train(given)
@@ -64,20 +69,3 @@ def test_a_damaged_model_is_trained_again(root: Path) -> None:
     second = train(given)
     assert second.id == first.id and second.ended != first.ended and weights.read_bytes() == saved
     assert train(given) == second
-
-
-def test_a_dataset_of_other_columns_is_one_line(root: Path) -> None:
-    (run,) = Results(root).runs("generate")
-    pq.write_table(pa.table({"words": ["a"]}), run.folder / "dataset_augmented.parquet")
-    with pytest.raises(UserError, match=r"dataset_augmented.parquet of generate run .* is damaged.*again"):
-        train(config(root))
-
-
-def test_a_runs_model_is_in_its_folder(root: Path) -> None:
-    run = train(config(root))
-    result = run.folder / "result.json"
-    record = json.loads(result.read_text())
-    record["facts"]["model"] = f"{run.folder / 'model'}/.."
-    result.write_text(json.dumps(record))
-    with pytest.raises(UserError, match="is no file name"):
-        train(config(root))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Capture, Log, Refused
-from tests.processes import config, save_calling_model, trained, words
+from tests.processes import config, trained, words
 from toolformer import Toolformer
 from toolformer.cli import main
 from toolformer.evaluation.policy_curve import Point
@@ -30,23 +30,16 @@ BY_NAME = [*MORE, "decoding.policy=tuned"]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("taught") / "model"
-    save_calling_model(folder, "yes")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def shown() -> list[str]:
     """What the command of `tuned` printed."""
     return []
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory, model: Path, shown: list[str]) -> Path:
+def tuned(tmp_path_factory: pytest.TempPathFactory, answering_model: Path, shown: list[str]) -> Path:
     """A folder of runs in which a policy was chosen."""
     root = tmp_path_factory.mktemp("tuned")
-    trained(root, model)
+    trained(root, answering_model)
     with redirect_stdout(StringIO()) as out:
         assert main(["tune-policy", "--k", "3", *words(root, *MORE, "evaluation.limit=8")]) == 0
     shown.append(out.getvalue())
@@ -72,8 +65,8 @@ def curves(run: Run) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_policy_has_to_be_chosen_first(tmp_path: Path, model: Path, refused: Refused) -> None:
-    trained(tmp_path, model)
+def test_a_policy_has_to_be_chosen_first(tmp_path: Path, answering_model: Path, refused: Refused) -> None:
+    trained(tmp_path, answering_model)
     assert f"has no {STORED}" in refused("evaluate", *words(tmp_path, *BY_NAME))
 
 
@@ -148,9 +141,11 @@ def test_a_broken_policy_is_one_line(root: Path, refused: Refused) -> None:
     assert f"{STORED} cannot be read" in refused("complete", "On day 3 we", *overrides)
 
 
-def test_the_same_choice_twice_at_once_is_made_once(tmp_path: Path, model: Path, caplog: Log) -> None:
+def test_the_same_choice_twice_at_once_is_made_once(
+    tmp_path: Path, answering_model: Path, caplog: Log
+) -> None:
     caplog.set_level("INFO")
-    trained(tmp_path, model)
+    trained(tmp_path, answering_model)
     given = config(tmp_path, *MORE, "evaluation.limit=4")
     with ThreadPoolExecutor(2) as pool:
         outcomes: list[Any] = list(pool.map(lambda _: tune_policy(given, {"topk": 2}), range(2)))

@@ -138,6 +138,9 @@ def test_no_secret_reaches_mlflow(tmp_path: Path) -> None:
 
 def test_pages_are_attached_in_place_of_earlier_ones(results: Results, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
+    log_pages(None, tmp_path, "mine", [page])
+    assert not (tmp_path / "mlflow.db").exists(), "a report alone makes none"
+    made(results, step(reported=True))
     for text in ("old", "new"):
         page.write_text(text)
         log_pages(None, results.root, "it's mine", [page])

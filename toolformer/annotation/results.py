@@ -19,7 +19,7 @@ from toolformer.annotation.merge import Decision, decide, kept_calls, merge
 from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of
 from toolformer.data.sampling import Sample
 from toolformer.errors import UserError
-from toolformer.storage import whole_file, write_whole
+from toolformer.storage import atomic_file, atomic_write
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def write_results(
     funnel: dict[str, dict[str, Any]] = {}
     to_read: Sample[dict[str, Any]] = Sample(TEXTS_TO_READ, CHARACTERS_TO_READ)
     with ExitStack() as stack:
-        files = {name: stack.enter_context(whole_file(folder / name)) for name in SCHEMAS}
+        files = {name: stack.enter_context(atomic_file(folder / name)) for name in SCHEMAS}
         candidates, augmented, plain, without = (
             stack.enter_context(_table_file(path, SCHEMAS[name])) for name, path in files.items()
         )
@@ -83,7 +83,7 @@ def write_results(
                 if document.doc_id not in kept:
                     to_read.add(document.doc_id, len(document.text), merge(document, ()))
         without(_dataset(to_read.items()))
-    write_whole(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
+    atomic_write(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
     return funnel, seconds
 
 

@@ -22,7 +22,7 @@ from filelock import FileLock
 
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
-from toolformer.storage import acquired, lock_file, locked, sha256, whole_file, write_whole, writing
+from toolformer.storage import acquired, atomic_file, atomic_write, lock_file, locked, sha256, writing
 
 _LOSSES = ("loss_result", "loss_no_result", "loss_none", "gain", "gain_at_most", "start_lift")
 CANDIDATES = pa.schema(
@@ -67,7 +67,7 @@ class ShardStore:
         """Records the floor of new shards. UserError if that of the present ones is higher."""
         with locked(self._claim_path("floor")):
             if self.floor is None:
-                write_whole(self.folder / "floor", repr(floor).encode())
+                atomic_write(self.folder / "floor", repr(floor).encode())
         recorded = self.floor
         if recorded is not None and recorded > floor:
             raise UserError(
@@ -88,7 +88,7 @@ class ShardStore:
                     table = pa.Table.from_pylist([*map(asdict, documents)], schema=DOCUMENTS)
                     with writing(path):
                         path.parent.mkdir(parents=True, exist_ok=True)
-                    with whole_file(path) as temporary:
+                    with atomic_file(path) as temporary:
                         pq.write_table(table, temporary, compression="zstd")
         return not self.is_there(name)
 
@@ -144,12 +144,12 @@ class ShardStore:
         with_texts = [{**row, **texts.pop(str(row["doc_id"]), {})} for row in rows]
         metadata = {"funnel": json.dumps(funnel, sort_keys=True), "seconds": f"{seconds:.3f}"}
         self.discard(name)  # a half-replaced shard must not count as finished
-        with whole_file(self.path(name)) as temporary:
+        with atomic_file(self.path(name)) as temporary:
             pq.write_table(pa.Table.from_pylist(with_texts, schema=SHARD.with_metadata(metadata)), temporary)
             digest = sha256(temporary)
         # In the format of sha256sum, so that `sha256sum -c *.sha256` checks a folder.
         checksum = f"{digest}  {self.path(name).name}\n"
-        write_whole(self._checksum_path(name), checksum.encode())
+        atomic_write(self._checksum_path(name), checksum.encode())
 
     def discard(self, name: str) -> None:
         """Marks a shard as not done."""

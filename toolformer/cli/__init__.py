@@ -32,10 +32,10 @@ COMMANDS = {
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
     "runs": "list runs and what they were made from; toolformer runs push and pull copy them to and from a server",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
-    "tune-policy": "choose when a trained model starts its calls, from one traced decode of benchmarks",
-    "explain": "why answers are right or wrong, where calls are lost: toolformer explain RUN",
-    "lm_eval": "lm-eval's own command with the model toolformer and these tasks in it",
-    "assets": "fetch the embedded models and data",
+    "tune-policy": "choose when a trained model starts its calls, from one traced pass over benchmarks",
+    "explain": "why answers are right or wrong, and where calls are lost: toolformer explain RUN",
+    "lm_eval": "lm-eval's command line with the model `toolformer` and this project's tasks",
+    "assets": "fetch the bundled models and data",
     "index": "make a corpus searchable: toolformer index corpus=jsonl corpus.path=FILE index.path=DIR",
     "tool": "run one tool by hand: toolformer tool calculator '723 / 252'",
     "complete": "continue a text with calls: toolformer complete 'The answer is'",
@@ -80,7 +80,7 @@ def _command(argv: Sequence[str] | None) -> int:
 
         print(f"toolformer {__version__}")
         return 0
-    # Of several processes that a launcher started, the first one speaks.
+    # Of several processes that a launcher started, only the first one logs.
     follower = os.environ.get("RANK", "0") != "0"
     if threading.current_thread() is threading.main_thread():
         if not follower:
@@ -97,7 +97,7 @@ def _command(argv: Sequence[str] | None) -> int:
         return 141
     except (Exception, KeyboardInterrupt) as error:
         code = 2
-        if _stopped or isinstance(error, KeyboardInterrupt):  # a library may have made it an error of its own
+        if _stopped or isinstance(error, KeyboardInterrupt):  # a library may have made another error of it
             what, code = _SIGNALS[_stopped[-1] if _stopped else signal.SIGINT]
             message = f"{what}; run the same command again to resume"
         elif isinstance(error, UserError):
@@ -105,10 +105,10 @@ def _command(argv: Sequence[str] | None) -> int:
             if isinstance(error, UsageError):
                 message += f"; see toolformer {arguments[0]} --help"
         elif isinstance(error, OSError) and error.errno in _NO_ROOM:
-            message = f"{error}; what is finished is kept, make room or name another folder"
+            message = f"{error}; finished work is kept: make room or name another folder"
         elif isinstance(error, RuntimeError) and _GPU_IS_FULL.match(str(error)):
             message = (
-                f"{' '.join(str(error).split())[:120]}; what is finished is kept: see with nvidia-smi what else uses the GPU, "
+                f"{' '.join(str(error).split())[:120]}; finished work is kept: see with nvidia-smi what else uses the GPU, "
                 "or lower engine.batch_tokens (generate), trainer.micro_batch_size (train) or decoding.batch_size (evaluate)"
             )
         else:
@@ -131,7 +131,7 @@ _stopped: list[int] = []
 def _stop(number: int, _: object) -> None:
     _stopped.append(number)
     if number == signal.SIGTERM:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows is tidying up
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: only clean-up follows
     raise KeyboardInterrupt
 
 
@@ -153,7 +153,7 @@ def _usage() -> str:
     lines += [f"  {name:<11} {meaning}" for name, meaning in COMMANDS.items()]
     lines += ["", "sweeps: toolformer evaluate -m decoding.k=0,1,3,10"]
     lines += ["experiments: toolformer run experiment=table9 setting=default --plan"]
-    return "\n".join([*lines, "a page per topic: docs/ of the repository"])
+    return "\n".join([*lines, "documentation: docs/ of the repository"])
 
 
 def _stage(stage: str, arguments: list[str]) -> int:
@@ -164,29 +164,31 @@ def _stage(stage: str, arguments: list[str]) -> int:
     from toolformer.stages.config import compose
 
     parser = Parser(stage, STAGES[stage], add_help=False, allow_abbrev=False)
-    parser.add_argument("--multirun", "-m", action="store_true", help="sweep: a run for each of key=a,b,c")
-    parser.add_argument("--config-dir", "-cd", help="a folder of configuration files of your own")
+    parser.add_argument(
+        "--multirun", "-m", action="store_true", help="sweep: one run for each value of key=a,b,c"
+    )
+    parser.add_argument("--config-dir", "-cd", help="a folder with your configuration files")
     parser.add_argument("--cfg", "-c", choices=("job",), help="print the configuration")
-    parser.add_argument("--help", "-h", action="store_true", help="print this")
+    parser.add_argument("--help", "-h", action="store_true", help="print this help")
     options = parser.parsed(arguments, "seed=1; see below")
-    words = list(options.overrides)
+    overrides = list(options.overrides)
     if options.config_dir:
         if not Path(options.config_dir).is_dir():
             raise UserError(f"--config-dir: there is no folder {options.config_dir}")
-        words.append(f"hydra.searchpath=['file://{Path(options.config_dir).absolute()}']")
+        overrides.append(f"hydra.searchpath=['file://{Path(options.config_dir).absolute()}']")
     if options.help:
         from toolformer.cli.help import of_stage
 
-        print(f"{parser.format_help()}\n{of_stage(stage, compose(stage, words))}")
+        print(f"{parser.format_help()}\n{of_stage(stage, compose(stage, overrides))}")
     elif options.cfg:
-        shown = masked(OmegaConf.to_container(compose(stage, words)))
+        shown = masked(OmegaConf.to_container(compose(stage, overrides)))
         print(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), end="")
     else:
-        _run(stage, words, options.multirun)
+        _run(stage, overrides, options.multirun)
     return 0
 
 
-def _run(stage: str, words: list[str], multirun: bool) -> None:
+def _run(stage: str, overrides: list[str], multirun: bool) -> None:
     from toolformer.results.provenance import command_of
     from toolformer.stages.config import compose, validate
     from toolformer.stages.config.multirun import parse
@@ -194,14 +196,14 @@ def _run(stage: str, words: list[str], multirun: bool) -> None:
     from toolformer.stages.launch import Jobs, apart, label, launch, run_stage
     from toolformer.stages.sweep import Sweep, swept_keys
 
-    sweep = parse(stage, words) if multirun else None
-    config = validate(compose(stage, sweep.fixed if sweep else words), stage)
+    sweep = parse(stage, overrides) if multirun else None
+    config = validate(compose(stage, sweep.fixed if sweep else overrides), stage)
     if (others := config.run.experiments) and stage != "report":
         raise UserError(
-            f"this experiment is made of {len(others)} others; toolformer {stage} takes one of {', '.join(others)}"
+            f"this experiment combines {len(others)} others; give toolformer {stage} one of {', '.join(others)}"
         )
     if not sweep:
-        run_stage(stage, config, Invocation(command_of(stage, words)))
+        run_stage(stage, config, Invocation(command_of(stage, overrides)))
         return
     jobs = sweep.jobs(stage, config.run.stages)
     for job in jobs:
@@ -211,9 +213,9 @@ def _run(stage: str, words: list[str], multirun: bool) -> None:
         config,
         stage,
         config.name,
-        [stage, *sorted(words)],
+        [stage, *sorted(overrides)],
         swept_keys(differing),
-        command_of(stage, words, "-m"),
+        command_of(stage, overrides, "-m"),
     )
     for outcome in launch(Jobs(stage, jobs, [*map(label, differing)], sweep.of_hydra, parent)):
         if isinstance(outcome, Exception):

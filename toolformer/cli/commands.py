@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_RUN = "a run's id or its first characters, latest, or latest:SYSTEM"
+_RUN = "a run's id or at least its first six characters, latest, or latest:SYSTEM"
 
 
 def tool(arguments: list[str]) -> int:
     parser = Parser("tool", "run one tool by hand")
     names = "calculator, calendar, search, qa, translation, or one of tool_sources"
     parser.add_argument("name", help=names)
-    parser.add_argument("input", nargs="?", help="the call's input; of several arguments each as name=value")
+    parser.add_argument("input", nargs="?", help="the call's input; several arguments as name=value")
     options = parser.parsed(arguments, "tool.search.implementation.max_tokens=50")
-    words = [word for word in (options.input, *options.overrides) if word is not None]
-    settings = [word for word in words if _is_configuration(word)]
+    texts = [text for text in (options.input, *options.overrides) if text is not None]
+    settings = [text for text in texts if _is_override(text)]
     config = configured("evaluate", [f"tools=[{options.name}]", *settings])
     from toolformer.data import Document
     from toolformer.stages import instantiate
@@ -46,9 +46,9 @@ def tool(arguments: list[str]) -> int:
     instantiate.apply_paths(config)
     tool = instantiate.tools(config, inference=True)[options.name]
     parameters = [parameter.name for parameter in tool.parameters or ()]
-    # An argument may be called as a key is.
-    given = [word for word in words if word not in settings or word.partition("=")[0] in parameters]
-    (result,) = run_safely(tool, [_call_input(given, parameters)], [Document("command line", "")])
+    # An argument may have the name of a key.
+    inputs = [text for text in texts if text not in settings or text.partition("=")[0] in parameters]
+    (result,) = run_safely(tool, [_call_input(inputs, parameters)], [Document("command line", "")])
     if result.text is None:
         print(f"toolformer: {options.name} gave no result: {printable(result.reason or '')}", file=sys.stderr)
         return 1
@@ -56,34 +56,34 @@ def tool(arguments: list[str]) -> int:
     return 0
 
 
-def _is_configuration(word: str) -> bool:
-    """Whether it sets a key or chooses a group, and is no part of a call's input."""
+def _is_override(text: str) -> bool:
+    """Whether it sets a key or chooses a file of a group, and is not part of a call's input."""
     from toolformer.stages.config import CONF, Config
 
-    match = re.match(r"[+~]*(\w+)[\w.@/]*=", word)
+    match = re.match(r"[+~]*(\w+)[\w.@/]*=", text)
     return match is not None and match[1] in {"hydra", *Config.__dataclass_fields__, *os.listdir(CONF)}
 
 
-def _call_input(given: Sequence[str], parameters: Sequence[str]) -> str:
-    """What is written in a call: the text as it is; of a tool with these parameters also `days=2 city=Seoul`.
+def _call_input(inputs: Sequence[str], parameters: Sequence[str]) -> str:
+    """The input of a call: the text as it is; for a tool with these parameters also `days=2 city=Seoul`.
 
-    UserError for any other word.
+    UserError for anything else.
     """
     parts: list[str] = []
-    for index, word in enumerate(given):
-        name, sign, value = word.partition("=")
+    for index, text in enumerate(inputs):
+        name, sign, value = text.partition("=")
         if sign and name in parameters:
             parts.append(f"{name}={_literal(value)}")
         elif index == 0:
-            parts.append(_literal(word) if len(given) > 1 else word)
+            parts.append(_literal(text) if len(inputs) > 1 else text)
         else:
             hint = near(name, parameters) or (f"; it takes {', '.join(parameters)}" if parameters else "")
-            raise UserError(f"tool: {word!r} is neither a key of the configuration nor an argument{hint}")
+            raise UserError(f"tool: {text!r} is neither a key of the configuration nor an argument{hint}")
     return ", ".join(parts)
 
 
 def _literal(value: str) -> str:
-    """A value as it stands in a call: numbers, lists and what is quoted as they are, anything else quoted."""
+    """A value as it is written in a call: numbers, lists and quoted texts as they are, anything else quoted."""
     try:
         json.loads(value)
         return value
@@ -95,7 +95,7 @@ def complete(arguments: list[str]) -> int:
     parser = Parser("complete", "continue a text with calls")
     parser.add_argument("text")
     model = "a bundled model, a folder, a hub model as OWNER/NAME, a train run's id, or latest (the newest Toolformer)"
-    parser.add_argument("--model", help=f"{model}, which it is if neither this nor checkpoint=RUN is given")
+    parser.add_argument("--model", help=f"{model}; default: latest, or checkpoint=RUN")
     parser.add_argument("--tokens", type=int, default=40, help="new tokens, calls not counted")
     options = parser.parsed(arguments, "decoding.k=3 tools=[calculator]")
     if options.tokens < 1:
@@ -103,7 +103,7 @@ def complete(arguments: list[str]) -> int:
     from toolformer.decoding.settings import TRAINED_ON
 
     config = configured("evaluate", options.overrides)
-    named = [word for word in options.overrides if word.startswith("model=")]
+    named = [override for override in options.overrides if override.startswith("model=")]
     if options.model and named:
         raise UserError(f"complete: --model {options.model} and {named[0]} are two models; leave one out")
     model = options.model or (
@@ -131,7 +131,7 @@ def index(arguments: list[str]) -> int:
     options = Parser("index", "make a corpus searchable").parsed(
         arguments, "corpus=jsonl corpus.path=FILE index.path=DIR"
     )
-    config = configured("generate", ["corpus.limit=null", *options.overrides])  # all of it, unless asked
+    config = configured("generate", ["corpus.limit=null", *options.overrides])  # all of it by default
     from toolformer.stages import instantiate
     from toolformer.stages.index import index as build
 
@@ -149,7 +149,7 @@ def assets(arguments: list[str]) -> int:
     from toolformer.data import assets
 
     chosen = [name for name in options.names if "=" not in name]
-    paths = configured("report", [word for word in options.names if "=" in word]).paths
+    paths = configured("report", [override for override in options.names if "=" in override]).paths
     if paths.cache:
         assets.set_cache_dir(Path(paths.cache).expanduser())
     for name, path in assets.ensure_all(chosen or None).items():
@@ -159,14 +159,12 @@ def assets(arguments: list[str]) -> int:
 
 def compare(arguments: list[str]) -> int:
     parser = Parser(
-        "compare", "two evaluations sample by sample, or two groups of runs that differ in their seed"
+        "compare", "two evaluations sample by sample, or two groups of runs that differ only in their seed"
     )
-    parser.add_argument(
-        "first", help=f"{_RUN}; several with commas between, or the parent run of a sweep over seeds"
-    )
-    parser.add_argument("second", help="likewise; differences are the second minus the first")
+    parser.add_argument("first", help=f"{_RUN}; several joined by commas, or the id of a sweep over seeds")
+    parser.add_argument("second", help="the same; differences are the second minus the first")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--resamples", type=int, default=2000, help="resamples behind an interval")
+    parser.add_argument("--resamples", type=int, default=2000, help="bootstrap resamples per interval")
     options = parser.parsed(arguments, "name=demo paths.root=DIR")
     if "=" in options.second:
         raise UserError(
@@ -174,7 +172,7 @@ def compare(arguments: list[str]) -> int:
         )
     if options.resamples < 1:
         raise UserError(f"compare: --resamples is {options.resamples}; it must be at least 1")
-    # Finished runs are read, as by a report: no data folder, corpus or model of an evaluation has to be there.
+    # Finished runs are read, as by a report: the evaluation's data folder, corpus and model may be gone.
     config = configured("evaluate", options.overrides, checked_as="report")
     from toolformer.reporting.console import show
     from toolformer.results import Results
@@ -190,12 +188,14 @@ def compare(arguments: list[str]) -> int:
 
 
 def tune_policy(arguments: list[str]) -> int:
-    parser = Parser("tune-policy", "choose when a trained model starts its calls, and store that with it")
-    parser.add_argument("--k", type=int, default=10, help="the largest k that is looked at")
-    parser.add_argument("--bias", type=float, default=5.0, help="the largest bias that is looked at")
-    parser.add_argument("--threshold", type=float, default=0.01, help="the least threshold that is looked at")
-    parser.add_argument("--policy", choices=("topk", "bias", "threshold"), help="look at this one alone")
-    parser.add_argument("--by-tool", action="store_true", help="with a value of its own for each tool")
+    parser = Parser(
+        "tune-policy", "choose when a trained model starts its calls, and store the policy with the model"
+    )
+    parser.add_argument("--k", type=int, default=10, help="the largest k to try")
+    parser.add_argument("--bias", type=float, default=5.0, help="the largest bias to try")
+    parser.add_argument("--threshold", type=float, default=0.01, help="the smallest threshold to try")
+    parser.add_argument("--policy", choices=("topk", "bias", "threshold"), help="try only this one")
+    parser.add_argument("--by-tool", action="store_true", help="also choose a separate value per tool")
     options = parser.parsed(arguments, "benchmarks=[dateset,arithmetic] evaluation.limit=200")
     if options.k < 1 or not 0 <= options.threshold < 1 or not math.isfinite(options.bias):
         raise UserError("tune-policy: --k must be at least 1, --threshold from 0 to 1, --bias a number")
@@ -243,9 +243,9 @@ def run(arguments: list[str], program: str = "run") -> int:
     parser.epilog = (
         "the same command resumes where it stopped; hydra/launcher=joblib and others: docs/experiments.md"
     )
-    plan_only = "print what is done and what is to do, no more"
+    plan_only = "only print what is done and what is to do"
     parser.add_argument("--plan", "--dry-run", action="store_true", help=plan_only)
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON, no more")
+    parser.add_argument("--json", action="store_true", help="only print the plan, as JSON")
     options = parser.parsed(arguments, "experiment=NAME seed=1")
     from toolformer.stages import experiments
 

@@ -1,6 +1,6 @@
 """`toolformer doctor`: what works on this machine, and what to install for the rest.
 
-Nothing is downloaded, made or loaded. The exit code is 1 if a part that is needed does not work.
+Downloads, creates and loads nothing. The exit code is 1 if a required part does not work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from toolformer.stages.config import Config
 
 NEEDED_GIB = 5
-"""What assets and a small run take."""
+"""For assets and a small run."""
 EXTRAS = {
     "ray": ("ray", "generation on several machines (engine=ray)"),
     "peft": ("lora", "LoRA adapters (trainer.lora_rank)"),
@@ -35,9 +35,9 @@ EXTRAS = {
 
 
 _OK, _ABSENT, _FAULT = "ok", "--", "no"
-"""How a part stands; of one that is absent, nothing needs it until you ask for it."""
+"""The state of a part; an absent one is optional."""
 Finding = tuple[str, str, str]
-"""How it stands, which part, and what was found or what to do."""
+"""State, part, and what was found or what to do."""
 
 
 def main(arguments: list[str]) -> int:
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """Looks at everything, in the order in which it is needed."""
+    """Checks everything, in the order in which it is needed."""
     from toolformer.lm.loading import native_bfloat16
     from toolformer.results.provenance import provenance
 
@@ -59,8 +59,8 @@ def examine(config: Config) -> Iterator[Finding]:
     versions = {key.removeprefix("version."): made_by[key] for key in made_by if key.startswith("version.")}
     yield _OK, "libraries", ", ".join(f"{name} {version}" for name, version in versions.items())
     device, name, count = (made_by[key] for key in ("device", "device_name", "device_count"))
-    number_format = "bfloat16" if native_bfloat16(str(device)) else "float32"
-    yield _OK, "device", f"{device}, {count} x {name}; lm.dtype=auto is {number_format}"
+    dtype = "bfloat16" if native_bfloat16(str(device)) else "float32"
+    yield _OK, "device", f"{device}, {count} x {name}; lm.dtype=auto is {dtype}"
     for module, (extra, purpose) in EXTRAS.items():
         part = module.rpartition(".")[2].removeprefix("hydra_").replace("_", " ")
         more = " and pip install --no-deps hydra-ray-launcher==1.2.2" if part == "ray launcher" else ""

@@ -48,10 +48,10 @@ def main(arguments: list[str]) -> int:
 
 
 def of_stage(stage: str, config: DictConfig) -> str:
-    """The keys of a stage with their values in `config`: those that one changes first, groups of files, all the others."""
+    """The keys of a stage with their values in `config`: the most used ones, groups of files, all the others."""
     every = {key.name: key for key in keys(config)}
     first = [every.pop(name) for name in CHANGED_FIRST[stage]]
-    parts = ["the keys that one changes first, with their defaults:", *_lines(first), ""]
+    parts = ["the most used keys, with their defaults:", *_lines(first), ""]
     parts += ["groups of keys (group=option):"]
     parts += [f"  {name}: {', '.join(options)}" for name, options in _options().items()]
     for section in (stage, *(other for other in SECTIONS if other != stage), EVERY):
@@ -59,7 +59,7 @@ def of_stage(stage: str, config: DictConfig) -> str:
         if rest:
             title = f"other keys of {section}:" if section in SECTIONS else "keys of every stage:"
             parts += ["", title, *_lines(rest)]
-    return "\n".join([*parts, "", "one of them: toolformer help KEY; all as YAML: --cfg job"])
+    return "\n".join([*parts, "", "about one key: toolformer help KEY; all as YAML: --cfg job"])
 
 
 def _options() -> dict[str, list[str]]:
@@ -71,7 +71,7 @@ def _options() -> dict[str, list[str]]:
 
 
 def _lines(chosen: Iterable[Key]) -> Iterator[str]:
-    """`  key=value   meaning`, with the meaning in a column of its own."""
+    """`  key=value   meaning`, with the meanings in a second column."""
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     for key in chosen:
         head = printable(f"  {key.name}={key.values[0]}")

@@ -32,8 +32,8 @@ from toolformer.stages.system import System
 
 SHORT = {field.name: f"decoding.{field.name}" for field in fields(Decoding)}
 SHORT |= {"device": "lm.device", "dtype": "lm.dtype", "system": "system", "experiment": "experiment"}
-"""Short names in `model_args`, and the keys that they stand for. Beside them: pretrained (an embedded model, a folder or a
-hub name), tools (keys joined by "+", or none), answers (a file) and any key of the configuration."""
+"""Short names in `model_args` for keys. The others: pretrained (a bundled model, a folder or a hub name), tools (keys joined
+by "+", or none), answers (a file) and any key of the configuration."""
 
 
 def main(arguments: list[str]) -> int:
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     """
     sys.argv = ["toolformer lm_eval", *arguments]
     setup_logging()
-    # That a task of this project stands for lm-eval's of the same name is intended.
+    # That a task of this project replaces lm-eval's of the same name is intended.
     logging.getLogger("lm_eval.tasks._index").setLevel(logging.ERROR)
     command = HarnessCLI()
     parsed = command.parse_args()
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _look_up_tasks(parsed: Any) -> None:
-    """Sets `--include_path` to this project's tasks where neither the command nor its file says another."""
+    """Sets `--include_path` to this project's tasks if neither the command nor its file names another."""
     config = getattr(parsed, "config", None)
     written = EvaluatorConfig.load_yaml_config(config).get("include_path") if config else None
     asked = parsed.include_path or written or str(TASKS_DIR)
@@ -91,7 +91,7 @@ class ConfiguredLM(ToolformerLM):
         tools = system.tools() if config.tools else {}
         index = TaskManager(include_path=self.folders, include_defaults=False).task_index
         decoder = instantiate.decoder(config, name, tools)
-        identity = {"answer": system.step.key(without=["decoding"])}
+        identity = {"model": system.step.key(without=["decoding"])}
         super().__init__(decoder, answers, identity, clocks=system.clocks() if tools else ())
         self.switched_off = {
             task: suite.switched_off((entry.cfg or {}).get("metadata"), str(entry.yaml_path))
@@ -151,15 +151,15 @@ class ConfiguredLM(ToolformerLM):
 
 
 def _configured(given: Mapping[str, Any]) -> Config:
-    """The configuration of the evaluation stage with what `model_args` say."""
+    """The configuration of the evaluation stage with the settings in `model_args`."""
     if given.get("system") == "endpoint":
         raise UserError("model_args: for a served model use lm-eval's own --model local-completions")
-    words = {SHORT.get(name, name): "null" if value is None else value for name, value in given.items()}
-    tools = str(words.pop("tools", "some"))
+    overrides = {SHORT.get(name, name): "null" if value is None else value for name, value in given.items()}
+    tools = str(overrides.pop("tools", "some"))
     with_tools = tools not in ("", "none", "null")
     if "tools" in given and with_tools:
-        words["tools"] = f"[{tools.replace('+', ',')}]"
-    config = validate(compose("evaluate", [f"{key}={value}" for key, value in words.items()]))
+        overrides["tools"] = f"[{tools.replace('+', ',')}]"
+    config = validate(compose("evaluate", [f"{key}={value}" for key, value in overrides.items()]))
     instantiate.apply_paths(config)
     if not with_tools:
         config.tools = []

@@ -1,4 +1,4 @@
-"""What commands share: options whose faults end in one line, the configuration behind them, and a console."""
+"""What commands share: options whose errors are one line, the configuration of their overrides, and a console."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, whose faults are a `UsageError` that names the nearest option, or the key that was meant."""
+    """argparse's, whose errors are a `UsageError` that suggests the nearest option, or the key that was meant."""
 
     _arguments: Sequence[str] = ()
     """Those of a command that takes overrides."""
@@ -45,21 +45,23 @@ class Parser(argparse.ArgumentParser):
         return meant(name.replace("-", "_"), value or "...", self.prog.split()[-1])
 
     def parsed(self, arguments: Sequence[str], example: str) -> argparse.Namespace:
-        """The options, with the rest of the words as `overrides` of the configuration."""
+        """The options; the other arguments are `overrides` of the configuration."""
         self._arguments = arguments
-        self.add_argument("overrides", nargs="*", default=[], help=f"configuration, for example {example}")
+        self.add_argument(
+            "overrides", nargs="*", default=[], help=f"overrides of the configuration, for example {example}"
+        )
         return self.parse_intermixed_args(arguments)
 
 
 def configured(stage: str, overrides: Sequence[str], checked_as: str = "") -> Config:
-    """The configuration of a stage with what the words say, valid."""
+    """The valid configuration of a stage with these overrides."""
     from toolformer.stages.config import compose, validate
 
     return validate(compose(stage, overrides), checked_as)
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """Where to print a table; where there is no terminal there is no width to keep to."""
+    """Where to print a table; without a terminal 160 columns wide."""
     from rich.console import Console
 
     stream = stream or sys.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,27 +21,32 @@ if TYPE_CHECKING:
     from toolformer.tracking import Store
 
 
+SHOWN = 6
+"""Figures of a run in the table; `--json` has all."""
+
+
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
     from toolformer.decoding.settings import SYSTEMS
     from toolformer.tracking import Store
 
     parser = Parser("runs", "lists runs, each below the run that it was made from, the newest first")
-    words = (
-        "a run's id or its first characters: its lineage alone; push: log to the tracking server what it lacks; pull: bring "
-        "runs from there; configuration: name=EXPERIMENT, paths.root=DIR, tracking.uri=URI"
+    meaning = (
+        "a run's id or its first characters: only its lineage; push [RUN]: log to the tracking server the runs that it lacks; "
+        "pull [RUN]: bring runs from there; overrides: name=EXPERIMENT, paths.root=DIR, tracking.uri=URI"
     )
-    parser.add_argument("words", nargs="*", help=words)
+    parser.add_argument("arguments", nargs="*", help=meaning)
     parser.add_argument("--stage", choices=STAGES, help="only runs of this stage")
     parser.add_argument("--experiment", help="only runs of this experiment (the key name)")
     parser.add_argument("--system", choices=SYSTEMS, help="only evaluations of this system")
     parser.add_argument("--status", choices=STATUSES, help="only runs of this status")
     parser.add_argument("--json", action="store_true", help="print JSON, with all facts and metrics")
     options = parser.parse_intermixed_args(arguments)
-    config = configured("report", [word for word in options.words if "=" in word])
+    overrides = [argument for argument in options.arguments if "=" in argument]
+    config = configured("report", overrides)
     results = Results(Path(config.paths.root))
     store = Store(results.root, config.tracking.uri)
-    named = [word for word in options.words if "=" not in word]
+    named = [argument for argument in options.arguments if "=" not in argument]
     if named[:1] in (["push"], ["pull"]):
         return _transfer(named[0], results, store, named[1:])
     runs = results.all_runs()
@@ -49,16 +55,9 @@ def main(arguments: list[str]) -> int:
     sources = {run.id: run.made_from for run in runs}
     for reference in named:
         runs = _related(runs, sources, reference)
-    is_named = any(word.startswith(("name=", "experiment=")) for word in options.words)
+    is_named = any(override.startswith(("name=", "experiment=")) for override in overrides)
     experiment = options.experiment or (config.name if is_named else None)
-    runs = [
-        run
-        for run in runs
-        if options.stage in (None, run.stage)
-        and options.status in (None, run.status)
-        and options.system in (None, run.facts.get("system"))
-        and (experiment is None or experiment in run.experiments)
-    ]
+    runs = [run for run in runs if _matches(run, options, experiment)]
     unsent = {run.id for run in runs if run.status != "RUNNING" and not run.is_sent(store.address)}
     if options.json:
         print(json.dumps([_as_json(run, run.id not in unsent) for run in runs], indent=1, default=str))
@@ -66,10 +65,18 @@ def main(arguments: list[str]) -> int:
     screen = console()
     screen.print(_table(runs, sources, str(results.root), unsent, screen.width))
     if unsent:
-        print(
-            f"not whole in {store.shown_uri}: {len(unsent)} of the runs; toolformer runs push logs them there"
-        )
+        print(f"* not in MLflow: {len(unsent)}; toolformer runs push logs them there")
     return 0
+
+
+def _matches(run: Run, options: Namespace, experiment: str | None) -> bool:
+    """Whether the options choose a run."""
+    return (
+        options.stage in (None, run.stage)
+        and options.status in (None, run.status)
+        and options.system in (None, run.facts.get("system"))
+        and (experiment is None or experiment in run.experiments)
+    )
 
 
 def _transfer(action: str, results: Results, store: Store, references: Sequence[str]) -> int:
@@ -157,7 +164,7 @@ def _table(
             "  " * depth + run.id[:8] + ("*" if run.id in unsent else ""),
             run.name if run.name.startswith(run.stage) else f"{run.stage} {run.name}",
             run.status,
-            ", ".join([*(_figure(key, value) for key, value in figures(run).items()), *_dtype(run)]),
+            ", ".join(_figures(run)),
             ", ".join(sorted(run.experiments)),
             f"{run.started:%Y-%m-%d %H:%M}",
             "" if seconds is None else f"{seconds / 60:.1f}",
@@ -167,9 +174,13 @@ def _table(
     return table
 
 
-def _dtype(run: Run) -> Iterable[str]:
+def _figures(run: Run) -> list[str]:
+    """The first figures of a run, and its dtype."""
+    shown = [_figure(key, value) for key, value in figures(run).items()]
+    if len(shown) > SHOWN:
+        shown[SHOWN:] = [f"{len(shown) - SHOWN} more"]
     dtype = run.facts.get("dtype")
-    return [str(dtype)] if dtype and figures(run) else []
+    return [*shown, str(dtype)] if dtype and shown else shown
 
 
 def _figure(key: str, value: float) -> str:

@@ -86,7 +86,7 @@ class FileCorpus(RowCorpus):
         for path in self.files():
             kind = self.format if self.format != MIXED else _kind(path)
             if kind is None:
-                reason = f"the name of {path} is neither that of JSON Lines, Parquet nor text"
+                reason = f"{path} is neither JSON Lines nor Parquet nor text by its name"
                 formats = ", ".join(f"{self.key}={kind}" for kind in SUFFIXES)
                 raise UserError(f"{self.key}.path: {reason}; use one of {formats}")
             if kind == PARQUET:

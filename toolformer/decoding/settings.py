@@ -86,7 +86,9 @@ def check_decoding(settings: Decoding, tools: Collection[str]) -> None:
                 f"decoding.policy={policy}, or leave it out"
             )
     if settings.by_tool and settings.policy == TUNED:
-        raise UserError("decoding.by_tool: the policy tuned has its own; leave one of the two out")
+        raise UserError(
+            "decoding.by_tool: decoding.policy=tuned has its own values by tool; leave one of the two out"
+        )
     keys = {
         "by_tool": settings.by_tool or {},
         "stand_in": itertools.chain(*(settings.stand_in or {}).items()),

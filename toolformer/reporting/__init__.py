@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolformer.reporting import console, plots, reader, render, samples_page, table, tables
 from toolformer.results import Results
-from toolformer.storage import write_whole, writing
+from toolformer.storage import atomic_write, writing
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def build(
         for folder in {path.parent for path in files}:
             folder.mkdir(parents=True, exist_ok=True)
     for path, written in files.items():
-        write_whole(path, written)
+        atomic_write(path, written)
     samples = out / "samples.html"
     if not data:
         samples.unlink(missing_ok=True)

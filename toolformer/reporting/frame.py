@@ -226,11 +226,12 @@ def _of_one_filter(cells: DataFrame, training: str | None) -> DataFrame:
 def _wordings(cells: DataFrame) -> dict[tuple[str, str, str], Seeds]:
     """By row, wording and task: what was measured in another wording than the paper's, with all its wordings."""
     found: dict[tuple[str, str, str], Seeds] = {}
-    cells = cells[~cells.task.str.endswith("_perplexity")]
+    reworded = {*cells.task[cells.wording != PAPER]}
+    cells = cells[cells.task.isin({task for task in reworded if not task.endswith("_perplexity")})]
     for _, table in cells.groupby("task", sort=False):
         rows = comparable(table, ["row", "wording"])
-        reworded = {row for row, wording, _ in rows if wording != PAPER}
-        found |= {key: runs for key, runs in rows.items() if key[0] in reworded}
+        others = {row for row, wording, _ in rows if wording != PAPER}
+        found |= {key: runs for key, runs in rows.items() if key[0] in others}
     return found
 
 

@@ -178,13 +178,16 @@ def _readable(
     """The Parquet files of these tasks that can be read; adds a remark to `unread` on each damaged one."""
     files = {}
     for task in tasks:
+        name = f"{folder}/{task}.parquet"
+        if name not in run.digests:  # it was not logged
+            continue
         try:
-            path = results.artifact(run, f"{folder}/{task}.parquet")
+            path = results.artifact(run, name)
             pq.read_schema(path)
             files[task] = path
         except Damaged as error:
             unread.append(f"Significance and answers lack a file: {error}")
-        except UserError:  # there is none, or it was removed: its metrics still count
+        except UserError:  # it was removed: the metrics still count
             continue
         except (OSError, ValueError):
             unread.append(

@@ -18,7 +18,7 @@ from toolformer.credentials import without_credentials
 from toolformer.results.provenance import masked, provenance, run_name
 from toolformer.results.run import CONFIG, METRICS, NAMES, RESULT, STEP
 from toolformer.step import Step
-from toolformer.storage import below, sha256, whole_file, write_whole, writing
+from toolformer.storage import atomic_file, atomic_write, safe_join, sha256, writing
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Folder:
         }
         self._write(STEP, record)
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-        write_whole(self.path / CONFIG, text.encode())
+        atomic_write(self.path / CONFIG, text.encode())
         if self.beginning.experiment:
             add_name(self.path, self.beginning.experiment)
         self.listener.begin(self)
@@ -132,17 +132,17 @@ class Folder:
             folder: below the run's own.
         """
         names = [*filter(None, folder.split("/")), path.name]
-        target = below(self.path, *names)
+        target = safe_join(self.path, *names)
         if path.resolve() != target.resolve():
             with writing(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(target) as temporary:
+            with atomic_file(target) as temporary:
                 shutil.copyfile(path, temporary)
         self.digests["/".join(names)] = sha256(target)
 
     def text(self, name: str, text: str) -> None:
         """Writes a file of the result."""
-        write_whole(below(self.path, name), text.encode("utf-8"))
+        atomic_write(safe_join(self.path, name), text.encode("utf-8"))
         self.digests[name] = sha256(self.path / name)
 
     def finish(self) -> None:
@@ -170,12 +170,12 @@ class Folder:
         return self._spent + time.monotonic() - self._began
 
     def _write(self, name: str, record: Mapping[str, Any]) -> None:
-        write_whole(self.path / name, json.dumps(record, indent=1, ensure_ascii=False, default=str).encode())
+        atomic_write(self.path / name, json.dumps(record, indent=1, ensure_ascii=False, default=str).encode())
 
 
 def add_name(folder: Path, experiment: str) -> None:
     """Notes that an experiment of this name asked for a run."""
-    path = below(folder / NAMES, experiment)
+    path = safe_join(folder / NAMES, experiment)
     if not path.exists():
         with writing(path):
             path.parent.mkdir(exist_ok=True)

@@ -57,6 +57,9 @@ class Run:
     parent: str = ""
     """The id of the sweep that it belongs to."""
 
+    def __hash__(self) -> int:
+        return hash(self.folder)
+
     @property
     def id(self) -> str:
         """The key of its step, which names its folder."""

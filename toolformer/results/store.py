@@ -20,7 +20,7 @@ from toolformer.errors import UserError
 from toolformer.results.folder import Beginning, Folder, Listener, add_name, read_json
 from toolformer.results.run import LOCK, NAMES, RESULT, STAGES, STATUSES, STEP, SWEEP, Run, newest_first
 from toolformer.step import Step
-from toolformer.storage import acquired, below, lock_file, sha256
+from toolformer.storage import acquired, lock_file, safe_join, sha256
 
 log = logging.getLogger(__name__)
 
@@ -103,14 +103,14 @@ class Results:
 
     def artifact(self, run: Run, name: str) -> Path:
         """A file or folder of a run. UserError if there is none; `Damaged` if it is not what the run logged."""
-        path = below(run.folder, *name.split("/"))
+        path = safe_join(run.folder, *name.split("/"))
         if not path.exists():
             raise UserError(
                 f"{run.stage} run {run.id[:8]} has no {name}: run its command again: {run.command}"
             )
         for logged, digest in run.digests.items():
             if logged == name or logged.startswith(f"{name}/"):
-                file = below(run.folder, *logged.split("/"))
+                file = safe_join(run.folder, *logged.split("/"))
                 if not file.is_file() or sha256(file) != digest:
                     raise Damaged(
                         f"{logged} of {run.stage} run {run.id[:8]} is damaged; run its command again: {run.command}"
@@ -123,7 +123,7 @@ class Results:
             try:
                 self.artifact(run, name)
             except Damaged:
-                return or_gone and not below(run.folder, *name.split("/")).exists()
+                return or_gone and not safe_join(run.folder, *name.split("/")).exists()
             except UserError:
                 if not or_gone:
                     return False
@@ -324,9 +324,9 @@ def read(folder: Path) -> Run | None:
 
 def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> Run:
     ended = result.get("ended") or record.get("ended")
-    status = str(result.get("status") or record.get("status"))
-    if status == "RUNNING" and not _is_locked(folder):
-        status = "KILLED"
+    status = str(record.get("status"))
+    if status != "RUNNING" or not _is_locked(folder):
+        status = str(result.get("status") or status).replace("RUNNING", "KILLED")
     metrics = {str(name): float(value) for name, value in _mapping(result.get("metrics")).items()}
     return Run(
         step=Step.of_json(record),
@@ -362,8 +362,11 @@ def _names(folder: Path) -> Iterable[str]:
 
 def _is_locked(folder: Path) -> bool:
     lock = lock_file(folder / LOCK)
-    if not acquired(lock):
-        return True
+    try:
+        if not acquired(lock):
+            return True
+    except UserError:  # a folder that we may only read
+        return False
     lock.release()
     return False
 

@@ -31,10 +31,10 @@ from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.engine import answering
 from toolformer.stages.evaluation import ANSWERS, Evaluation, first_day, prepare
-from toolformer.stages.identity import weights
 from toolformer.stages.invocation import DIRECT, Invocation
 from toolformer.stages.stored_policy import StoredPolicy
-from toolformer.storage import whole_file, write_whole
+from toolformer.stages.system import System
+from toolformer.storage import atomic_file, atomic_write
 from toolformer.tools.runtime import log_faults, usages
 from toolformer.tools.runtime import metrics as tool_metrics
 
@@ -75,7 +75,7 @@ def evaluate(config: Config, invocation: Invocation = DIRECT) -> Run:
         if isinstance(run, Run):
             return _logged("already done", run)
         scores = asking.scored(answers)
-        _log(job, asking, run, scores, config.decoding.policy == TUNED and job.system.calls)
+        _log(job, asking, run, scores, config.decoding.policy == TUNED and System(config).calls)
     return _logged("done", results.get(run.id), invocation.command)
 
 
@@ -124,17 +124,12 @@ def asks(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], sampl
     config = job.config
     for path in (folder, files):
         path.mkdir(parents=True, exist_ok=True)
-    # Decoding is part of the key of every answer by itself: other policies give some of the same answers.
-    identity: dict[str, Any] = {"answer": job.system.step.key(without=["decoding"])}
-    if job.system.trained:
-        # The same settings trained again after the model was deleted may come to other weights in the same folder.
-        identity["weights"] = weights(Path(job.system.model))
-    # Answers are shared, and so is the day on which they are given where an example has none of its own.
+    # Answers are shared, and so is the day on which they are given, for examples without a date.
     clocks = job.system.clocks()
     return answering.Asked(
         config=config,
         model=job.system.model,
-        identity=identity,
+        identity=job.system.identity(),
         tasks=tasks,
         metadata=_metadata(config, tasks, files),
         samples=samples,
@@ -285,7 +280,7 @@ def _write_heldout(config: Config, path: Path) -> Path:
     total = len(rows) + sum(skipped.values())
     log.info("heldout: %d rows read, %d kept, dropped: %s", total, len(rows), skipped or "none")
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_whole(path, lines.encode("utf-8"))
+    atomic_write(path, lines.encode("utf-8"))
     return path
 
 
@@ -294,6 +289,6 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     import pandas
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         pandas.DataFrame(list(rows)).to_parquet(temporary, index=False)
     return path

@@ -24,7 +24,7 @@ from toolformer.stages.identity import deciding
 from toolformer.stages.system import System
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step, settings_of
-from toolformer.storage import write_whole
+from toolformer.storage import atomic_write
 
 ANSWERS = "answers.jsonl"
 COMPARED = (
@@ -137,7 +137,7 @@ def first_day(folder: Path) -> datetime.date:
     """The day on which answers in this folder were first asked for: all of them are of one day."""
     path = folder / "day"
     if not path.exists():
-        write_whole(path, f"{datetime.date.today().isoformat()}\n".encode())
+        atomic_write(path, f"{datetime.date.today().isoformat()}\n".encode())
     return datetime.date.fromisoformat(path.read_text(encoding="utf-8").strip())
 
 

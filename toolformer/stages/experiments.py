@@ -44,7 +44,7 @@ class Job:
     key: str
     """Jobs with the same key are the same work."""
     shown: str
-    """What tells it from the other jobs of its stage."""
+    """What distinguishes it from the other jobs of its stage."""
     overrides: Sequence[str]
     config: Config = field(repr=False, compare=False)
     """The configuration of these overrides."""

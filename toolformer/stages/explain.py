@@ -74,7 +74,7 @@ def ladder(config: Config, run: Run, invocation: Invocation = DIRECT) -> Run:
     config = replace(
         config, checkpoint=run.made_from[0], model="" if config.model == LATEST else config.model
     )
-    job = prepare(config, results)
+    job = prepare(config, results, invocation.command)
     tools = instantiate.tools(config, inference=True)
     answers_folder = results.path(job.system.step)
     with AnswerFile(answers_folder / ANSWERS) as answers:

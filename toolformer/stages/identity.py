@@ -1,4 +1,4 @@
-"""What tells one model or tool from another: their configuration, and the files that it names."""
+"""What identifies a model or a tool: its configuration, and the files that this names."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -18,10 +18,10 @@ def model_identity(name: str) -> dict[str, Any]:
 
 
 def weights(model: Path) -> dict[str, Any]:
-    """What tells a trained model from another one at the same place: its files with size and SHA-256.
+    """What distinguishes a trained model from another one in the same folder: its files with size and SHA-256.
 
-    For large files stands the training's record, which holds how long it took to the microsecond; without one, the time of
-    change counts.
+    Large files are represented by the training's record, which says how long it took to the microsecond; without one, by
+    their time of change.
     """
     from toolformer.training.checkpoints import RECORD
 

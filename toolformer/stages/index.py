@@ -26,7 +26,7 @@ def index(config: Config) -> tuple[Path, int]:
     """
     settings = config.index
     if not settings.path:
-        raise UserError("index.path is missing; name the folder that the index becomes: index.path=DIR")
+        raise UserError("index.path is missing; name a folder for the index: index.path=DIR")
     if settings.backend == lucene.BACKEND:
         java.jar()  # before the corpus is read
     folder = Path(settings.path).expanduser()

@@ -1,4 +1,4 @@
-"""From configuration to objects: documents, tools, language models (top floor, shared by the stages)."""
+"""From configuration to objects: documents, tools, prompts, decoders."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _prompt(config: Config, key: str) -> Prompt:
     if config.prompts == prompt_sets.NO_SET:
         if config.propose.rank == "lift":
             raise UserError(
-                "propose.rank is lift, what the prompt adds, and prompts=none has none; add propose.rank=probability"
+                "propose.rank=lift measures the effect of the prompt, and prompts=none has none; add propose.rank=probability"
             )
         return prompt_sets.UNPROMPTED
     tool = config.tool[key]
@@ -198,7 +198,7 @@ def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]
 
 
 def results(config: Config) -> Results:
-    """The results below `paths.root`, of which MLflow is told as configured; with the configured paths applied."""
+    """The results below `paths.root`, logged to MLflow as configured; applies the configured paths."""
     apply_paths(config)
     root = Path(config.paths.root)
     return Results(root, MlflowLogger(config.tracking.uri, root, config.tracking.system_metrics), VERSIONS)

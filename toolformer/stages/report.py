@@ -11,7 +11,7 @@ from toolformer.results import Results
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.train import summary
-from toolformer.storage import below
+from toolformer.storage import safe_join
 from toolformer.tracking import log_pages
 
 log = logging.getLogger(__name__)
@@ -27,8 +27,9 @@ SUMMARY = (
 def report(config: Config, brief: bool = False) -> Report:
     """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary."""
     results, root = instantiate.results(config), Path(config.paths.root)
+    results.check_layout()
     log.info("report: of the runs with name=%s", config.name)
-    folder = below(root / "report", config.name)
+    folder = safe_join(root / "report", config.name)
     report = build_report(results, config.name, folder, config.seed, full=config.paper == "full")
     if brief:
         _summarise(results, config, report)

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolformer.decoding.settings import POLICIES, TUNED, Decoding, with_policy
 from toolformer.errors import UserError
-from toolformer.storage import write_whole
+from toolformer.storage import atomic_write
 
 STORED = "call_policy.json"
 
@@ -28,7 +28,7 @@ class StoredPolicy:
 
     def store(self, model: str | Path) -> None:
         """Stores the policy in a model's folder, in place of one that it has."""
-        write_whole(Path(model) / STORED, f"{json.dumps(asdict(self))}\n".encode())
+        atomic_write(Path(model) / STORED, f"{json.dumps(asdict(self))}\n".encode())
 
     @classmethod
     def load(cls, model: str | Path) -> "StoredPolicy":

@@ -21,7 +21,7 @@ from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-from toolformer.stages.identity import deciding, model_identity, tool_files
+from toolformer.stages.identity import deciding, model_identity, tool_files, weights
 from toolformer.stages.stored_policy import tuned
 from toolformer.stages.train import model_folder
 from toolformer.stages.versions import VERSIONS
@@ -45,9 +45,12 @@ class System:
         """The system with the training that `checkpoint` names, if it is a trained one. UserError if there is none."""
         if config.system not in TRAINED_ON:
             return cls(config)
-        preferred = preferred_training(config.seed, config.model, command)
-        run = train_run(results, config.checkpoint, TRAINED_ON[config.system], config.name, preferred)
-        check_base(run, config.model, command)
+        is_checkpoint = config.model == LATEST  # instead of a model's name
+        reference = LATEST if is_checkpoint else config.checkpoint
+        preferred = preferred_training(config.seed, config.model, "" if is_checkpoint else command)
+        run = train_run(results, reference, TRAINED_ON[config.system], config.name, preferred)
+        if not is_checkpoint:
+            check_base(run, config.model, command)
         if config.decoding.policy == TUNED and cls(config).calls:
             config = replace(config, decoding=tuned(config.decoding, model_folder(run)))
         return cls(config, run)
@@ -97,7 +100,7 @@ class System:
         return instantiate.tools(self.config, inference=True) if self.calls else {}
 
     def clocks(self) -> list[str]:
-        """The tools, by key, that answer with a day where an example has no date of its own."""
+        """The tools, by key, that answer with today's date where an example has none."""
         tools = {key: self.config.tool[key] for key in self.config.tools} if self.calls else {}
         return [
             key for key, tool in tools.items() if {**tool.implementation, **tool.inference}.get("use_clock")
@@ -119,6 +122,10 @@ class System:
             del settings["lm"]
         elif self.trained:
             inputs["training"] = self.trained.step
+            if (
+                self.trained.facts.get("ended_by_max_hours") is not None
+            ):  # with more time the same step goes on
+                inputs["model"] = self.trained.facts["model"]
         else:
             inputs["model"] = model_identity(config.model)
         if config.system == "prompted" and self.calls:
@@ -126,6 +133,14 @@ class System:
                 key: list(examples.of_tool(key, config.tool[key].name)) for key in config.tools
             }
         return Step("answer", VERSIONS["answer"], settings, inputs)
+
+    def identity(self) -> dict[str, Any]:
+        """What decides its answers besides decoding, which is part of the key of every answer by itself."""
+        identity: dict[str, Any] = {"model": self.step.key(without=["decoding"])}
+        if self.trained:
+            # The same settings trained again after the model was deleted may come to other weights in the same folder.
+            identity["weights"] = weights(Path(self.model))
+        return identity
 
     def calling(self) -> "System":
         """The same with calls, whatever its decoding policy."""

@@ -27,7 +27,7 @@ from toolformer.stages.identity import deciding, model_identity
 from toolformer.stages.invocation import DIRECT, Invocation
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
-from toolformer.storage import below, sha256
+from toolformer.storage import safe_join, sha256
 from toolformer.training import distributed
 from toolformer.training.checkpoints import is_long_enough, trained
 from toolformer.training.settings import Recipe, TrainingResult, TrainingSettings
@@ -89,12 +89,12 @@ def _done(job: _Job, run: Run | None) -> Run | None:
 def _trained(job: _Job, results: Results) -> Run | None:
     """The run that did this finetuning, if its model is still as it was saved."""
     run = _done(job, results.done(job.step, job.config.name))
-    return run if run and trained(below(run.folder, str(run.facts.get("model", "")))) else None
+    return run if run and trained(safe_join(run.folder, str(run.facts.get("model", "")))) else None
 
 
 def model_folder(run: Run) -> Path:
     """The model of a train run. UserError if it is gone."""
-    folder = below(run.folder, str(run.facts.get("model", "model")))
+    folder = safe_join(run.folder, str(run.facts.get("model", "model")))
     if not (folder / "config.json").is_file():
         raise UserError(
             f"checkpoint: the model of run {run.id[:8]} is no longer at {folder}; train it again: {run.command}"

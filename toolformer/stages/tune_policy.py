@@ -41,7 +41,7 @@ COLUMNS = ("benchmark", "draw", "policy", "value", "n", "disabled", *CURVES, "p_
 
 @dataclass(frozen=True)
 class Tuned:
-    """The chosen policy, and what every policy came to."""
+    """The chosen policy, and the result of every policy."""
 
     policy: str
     value: float
@@ -67,34 +67,22 @@ def tune_policy(
     out; UserError if no other is named. None where another process chose the same while this one waited for it.
     """
     began = datetime.datetime.now(datetime.UTC)
-    if config.system != "toolformer" or config.engine.workers > 1 or config.engine.kind != "local":
-        raise UserError("tune-policy: it takes system=toolformer in one process; leave system and engine out")
-    names = suite.task_names(config.benchmarks, config.paths.tasks_dir)
-    tasks = [task for task in names if not task.endswith("_perplexity")]
-    if not tasks:
-        raise UserError(f"benchmarks: {', '.join(names)} asks for no answers; name others, such as [dateset]")
-    both = replace(config.evaluation, limit=config.evaluation.limit and 2 * config.evaluation.limit)
-    # Of the settings' own policy nothing is read.
-    config = replace(
-        config, benchmarks=tasks, evaluation=both, decoding=with_policy(config.decoding, "topk", 1)
-    )
+    config = _tuned_on(config)
     results = instantiate.results(config)
     job = prepare(config, results, invocation.command)
     assert job.system.trained
     step = Step(
         "tune", VERSIONS["tune"], {"reach": dict(reach), "by_tool": by_tool}, {"evaluation": job.step}
     )
-    folder = results.path(job.system.step)
-    beginning = invocation.beginning(
-        config, f"policy of {job.system.trained.name}", {"benchmarks": ", ".join(tasks)}, [job.system.trained]
-    )
+    title, about = f"policy of {job.system.trained.name}", {"benchmarks": ", ".join(job.tasks)}
+    beginning = invocation.beginning(config, title, about, [job.system.trained])
 
     def done_meanwhile() -> Run | None:
         run = results.find(step)
         return run if run and run.ended and run.ended > began else None
 
     with (
-        AnswerFile(folder / ANSWERS) as answers,
+        AnswerFile(results.path(job.system.step) / ANSWERS) as answers,
         results.open(step, beginning, done=done_meanwhile) as active,
     ):
         if isinstance(active, Run):
@@ -108,6 +96,24 @@ def tune_policy(
     shown = _words(tuned.policy, tuned.value, tuned.by_tool)
     log.info("tune-policy: %s, stored with %s, run %s", shown, job.system.model, step.key()[:8])
     return tuned
+
+
+def _tuned_on(config: Config) -> Config:
+    """The configuration with twice the questions of the benchmarks that have any. UserError if it cannot be tuned."""
+    if config.system != "toolformer" or config.engine.workers > 1 or config.engine.kind != "local":
+        raise UserError(
+            "tune-policy: only system=toolformer can be tuned, in one process; leave system and engine out"
+        )
+    names = suite.task_names(config.benchmarks, config.paths.tasks_dir)
+    tasks = [task for task in names if not task.endswith("_perplexity")]
+    if not tasks:
+        raise UserError(
+            f"benchmarks: {', '.join(names)} has no questions to answer; name others, such as [dateset]"
+        )
+    both = replace(config.evaluation, limit=config.evaluation.limit and 2 * config.evaluation.limit)
+    # The settings' policy is not read.
+    decoding = with_policy(config.decoding, "topk", 1)
+    return replace(config, benchmarks=tasks, evaluation=both, decoding=decoding)
 
 
 Drawn = Mapping[tuple[str, str], Sequence[Example]]
@@ -171,7 +177,7 @@ def _store(job: Evaluation, tuned: Tuned, drawn: Drawn, run_id: str) -> None:
 def _traced(
     job: Evaluation, results: Results, reach: Mapping[str, float], by_tool: bool, answers: AnswerFile
 ) -> Iterator[tuple[str, str, Example]]:
-    """Every example of the benchmarks, traced, behind its benchmark and its prompt."""
+    """Every traced example, with its benchmark and its prompt."""
     config = job.config
     asked = asks(job, results.path(job.system.step), results.path(job.step), job.tasks, job.samples)
     loaded = asked.load()

@@ -4,17 +4,22 @@
     factor = "-" factor | number ["%"] | "(" expression ")" ["%"]
     number = digits with "," between thousands, and a fraction after "."
 
-Exact arithmetic on fractions, from left to right; 11.4% is 0.114. − × ÷ are read as - * /, and currency signs as
+Exact arithmetic on SymPy's rationals, from left to right; 11.4% is 0.114. − × ÷ are read as - * /, and currency signs as
 blanks. Anything else gives no result. Length, digits and depth are bounded, so that a hostile input costs no time.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from toolformer.data import Document
 from toolformer.data.numbers import CURRENCY
 from toolformer.tools.base import ClosedTool, Result
+
+if TYPE_CHECKING:
+    from sympy import Rational
 
 MOST_CHARACTERS = 200
 MOST_DIGITS = 30
@@ -41,12 +46,12 @@ def calculate(expression: str) -> str:
     return show(value)
 
 
-def show(value: Fraction) -> str:
+def show(value: Rational) -> str:
     """A number with at most two decimals, halves rounded away from zero; whole numbers without a point."""
-    cents = (abs(value.numerator) * 200 // value.denominator + 1) // 2
-    sign = "-" if value < 0 and cents else ""
+    cents = (abs(value.p) * 200 // value.q + 1) // 2
+    sign = "-" if value.p < 0 and cents else ""
     whole, part = divmod(cents, 100)
-    return f"{sign}{whole}" if value.denominator == 1 else f"{sign}{whole}.{part:02d}"
+    return f"{sign}{whole}" if value.q == 1 else f"{sign}{whole}.{part:02d}"
 
 
 class Calculator(ClosedTool):
@@ -86,7 +91,7 @@ def _tokens(expression: str) -> list[str]:
 # Recursive descent; the tokens are in reverse order, and each function pops what it reads.
 
 
-def _expression(tokens: list[str], depth: int) -> Fraction:
+def _expression(tokens: list[str], depth: int) -> Rational:
     value = _term(tokens, depth)
     while tokens and tokens[-1] in ("+", "-"):
         sign = tokens.pop()
@@ -95,7 +100,7 @@ def _expression(tokens: list[str], depth: int) -> Fraction:
     return value
 
 
-def _term(tokens: list[str], depth: int) -> Fraction:
+def _term(tokens: list[str], depth: int) -> Rational:
     value = _factor(tokens, depth)
     while tokens and tokens[-1] in ("*", "/"):
         sign = tokens.pop()
@@ -106,7 +111,9 @@ def _term(tokens: list[str], depth: int) -> Fraction:
     return value
 
 
-def _factor(tokens: list[str], depth: int) -> Fraction:
+def _factor(tokens: list[str], depth: int) -> Rational:
+    from sympy import Rational  # half a second, at the first call
+
     if depth > DEEPEST:
         raise ValueError("expression too deep")
     token = tokens.pop() if tokens else ""
@@ -117,7 +124,7 @@ def _factor(tokens: list[str], depth: int) -> Fraction:
         if not tokens or tokens.pop() != ")":
             raise ValueError("invalid expression")
     elif token[-1:].isdigit():
-        value = Fraction(token.replace(",", ""))
+        value = Rational(token.replace(",", ""))
     else:
         raise ValueError("invalid expression")
     if tokens and tokens[-1] == "%":

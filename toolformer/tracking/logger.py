@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ class MlflowLogger(Listener):
 
     def _end(self, path: Path) -> None:
         if monitor := self._monitors.pop(path, None):
-            self._tried(path, monitor.finish)
+            with suppress(Exception):  # it ends in any case
+                monitor.finish()
         if run := self._runs.get(path):
             self._tried(path, run.end)
         self._runs.pop(path, None)
@@ -119,7 +121,10 @@ class MlflowLogger(Listener):
 
 
 def log_pages(uri: str | None, root: Path, experiment: str, pages: Iterable[Path]) -> None:
-    """Attaches an experiment's pages to an MLflow run `report NAME`, in place of earlier ones."""
+    """Attaches an experiment's pages to an MLflow run `report NAME`, in place of earlier ones.
+
+    Without a server, only where the root has a database: a report alone makes none.
+    """
     store, files = Store(root, uri), list(pages)
 
     def write() -> None:
@@ -129,7 +134,8 @@ def log_pages(uri: str | None, root: Path, experiment: str, pages: Iterable[Path
             _warn_once(store, _reason(error))
             _SILENT.add(store.uri)
 
-    if store.uri in _SILENT or not files:
+    has_store = not store.is_local or (store.root / "mlflow.db").exists()
+    if store.uri in _SILENT or not has_store:
         return
     thread = threading.Thread(target=write, daemon=True)
     thread.start()

@@ -15,7 +15,7 @@ from toolformer.results.folder import read_json
 from toolformer.results.provenance import PROJECT, TAG_LIMIT, clean_key, masked_flat, run_name
 from toolformer.results.run import CONFIG, METRICS, MLFLOW, RESULT, STEP, Run, mlflow_entries, rows_of
 from toolformer.results.store import read
-from toolformer.storage import below, write_whole
+from toolformer.storage import atomic_write, safe_join
 from toolformer.tracking.store import NOTE, Refused, Store, StoreFault, existing
 
 FILES = (STEP, CONFIG, METRICS, RESULT)
@@ -156,7 +156,7 @@ class MlflowRun:
         yield partial(self.store.log, self.run_id, metrics=self._metrics(run, datasets, model))
         weights = f"{run.facts.get('model')}/"
         for name in dict.fromkeys([*FILES, *run.digests]):
-            path = below(self.folder, *name.split("/"))
+            path = safe_join(self.folder, *name.split("/"))
             if path.is_file() and not name.startswith(weights):
                 yield partial(self.store.put, self.run_id, path, name.rpartition("/")[0])
         if run.stage == "train" and run.status == "FINISHED" and run.facts.get("model"):
@@ -217,7 +217,7 @@ class MlflowRun:
         from mlflow.entities import LoggedModelOutput
 
         name = MODELS.get(str(run.facts.get("data")), PROJECT)
-        path = below(self.folder, str(run.facts["model"]))
+        path = safe_join(self.folder, str(run.facts["model"]))
         tags = {"key": run.id, "data": str(run.facts.get("data")), "model_path": str(path.resolve())}
         with self.store.faults() as client:
             row = client.get_run(self.run_id)
@@ -240,7 +240,7 @@ class MlflowRun:
 def note_entry(folder: Path, store: Store, run_id: str, **more: str) -> None:
     """Notes a folder's run in a store; with `sent`, the ending until which that holds it."""
     entries = mlflow_entries(folder) | {store.address: {"run_id": run_id, **more}}
-    write_whole(folder / MLFLOW, json.dumps(entries, indent=1).encode())
+    atomic_write(folder / MLFLOW, json.dumps(entries, indent=1).encode())
 
 
 def _logged_model(row: Any) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from toolformer.credentials import without_credentials
 from toolformer.errors import UserError, one_line
-from toolformer.storage import below, locked, whole_file, writing
+from toolformer.storage import atomic_file, locked, safe_join, writing
 
 EXPERIMENT = "toolformer"
 """MLflow's experiment."""
@@ -165,12 +165,12 @@ class Store:
                 )
             return
         names = [*filter(None, folder.split("/")), path.name]
-        target = below(self.root / "artifacts", run_id, "artifacts", *names)
+        target = safe_join(self.root / "artifacts", run_id, "artifacts", *names)
         if target.exists() and target.samefile(path):
             return
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(target) as temporary:
+        with atomic_file(target) as temporary:
             temporary.unlink()
             try:
                 temporary.hardlink_to(path)
@@ -185,7 +185,7 @@ class Store:
     def artifacts(self, uri: str) -> Any:
         """MLflow's access to artifacts at an address that the store gave, which is not asked for another one again.
 
-        Refused if it is a folder of this machine that is not the store's, a server that is another one, or resolved anew
+        Refused if it is a folder of this machine that is not the store's, a server that is another one, or resolved again
         at each use, as `runs:/` is.
         """
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
@@ -225,7 +225,7 @@ def _make_database(path: Path) -> None:
             return
         for leftover in path.parent.glob(f".{path.name}.*.part*"):  # of a killed process
             leftover.unlink()
-        with whole_file(path) as temporary:
+        with atomic_file(path) as temporary:
             SqlAlchemyStore(f"sqlite:///{temporary.as_posix()}", ARTIFACTS)._dispose_engine()
 
 
@@ -248,7 +248,7 @@ def _quoted(value: str) -> str:
 def _as_fault(error: Exception, uri: str) -> UserError | None:
     """What an exception of MLflow, of a database or of the network says, in one line; None for any other."""
     if isinstance(error, ImportError):
-        return UserError(f"tracking.uri: {uri} needs what is not installed ({error})")
+        return UserError(f"tracking.uri: {uri} needs a package that is not installed ({error})")
     from mlflow.exceptions import MlflowException
     from requests import HTTPError, RequestException
     from sqlalchemy.exc import SQLAlchemyError

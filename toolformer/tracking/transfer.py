@@ -19,7 +19,7 @@ from toolformer.results.provenance import PROJECT
 from toolformer.results.run import CONFIG, LOCK, METRICS, MLFLOW, NAMES, RESULT, STAGES, STEP, SWEEP
 from toolformer.results.store import read
 from toolformer.step import Step
-from toolformer.storage import below, build_once, sha256
+from toolformer.storage import build_once, safe_join, sha256
 from toolformer.tracking.mlflow_run import MlflowRun, note_entry
 from toolformer.tracking.store import Refused, Store, StoreFault
 
@@ -110,7 +110,7 @@ def _fetched(root: Path, store: Store, row: Any, key: str) -> tuple[Path, bool]:
     stage = row.data.tags.get("stage", "")
     if stage not in (*STAGES, SWEEP):
         raise Refused(f"there is no stage {stage!r:.100}")
-    folder = below(root, stage, key)
+    folder = safe_join(root, stage, key)
     if folder.exists():
         return folder, False
 
@@ -146,7 +146,7 @@ def _download(store: Store, uri: str, folder: Path) -> None:
             first, *_ = parts = name.split("/")
             if first == facts.get("model"):  # a model's weights stay where it was trained
                 continue
-            path = below(folder, *parts)
+            path = safe_join(folder, *parts)
             if first in _RESERVED:
                 raise Refused(f"{name} is not a file of a result")
             _download_file(artifacts, name, path, _FILE_LIMIT)

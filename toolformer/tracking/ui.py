@@ -37,14 +37,8 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
         raise UserError(
             f"--port {port} of {host} cannot be had ({os.strerror(error.errno or 0)}); name another --port"
         ) from error
-    experiment = store.prepare()
-    # Nothing is imported from the working directory: -P and PYTHONSAFEPATH keep Python from it, and an empty one Uvicorn.
-    command = [sys.executable, "-P", "-m", "mlflow", "server", "--host", host, "--port", str(port)]
-    command += ["--workers", "1", "--artifacts-destination", (store.root / "artifacts").as_uri()]
-    if host in LOOPBACK:  # a name that another page resolves to this machine is refused
-        names = ("127.0.0.1", "localhost", "[::1]")
-        command += ["--allowed-hosts", ",".join(f"{name}:{port}" for name in names)]
-    else:
+    experiment, command = store.prepare(), _command(store, host, port)
+    if host not in LOOPBACK:
         log.warning("%s: whoever reaches this address sees and changes all runs; there is no login", host)
     environment = os.environ | {"PYTHONSAFEPATH": "1", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     # Not on the command line, which other users of the machine can list.
@@ -52,7 +46,7 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
 
     address = f"[{host}]" if ":" in host else host
     with tempfile.TemporaryDirectory() as empty:
-        # A session of its own: Ctrl-C reaches only us, and we end the server with all its workers.
+        # A separate session: Ctrl-C reaches only us, and we stop the server with all its workers.
         server = subprocess.Popen(
             command, env=environment, cwd=empty, stdout=subprocess.DEVNULL, start_new_session=True
         )
@@ -72,3 +66,13 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
                     os.killpg(server.pid, sign)
                     server.wait(timeout=10)
                     break
+
+
+def _command(store: Store, host: str, port: int) -> list[str]:
+    """MLflow's server. -P keeps Python from importing from the working directory."""
+    command = [sys.executable, "-P", "-m", "mlflow", "server", "--host", host, "--port", str(port)]
+    command += ["--workers", "1", "--artifacts-destination", (store.root / "artifacts").as_uri()]
+    if host in LOOPBACK:  # a name that another page resolves to this machine is refused
+        names = ("127.0.0.1", "localhost", "[::1]")
+        command += ["--allowed-hosts", ",".join(f"{name}:{port}" for name in names)]
+    return command

@@ -92,7 +92,7 @@ class Recipe:
         together = self.micro_batch_size * processes
         if self.batch_size % together:
             raise UserError(
-                f"trainer.batch_size is {self.batch_size}, no multiple of trainer.micro_batch_size x processes ="
+                f"trainer.batch_size is {self.batch_size}, not a multiple of trainer.micro_batch_size x processes ="
                 f" {self.micro_batch_size} x {processes}; set trainer.batch_size to a multiple of {together}, or lower "
                 "trainer.micro_batch_size"
             )

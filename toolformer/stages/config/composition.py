@@ -57,7 +57,7 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
             raise UsageError(_unknown_key(stage, unknown[1], given.get(unknown[1], "..."))) from error
         if (value := given.get("heldout")) and "CorpusConfig" in one_line(error):
             raise UsageError(
-                f"heldout={value} chooses no file of a group; write corpus@heldout={value}"
+                f"heldout={value}: to choose a file of the group corpus, write corpus@heldout={value}"
             ) from error
         raise UsageError(one_line(error)) from error
     except ValueError as error:
@@ -88,8 +88,8 @@ def _unknown_key(stage: str, key: str, value: str) -> str:
         known = sorted(path.stem for path in (CONF / "tool").glob("*.yaml"))
         if tool[1] not in known:
             return (
-                f"there is no tool {tool[1]!r}{near(tool[1], known)} to set {key} of; for one of your own (tool_sources) put "
-                f"+tool@tool.{tool[1]}=user before"
+                f"unknown tool {tool[1]!r}{near(tool[1], known)}; for a custom tool (tool_sources) add "
+                f"+tool@tool.{tool[1]}=user before {key}"
             )
     alone = {folder.name for folder in CONF.glob("*/")} - {"tool", "retriever", "hydra"}
     every: Any = OmegaConf.to_container(compose(stage, []), resolve=False)

@@ -25,9 +25,9 @@ SECTIONS = {
     "run": ("run",),
     "index": ("index",),
 }  # fmt: skip
-"""Where the keys of each stage and command stand. All others are every stage's."""
+"""The keys of each stage and command, for help texts. All others belong to every stage."""
 EVALUATE_TOO = ("tools", "tool", "tool_default", "tool_sources", "prompts", "engine", "heldout")
-"""Groups that stand with another stage, and that `evaluate` reads too."""
+"""Groups listed with another stage that `evaluate` reads too."""
 EVALUATING = ("complete", "tool", "explain", "tune-policy")
 """Commands with the configuration of `evaluate`."""
 CHANGED_FIRST = {
@@ -53,7 +53,7 @@ class Key:
 
     @property
     def section(self) -> str:
-        """The stage or command with which it stands."""
+        """The stage or command that it is listed with."""
         return next((section for section, names in SECTIONS.items() if self.group in names), EVERY)
 
     @property

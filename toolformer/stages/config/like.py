@@ -1,4 +1,4 @@
-"""`like=RUN`: the settings that a run logged, with the other words of the command line over them.
+"""`like=RUN`: the settings that a run logged, with the other overrides of the command line on top.
 
 A run may be a stranger's, also the one that `latest` names on a shared server: only plain values are taken from it. What
 starts a command, loads code, or reads, writes and sends at places that it names is this command's own.
@@ -82,7 +82,7 @@ def _values(logged: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(run: Run, logged: dict[str, Any], config: DictConfig, given: Sequence[str]) -> None:
-    """Refuses to repeat a run without what it had and is not taken from it, unless a word says otherwise."""
+    """Refuses to repeat a run without settings that are not taken from it, unless an override replaces them."""
     here: Any = OmegaConf.to_container(config, resolve=True)
     for key, value in _leaves(_values(here)):
         if MASK in str(value):
@@ -98,7 +98,7 @@ def _check(run: Run, logged: dict[str, Any], config: DictConfig, given: Sequence
     if words:
         raise UserError(
             f"like: run {run.id[:8]} had {' '.join(words)[:1000]}, which is not taken from a run, for that may be anyone's: "
-            "add those of these words that you trust, or others for the same keys"
+            "add those of these overrides that you trust, or others for the same keys"
         )
 
 
@@ -123,7 +123,7 @@ def _mapping(config: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _set_by(override: Override, conf: Path) -> Iterator[str]:
-    """The keys that a word sets, or whose values it chooses whole."""
+    """The keys that an override sets, or of the group that it chooses."""
     name = override.key_or_group
     if name == "like" or name.startswith("hydra"):
         return

@@ -10,7 +10,7 @@ from toolformer.credentials import MASK, SECRETS
 from toolformer.errors import near
 
 _QUOTING = (
-    "; quote a value with letters beyond a to z, a comma, parenthesis, brace, colon or equals sign once more inside the shell's quotes: "
+    "; quote a value with letters beyond a to z, a comma, parenthesis, brace, colon or equals sign again inside the shell's quotes: "
     """"model='/a folder, (old)'\""""
 )
 _NOISE = ("object_type", "reference_type", "Set the environment", "Config search path", "provider=")
@@ -22,7 +22,7 @@ def one_line(error: BaseException) -> str:
         reason = " ".join(str(error).split()).partition(" See https")[0]
         key, equals, _ = (error.override or "").partition("=")
         if not equals:
-            return f"{key!r} is no key=value; name the key and its value"
+            return f"{key!r}: expected key=value"
         return f"{key}: {reason.rstrip('.')}{_QUOTING}"
     causes = [error, *([error.__cause__] if error.__cause__ else [])]
     lines = [line.strip() for cause in causes for line in str(cause).splitlines() if line.strip()]
@@ -36,7 +36,7 @@ def one_line(error: BaseException) -> str:
         text = text.removeprefix("In 'base': ").replace(" Available", f"{hint}; available", 1)
     text = re.sub(
         r"^Ambiguous value for argument '(.*)' 1\. .*",
-        r"\1: several values need -m, a list needs brackets, and a value with a comma its own quotes inside the shell's",
+        r"\1: add -m to sweep over several values, put a list into brackets, or quote a value with a comma inside the shell's quotes",
         text,
     )
     text = re.sub(

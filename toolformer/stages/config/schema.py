@@ -79,7 +79,7 @@ class CorpusConfig(Fields):
     paragraphs: Annotated[str, OneOf("blank_line", "line")] = "blank_line"
     """What parts paragraphs, of which translation tries those in two languages: blank_line, or line (cc_net)."""
     latest_date: Day | None = None
-    """Dates in URLs after this day (YYYY-MM-DD) are not believed; null is the day of the run, in UTC."""
+    """Ignore URL dates later than this day (YYYY-MM-DD); null is the day of the run, in UTC."""
     strict: bool = False
     """Refuse the corpus at its first bad row instead of skipping and counting it."""
     limit: Count | None = None
@@ -109,7 +109,7 @@ class ToolConfig(Sampling, Limits):
     prompt: str | None = None
     """Its few-shot prompt in the set `prompts`; null is its key."""
     instruction: str | None = None
-    """With demonstrations: a few-shot prompt of its own instead, whose first line this is."""
+    """With demonstrations: the first line of a custom few-shot prompt."""
     demonstrations: list[DemonstrationConfig] = field(default_factory=list)
     """The examples of that prompt: pairs of text and annotated."""
     example: Annotated[str | None, Decides("answer")] = None
@@ -178,7 +178,7 @@ class TrainerConfig(Recipe):
     decides: ClassVar = Decides("train")
 
     other_tokenizer: bool = False
-    """Train on texts that a model with another tokenizer annotated: they are tokenised anew."""
+    """Train on texts that a model with another tokenizer annotated: they are tokenised again."""
     limit_per_tool: Count = 25_000
     """Examples per tool at most."""
 
@@ -230,7 +230,7 @@ class PathsConfig:
     data_dir: Place | None = None
     """Folder with benchmark data; null reads from the hub."""
     tasks_dir: Place | None = None
-    """Folder with lm-eval task files of your own, whose tasks `benchmarks` may name (docs/extending.md)."""
+    """Folder with your lm-eval task files, whose tasks `benchmarks` may name (docs/extending.md)."""
 
 
 @dataclass
@@ -250,7 +250,7 @@ class RunConfig:
     stages: dict[Annotated[str, OneOf(*STAGES)], list[str]] = field(default_factory=dict)
     """The stages, each with the keys of hydra.sweeper.params that it is swept over."""
     experiments: list[str] = field(default_factory=list)
-    """Other experiments whose stages these are, in place of stages of its own."""
+    """Other experiments, whose stages are run instead."""
 
 
 @dataclass
@@ -264,7 +264,7 @@ class Config:
     model: Annotated[str, Decides("annotate", "train", "answer")] = "smollm2"
     """The language model M: an embedded one (smollm2), a folder, or a hub name."""
     like: str | None = None
-    """A run of this stage (`latest`, or an id) whose settings are repeated; the other words are laid over them."""
+    """A run of this stage (`latest`, or an id) whose settings are repeated; other overrides apply on top."""
     lm: LanguageModelConfig = field(default_factory=LanguageModelConfig)
     corpus: Annotated[CorpusConfig, Decides("documents")] = field(default_factory=CorpusConfig)
     heldout: Annotated[CorpusConfig, Decides("heldout")] = field(default_factory=CorpusConfig)
@@ -282,7 +282,7 @@ class Config:
     """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool; none: a further round, in which
     `model` is one that was trained on calls and writes them into the text unprompted."""
     filter_threshold: Annotated[Finite, Decides("generate")] = 1.0
-    """τ_f in nats, of every tool that has none of its own: a call is kept where its gain reaches it; applied after
+    """τ_f in nats, of every tool without a separate one: a call is kept if its gain reaches it; applied after
     scoring, so that a higher one needs no model."""
     propose: Annotated[Proposing, Decides("annotate")] = field(default_factory=Proposing)
     screen: Annotated[Screen, Decides("annotate")] = field(default_factory=Screen)
@@ -307,7 +307,7 @@ class Config:
     benchmarks: Annotated[list[str], Decides("evaluate")] = field(default_factory=list)
     """Evaluate: tasks to run."""
     wording: Annotated[str, OneOf(*WORDINGS), Decides("evaluate")] = PAPER
-    """Evaluate: in which words benchmarks are asked: paper (the paper's prompts), or a, b, c or d, four others."""
+    """Evaluate: the wording of the benchmarks: paper (the paper's prompts), or one of the paraphrases a, b, c and d."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     paper: Annotated[str, OneOf("measured", "full")] = "measured"
     """Report: `measured` shows what was measured, `full` all tables of the paper with its own figures."""
@@ -321,7 +321,7 @@ class Config:
 
 @functools.cache
 def register() -> None:
-    """Makes the schemas known to Hydra, under the names that conf/ refers to."""
+    """Registers the schemas with Hydra, under the names that conf/ uses."""
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     store.store(group="corpus", name="schema", node=CorpusConfig)

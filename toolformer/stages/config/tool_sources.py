@@ -31,7 +31,7 @@ class Source(McpServer):
     python: str | None = None
     """A file, a module, or one function: tools.py, my_package.tools, tools.py:square."""
     valves: dict[str, Any] = field(default_factory=dict)
-    """python: values of the `Valves` of an Open WebUI class; $NAME stands for an environment variable."""
+    """python: values of the `Valves` of an Open WebUI class; $NAME is an environment variable."""
     version: str | None = None
     """Any text: results are cached under it, and it must change when answers may; null caches nothing."""
     only: list[str] | None = None

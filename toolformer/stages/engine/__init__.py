@@ -26,7 +26,7 @@ __all__ = ["Plan", "Work", "annotate", "check"]
 log = logging.getLogger(__name__)
 
 DEATHS = 3
-"""How often in a row workers may die before a shard is finished; once more, and it is no accident."""
+"""How often in a row workers may die before a shard is finished; one more and we give up."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Work:
     tokens: int = 0
     seconds: float = 0.0
     tools: Mapping[str, Usage] = field(default_factory=dict)
-    """What became of the calls of each tool, by key."""
+    """Counts of the calls of each tool, by key."""
     per_second: float | None = None
-    """Documents, in the shard that was done just now; None if the news is another."""
+    """Documents per second of the shard just finished, else None."""
 
 
 def check(config: Config) -> None:
@@ -113,7 +113,7 @@ def _outcomes(
             deaths += 1
             if deaths > DEATHS:
                 raise UserError(
-                    f"engine: workers died {deaths} times in a row, perhaps for want of memory; lower engine.workers"
+                    f"engine: workers died {deaths} times in a row, possibly out of memory; lower engine.workers"
                 ) from error
             log.warning("generate: a worker process died; its shards are done again")
         else:

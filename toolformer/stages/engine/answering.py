@@ -1,4 +1,4 @@
-"""Several workers answer an evaluation's requests: each its share, into a file of its own, which are then put together.
+"""Several workers answer an evaluation's requests: each writes its share into a separate file; the files are then merged.
 
 What a worker did not answer, because it died, is left to the process that leads.
 """

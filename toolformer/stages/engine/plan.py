@@ -19,7 +19,7 @@ from toolformer.data import content_hash
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.step import Step
-from toolformer.storage import locked, write_whole
+from toolformer.storage import atomic_write, locked
 
 POLL_SECONDS = 0.5
 """How long is waited for news at a time."""
@@ -88,7 +88,7 @@ class Plan:
         self.skipped = self._corpus.skipped()
         if store and self._path and self._path == self._kept_path():  # nobody wrote to it meanwhile
             with locked(self._folder / "lock"):  # others may be at the same plan
-                write_whole(self._path, json.dumps([self.documents, self.skipped]).encode())
+                atomic_write(self._path, json.dumps([self.documents, self.skipped]).encode())
         self.is_complete = True
 
     @contextmanager

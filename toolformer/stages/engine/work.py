@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one shard in one worker."""
+    """The outcome of one shard in one worker."""
 
     name: str
     annotated: bool = False
@@ -38,7 +38,7 @@ class Outcome:
     error: str | None = None
     """Bad input, in one line: carried as a value, since engines wrap exceptions in their own."""
     tools: Mapping[str, Usage] = field(default_factory=dict)
-    """What became of the calls of each tool, by key."""
+    """Counts of the calls of each tool, by key."""
 
 
 class Worker:

@@ -1,0 +1,109 @@
+"""Keys of steps, and which settings decide a result."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from toolformer.stages.config import Config, compose, validate
+from toolformer.stages.config.keys import keys
+from toolformer.step import Step, settings_of
+
+STEPS = ("documents", "heldout", "annotate", "generate", "train", "answer", "evaluate")
+UNDECIDING = {
+    # An input of a step instead, by its content.
+    *("checkpoint", "dataset", "evaluation.samples", "paths.data_dir", "paths.tasks_dir", "prompts"),
+    *("tool.NAME.demonstrations", "tool.NAME.instruction", "tool.NAME.prompt", "trainer.deepspeed"),
+    # Become settings of `tool`.
+    *("tool_sources", "tools", "tool_default"),
+    # How, where and how fast; rounding aside, the same results.
+    *(
+        "decoding.batch_size",
+        "endpoint",
+        "engine",
+        "generate.shard_size",
+        "lm.device",
+        "paths.cache",
+        "paths.root",
+    ),
+    *("tool.NAME.batch_size", "tool.NAME.cache", "tool.NAME.timeout", "tool.NAME.tries", "tool.NAME.workers"),
+    *("trainer.compile", "trainer.gradient_checkpointing", "trainer.keep_checkpoints", "trainer.log_every"),
+    *(
+        "trainer.max_hours",
+        "trainer.micro_batch_size",
+        "trainer.save_every",
+        "tracking",
+        "evaluation.accept_faults",
+    ),
+    # Of other commands, and names.
+    *("index", "like", "name", "paper", "run"),
+}
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return validate(compose("generate", ["experiment=demo"]), "report")
+
+
+def leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}"
+
+
+def test_every_key_says_what_it_decides(config: Config) -> None:
+    """A key that is added without a mark decides nothing, which has to be meant."""
+    marked = {
+        re.sub(r"^tool\.\w+\.", "tool.NAME.", key)
+        for step in STEPS
+        for key in leaves(settings_of(config, step))
+    }
+    marked |= {key.rpartition(".")[0] for key in marked} | {"tool.NAME.implementation"}
+    unmarked = {key.name for key in keys()} - marked
+    assert {key for key in unmarked if not {key, key.partition(".")[0]} & UNDECIDING} == set()
+
+
+def chain(seed: int = 0, threshold: float = 1.0, texts: str = "abc") -> Step:
+    annotate = Step("annotate", 1, {"seed": seed}, {"texts": texts})
+    settings = {"filter_threshold": {"calculator": threshold}, "filter": {"baseline": "paper"}}
+    generate = Step("generate", 1, settings, {"annotation": annotate})
+    return Step("train", 1, {"seed": seed, "trainer": {"max_steps": 3}}, {"datasets": [generate]})
+
+
+def test_a_key_changes_with_whatever_is_below() -> None:
+    assert chain() == chain() and chain().key() == chain().key()
+    assert len({step.key() for step in (chain(), chain(seed=1), chain(threshold=2), chain(texts="abd"))}) == 4
+
+
+def test_a_key_changes_with_the_version_of_an_input() -> None:
+    (generate,) = chain().steps()
+    newer = Step("generate", 2, generate.settings, generate.inputs)
+    assert (
+        Step("train", 1, {}, {"datasets": [newer]}).key()
+        != Step("train", 1, {}, {"datasets": [generate]}).key()
+    )
+
+
+def test_steps_equal_but_for_a_setting_share_a_key_without_it() -> None:
+    assert chain(seed=1).key(without=["seed"]) == chain(seed=2).key(without=["seed"])
+    assert chain(threshold=1).key(without=["filter_threshold*"]) == chain(threshold=2).key(
+        without=["filter_threshold*"]
+    )
+    assert chain(seed=1).key(without=["filter_threshold*"]) != chain(seed=2).key(
+        without=["filter_threshold*"]
+    )
+
+
+def test_a_step_is_read_from_its_json() -> None:
+    assert Step.of_json(chain().as_json()) == chain()
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], {}, {"name": 1, "version": 1, "settings": {}, "inputs": {}}, "x"]
+)
+def test_anything_else_is_no_step(value: Any) -> None:
+    with pytest.raises(ValueError, match="not a step"):
+        Step.of_json(value)
