@@ -39,4 +39,4 @@ def test_the_hosts_time_is_printed(capsys: Capture) -> None:
     printed = capsys.readouterr().out
     results = json.loads(printed.splitlines()[-1])
     assert set(results) == {"us_per_sampled_token", "us_per_scored_call", "us_per_decoded_row"}
-    assert min(results.values()) > 0 and "propose.py" in printed
+    assert min(results.values()) > 0
