@@ -1,7 +1,9 @@
 """Keys of steps, and which settings decide a result."""
 
+import datetime
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,3 +109,26 @@ def test_a_step_is_read_from_its_json() -> None:
 def test_anything_else_is_no_step(value: Any) -> None:
     with pytest.raises(ValueError, match="not a step"):
         Step.of_json(value)
+
+
+def test_secrets_of_a_tool_are_no_part_of_a_key(config: Config) -> None:
+    """Whoever reads a run must not read them, and another key to a server changes no answer."""
+    from toolformer.stages.identity import deciding
+
+    config.tool["calculator"].implementation = {
+        "_target_": "x.Y",
+        "headers": {"Authorization": "Bearer hunter2"},
+    }
+    assert "hunter2" not in str(deciding(config, "annotate")) and "x.Y" in str(deciding(config, "annotate"))
+
+
+def test_explaining_depends_on_every_setting_of_the_tools() -> None:
+    from toolformer.results import Run
+    from toolformer.stages.explain import step_of
+
+    def key(*overrides: str) -> str:
+        config = validate(compose("evaluate", ["experiment=demo", "decoding.k=0", *overrides]), "report")
+        run = Run(Step("evaluate", 1, {}), Path("x"), "", "FINISHED", datetime.datetime.now(datetime.UTC))
+        return step_of(run, config).key()
+
+    assert key() == key() and key() != key("++tool.calculator.inference.digits=2")

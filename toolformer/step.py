@@ -94,6 +94,12 @@ class Step:
                 return step
         return None
 
+    def all_steps(self) -> Iterator[Step]:
+        """This step and all that it was made from."""
+        yield self
+        for step in self.steps():
+            yield from step.all_steps()
+
     def as_json(self) -> dict[str, Any]:
         """The step in plain types; `of_json` reads it."""
         inputs = {name: _plain(value) for name, value in self.inputs.items()}
@@ -209,7 +215,7 @@ def _plain(value: Any) -> Any:
 def _from_plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_from_plain(part) for part in value]
-    if isinstance(value, dict) and value.keys() == {"step"}:
+    if isinstance(value, dict) and value.keys() == {"step"} and isinstance(value["step"], dict):
         return Step.of_json(value["step"])
     return value
 

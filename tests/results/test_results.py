@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import yaml
 from tests.conftest import Log
 from tests.results.conftest import at_work, made, step
 from toolformer.errors import UserError
-from toolformer.results import Damaged, Results, Run
+from toolformer.results import Beginning, Damaged, Folder, Results, Run
 from toolformer.step import Step
 
 
@@ -203,3 +204,67 @@ def test_a_root_of_an_earlier_version_is_named(results: Results) -> None:
         results.resolve("train", "latest")
     made(results, step("train"))
     results.check_layout()
+
+
+def test_a_run_made_from_an_older_version_is_refused(tmp_path: Path) -> None:
+    old = Results(tmp_path, versions={"annotate": 1, "generate": 1})
+    step = Step("generate", 1, {}, {"annotation": Step("annotate", 1, {})})
+    with old.open(step, Beginning("g", {}, "toolformer generate x", "demo")) as run:
+        assert isinstance(run, Folder)
+    assert old.resolve("generate", "latest", "demo").id == step.key()
+    with pytest.raises(UserError, match="made by version 1 of annotate, this is 2: run its command again"):
+        Results(tmp_path, versions={"annotate": 2, "generate": 1}).resolve("generate", "latest", "demo")
+
+
+def test_a_run_of_an_older_tool_is_refused(tmp_path: Path) -> None:
+    results, name = Results(tmp_path), "toolformer.tools.calculator.Calculator"
+    step = Step(
+        "generate", 1, {}, {"annotation": Step("annotate", 1, {}, {"tools": {"calculator": [{name: 0}, []]}})}
+    )
+    with results.open(step, Beginning("g", {}, "toolformer generate", "demo")):
+        pass
+    with pytest.raises(UserError, match=f"made by version 0 of {name}, this is 1"):
+        results.resolve("generate", "latest", "demo")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text('{"ended": ')])
+def test_a_run_without_its_result_is_not_done(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    results, step = Results(tmp_path), Step("train", 1, {})
+    with results.open(step, Beginning("t", {}, experiment="demo")):
+        pass
+    assert results.done(step)
+    damage(results.path(step) / "result.json")
+    assert results.done(step) is None and results.runs("train") == []
+
+
+@pytest.mark.parametrize("name", ["_x", "a@b", "thử nghiệm", "a b.+=-"])
+def test_any_name_of_an_experiment_is_kept(tmp_path: Path, name: str) -> None:
+    results, step = Results(tmp_path), Step("train", 1, {})
+    with results.open(step, Beginning("t", {}, experiment=name)):
+        pass
+    assert [run.experiments for run in results.runs("train", name)] == [{name}]
+
+
+def test_a_tool_may_be_called_step(tmp_path: Path) -> None:
+    step = Step("annotate", 1, {}, {"tools": {"step": [{}, []]}, "model": {"step": "x"}})
+    assert Step.of_json(json.loads(json.dumps(step.as_json()))).key() == step.key()
+
+
+def test_a_point_after_half_a_line_is_read(tmp_path: Path) -> None:
+    results, step = Results(tmp_path), Step("train", 1, {})
+    with results.open(step, Beginning("t", {})) as run:
+        assert isinstance(run, Folder)
+        run.metrics({"loss": 1.0}, 1)
+        with (run.path / "metrics.jsonl").open("a") as file:
+            file.write('{"step": 2, "lo')
+    with results.open(step, Beginning("t", {}), done=lambda: None) as run:
+        assert isinstance(run, Folder)
+        run.metrics({"loss": 3.0}, 3)
+    assert results.get(step.key()).curve("loss") == [(1, 1.0), (3, 3.0)]
+
+
+def test_facts_of_another_type_make_a_run_unreadable(tmp_path: Path) -> None:
+    results, step = Results(tmp_path), Step("evaluate", 1, {})
+    with results.open(step, Beginning("e", {}, facts={"comparison": ["x"]})):
+        pass
+    assert results.all_runs() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import math
 import shutil
@@ -80,6 +81,8 @@ class Folder:
         """The status of a sweep whose runs failed is another."""
         self._began = time.monotonic()
         self._spent = 0.0
+        self._curves = False
+        """Whether a point of a curve was written."""
 
     @property
     def id(self) -> str:
@@ -102,7 +105,7 @@ class Folder:
         }
         self._write(STEP, record)
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-        atomic_write(self.path / CONFIG, text.encode())
+        atomic_write(self.path / CONFIG, text.encode("utf-8", "replace"))
         if self.beginning.experiment:
             add_name(self.path, self.beginning.experiment)
         self.listener.begin(self)
@@ -114,7 +117,9 @@ class Folder:
         if step is not None:
             row = {"step": step, "time": time.time(), **known}
             with writing(self.path / METRICS), (self.path / METRICS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+                # The line before may be half of one that a killed process wrote.
+                file.write(("" if self._curves else "\n") + json.dumps(row) + "\n")
+            self._curves = True
         self.listener.metrics(self, known, step or 0)
 
     def note(self, **facts: Any) -> None:
@@ -170,16 +175,17 @@ class Folder:
         return self._spent + time.monotonic() - self._began
 
     def _write(self, name: str, record: Mapping[str, Any]) -> None:
-        atomic_write(self.path / name, json.dumps(record, indent=1, ensure_ascii=False, default=str).encode())
+        atomic_write(self.path / name, json.dumps(record, indent=1, default=str).encode())
 
 
 def add_name(folder: Path, experiment: str) -> None:
     """Notes that an experiment of this name asked for a run."""
-    path = safe_join(folder / NAMES, experiment)
+    # By a hash, since a name may hold what a file's must not.
+    path = folder / NAMES / hashlib.sha256(experiment.encode()).hexdigest()[:16]
     if not path.exists():
         with writing(path):
             path.parent.mkdir(exist_ok=True)
-            path.touch()
+        atomic_write(path, experiment.encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -10,17 +10,21 @@ import datetime
 import logging
 import math
 import re
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from toolformer.errors import UserError
 from toolformer.results.folder import Beginning, Folder, Listener, add_name, read_json
 from toolformer.results.run import LOCK, NAMES, RESULT, STAGES, STATUSES, STEP, SWEEP, Run, newest_first
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file, safe_join, sha256
+from toolformer.tools.identity import versions as tool_versions
 
 log = logging.getLogger(__name__)
 
@@ -160,12 +164,20 @@ class Results:
         return run
 
     def _check_version(self, run: Run) -> None:
-        current = self.versions.get(run.stage, run.step.version)
-        if run.step.version != current:
-            raise UserError(
-                f"{run.stage} run {run.id[:8]} was made by version {run.step.version} of {run.stage}, this is {current}: "
-                f"run its command again: {run.command}"
-            )
+        """UserError if the run, or anything that it was made from, is of another version than the code."""
+        for step in run.step.all_steps():
+            made: dict[str, tuple[Any, Any]] = {}
+            made[step.name] = step.version, self.versions.get(step.name, step.version)
+            for described in _mapping(step.inputs.get("tools")).values():
+                of_tool = _mapping(described[0]) if isinstance(described, list | tuple) and described else {}
+                now = tool_versions({"_target_": [*of_tool]})
+                made |= {name: (version, now.get(name)) for name, version in of_tool.items()}
+            for name, (version, current) in made.items():
+                if version != current:
+                    raise UserError(
+                        f"{run.stage} run {run.id[:8]} was made by version {version} of {name}, this is {current}: run its "
+                        f"command again: {run.command}"
+                    )
 
     def _named(self, stage: str, reference: str) -> Run:
         matches = [run for run in self.all_runs(*STAGES, SWEEP) if run.is_named(reference)]
@@ -259,7 +271,7 @@ class Results:
         self,
         step: Step,
         beginning: Beginning,
-        wait: bool = True,
+        wait: bool | float = True,
         done: Callable[[], Run | None] | None = None,
     ) -> Iterator[Folder | Run | None]:
         """The folder of a step, ours alone for the block; the result if it is done; None if it is another process's.
@@ -267,13 +279,13 @@ class Results:
         The run ends FINISHED with the block, FAILED with an exception, KILLED with Ctrl-C, SIGTERM or `sys.exit`.
 
         Args:
-            wait: for another process that works on it.
+            wait: for another process that works on it; a number is so many seconds.
             done: what to return in place of the folder, if there is something; `Results.done` if it is left out.
         """
         path = self.path(step)
         lock = lock_file(path / LOCK)
-        if not acquired(lock):
-            if not wait:
+        if not _acquired_within(lock, 0.0 if wait is True else float(wait)):
+            if wait is not True:
                 yield None
                 return
             log.info("%s: another process is working on run %s; waiting for it", step.name, path.name[:8])
@@ -326,7 +338,9 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
     ended = result.get("ended") or record.get("ended")
     status = str(record.get("status"))
     if status != "RUNNING" or not _is_locked(folder):
-        status = str(result.get("status") or status).replace("RUNNING", "KILLED")
+        # Without its result a run is not finished, whatever it said when it began.
+        unfinished = "KILLED" if status in ("RUNNING", "FINISHED") else status
+        status = str(result.get("status") or unfinished)
     metrics = {str(name): float(value) for name, value in _mapping(result.get("metrics")).items()}
     return Run(
         step=Step.of_json(record),
@@ -337,12 +351,44 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
         ended=_moment(ended) if ended else None,
         config=_mapping(record.get("config")),
         metrics={name: value for name, value in metrics.items() if not math.isnan(value)},
-        facts={**_mapping(record.get("facts")), **_mapping(result.get("facts"))},
+        facts=_facts({**_mapping(record.get("facts")), **_mapping(result.get("facts"))}),
         command=str(record.get("command", "")),
         experiments=frozenset(_names(folder / NAMES)),
         digests={str(name): str(digest) for name, digest in _mapping(result.get("digests")).items()},
         parent=str(record.get("parent", "")),
     )
+
+
+def _facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts. ValueError if one is not of its type: a run may have been pulled from anywhere."""
+    for name, value in facts.items():
+        types = _TYPES.get(name, str if name.startswith(("version.", "git_", "mlflow.")) else object)
+        if not isinstance(value, types) or (
+            isinstance(value, list) and not all(isinstance(x, str) for x in value)
+        ):
+            raise ValueError(f"{name} is {value!r:.100}")
+    return facts
+
+
+_TEXTS = (
+    "system",
+    "policy",
+    "comparison",
+    "wording",
+    "baseline",
+    "corpus",
+    "dtype",
+    "data",
+    "model",
+    "day",
+    "weights",
+)
+_TYPES: Mapping[str, Any] = {name: (str, type(None)) for name in _TEXTS} | {
+    "k": (int, type(None)),
+    "swept": list,
+    "runs": list,
+    "ended_by_max_hours": (int, float, type(None)),
+}
 
 
 def _moment(text: str) -> datetime.datetime:
@@ -355,9 +401,18 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _names(folder: Path) -> Iterable[str]:
     try:
-        return [entry.name for entry in folder.iterdir()]
-    except OSError:
+        return [entry.read_text(encoding="utf-8") for entry in folder.glob("[0-9a-f]*")]
+    except (OSError, ValueError):
         return ()
+
+
+def _acquired_within(lock: FileLock, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not acquired(lock):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _is_locked(folder: Path) -> bool:

@@ -24,7 +24,7 @@ from toolformer.stages.identity import deciding
 from toolformer.stages.system import System
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step, settings_of
-from toolformer.storage import atomic_write
+from toolformer.storage import atomic_write, safe_join
 
 ANSWERS = "answers.jsonl"
 COMPARED = (
@@ -87,6 +87,8 @@ def prepare(config: Config, results: Results, command: str = "") -> Evaluation:
     from toolformer.evaluation import suite
 
     tasks = possible_tasks(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
+    for task in tasks:  # before hours are spent on what cannot be written
+        safe_join(Path(config.paths.root), f"{task}.parquet")
     system, samples = System.find(config, results, command), sample_ids(config.evaluation.samples)
     settings = {**settings_of(config, "evaluate"), "benchmarks": tasks}
     if config.system != "endpoint":

@@ -52,12 +52,16 @@ def explain(config: Config, invocation: Invocation = DIRECT) -> Run:
 def finished(config: Config) -> Run | None:
     """The run that explained this evaluation, if one did."""
     run = evaluation.finished(config)
-    return instantiate.results(config).done(_step(run, config), config.name) if run else None
+    return instantiate.results(config).done(step_of(run, config), config.name) if run else None
 
 
-def _step(run: Run, config: Config) -> Step:
-    settings = {"decoding": System(config).decoding, "tools": list(config.tools)}
-    return Step("explain", VERSIONS["explain"], settings, {"evaluation": run.step})
+def step_of(run: Run, config: Config) -> Step:
+    """The step that explains an evaluation with this configuration."""
+    # The oracle conditions call, with all settings of the tools, whatever the evaluation did.
+    calling = System(config).calling().step
+    settings = {"decoding": System(config).decoding, "calling": calling.settings}
+    inputs = {"evaluation": run.step, "samples": dict(run.digests), "tools": calling.inputs.get("tools", {})}
+    return Step("explain", VERSIONS["explain"], settings, inputs)
 
 
 def ladder(config: Config, run: Run, invocation: Invocation = DIRECT) -> Run:
@@ -67,7 +71,7 @@ def ladder(config: Config, run: Run, invocation: Invocation = DIRECT) -> Run:
     """
     _check_system(str(run.facts.get("system", "")))
     results = instantiate.results(config)
-    step = _step(run, config)
+    step = step_of(run, config)
     if done := results.done(step, config.name):
         return _logged(run, done)
     # "latest" may name a newer training by now; pin the one that was evaluated.

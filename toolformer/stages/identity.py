@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from toolformer.results.provenance import masked
 from toolformer.stages.config import Config
 from toolformer.stages.stored_policy import STORED
 from toolformer.step import settings_of
@@ -35,11 +36,14 @@ def weights(model: Path) -> dict[str, Any]:
 
 
 def deciding(config: Config, step: str) -> dict[str, Any]:
-    """The settings that decide a step's result, of the tools in use; the model is an input (`model_identity`)."""
+    """The settings that decide a step's result, of the tools in use; the model is an input (`model_identity`).
+
+    Secrets are masked: another key to the same server changes no answer.
+    """
     settings = settings_of(config, step)
     settings.pop("model", None)
     if "tool" in settings:
-        settings["tool"] = {key: settings["tool"].get(key, {}) for key in config.tools}
+        settings["tool"] = {key: masked(settings["tool"].get(key, {})) for key in config.tools}
     return settings
 
 

@@ -83,6 +83,8 @@ def launch(jobs: Jobs) -> list[str | Exception | None]:
         return _launched(jobs)
     with jobs.sweep.open() as folder:
         outcomes = _launched(jobs)
+        if folder is None:  # an equal sweep, which shares these jobs, has it
+            return outcomes
         runs = {run: label for run, label in zip(outcomes, jobs.labels, strict=True) if isinstance(run, str)}
         sweeping.summarise(jobs.sweep, folder, runs, jobs.done)
         if any(isinstance(outcome, Exception) for outcome in outcomes):

@@ -56,13 +56,13 @@ class Sweep:
         return instantiate.results(self.config)
 
     @contextmanager
-    def open(self) -> Iterator[Folder]:
-        """The sweep's folder; RUNNING for the block, also if it was finished before."""
+    def open(self) -> Iterator[Folder | None]:
+        """The sweep's folder, RUNNING for the block, also if it was finished before; None while an equal sweep has it."""
         title = f"{self.name}: {self.stage}" + (f" over {', '.join(self.keys)}" if self.keys else "")
         about = {"experiment": self.config.name, "holds": "the runs of a sweep, below it"}
         beginning = Invocation(self.command).beginning(self.config, title, about, swept=list(self.keys))
-        with self.results.open(self.step, beginning, done=lambda: None) as folder:
-            assert isinstance(folder, Folder)
+        with self.results.open(self.step, beginning, wait=0.5, done=lambda: None) as folder:
+            assert not isinstance(folder, Run)
             yield folder
 
 

@@ -113,6 +113,8 @@ class System:
         settings = deciding(config, "answer") | {"decoding": self.decoding}
         if self.calls:
             inputs["tools"] = tool_files(config, config.tools)
+            if config.system != "toolformer":  # they are shown in this order
+                inputs["order"] = list(config.tools)
         else:
             del settings["tool"]
         for system in ("chat", "endpoint"):
@@ -122,10 +124,7 @@ class System:
             del settings["lm"]
         elif self.trained:
             inputs["training"] = self.trained.step
-            if (
-                self.trained.facts.get("ended_by_max_hours") is not None
-            ):  # with more time the same step goes on
-                inputs["model"] = self.trained.facts["model"]
+            inputs["weights"] = self.trained.facts.get("weights")
         else:
             inputs["model"] = model_identity(config.model)
         if config.system == "prompted" and self.calls:

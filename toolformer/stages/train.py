@@ -5,7 +5,9 @@ Reads the data sets of generate runs, and leaves a normal Transformers folder in
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -124,7 +126,9 @@ def train(config: Config, invocation: Invocation = DIRECT) -> Run | None:
     beginning = invocation.beginning(config, name, about, job.datasets, data=config.data)
     # Processes that train together cannot wait one by one.
     alone = distributed.processes() == 1
-    with results.open(job.step, beginning, wait=alone, done=lambda: _trained(job, results)) as run:
+    with results.open(
+        job.step, beginning, wait=True if alone else 2.0, done=lambda: _trained(job, results)
+    ) as run:
         if run is None:
             raise UserError(
                 f"train: another command trains this model in {results.path(job.step)}; wait for it"
@@ -162,7 +166,9 @@ def _train(job: _Job, results: Results, run: Folder) -> None:
     )
     if result.seconds:
         run.metrics({"overall_tokens_per_second": result.tokens / result.seconds})
-    run.note(model=result.model_path.name)
+    # Two trainings with the same settings may come to different weights.
+    digest = hashlib.sha256(json.dumps(sorted(result.sha256.items())).encode()).hexdigest()
+    run.note(model=result.model_path.name, weights=digest[:16])
     if result.ended_by_max_hours is not None:
         run.note(ended_by_max_hours=result.ended_by_max_hours)
         text = (

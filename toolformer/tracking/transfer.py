@@ -123,6 +123,8 @@ def _fetched(root: Path, store: Store, row: Any, key: str) -> tuple[Path, bool]:
         if run.status != "FINISHED" or not (run.parent == "" or _KEY.fullmatch(run.parent)):
             raise Refused(f"its {RESULT} is not that of a finished run")
         for name in filter(None, row.data.tags.get("experiment", "").split(", ")):
+            if not re.fullmatch(r"\w[\w .+@=-]{0,99}", name):
+                raise Refused(f"{name!r:.100} is not an experiment's name")
             add_name(path, name)
         note_entry(path, store, str(row.info.run_id), sent=run.ending)
 
@@ -142,9 +144,10 @@ def _download(store: Store, uri: str, folder: Path) -> None:
         digests, facts = result.get("digests"), result.get("facts")
         if not isinstance(digests, dict) or not isinstance(facts, dict) or len(digests) > _FILES_LIMIT:
             raise Refused(f"its {RESULT} is not that of a finished run")
+        models = {facts.get("model"), (read_json(folder / STEP).get("facts") or {}).get("model"), "model"}
         for name, digest in digests.items():
             first, *_ = parts = name.split("/")
-            if first == facts.get("model"):  # a model's weights stay where it was trained
+            if first in models:  # a model's weights stay where it was trained
                 continue
             path = safe_join(folder, *parts)
             if first in _RESERVED:
