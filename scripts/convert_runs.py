@@ -68,13 +68,15 @@ def convert(client: MlflowClient, root: Path, row: Any, steps: dict[str, Step]) 
             for point in client.get_metric_history(run_id, key):
                 values = {"step": point.step, "time": point.timestamp / 1000, key: point.value}
                 print(json.dumps(values), file=file)
-    facts = {key: value for key, value in tags.items() if not INTERNAL.match(key)}
+    facts = {key: value for key, value in tags.items() if key != "error" and not INTERNAL.match(key)}
     if policy := tags.get("decoding.k"):
         facts |= {"policy": policy, "k": int(policy) if policy.isdecimal() else None}
     times = row.info.start_time, row.info.end_time
     began, ended = (datetime.fromtimestamp(time / 1000, UTC).isoformat() for time in times)
     record = {**step.as_json(), "title": row.info.run_name, "started": began, "config": config}
-    record |= {"command": f"toolformer {stage}", "facts": facts | {"wording": config["wording"]}}
+    typed = re.search(r"^(`{3,})\n(.+)\n\1\Z", tags.get("mlflow.note.content", ""), re.MULTILINE)
+    command = typed[2] if typed else f"toolformer {stage}"
+    record |= {"command": command, "facts": facts | {"wording": config["wording"]}}
     result = {"ended": ended, "status": "FINISHED", "metrics": metrics, "facts": {}, "digests": digests}
     entry = {"local": {"run_id": run_id, "sent": ended}}
     for name, content in {"step": record, "mlflow": entry, "result": result}.items():

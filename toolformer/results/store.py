@@ -81,7 +81,7 @@ class Results:
         is_old = any((self.root / "artifacts").glob("*/artifacts/config.yaml"))
         if is_old and not any(self.root.glob(f"*/*/{STEP}")):
             raise UserError(
-                f"the runs in {self.root} were made by an earlier version; scripts/convert_runs.py {self.root} converts them"
+                f"the runs in {self.root} were made by an earlier version; python scripts/convert_runs.py {self.root} converts them"
             )
 
     def get(self, run_id: str) -> Run:
