@@ -200,7 +200,9 @@ def test_a_root_of_an_earlier_version_is_named(results: Results) -> None:
     old = results.root / "artifacts" / ("0" * 32) / "artifacts" / "config.yaml"
     old.parent.mkdir(parents=True)
     old.touch()
-    with pytest.raises(UserError, match=r"made by an earlier version; python scripts/convert_runs.py .* converts"):
+    with pytest.raises(
+        UserError, match=r"made by an earlier version; python scripts/convert_runs.py .* converts"
+    ):
         results.resolve("train", "latest")
     made(results, step("train"))
     results.check_layout()
