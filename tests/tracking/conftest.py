@@ -1,6 +1,8 @@
 """Results whose runs are logged to MLflow, what MLflow then has, and servers."""
 
+import functools
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -88,7 +90,11 @@ def evaluate(results: Results, **settings: Any) -> str:
 
 def start(program: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Tests that run in the background inherit that Ctrl-C is ignored.
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard
+    )
 
 
 def mlflow_server(folder: Path, port: int) -> subprocess.Popen[bytes]:
