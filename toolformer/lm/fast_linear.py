@@ -40,7 +40,7 @@ def use_fast_linear(model: nn.Module) -> None:
 def shares_keys(attention_mask: torch.Tensor | None, key: torch.Tensor, value: torch.Tensor) -> bool:
     """Whether query heads that share keys read them without a copy for each, which is faster on a CPU.
 
-    Not in a bfloat16 step of single tokens: Transformers packs the heads of one, and takes a quarter less time. By the
+    Not in a bfloat16 step of single tokens: Transformers packs the heads of one, which is somewhat faster. By the
     device of each call, unlike TRANSFORMERS_SDPA_FORCE_GQA: on CUDA a mask then takes a slow kernel.
     """
     if key.device.type != "cpu":
