@@ -10,6 +10,7 @@ import pytest
 
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.config.keys import keys
+from toolformer.stages.identity import deciding
 from toolformer.step import Step, settings_of
 
 STEPS = ("documents", "heldout", "annotate", "generate", "train", "answer", "evaluate")
@@ -111,15 +112,27 @@ def test_anything_else_is_no_step(value: Any) -> None:
         Step.of_json(value)
 
 
-def test_secrets_of_a_tool_are_no_part_of_a_key(config: Config) -> None:
-    """Whoever reads a run must not read them, and another key to a server changes no answer."""
-    from toolformer.stages.identity import deciding
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"headers": {"Authorization": "Bearer hunter2"}}, {"headers": {"Authorization": "Bearer hunter3"}}),
+        ({"valves": {"unit": "km"}}, {"valves": {"unit": "miles"}}),
+        ({"command": "x", "args": ["--hunter2"]}, {"command": "x", "args": ["--hunter3"]}),
+        ({"env": {"A": 1}}, {"env": {"A": 2}}),
+        ({"url": "https://h/v1?key=hunter2"}, {"url": "https://h/v1?key=hunter3"}),
+    ],
+)
+def test_what_may_be_a_secret_decides_unread(
+    config: Config, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    """Two values are two results, and whoever reads a run reads neither."""
 
-    config.tool["calculator"].implementation = {
-        "_target_": "x.Y",
-        "headers": {"Authorization": "Bearer hunter2"},
-    }
-    assert "hunter2" not in str(deciding(config, "annotate")) and "x.Y" in str(deciding(config, "annotate"))
+    def settings(implementation: dict[str, Any]) -> dict[str, Any]:
+        config.tool["calculator"].implementation = {"_target_": "x.Y", **implementation}
+        return deciding(config, "annotate")
+
+    assert settings(one) == settings(one) != settings(other)
+    assert "hunter" not in str(settings(one)) and "x.Y" in str(settings(one))
 
 
 def test_explaining_depends_on_every_setting_of_the_tools() -> None:

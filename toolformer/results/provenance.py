@@ -85,19 +85,26 @@ def git_commit() -> str:
         return "unknown"
 
 
-def masked(value: Any, secret: bool = False) -> Any:
-    """A configuration in plain types, where `***` stands for what may be a secret: every value below a key of `SECRETS`
-    that is not `$NAME`, and in any text the user, password, query and fragment of an address."""
+def masked(value: Any, secret: bool = False, digest: bool = False) -> Any:
+    """A configuration in plain types, with `***` for what may be a secret: every value below a key of `SECRETS` that is
+    not `$NAME`, and in any text the user, password, query and fragment of an address.
+
+    Args:
+        digest: add a hash of what is masked, by which two values can be distinguished.
+    """
     if isinstance(value, Mapping):
-        return {str(key): masked(item, secret or key in SECRETS) for key, item in value.items()}
+        return {str(key): masked(item, secret or key in SECRETS, digest) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [masked(item, secret) for item in value]
+        return [masked(item, secret, digest) for item in value]
     if value is None or value == "" or (isinstance(value, bool | int | float) and not secret):
         return value
     text = str(value)
+    shown = without_credentials(text, mark=f"{MASK}@")
     if secret:
-        return text if _VARIABLE.fullmatch(text) else MASK
-    return without_credentials(text, mark=f"{MASK}@")
+        shown = text if _VARIABLE.fullmatch(text) else MASK
+    if digest and shown != text:
+        return f"{shown} (sha256 {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]})"
+    return shown
 
 
 def masked_words(words: Iterable[str]) -> list[str]:

@@ -38,12 +38,12 @@ def weights(model: Path) -> dict[str, Any]:
 def deciding(config: Config, step: str) -> dict[str, Any]:
     """The settings that decide a step's result, of the tools in use; the model is an input (`model_identity`).
 
-    Secrets are masked: another key to the same server changes no answer.
+    What may be a secret is represented by its hash: arguments and valves of a tool decide its results too.
     """
-    settings = settings_of(config, step)
+    settings: dict[str, Any] = masked(settings_of(config, step), digest=True)
     settings.pop("model", None)
     if "tool" in settings:
-        settings["tool"] = {key: masked(settings["tool"].get(key, {})) for key in config.tools}
+        settings["tool"] = {key: settings["tool"].get(key, {}) for key in config.tools}
     return settings
 
 
