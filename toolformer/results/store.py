@@ -6,13 +6,11 @@ under a lock. Nothing here knows MLflow.
 
 from __future__ import annotations
 
-import datetime
 import logging
-import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,9 @@ from typing import Any
 from filelock import FileLock
 
 from toolformer.errors import UserError
-from toolformer.results.folder import Beginning, Folder, Listener, add_name, read_json
-from toolformer.results.run import LOCK, NAMES, RESULT, STAGES, STATUSES, STEP, SWEEP, Run, newest_first
+from toolformer.results.folder import Beginning, Folder, Listener, add_name
+from toolformer.results.reading import mapping, read
+from toolformer.results.run import LOCK, STAGES, STEP, SWEEP, Run, newest_first
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file, safe_join, sha256
 from toolformer.tools.identity import versions as tool_versions
@@ -41,7 +40,8 @@ class Results:
 
     Args:
         listener: hears what runs at work log.
-        versions: the current version of each step, by name; results of another version are refused.
+        versions: the current version of each step, by name; results of other versions, also of tools, are refused. None
+            for whoever only reads what runs say.
     """
 
     def __init__(
@@ -126,10 +126,8 @@ class Results:
         for name in run.digests:
             try:
                 self.artifact(run, name)
-            except Damaged:
-                return or_gone and not safe_join(run.folder, *name.split("/")).exists()
-            except UserError:
-                if not or_gone:
+            except UserError as fault:
+                if isinstance(fault, Damaged) or not or_gone:
                     return False
         return True
 
@@ -165,11 +163,13 @@ class Results:
 
     def _check_version(self, run: Run) -> None:
         """UserError if the run, or anything that it was made from, is of another version than the code."""
+        if not self.versions:  # whoever only reads what a run says
+            return
         for step in run.step.all_steps():
             made: dict[str, tuple[Any, Any]] = {}
             made[step.name] = step.version, self.versions.get(step.name, step.version)
-            for described in _mapping(step.inputs.get("tools")).values():
-                of_tool = _mapping(described[0]) if isinstance(described, list | tuple) and described else {}
+            for described in mapping(step.inputs.get("tools")).values():
+                of_tool = mapping(described[0]) if isinstance(described, list | tuple) and described else {}
                 now = tool_versions({"_target_": [*of_tool]})
                 made |= {name: (version, now.get(name)) for name, version in of_tool.items()}
             for name, (version, current) in made.items():
@@ -239,7 +239,7 @@ class Results:
         return {str(key) for key in sweep.facts.get("swept", ())} if sweep else set()
 
     def _none(self, stage: str, experiment: str | None, facts: Mapping[str, Any]) -> str:
-        """That there is no such run, and under which other names there is one."""
+        """The message that a run is missing, with the other names that have one."""
         wanted = "".join(f" with {key}={value}" for key, value in facts.items())
         wanted += f" of name={experiment}" if experiment else ""
         self.check_layout()
@@ -325,87 +325,6 @@ def _folders(path: Path) -> list[Path]:
         return []
 
 
-def read(folder: Path) -> Run | None:
-    """The run in a folder; None if there is none, or it is not as a run is written."""
-    record, result = read_json(folder / STEP), read_json(folder / RESULT)
-    try:
-        return _run(folder, record, result)
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None
-
-
-def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> Run:
-    ended = result.get("ended") or record.get("ended")
-    status = str(record.get("status"))
-    if status != "RUNNING" or not _is_locked(folder):
-        # Without its result a run is not finished, whatever it said when it began.
-        unfinished = "KILLED" if status in ("RUNNING", "FINISHED") else status
-        status = str(result.get("status") or unfinished)
-    metrics = {str(name): float(value) for name, value in _mapping(result.get("metrics")).items()}
-    return Run(
-        step=Step.of_json(record),
-        folder=folder,
-        name=str(record.get("title", "")),
-        status=status if status in STATUSES else "FAILED",
-        started=_moment(record["started"]),
-        ended=_moment(ended) if ended else None,
-        config=_mapping(record.get("config")),
-        metrics={name: value for name, value in metrics.items() if not math.isnan(value)},
-        facts=_facts({**_mapping(record.get("facts")), **_mapping(result.get("facts"))}),
-        command=str(record.get("command", "")),
-        experiments=frozenset(_names(folder / NAMES)),
-        digests={str(name): str(digest) for name, digest in _mapping(result.get("digests")).items()},
-        parent=str(record.get("parent", "")),
-    )
-
-
-def _facts(facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts. ValueError if one is not of its type: a run may have been pulled from anywhere."""
-    for name, value in facts.items():
-        types = _TYPES.get(name, str if name.startswith(("version.", "git_", "mlflow.")) else object)
-        if not isinstance(value, types) or (
-            isinstance(value, list) and not all(isinstance(x, str) for x in value)
-        ):
-            raise ValueError(f"{name} is {value!r:.100}")
-    return facts
-
-
-_TEXTS = (
-    "system",
-    "policy",
-    "comparison",
-    "wording",
-    "baseline",
-    "corpus",
-    "dtype",
-    "data",
-    "model",
-    "day",
-    "weights",
-)
-_TYPES: Mapping[str, Any] = {name: (str, type(None)) for name in _TEXTS} | {
-    "k": (int, type(None)),
-    "swept": list,
-    "runs": list,
-    "ended_by_max_hours": (int, float, type(None)),
-}
-
-
-def _moment(text: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _names(folder: Path) -> Iterable[str]:
-    try:
-        return [entry.read_text(encoding="utf-8") for entry in folder.glob("[0-9a-f]*")]
-    except (OSError, ValueError):
-        return ()
-
-
 def _acquired_within(lock: FileLock, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not acquired(lock):
@@ -413,17 +332,6 @@ def _acquired_within(lock: FileLock, seconds: float) -> bool:
             return False
         time.sleep(0.05)
     return True
-
-
-def _is_locked(folder: Path) -> bool:
-    lock = lock_file(folder / LOCK)
-    try:
-        if not acquired(lock):
-            return True
-    except UserError:  # a folder that we may only read
-        return False
-    lock.release()
-    return False
 
 
 def _alternatives(runs: Sequence[Run], swept: Mapping[str, set[str]]) -> str:

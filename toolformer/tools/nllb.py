@@ -35,7 +35,7 @@ class NllbTranslator(Translator):
     max_input_tokens: int = 512
     """Longer texts have no result."""
     max_new_tokens: int = 256
-    """A translation that has not ended by then is no result."""
+    """A translation that has not ended by then is not a result."""
     batch_tokens: int = 8192
     """Source and target tokens of a batch at most, for all beams: it bounds the memory."""
 

@@ -13,8 +13,8 @@ from typing import Any
 from toolformer.errors import UserError, one_line
 from toolformer.results.folder import read_json
 from toolformer.results.provenance import PROJECT, TAG_LIMIT, clean_key, masked_flat, run_name
+from toolformer.results.reading import read
 from toolformer.results.run import CONFIG, METRICS, MLFLOW, RESULT, STEP, Run, mlflow_entries, rows_of
-from toolformer.results.store import read
 from toolformer.storage import atomic_write, safe_join
 from toolformer.tracking.store import NOTE, Refused, Store, StoreFault, existing
 

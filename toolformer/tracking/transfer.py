@@ -16,8 +16,8 @@ from toolformer.errors import UserError, one_line
 from toolformer.results import Results, Run
 from toolformer.results.folder import add_name, read_json
 from toolformer.results.provenance import PROJECT
+from toolformer.results.reading import read
 from toolformer.results.run import CONFIG, LOCK, METRICS, MLFLOW, NAMES, RESULT, STAGES, STEP, SWEEP
-from toolformer.results.store import read
 from toolformer.step import Step
 from toolformer.storage import build_once, safe_join, sha256
 from toolformer.tracking.mlflow_run import MlflowRun, note_entry

@@ -127,7 +127,7 @@ def _returning_to(folder: str) -> Iterator[None]:
 
 
 def to_result(value: Any) -> Result:
-    """A returned value as a result: texts as they are, other values as one line of JSON; None is no result."""
+    """A returned value as a result: texts as they are, other values as one line of JSON; None is not a result."""
     if value is None:
         return Result(reason="no answer")
     if not isinstance(value, str):

@@ -1,0 +1,99 @@
+"""A run read from its folder, which may be another machine's, or half written."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from toolformer.errors import UserError
+from toolformer.results.folder import read_json
+from toolformer.results.run import LOCK, NAMES, RESULT, STATUSES, STEP, Run
+from toolformer.step import Step
+from toolformer.storage import acquired, lock_file
+
+_TEXTS = (
+    *("system", "policy", "comparison", "wording", "baseline", "corpus"),
+    *("dtype", "data", "model", "day", "weights"),
+)
+_TYPES: Mapping[str, Any] = {name: (str, type(None)) for name in _TEXTS} | {
+    "k": (int, type(None)),
+    "swept": list,
+    "runs": list,
+    "ended_by_max_hours": (int, float, type(None)),
+}
+"""The types of facts that others rely on."""
+
+
+def read(folder: Path) -> Run | None:
+    """The run in a folder; None if there is none, or it is not as a run is written."""
+    record, result = read_json(folder / STEP), read_json(folder / RESULT)
+    try:
+        return _run(folder, record, result)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> Run:
+    ended = result.get("ended") or record.get("ended")
+    status = str(record.get("status"))
+    if status != "RUNNING" or not _is_locked(folder):
+        # Without its result a run is not finished, whatever it said when it began.
+        unfinished = "KILLED" if status in ("RUNNING", "FINISHED") else status
+        status = str(result.get("status") or unfinished)
+    metrics = {str(name): float(value) for name, value in mapping(result.get("metrics")).items()}
+    return Run(
+        step=Step.of_json(record),
+        folder=folder,
+        name=str(record.get("title", "")),
+        status=status if status in STATUSES else "FAILED",
+        started=_moment(record["started"]),
+        ended=_moment(ended) if ended else None,
+        config=mapping(record.get("config")),
+        metrics={name: value for name, value in metrics.items() if not math.isnan(value)},
+        facts=_facts({**mapping(record.get("facts")), **mapping(result.get("facts"))}),
+        command=str(record.get("command", "")),
+        experiments=frozenset(_names(folder / NAMES)),
+        digests={str(name): str(digest) for name, digest in mapping(result.get("digests")).items()},
+        parent=str(record.get("parent", "")),
+    )
+
+
+def _facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts. ValueError if one is not of its type: a run may have been pulled from anywhere."""
+    for name, value in facts.items():
+        types = _TYPES.get(name, str if name.startswith(("version.", "git_", "mlflow.")) else object)
+        if not isinstance(value, types) or (
+            isinstance(value, list) and not all(isinstance(x, str) for x in value)
+        ):
+            raise ValueError(f"{name} is {value!r:.100}")
+    return facts
+
+
+def _moment(text: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value if it is a mapping, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _names(folder: Path) -> Iterable[str]:
+    try:
+        return [entry.read_text(encoding="utf-8") for entry in folder.glob("[0-9a-f]*")]
+    except (OSError, ValueError):
+        return ()
+
+
+def _is_locked(folder: Path) -> bool:
+    lock = lock_file(folder / LOCK)
+    try:
+        if not acquired(lock):
+            return True
+    except UserError:  # a folder that we may only read
+        return False
+    lock.release()
+    return False
