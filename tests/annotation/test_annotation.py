@@ -12,7 +12,7 @@ from scipy import stats
 
 from tests import textbook
 from tests.annotation.conftest import CALLING
-from tests.conftest import ARCHITECTURES, Patch, taught_model
+from tests.conftest import ARCHITECTURES, Patch, taught_model, tiny_model, tiny_tokenizer
 from tests.tools.recorders import Recorder
 from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window, windows
 from toolformer.annotation.execute import LOOK_AHEAD, execute
@@ -32,14 +32,13 @@ from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.prompt_sets import UNPROMPTED, Prompt
 
+BORN = (
+    "Joe Biden was born in Scranton.",
+    'Joe Biden was born in [QA("Where was Joe Biden born?")] Scranton.',
+)
 PROMPT = Prompt(
     'Add calls. You can call the API by writing "[QA(question)]". Here are some examples of API calls:',
-    (
-        (
-            "Joe Biden was born in Scranton.",
-            'Joe Biden was born in [QA("Where was Joe Biden born?")] Scranton.',
-        ),
-    ),
+    (BORN,),
 )
 QA = ToolSettings("qa", "QA", PROMPT, start_threshold=0.0, max_positions=4, samples=3, max_call_tokens=12)
 TEXTS = [
@@ -70,15 +69,17 @@ def whole_windows(language_model: LanguageModel, documents: list[Document] = DOC
 
 
 def windows_of(
-    language_model: LanguageModel, text: str, settings: ToolSettings, *spans: tuple[int, int]
+    model: LanguageModel, text: str, settings: ToolSettings, *spans: tuple[int, int]
 ) -> list[Window]:
     """The windows of a text, or of spans of it."""
-    encoding = language_model.encode_text(text)
-    return windows(language_model, Document("d", text), encoding, settings, spans or [(0, len(text))])
+    encoding = model.encode_text(text)
+    return windows(model, Document("d", text), encoding, settings, spans or [(0, len(text))])
 
 
-def test_the_cache_of_a_batch_stays_within_its_budget(tiny_gpt2: LanguageModel, monkeypatch: Patch) -> None:
+def test_the_cache_of_a_batch_stays_within_its_budget(monkeypatch: Patch) -> None:
     """A random model hardly ever ends a call: many samples of many texts grow to their limit."""
+    tokenizer = tiny_tokenizer()
+    model = LanguageModel(tiny_model("gpt2", len(tokenizer)), tokenizer)
     texts = [Document(f"d{n}", f"On day {n} " + "we met again " * 3) for n in range(8)]
     settings = replace(QA, max_positions=10, samples=6, max_call_tokens=30)
     held: list[int] = []
@@ -90,15 +91,14 @@ def test_the_cache_of_a_batch_stays_within_its_budget(tiny_gpt2: LanguageModel, 
         return logits
 
     monkeypatch.setattr(Branches, "step", measured)
-    monkeypatch.setattr(tiny_gpt2, "batch_tokens", 256)
-    proposals = propose(tiny_gpt2, settings, whole_windows(tiny_gpt2, texts))
-    assert [len(proposal.candidates) for proposal in proposals] == [60] * 8
-    assert max(held) <= cached_per_batch(256)
-    found = [[candidate.text for candidate in proposal.candidates] for proposal in proposals]
-    monkeypatch.setattr(tiny_gpt2, "batch_tokens", 10**6)
-    together = propose(tiny_gpt2, settings, whole_windows(tiny_gpt2, texts))
-    assert [[candidate.text for candidate in proposal.candidates] for proposal in together] == found
-    assert max(held) > cached_per_batch(256)
+    found, cached = [], []
+    for model.batch_tokens in (256, 10**6):
+        held.clear()
+        proposals = propose(model, settings, whole_windows(model, texts))
+        found.append([[candidate.text for candidate in proposal.candidates] for proposal in proposals])
+        cached.append(max(held))
+    assert found[0] == found[1] and [len(calls) for calls in found[0]] == [60] * 8
+    assert cached[0] <= cached_per_batch(256) < cached[1]
 
 
 def test_a_sample_is_a_call_or_has_a_reason() -> None:
@@ -284,23 +284,21 @@ def test_annotation_is_the_textbooks(calling_model: LanguageModel, way: dict[str
 def test_a_further_round_is_the_textbooks(architecture: str) -> None:
     """A model that was trained on calls with results annotates unprompted; its calls end at the arrow."""
     model = taught_model(architecture, *CALLING[:4], "[QA(x) -> y]", "[QA(Joe) -> eoJ]")
-    settings = replace(
-        QA, prompt=UNPROMPTED, force_name=True, max_call_tokens=30, samples=6, filter_threshold=-0.5
-    )
+    settings = replace(QA, prompt=UNPROMPTED, force_name=True, max_call_tokens=30, samples=6)
+    settings = replace(settings, filter_threshold=-0.5)
     scored, stayed = compare(model, settings, Recorder(echo, "QA"), DOCUMENTS)
     assert scored >= stayed > 0
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("key", "first", "last"), [("calculator", 7, 8), ("search", 13, 15)])
-def test_annotation_by_the_bundled_model_is_the_references(key: str, first: int, last: int) -> None:
-    """Real tools on a document or two each."""
-    config = validate(compose("generate", [f"tools=[{key}]"]))
+def test_annotation_by_the_bundled_model_is_the_references() -> None:
+    """A real tool on a document."""
+    config = validate(compose("generate", ["tools=[calculator]"]))
     language_model = LanguageModel.from_pretrained(config.model, "float32", "cpu")
     few = {"max_positions": 2, "samples": 2, "selector": "any", "filter_threshold": -1.0}
-    settings = replace(instantiate.tool_settings(config, key), **few)
-    documents = list(demo_corpus("train"))[first:last]
-    scored, stayed = compare(language_model, settings, instantiate.tools(config)[key], documents)
+    settings = replace(instantiate.tool_settings(config, "calculator"), **few)
+    tool, documents = instantiate.tools(config)["calculator"], list(demo_corpus("train"))[7:8]
+    scored, stayed = compare(language_model, settings, tool, documents)
     assert scored > 0 and stayed > 0
 
 

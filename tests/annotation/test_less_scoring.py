@@ -111,7 +111,6 @@ def status(language_model: LanguageModel, rules: Screen, before: str, call_input
 @pytest.mark.parametrize(
     ("before", "call_input", "result", "expected"),
     [
-        (" 768", "1536 / 2", "768", "scored"),
         (" 768", "1536 / 2", "768.0", "scored"),
         (" 768", "1536 / 2", "76", NOT_AHEAD),  # part of a number
         (" 768", "1536 - 768", "768", NOT_NEW),
@@ -121,7 +120,6 @@ def status(language_model: LanguageModel, rules: Screen, before: str, call_input
         ("Half", "100 / 2", "50", NOT_AHEAD),  # too far
         (" -5", "4 - 9", "-5", "scored"),
         (" -5", "9 - 4", "5", NOT_AHEAD),  # of the other sign
-        (" 768", "0 - 768", "-768", NOT_AHEAD),
         (" poured", "Where?", "It was in ZÜRICH.", "scored"),
         (" poured", "Where in Zürich?", "in Zürich", NOT_NEW),
         (" poured", "Where?", "in", NOT_NEW),  # nothing that could be looked for
@@ -142,15 +140,18 @@ def test_the_end_of_a_text_is_looked_at_whole(tiny_gpt2: LanguageModel) -> None:
     assert status(tiny_gpt2, Screen(1000), "Half", "Where?", "Zürich") == "scored"
 
 
-def annotated(rules: Screen) -> Annotation:
+@functools.cache
+def annotated(**rules: Any) -> Annotation:
     """What a model that calls makes of the documents."""
     settings = [replace(QA, force_name=True, samples=4)]
-    return Annotator(taught_model(*CALLING), settings, {"qa": Recording()}, rules=rules).annotate(DOCUMENTS)
+    return Annotator(taught_model(*CALLING), settings, {"qa": Recording()}, rules=Screen(**rules)).annotate(
+        DOCUMENTS
+    )
 
 
 def test_what_passes_is_annotated_as_ever() -> None:
     """The same rows, but that stopped calls have no losses; each rule has its count in the funnel."""
-    every, some = annotated(Screen()), annotated(Screen(result_ahead=3))
+    every, some = annotated(), annotated(result_ahead=3)
     assert len(every.rows) == len(some.rows)
     stopped = 0
     for all_scored, screened in zip(every.rows, some.rows, strict=True):
@@ -176,22 +177,18 @@ def near_gain(row: Mapping[str, Any], context: int) -> float:
         sequence = torch.tensor([[*own, *call, *text]])
         log_probs = language_model.model(sequence).logits[0].log_softmax(-1)
         targets = range(sequence.shape[1] - len(text) + context, sequence.shape[1])
-        losses.append(
-            -sum(w * float(log_probs[j - 1, sequence[0, j]]) for w, j in zip(WEIGHTS, targets, strict=False))
-        )
+        pairs = zip(WEIGHTS, targets, strict=False)
+        losses.append(-sum(weight * float(log_probs[j - 1, sequence[0, j]]) for weight, j in pairs))
     return losses[0] - losses[1]
 
 
 def test_calls_without_gain_in_a_short_context_are_not_scored() -> None:
     """The other rows are those of an annotation without the first pass, as are rows with no more context than that."""
-    every = annotated(Screen())
-    near = {
-        n: near_gain(row, 3)
-        for n, row in enumerate(every.rows)
-        if row["status"] == "scored" and row["token_position"] > 3
-    }
+    every = annotated()
+    far = [n for n, row in enumerate(every.rows) if row["status"] == "scored" and row["token_position"] > 3]
+    near = {n: near_gain(every.rows[n], 3) for n in far}
     least = statistics.mean(near.values())
-    some = annotated(Screen(context=3, context_gain=least))
+    some = annotated(context=3, context_gain=least)
     stopped = {n for n, gain in near.items() if gain < least}
     assert 0 < len(stopped) < len(near) < sum(row["status"] == "scored" for row in every.rows)
     for n, (all_scored, screened) in enumerate(zip(every.rows, some.rows, strict=True)):

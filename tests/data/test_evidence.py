@@ -2,27 +2,22 @@
 
 import gzip
 import json
-import os
-import runpy
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
-from scripts import rounds
-from tests.conftest import GOLDEN, Capture, Patch
+from scripts import evidence, rounds
+from tests.conftest import GOLDEN, Capture
 from toolformer.errors import UserError
 from toolformer.results import Results
 from toolformer.stages.train import model_folder
 
-ROOT = Path(__file__).parents[2]
 Rows = Sequence[Mapping[str, Any]]
 
 PAGE = {"id": "web", "url": None, "date": "2019-06-03", "title": None, "language": "en"}
+GLOSS = "He drew. The Dutch saying is zo gezegd, zo gedaan (“no sooner said than done”)."
 FILES: dict[str, Rows] = {
     "corpus_math/gsm8k_train": [
         {"id": f"gsm{n}", "text": f"She has {n} + 4 = {n + 4} pens."} for n in range(114)
@@ -34,10 +29,7 @@ FILES: dict[str, Rows] = {
     ],
     "squad/train_v1.1": [
         {"title": "Old_bridge", "context": "The bridge is old (“it is very old”)."},
-        {
-            "title": "Comics",
-            "context": "Old. He drew. The Dutch saying is zo gezegd, zo gedaan (“no sooner said than done”). It is used.",
-        },
+        {"title": "Comics", "context": f"Old. {GLOSS} It is used."},
     ],
     "corpus_wikipedia/passages_2wiki": [],
     "lama/trex_evidences": [
@@ -55,27 +47,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file = folder / f"{name}.jsonl.gz"
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-    command = [sys.executable, "scripts/evidence.py", str(folder), str(folder / "evidence"), "3000"]
-    subprocess.run(
-        command, cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
-    )
+    evidence.main(folder, folder / "evidence", 3000)
     return folder
 
 
-def test_all_missing_files_are_named_at_once(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+def test_all_missing_files_are_named_at_once(tmp_path: Path) -> None:
     for name in [*FILES][2:]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.jsonl.gz").touch()
-    monkeypatch.setattr(sys, "argv", ["evidence.py", str(tmp_path), str(tmp_path / "evidence")])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "scripts" / "evidence.py"), run_name="__main__")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 2 and "lacks 2 of 7 files: corpus_math/gsm8k_train.jsonl.gz (id, text" in line
-    assert "corpus_web/documents.jsonl.gz" in line and not (tmp_path / "evidence").exists()
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "0"])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "scripts" / "evidence.py"), run_name="__main__")
-    assert ended.value.code == 2 and "[PASSAGES], a number from 1" in capsys.readouterr().err
+    message = (
+        r"lacks 2 of 7 files: corpus_math/gsm8k_train.jsonl.gz \(id, text.*corpus_web/documents.jsonl.gz"
+    )
+    with pytest.raises(OSError, match=message):
+        evidence.main(tmp_path, tmp_path / "evidence", 1)
+    assert not (tmp_path / "evidence").exists()
 
 
 @pytest.mark.real
@@ -99,23 +84,16 @@ def test_the_texts_of_the_experiment(data: Path) -> None:
     assert [row["id"] for row in second[::2]][:2] == ["gsm112", "gsm113"], "those after 250 sums, in turn"
     assert [row for row in second if "source_id" in row] == pairs[420:]
     assert [row["text"] for row in read("index/trex.jsonl")] == ["A is in Rome."]
-    said = "He drew. The Dutch saying is zo gezegd, zo gedaan (“no sooner said than done”)."
     glosses = {row["id"]: row["text"] for row in read("texts/glosses.jsonl")}
-    assert glosses["squad_train/1"] == said and "squad_train/0" not in glosses
+    assert glosses["squad_train/1"] == GLOSS and "squad_train/0" not in glosses
 
 
-def test_rounds_refuse_at_once_what_their_last_step_would(
-    data: Path, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    monkeypatch.setattr(rounds, "done", Mock(side_effect=AssertionError("a stage began")))
-    words = [f"paths.data_dir={data}", f"paths.root={tmp_path}", f"model={GOLDEN}"]
-    for word, said in (
-        ("benchmarks=[nosuch]", "nosuch"),
-        ("seed=a,b", "seed"),
-        ("benchmarks=[mawps]", "mawps"),
-    ):
+def test_rounds_refuse_at_once_what_their_last_step_would(data: Path, tmp_path: Path) -> None:
+    words = [f"paths.data_dir={data}", f"paths.root={tmp_path / 'runs'}", f"model={GOLDEN}"]
+    for word, said in (("seed=a,b", "seed"), ("benchmarks=[mawps]", "mawps")):  # whose data are missing
         with pytest.raises(UserError, match=said):
             rounds.main(*words, word)
+    assert Results(tmp_path / "runs").all_runs() == [], "no stage began"
 
 
 @pytest.mark.real

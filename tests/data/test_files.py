@@ -3,13 +3,12 @@
 import datetime
 import gzip
 import json
-import logging
 import re
 import subprocess
 import sys
 import tracemalloc
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolformer.data import (
-    Corpus,
-    Document,
-    Fields,
-    FileCorpus,
-    HubCorpus,
-    date_from_url,
-    demo_corpus,
-)
+from tests.conftest import Log
+from toolformer.data import Corpus, Document, Fields, FileCorpus, HubCorpus, date_from_url, demo_corpus
 from toolformer.data.document import content_id, document_from_row
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
@@ -65,6 +57,20 @@ def corpus(*overrides: str) -> Corpus:
     return instantiate.corpus(validate(compose("generate", list(overrides))).corpus)
 
 
+def jsonl(folder: Path, *rows: object) -> Path:
+    path = folder / "c.jsonl"
+    path.write_bytes(lines(rows))
+    return path
+
+
+def refusal(found: Callable[[], object]) -> str:
+    """The one line in which something is refused."""
+    with pytest.raises(UserError) as caught:
+        found()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
 def parquet(path: Path, columns: dict[str, Any], **options: Any) -> Path:
     pq.write_table(pa.table(columns), path, **options)
     return path
@@ -81,25 +87,20 @@ def test_packed_and_plain_files_read_alike_by_their_first_bytes(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.zst"])
-def test_a_truncated_archive_gives_what_comes_before_the_break(
-    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_truncated_archive_gives_what_comes_before_the_break(tmp_path: Path, name: str) -> None:
     # Rows that do not pack well, in several blocks of the packed stream.
     rows = [{"text": f"{n} " + " ".join(str(n**k) for k in range(2, 40))} for n in range(2000)]
     packed = PACKED[name](lines(rows))
     path = tmp_path / name
     path.write_bytes(packed[: len(packed) // 2])
     found = FileCorpus(path, "jsonl")
-    with caplog.at_level(logging.WARNING):
-        kept = texts(found)
+    kept = texts(found)
     assert 500 < len(kept) < 1500 and kept == [row["text"] for row in rows[: len(kept)]]
     if name.endswith("gz"):  # to the last line that is whole
         assert len(kept) == zlib.decompressobj(31).decompress(path.read_bytes()).count(b"\n")
     assert found.skipped == {"broken off": 1}
-    assert f"{path}, after line {len(kept)}: broken off" in caplog.text
-    strict = FileCorpus(path, "jsonl", strict=True)
-    with pytest.raises(UserError, match=f"after line {len(kept)}: broken off .*corpus.strict=false"):
-        texts(strict)
+    said = refusal(lambda: texts(FileCorpus(path, "jsonl", strict=True)))
+    assert f"{path}, after line {len(kept)}: broken off" in said and "corpus.strict=false" in said
 
 
 @pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.zst"])
@@ -117,17 +118,13 @@ def test_a_damaged_archive_never_ends_in_a_traceback(tmp_path: Path, name: str) 
     assert not texts(FileCorpus(path, "jsonl"))
 
 
-def test_many_bad_rows_are_counted_not_told_one_by_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_many_bad_rows_are_counted_not_told_one_by_one(tmp_path: Path, caplog: Log) -> None:
     path = tmp_path / "c.jsonl"
     path.write_bytes(b"{broken\n" * 500 + lines(ROWS[:2]))
     found = FileCorpus(path, "jsonl")
-    with caplog.at_level(logging.WARNING):
-        assert len(texts(found)) == 2
-    assert found.skipped == {"malformed JSON": 500}
+    assert len(texts(found)) == 2 and found.skipped == {"malformed JSON": 500}
     assert len(caplog.records) == 4  # three rows and the sum
-    assert caplog.records[3].message == f"{path}: 500 rows skipped: 500 malformed JSON"
+    assert caplog.messages[3] == f"{path}: 500 rows skipped: 500 malformed JSON"
 
 
 def test_a_json_lines_file_is_read(tmp_path: Path) -> None:
@@ -139,86 +136,63 @@ def test_a_json_lines_file_is_read(tmp_path: Path) -> None:
     ]  # fmt: skip
     path.write_bytes(b"\xef\xbb\xbf" + lines(rows[:2]) + b"\r\n" + lines(rows[2:]))
     one, two, odd, three = FileCorpus(path, "jsonl")
-    assert (one.doc_id, one.date) == ("7", datetime.date(2020, 8, 14))
-    assert two.date == datetime.date(2019, 1, 2)
+    assert (one.doc_id, one.date, two.date) == ("7", datetime.date(2020, 8, 14), datetime.date(2019, 1, 2))
     assert (odd.text, odd.doc_id) == ("a?b", "?")
     assert three.date is None and three.doc_id != two.doc_id
-    with pytest.raises(UserError, match="corpus.path: there is no file"):
-        FileCorpus(tmp_path / "absent.jsonl", "jsonl")
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (b"{broken", "malformed JSON"),
-        (b'{"txt": "x"}', "no text in field `text`"),
-        (b'{"text": "  \\n"}', "empty text"),
-        (b'["text"]', "not a JSON object"),
-        (b"[" * 100_000, "malformed JSON"),
-        (b'{"text": "caf\xe9"}', "not UTF-8 (byte 14)"),
+        (b"{broken", "malformed JSON"), (b'{"txt": "x"}', "no text in field `text`"),
+        (b'{"text": "  \\n"}', "empty text"), (b'["text"]', "not a JSON object"),
+        (b"[" * 100_000, "malformed JSON"), (b'{"text": "caf\xe9"}', "not UTF-8 (byte 14)"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_row_is_skipped_counted_and_named_or_ends_a_strict_run(
-    tmp_path: Path, row: bytes, reason: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, row: bytes, reason: str, caplog: Log
 ) -> None:
     path = tmp_path / "c.jsonl"
     path.write_bytes(b'{"text": "good"}\n' + row + b'\r\n{"text": "caf\xc3\xa9"}')
     corpus = FileCorpus(path, "jsonl")
-    with caplog.at_level(logging.WARNING):
-        assert texts(corpus) == ["good", "café"]
-    assert sum(corpus.skipped.values()) == 1
+    assert texts(corpus) == ["good", "café"] and sum(corpus.skipped.values()) == 1
     assert f"{path}, line 2" in caplog.text and reason in caplog.text
-    with pytest.raises(UserError, match="line 2: .*corpus.strict=false") as caught:
-        list(FileCorpus(path, "jsonl", strict=True))
-    assert reason in str(caught.value)
+    said = refusal(lambda: texts(FileCorpus(path, "jsonl", strict=True)))
+    assert "line 2: " in said and reason in said and "corpus.strict=false" in said
 
 
 @pytest.mark.parametrize(
     ("value", "date"),
     [
-        (1597363200, "2020-08-14"),
-        (1597363200000, "2020-08-14"),
+        (1597363200, "2020-08-14"), (1597363200000, "2020-08-14"),
         (1512121234, "2017-12-01"),  # its first eight figures are a date, too
-        ("1597363200.5", "2020-08-14"),
-        (1597363200.0, "2020-08-14"),
-        (20200814, "2020-08-14"),
-        ("20200814103000", "2020-08-14"),
-        ("2020-08-14T10:00:00Z", "2020-08-14"),
-        (None, None),
-        (float("nan"), None),
-        ("", None),
+        ("1597363200.5", "2020-08-14"), (20200814, "2020-08-14"), ("20200814103000", "2020-08-14"),
+        ("2020-08-14T10:00:00Z", "2020-08-14"), (None, None), (float("nan"), None), ("", None),
     ],
-)
-def test_dates_are_read_in_figures_and_seconds(tmp_path: Path, value: object, date: str | None) -> None:
-    path = tmp_path / "c.jsonl"
-    path.write_bytes(lines([{"text": "x", "date": value}]))
-    found = FileCorpus(path, "jsonl")
-    (document,) = found
-    assert document.date == (datetime.date.fromisoformat(date) if date else None) and not found.unread
+)  # fmt: skip
+def test_dates_are_read_in_figures_and_seconds(value: object, date: str | None) -> None:
+    document, faults = document_from_row({"text": "x", "date": value})
+    assert document.date == (datetime.date.fromisoformat(date) if date else None) and not faults
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("date", value) for value in ("NaT", "unknown", "2020-08", 2020, 1e300, True, [1], "inf")),
-        *((name, value) for name in ("id", "source_id") for value in (True, {"$oid": "x"}, [1])),
-        ("url", 5),
+        *(("date", value) for value in ("NaT", "2020-08", 2020, 1e300, True, [1], "inf")),
+        ("id", True), ("id", {"$oid": "x"}), ("source_id", [1]), ("url", 5),
     ],
-)
+)  # fmt: skip
 def test_a_side_field_that_cannot_be_read_costs_no_row(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, value: object
+    tmp_path: Path, caplog: Log, name: str, value: object
 ) -> None:
-    path = tmp_path / "c.jsonl"
-    path.write_bytes(lines([{"text": "good"}, {"text": "x", name: value}]))
+    path = jsonl(tmp_path, {"text": "good"}, {"text": "x", name: value})
     found = FileCorpus(path, "jsonl")
-    with caplog.at_level(logging.WARNING):
-        good, odd = found
+    _, odd = found
     assert odd == Document(content_id("x"), "x") and not found.skipped
-    assert f"{path}, line 2: `{name}` is not a" in caplog.text
     assert f"{path}: 1 row kept without a field: 1 `{name}` is not" in caplog.messages[-1]
     assert (f"corpus.{name}_field" in caplog.text) == (name != "source_id")
-    with pytest.raises(UserError, match=f"line 2: `{name}` is not .*corpus.strict=false"):
-        list(FileCorpus(path, "jsonl", strict=True))
+    said = refusal(lambda: texts(FileCorpus(path, "jsonl", strict=True)))
+    assert f"line 2: `{name}` is not" in said and "corpus.strict=false" in said
 
 
 @given(
@@ -230,10 +204,9 @@ def test_no_value_of_a_side_field_costs_a_row(value: Any, name: str) -> None:
     assert document.text == "x" and document.doc_id and len(faults) <= 1
 
 
-def test_ids_of_numbers_are_texts(tmp_path: Path) -> None:
-    path = tmp_path / "c.jsonl"
-    path.write_bytes(lines([{"text": "x", "id": value} for value in (1.0, 2, 1.5, float("nan"))]))
-    assert [document.doc_id for document in FileCorpus(path)] == ["1", "2", "1.5", content_id("x")]
+def test_ids_of_numbers_are_texts() -> None:
+    for value, doc_id in ((1.0, "1"), (2, "2"), (1.5, "1.5"), (float("nan"), content_id("x"))):
+        assert document_from_row({"text": "x", "id": value})[0].doc_id == doc_id
 
 
 def test_a_line_without_end_is_skipped_in_little_memory(tmp_path: Path) -> None:
@@ -252,84 +225,72 @@ def test_a_line_without_end_is_skipped_in_little_memory(tmp_path: Path) -> None:
     assert found.skipped == {"longer than 16 MiB": 1} and peak < 80e6
 
 
-@pytest.mark.parametrize("content", ['[{"text": "x"}, {"text": "y"}]', '\n[\n {"text": "x"}\n]\n'])
-def test_a_json_array_is_named_with_its_remedy(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "c.json"
+def test_a_json_array_is_named_with_its_remedy(tmp_path: Path) -> None:
+    path, content = tmp_path / "c.json", '\n[\n {"text": "x"}\n]\n'
     path.write_text(content)
-    with pytest.raises(UserError) as caught:
-        texts(corpus("corpus=jsonl", f"corpus.path={path}"))
-    assert "the file is one JSON array; convert it to JSON Lines: python -c '" in str(caught.value)
-    command = re.search(r"python -c '(.*)' < FILE", str(caught.value))
+    said = refusal(lambda: texts(FileCorpus(path, strict=True)))
+    assert "the file is one JSON array; convert it to JSON Lines" in said
+    command = re.search(r"python -c '(.*)' < FILE", said)
     assert command
-    made = subprocess.run(
-        [sys.executable, "-c", command[1]], input=content, capture_output=True, text=True, check=True
-    )
-    path.write_text(made.stdout)
-    assert texts(FileCorpus(path))[0] == "x"
+    python = [sys.executable, "-c", command[1]]
+    path.write_text(subprocess.run(python, input=content, capture_output=True, text=True, check=True).stdout)
+    assert texts(FileCorpus(path)) == ["x"]
 
 
 def test_a_corpus_without_a_text_says_why(tmp_path: Path) -> None:
-    path = tmp_path / "c.jsonl"
-    path.write_bytes(lines([{"content": "x", "meta": {"url": "u"}}] * 2))
-    expected = (
+    path = jsonl(tmp_path, *[{"content": "x", "meta": {"url": "u"}}] * 2)
+    assert refusal(lambda: texts(corpus("corpus=jsonl", f"corpus.path={path}"))) == (
         f"corpus: it has no document with text; rows skipped: 2, the first: {path}, line 1: no text in field `text` "
         "(the row has content, meta.url; name the field with corpus.text_field)"
     )
-    with pytest.raises(UserError, match=re.escape(expected)):
-        texts(corpus("corpus=jsonl", f"corpus.path={path}"))
 
 
-def test_nested_fields_are_named_with_dots(tmp_path: Path) -> None:
-    rows = [
-        {"a.text": "x", "meta": {"url": "https://example.org/2020/08/14/", "id": 1, "inner": {"day": "x"}}},
-        {"a.text": "y", "meta": None},
-    ]
-    (tmp_path / "c.jsonl").write_bytes(lines(rows))
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet")
-    (tmp_path / "hub").mkdir()
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "hub" / "train.parquet")
+@pytest.fixture
+def everywhere(tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Writes rows as JSON Lines, Parquet and a folder as the hub's; returns the path of each kind."""
+
+    def write(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+        (tmp_path / "hub").mkdir()
+        for path in ("c.parquet", "hub/train.parquet"):
+            pq.write_table(pa.Table.from_pylist(list(rows)), tmp_path / path)
+        paths = {"jsonl": jsonl(tmp_path, *rows), "parquet": tmp_path / "c.parquet", "hub": tmp_path / "hub"}
+        return {kind: str(path) for kind, path in paths.items()}
+
+    return write
+
+
+def test_nested_fields_are_named_with_dots(everywhere: Callable[..., dict[str, str]]) -> None:
+    meta = {"url": "https://example.org/2020/08/14/", "id": 1, "inner": {"day": "x"}}
+    paths = everywhere([{"a.text": "x", "meta": meta}, {"a.text": "y", "meta": None}])
     names = ["text_field=a.text", "url_field=meta.url", "id_field=meta.id", "title_field=meta.inner.day"]
-    for kind, path in (("jsonl", "c.jsonl"), ("parquet", "c.parquet"), ("hub", "hub")):
-        found = corpus(
-            f"corpus={kind}", f"corpus.path={tmp_path / path}", *(f"corpus.{name}" for name in names)
-        )
+    for kind, path in paths.items():
+        found = corpus(f"corpus={kind}", f"corpus.path={path}", *(f"corpus.{name}" for name in names))
         one, two = found
-        assert (one.doc_id, one.text, one.url) == ("1", "x", "https://example.org/2020/08/14/")
-        assert one.date == datetime.date(2020, 8, 14) and not found.skipped()
-        assert two == Document(content_id("y"), "y")
+        assert (one.doc_id, one.text, one.url) == ("1", "x", meta["url"]) and not found.skipped()
+        assert one.date == datetime.date(2020, 8, 14) and two == Document(content_id("y"), "y")
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "hub"])
-@pytest.mark.parametrize("side", ["url", "date", "id", "title"])
-def test_a_named_field_that_no_row_has_is_refused(tmp_path: Path, kind: str, side: str) -> None:
+@pytest.mark.parametrize(("kind", "side"), [("jsonl", "url"), ("parquet", "date"), ("hub", "id")])
+def test_a_named_field_that_no_row_has_is_refused(
+    everywhere: Callable[..., dict[str, str]], kind: str, side: str
+) -> None:
     rows = [{"text": f"{n}", "link": None, "meta": {"day": "2020-08-14"}} for n in range(3)]
-    (tmp_path / "c.jsonl").write_bytes(lines(rows))
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet")
-    path = tmp_path / {"jsonl": "c.jsonl", "parquet": "c.parquet", "hub": ""}[kind]
-    if kind == "hub":
-        (tmp_path / "c.jsonl").unlink()
-    words = [f"corpus={kind}", f"corpus.path={path}"]
+    words = [f"corpus={kind}", f"corpus.path={everywhere(rows)[kind]}"]
     assert len(texts(corpus(*words))) == 3  # the defaults need not be there
     assert len(texts(corpus(*words, f"corpus.{side}_field=link"))) == 3
     for limit in ("null", "2"):
-        with pytest.raises(UserError) as caught:
-            texts(corpus(*words, f"corpus.{side}_field=links", f"corpus.limit={limit}"))
-        assert f"corpus.{side}_field: no row has a field 'links'; the rows have text, link, meta" in str(
-            caught.value
-        )
-        assert "(did you mean link?)" in str(caught.value)
+        said = refusal(lambda: texts(corpus(*words, f"corpus.{side}_field=links", f"corpus.limit={limit}")))  # noqa: B023
+        assert f"corpus.{side}_field: no row has a field 'links'; the rows have text, link, meta" in said
+        assert "(did you mean link?)" in said
 
 
-def test_another_text_with_the_same_id_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "c.jsonl"
+def test_another_text_with_the_same_id_is_kept(tmp_path: Path, caplog: Log) -> None:
     rows = [("a", "One."), ("a", "Two."), ("a", "One."), ("a", "Two."), ("b", "One.")]
-    path.write_bytes(lines([{"id": name, "text": text} for name, text in rows]))
+    path = jsonl(tmp_path, *({"id": name, "text": text} for name, text in rows))
     found = corpus("corpus=jsonl", f"corpus.path={path}")
-    with caplog.at_level(logging.WARNING):
-        kept = [(document.doc_id, document.text) for document in found]
+    kept = [(document.doc_id, document.text) for document in found]
     assert kept == [("a", "One."), (f"a#{content_id('Two.')}", "Two."), ("b", "One.")]
     assert found.skipped() == {"repeated text": 2}
-    assert "corpus: rows skipped: 2 repeated text" in caplog.messages
     assert "corpus: texts with the id of another text, kept with a hash added to it: 1" in caplog.messages
 
 
@@ -349,38 +310,24 @@ def test_plain_texts_are_a_document_per_file(tmp_path: Path) -> None:
         FileCorpus(tmp_path / "b")
 
 
-def test_a_pattern_that_cannot_be_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "c.jsonl").write_bytes(lines(ROWS[:1]))
-    with pytest.raises(UserError, match="corpus.path: .* with corpus.pattern=.*"):
-        FileCorpus(tmp_path, pattern="**x").files()
-
-
-def test_a_home_or_a_name_that_cannot_be_is_one_line() -> None:
-    for path in ("~nobody-of-this-name/x", "x" * 5000):
-        with pytest.raises(UserError, match="corpus.path: "):
-            FileCorpus(path)
-
-
-def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "c.jsonl").write_bytes(lines(ROWS[:1]))
+def test_a_path_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    jsonl(tmp_path, *ROWS[:1])
+    for path in ("~nobody-of-this-name/x", "x" * 5000, tmp_path / "absent.jsonl"):
+        assert refusal(lambda: FileCorpus(path)).startswith("corpus.path: ")  # noqa: B023
+    assert "with corpus.pattern=" in refusal(lambda: FileCorpus(tmp_path, pattern="**x").files())
     (tmp_path / ".#c.jsonl").symlink_to("lock of an editor")
     (tmp_path / "README.md").symlink_to("nowhere")
     assert len(texts(FileCorpus(tmp_path))) == 1
     (tmp_path / "d.jsonl").symlink_to("nowhere")
     for pattern in (None, "*.jsonl"):
-        with pytest.raises(UserError, match=f"{tmp_path / 'd.jsonl'} links to a missing file"):
-            FileCorpus(tmp_path, pattern=pattern)
+        assert "d.jsonl links to a missing file" in refusal(lambda: FileCorpus(tmp_path, pattern=pattern))  # noqa: B023
 
 
-@pytest.mark.parametrize("name", ["text", "url"])
-def test_a_column_that_is_there_twice_is_named(tmp_path: Path, name: str) -> None:
-    columns = ["text", "url", name]
-    table = pa.Table.from_arrays([pa.array(["x", "y"])] * 3, names=columns)
+def test_a_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array(["x", "y"])] * 3, names=["text", "url", "url"])
     pq.write_table(table, tmp_path / "c.parquet")
-    with pytest.raises(
-        UserError, match=rf"rows skipped: 2,.*several columns `{name}` \(rename all but one\)"
-    ):
-        texts(corpus("corpus=parquet", f"corpus.path={tmp_path / 'c.parquet'}"))
+    said = refusal(lambda: texts(corpus("corpus=parquet", f"corpus.path={tmp_path / 'c.parquet'}")))
+    assert "rows skipped: 2," in said and "several columns `url` (rename all but one)" in said
 
 
 def test_what_save_to_disk_wrote_is_read(tmp_path: Path) -> None:
@@ -403,9 +350,8 @@ def test_the_demo_corpus_is_what_it_claims() -> None:
     for field in ("doc_id", "text"):
         assert len({getattr(document, field) for document in documents}) == len(documents)
     for document in documents:
-        assert 40 <= len(document.text.split()) <= 255, document.doc_id
+        assert 40 <= len(document.text.split()) <= 255 and document.url and document.date, document.doc_id
         assert not set("[]") & set(document.text) and "->" not in document.text, document.doc_id
-        assert document.url and document.date, document.doc_id
         assert date_from_url(document.url) in (None, document.date), document.doc_id
     assert 0.7 < sum(bool(date_from_url(document.url)) for document in documents) / len(documents) < 0.95
 
@@ -419,17 +365,12 @@ def test_every_worked_sum_of_the_demo_is_right() -> None:
 
 def test_parquet_is_read_with_the_types_that_it_has(tmp_path: Path) -> None:
     day = datetime.date(2020, 8, 14)
-    path = parquet(
-        tmp_path / "c.parquet",
-        {
-            "text": pa.array(["One.", None, "", "Two."]).dictionary_encode(),
-            "url": pa.array([None, "x", "x", "https://example.org/2019/01/02/"], pa.large_string()),
-            "date": [day, day, day, day],
-            "id": [1, 2, 3, 4],
-            "other": [[1], [2], [3], [4]],
-        },
-    )
-    found = FileCorpus(path, "parquet")
+    columns = {
+        "text": pa.array(["One.", None, "", "Two."]).dictionary_encode(),
+        "url": pa.array([None, "x", "x", "https://example.org/2019/01/02/"], pa.large_string()),
+        "date": [day] * 4, "id": [1, 2, 3, 4], "other": [[1], [2], [3], [4]],
+    }  # fmt: skip
+    found = FileCorpus(parquet(tmp_path / "c.parquet", columns), "parquet")
     assert list(found) == [
         Document("1", "One.", None, day),
         Document("4", "Two.", "https://example.org/2019/01/02/", datetime.date(2019, 1, 2)),
@@ -450,18 +391,15 @@ def test_a_text_that_is_not_utf_8_costs_its_row_only(tmp_path: Path) -> None:
     assert found.skipped == {"not UTF-8": 1} and found.unread == {"`date` is not a date YYYY-MM-DD": 1}
 
 
-def test_a_parquet_file_without_the_column_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_parquet_file_without_the_column_is_named(tmp_path: Path) -> None:
     parquet(tmp_path / "a.parquet", {"content": ["x", "y"]})
     parquet(tmp_path / "b.parquet", {"text": ["z"]})
     found = FileCorpus(tmp_path, "parquet")
-    with caplog.at_level(logging.WARNING):
-        assert texts(found) == ["z"]
-    assert found.skipped == {"no column `text`": 2}
-    assert f"{tmp_path / 'a.parquet'}, the whole file: no column `text` (it has content; name" in caplog.text
+    assert texts(found) == ["z"] and found.skipped == {"no column `text`": 2}
     named = FileCorpus(tmp_path / "a.parquet", "parquet", fields=Fields(text_field="content"))
     assert texts(named) == ["x", "y"]
-    with pytest.raises(UserError, match="a.parquet, the whole file: no column `text`"):
-        texts(FileCorpus(tmp_path, "parquet", strict=True))
+    said = refusal(lambda: texts(FileCorpus(tmp_path, "parquet", strict=True)))
+    assert "a.parquet, the whole file: no column `text` (it has content; name" in said
 
 
 def test_a_file_that_breaks_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -548,7 +486,7 @@ def test_a_hub_data_set_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         texts(HubCorpus(str(tmp_path / "broken")))
 
 
-@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.zst", "c.parquet"])
+@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.parquet"])
 def test_reading_does_not_hold_the_corpus(tmp_path: Path, name: str) -> None:
     """40 MB of text pass through less than half of it."""
     count, size = 400, 100_000
@@ -572,9 +510,8 @@ def test_reading_does_not_hold_the_corpus(tmp_path: Path, name: str) -> None:
 
 
 def test_the_fields_and_the_clock_are_configuration(tmp_path: Path) -> None:
-    path = tmp_path / "c.jsonl"
     row = {"body": "x", "link": "https://example.org/2020/08/14/", "day": "2001-02-03", "key": "k"}
-    path.write_bytes(lines([row]))
+    path = jsonl(tmp_path, row)
     words = ["corpus=jsonl", f"corpus.path={path}", "corpus.text_field=body", "corpus.url_field=link"]
     words += ["corpus.date_field=day", "corpus.id_field=key"]
     assert list(corpus(*words)) == [Document("k", "x", row["link"], datetime.date(2020, 8, 14))]
@@ -584,7 +521,7 @@ def test_the_fields_and_the_clock_are_configuration(tmp_path: Path) -> None:
         corpus(*words, "corpus.latest_date=soon")
     (plain,) = corpus(*words, "corpus.url_field=null", "corpus.date_field=null", "corpus.id_field=null")
     assert plain.date is None and plain.url is None and plain.doc_id != "k"
-    path.write_bytes(lines([*ROWS[:4], *ROWS[:2], {"text": ""}]))
+    jsonl(tmp_path, *ROWS[:4], *ROWS[:2], {"text": ""})
     found = corpus(*words[:2])
     for _ in range(2):
         assert len(texts(found)) == 4

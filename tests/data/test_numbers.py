@@ -87,7 +87,7 @@ def test_what_computes(text: str, expected: bool) -> None:
 
 
 @given(st.integers(2, 10**6), st.integers(2, 10**6), st.permutations([0, 1, 2]), st.integers(0, 96))
-def test_the_three_may_stand_in_any_order_within_the_window(
+def test_three_numbers_stand_in_any_order_within_the_window(
     a: int, b: int, order: list[int], gap: int
 ) -> None:
     three = [a, b, a + b]
@@ -111,15 +111,12 @@ TODAY = datetime.date(2024, 6, 1)
         ("https://example.org/news/2020.08.14", (2020, 8, 14)),
         ("https://example.org/?a=1&date=2020-08-14&b=20190101", (2020, 8, 14)),
         ("https://example.org/?date=2020%2F08%2F14", (2020, 8, 14)),
-        ("https://example.org/20200814T101500", (2020, 8, 14)),
         ("https://example.org/2020/August/14/story", (2020, 8, 14)),
         ("https://example.org/14-aug-2020/story", (2020, 8, 14)),
-        ("https://example.org/september/4/2020/", (2020, 9, 4)),
         ("https://example.org/id/99999999/2019/01/02", (2019, 1, 2)),
         ("https://example.org/2013/2014/05/06/", (2014, 5, 6)),
         ("https://example.org/2031/01/01/2019/01/02/", (2019, 1, 2)),
         ("https://web.archive.org/web/20200814101500/http://example.org/2019/01/02/", (2019, 1, 2)),
-        ("https://web.archive.org/web/20200814/http://example.org/", None),
         ("https://example.org/2020/13/14/story", None), ("https://example.org/2021/02/29/story", None),
         ("https://example.org/1850/01/01/story", None), ("https://example.org/item/120200814", None),
         ("https://example.org/2020/08-14/", None), ("https://example.org/14/08/2020/", None),

@@ -59,25 +59,15 @@ FAST: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama, YaRN": rope("yarn", factor=4.0, original_max_position_embeddings=32),
     "llama, dynamic": rope("dynamic", factor=4.0),
-    "llama, Llama 3": rope(
-        "llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32
-    ),
     "mistral": {"sliding_window": 16},
-    "ministral": SLIDING,
-    "ministral3": {},
-    "qwen2": {},
     "qwen2, window": {"use_sliding_window": True, **SLIDING},
-    "qwen3": {},
     "qwen3_moe": EXPERTS,
-    "gemma": {},
     "gemma2": SLIDING,
     "gemma3_text": SLIDING,
-    "cohere": {},
     "cohere2": SLIDING,
     "gpt_oss": EXPERTS | SLIDING,
     "smollm3": {},
     "mixtral": EXPERTS,
-    "olmoe": EXPERTS,
     "gpt_neox": {},
     "gptj": {**GPT, "rotary_dim": 4},
     "gpt2": GPT,
@@ -85,13 +75,8 @@ FAST: dict[str, dict[str, Any]] = {
     "falcon": {"alibi": False},
     "deepseek_v3": EXPERTS | LATENT,
     "exaone4": SLIDING,
-    "olmo2": {},
-    "olmo3": SLIDING,
     "phi": {},
-    "granite": {},
     "glm4": {},
-    "stablelm": {},
-    "starcoder2": {},
 }
 """Read with a cache and a mask, however long."""
 SLOW: dict[str, dict[str, Any]] = {
@@ -104,14 +89,9 @@ SLOW: dict[str, dict[str, Any]] = {
     "rwkv": {"attention_hidden_size": 32, "context_length": 512},
     "recurrent_gemma": {"lru_width": 32, "attention_window_size": 16, "block_types": ["recurrent", "attention"]},
     "falcon_h1": STATE,
-    "bamba": {**STATE, "attn_layer_indices": [1]},
     "jamba": JAMBA,
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "qwen3_next": {"layer_types": ["linear_attention", "full_attention"], **DELTA, **EXPERTS},
-    "granitemoehybrid": {
-        **STATE, "layer_types": ["mamba", "attention"], "num_local_experts": 4, "num_experts_per_tok": 2,
-        "shared_intermediate_size": 32,
-    },
 }  # fmt: skip
 """Read from the beginning for every token."""
 LONG = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
@@ -134,12 +114,10 @@ def tiny(name: str) -> LanguageModel:
     configuration = type(AutoConfig.for_model(kind))
     own = {**FAST, **SLOW, **BOUNDED}[name]
     # Not what a family has under another name, or computes.
-    theirs = {*getattr(configuration, "attribute_map", {}), *vars(configuration)}
-    known = {
-        key: value
-        for key, value in COMMON.items()
-        if key not in theirs or key in configuration.__annotations__
+    theirs = {*getattr(configuration, "attribute_map", {}), *vars(configuration)} - {
+        *configuration.__annotations__
     }
+    known = {key: value for key, value in COMMON.items() if key not in theirs}
     torch.manual_seed(0)
     config = configuration(**{**known, **own}, vocab_size=len(tokenizer))
     return LanguageModel(AutoModelForCausalLM.from_config(config), tokenizer, name)
@@ -201,17 +179,15 @@ def test_every_path_is_the_stock_forward_pass(name: str) -> None:
     decoded_as_stock(model)
 
 
-@pytest.mark.parametrize(
-    ("name", "fast"), [("llama", True), ("mixtral", True), ("gemma3_text", True), ("mpt", False)]
-)
-def test_rounding_puts_no_model_on_the_slow_path(name: str, fast: bool, caplog: Log) -> None:
-    """In bfloat16; the slow path says so in one line."""
+@pytest.mark.parametrize("name", ["llama", "mixtral", "gemma3_text"])
+def test_rounding_puts_no_model_on_the_slow_path(name: str) -> None:
     half = copy.deepcopy(tiny(name).model).to(torch.bfloat16)
-    caplog.clear()
-    model = LanguageModel(half, tiny_tokenizer(), name)
-    assert model.fast_length == (math.inf if fast else 0)
-    lines = [record.getMessage() for record in caplog.records if record.name == "toolformer.lm.exact"]
-    assert len(lines) == (0 if fast else 1) and all(line.startswith("model: mpt (mpt)") for line in lines)
+    assert LanguageModel(half, tiny_tokenizer(), name).fast_length == math.inf
+
+
+def test_the_slow_path_is_reported_once(caplog: Log) -> None:
+    LanguageModel(copy.deepcopy(tiny("mpt").model), tiny_tokenizer(), "mpt")
+    assert [message[:16] for message in caplog.messages] == ["model: mpt (mpt)"]
 
 
 def test_the_probe_leaves_a_window_as_it_was() -> None:
@@ -220,10 +196,7 @@ def test_the_probe_leaves_a_window_as_it_was() -> None:
 
 def test_models_that_are_not_causal_or_fail_are_refused() -> None:
     tokenizer = tiny_tokenizer()
-    sizes = {
-        key: COMMON[key]
-        for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    }
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     bert = BertLMHeadModel(BertConfig(**sizes, vocab_size=len(tokenizer)))
     with pytest.raises(UserError, match=r"^model: bert is not causal \(its prediction of a token depends"):
         LanguageModel(bert, tokenizer, "bert")
@@ -266,12 +239,10 @@ def test_a_hub_out_of_reach_is_asked_once(monkeypatch: Patch) -> None:
         place = f"http://127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "ENDPOINT", place)
-        monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", place + "/{repo_id}/resolve/{revision}/{filename}"
-        )
+        template = place + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         with pytest.raises(
-            UserError,
-            match=f"^model: smolm2 cannot be loaded: .*{place} is out of reach.*did you mean smollm2",
+            UserError, match=f"smolm2 cannot be .*{place} is out of reach.*did you mean smollm2"
         ):
             loading.load_config("smolm2")
         assert len(asked) == 1

@@ -22,7 +22,6 @@ from transformers.integrations import sdpa_attention
 from tests.conftest import tiny_model
 from tests.t5 import t5_tokenizer, textbook, tiny_t5
 from tests.textbook import logits, stock
-from toolformer.data import assets
 from toolformer.errors import UserError
 from toolformer.lm import fast_linear, text_generator
 from toolformer.lm.batching import by_length, rows_per_batch
@@ -103,9 +102,7 @@ def test_log_likelihood_of_a_continuation(language_model: LanguageModel) -> None
         assert greedy == (log_probs.argmax(-1).tolist() == tail)
 
 
-def test_without_calls_the_start_token_has_probability_0(
-    language_model: LanguageModel,
-) -> None:
+def test_without_calls_the_start_token_has_probability_0(language_model: LanguageModel) -> None:
     """Paper, footnote 5: against the logits of all tokens, the start token's set to minus infinity elsewhere."""
     text = "Joe Biden [the president] was born in Scranton."
     ids = language_model.encode(text)
@@ -133,8 +130,7 @@ def test_positions_are_between_characters_and_before_blanks(tiny_gpt2: LanguageM
     for n, position in enumerate(encoding.positions):
         if position is not None:
             assert tiny_gpt2.tokenizer.decode(encoding.ids[:n]) == text[:position]
-    assert encoding.positions[0] == 0
-    assert any(position is None for position in encoding.positions)
+    assert encoding.positions[0] == 0 and None in encoding.positions
     assert text[encoding.positions[tiny_gpt2.encode("The").__len__()] or 0] == " "
 
 
@@ -148,9 +144,9 @@ def change_a_shape(data: bytes) -> bytes:
     ("file", "damage"),
     [
         ("model.safetensors", lambda data: data[:-1]),
-        ("model.safetensors", lambda data: b"\xff" * 100),
         ("model.safetensors", change_a_shape),
         ("tokenizer.json", lambda data: data[:-1]),
+        ("config.json", lambda data: b"{}"),
     ],
 )
 def test_damaged_files_are_one_line(
@@ -158,7 +154,6 @@ def test_damaged_files_are_one_line(
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(tiny_folder, folder)
-    assert LanguageModel.from_pretrained(folder).context_length == 1024
     (folder / file).write_bytes(damage((folder / file).read_bytes()))
     with pytest.raises(UserError, match=f"^model: .*{folder} cannot be loaded") as caught:
         LanguageModel.from_pretrained(folder)
@@ -182,13 +177,9 @@ def test_what_is_no_model_or_device_is_one_line(tiny_folder: Path, tmp_path: Pat
         LanguageModel.from_pretrained(tmp_path)
     with pytest.raises(UserError, match="there is no folder"):
         LanguageModel.from_pretrained(tmp_path / "absent")
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="cannot be loaded") as caught:
-        LanguageModel.from_pretrained(tmp_path)
-    assert "\n" not in str(caught.value)
-    for device in () if torch.cuda.is_available() else ("cuda", "cuda:1"):
-        with pytest.raises(UserError, match=f"^lm.device is {device}, and PyTorch finds no CUDA device here"):
-            LanguageModel.from_pretrained(tiny_folder, device=device)
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="^lm.device is cuda:1, and PyTorch finds no CUDA device here"):
+            LanguageModel.from_pretrained(tiny_folder, device="cuda:1")
     # bfloat16 only where it is native
     assert choose_dtype("auto", "cpu") == (torch.bfloat16 if native_bfloat16("cpu") else torch.float32)
     assert choose_dtype("bfloat16", "cpu") == torch.bfloat16
@@ -301,20 +292,10 @@ SENTENCES = {
     "en": "The committee will meet again next Thursday to discuss the budget.",
     "fr": "Le chat dort tranquillement sur la table de la cuisine.",
     "de": "Der Zug nach Hamburg hat heute leider zwanzig Minuten Verspätung.",
-    "es": "Mañana por la tarde iremos al mercado a comprar verduras frescas.",
     "vi": "Hà Nội là thủ đô của nước Cộng hòa xã hội chủ nghĩa Việt Nam.",
     "hi": "भारत की राजधानी नई दिल्ली है और यह एक बड़ा शहर है।",
     "zh": "北京大学是中国最著名的大学之一。",
-    "ar": "القاهرة هي عاصمة جمهورية مصر العربية وأكبر مدنها.",
 }
-
-
-def test_a_damaged_language_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "lid.176.ftz"
-    path.write_text("not a model")
-    monkeypatch.setattr(assets, "ensure", lambda name: path)
-    with pytest.raises(UserError, match=rf"lid\.176\.ftz.*Delete {tmp_path} and run again"):
-        LanguageIdentifier()
 
 
 @pytest.mark.real
@@ -324,8 +305,7 @@ def test_real_sentences_whatever_disturbs_fasttext() -> None:
         code, probability = identifier.identify(text)
         assert code == language and 0.7 < probability <= 1.0
     text = SENTENCES["fr"]
-    for blank in ("\n", "\r\n\t "):
-        assert identifier.identify(text.replace(" ", blank)) == identifier.identify(text)
+    assert identifier.identify(text.replace(" ", "\r\n\t ")) == identifier.identify(text)
     for head in ("\ud800 ", "\0", "Le\0", "</s> ", "Le </s> </s> "):  # some end a line for fastText
         code, probability = identifier.identify(head + text)
         assert (code, probability > 0.7) == ("fr", True)

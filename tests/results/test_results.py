@@ -14,7 +14,7 @@ import yaml
 from tests.conftest import Log
 from tests.results.conftest import at_work, made, step
 from toolformer.errors import UserError
-from toolformer.results import Beginning, Damaged, Folder, Results, Run
+from toolformer.results import Damaged, Results, Run
 from toolformer.step import Step
 
 
@@ -55,12 +55,15 @@ def test_a_run_that_did_not_finish_continues(results: Results, error: BaseExcept
     assert run.status == "FINISHED" and run.curve("loss") == [(0, 4.0), (1, 2.5)]
 
 
-def test_a_curve_survives_an_incomplete_line(results: Results) -> None:
-    with at_work(results, step()) as folder:
+def test_a_curve_survives_incomplete_lines(results: Results) -> None:
+    with pytest.raises(ValueError), at_work(results, step()) as folder:
         folder.metrics({"loss": 4.0}, step=0)
         with (folder.path / "metrics.jsonl").open("a") as file:
-            file.write('{"step": 1, "lo\n[1]\n{"step": 2}\n')
-    assert results.get(folder.id).curve("loss") == [(0, 4.0)]
+            file.write('{"step": 1, "lo\n[1]\n{"step": 2}\n{"step": 3, "lo')
+        raise ValueError
+    with at_work(results, step()) as again:
+        again.metrics({"loss": 3.0}, step=3)
+    assert results.get(folder.id).curve("loss") == [(0, 4.0), (3, 3.0)]
 
 
 KILLED = """
@@ -169,21 +172,21 @@ def test_a_damaged_file_is_named_and_made_again(results: Results) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("name", "record"),
     [
-        {"result.json": {"ended": "soon", "status": "FINISHED"}},
-        {"result.json": {"ended": 5}},
-        {"result.json": {"metrics": {"a": "b"}}},
-        {"result.json": {"metrics": {"a": 10**400}}},
-        {"step.json": {"name": 5}},
-        {"step.json": []},
+        ("result.json", {"ended": "soon", "status": "FINISHED"}), ("result.json", {"metrics": {"a": 10**400}}),
+        ("step.json", {"name": 5}), ("step.json", []),
     ],
-)
-def test_a_record_that_is_none_hides_no_other_run(results: Results, damage: dict[str, object]) -> None:
+)  # fmt: skip
+def test_a_record_that_is_none_hides_no_other_run(results: Results, name: str, record: object) -> None:
     run_id, other = made(results, step()), made(results, step(a=1))
-    for name, record in damage.items():
-        (results.root / "evaluate" / run_id / name).write_text(json.dumps(record))
+    (results.root / "evaluate" / run_id / name).write_text(json.dumps(record))
     assert [run.id for run in results.all_runs()] == [other]
+
+
+def test_facts_of_another_type_make_a_run_unreadable(results: Results) -> None:
+    made(results, step(), facts={"comparison": ["x"]})
+    assert results.all_runs() == []
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", ".hidden", "link/work.txt"])
@@ -201,74 +204,44 @@ def test_a_root_of_an_earlier_version_is_named(results: Results) -> None:
     old.parent.mkdir(parents=True)
     old.touch()
     with pytest.raises(
-        UserError, match=r"made by an earlier version; python scripts/convert_runs.py .* converts"
+        UserError, match="made by an earlier version; python scripts/convert_runs.py .* converts"
     ):
         results.resolve("train", "latest")
     made(results, step("train"))
     results.check_layout()
 
 
-def test_a_run_made_from_an_older_version_is_refused(tmp_path: Path) -> None:
-    old = Results(tmp_path, versions={"annotate": 1, "generate": 1})
-    step = Step("generate", 1, {}, {"annotation": Step("annotate", 1, {})})
-    with old.open(step, Beginning("g", {}, "toolformer generate x", "demo")) as run:
-        assert isinstance(run, Folder)
-    assert old.resolve("generate", "latest", "demo").id == step.key()
+def test_a_run_made_from_an_older_version_is_refused(results: Results) -> None:
+    run_id = made(results, step("generate", step("annotate")))
+    same, newer = (Results(results.root, versions={"annotate": n, "generate": 1}) for n in (1, 2))
+    assert same.resolve("generate", "latest").id == run_id
     with pytest.raises(UserError, match="made by version 1 of annotate, this is 2: run its command again"):
-        Results(tmp_path, versions={"annotate": 2, "generate": 1}).resolve("generate", "latest", "demo")
+        newer.resolve("generate", "latest")
 
 
-def test_a_run_of_an_older_tool_is_refused(tmp_path: Path) -> None:
+def test_a_run_of_an_older_tool_is_refused(results: Results) -> None:
     name = "toolformer.tools.calculator.Calculator"
-    results = Results(tmp_path, versions={"generate": 1})
-    step = Step(
-        "generate", 1, {}, {"annotation": Step("annotate", 1, {}, {"tools": {"calculator": [{name: 0}, []]}})}
-    )
-    with results.open(step, Beginning("g", {}, "toolformer generate", "demo")):
-        pass
+    annotation = Step("annotate", 1, {}, {"tools": {"calculator": [{name: 0}, []]}})
+    made(results, step("generate", annotation))
+    assert results.resolve("generate", "latest"), "who only reads it may"
     with pytest.raises(UserError, match=f"made by version 0 of {name}, this is 1"):
-        results.resolve("generate", "latest", "demo")
-    assert Results(tmp_path).resolve("generate", "latest", "demo"), "who only reads it may"
+        Results(results.root, versions={"generate": 1}).resolve("generate", "latest")
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text('{"ended": ')])
-def test_a_run_without_its_result_is_not_done(tmp_path: Path, damage: Callable[[Path], object]) -> None:
-    results, step = Results(tmp_path), Step("train", 1, {})
-    with results.open(step, Beginning("t", {}, experiment="demo")):
-        pass
-    assert results.done(step)
-    damage(results.path(step) / "result.json")
-    assert results.done(step) is None and results.runs("train") == []
+def test_a_run_without_its_result_is_not_done(results: Results, damage: Callable[[Path], object]) -> None:
+    made(results, step())
+    assert results.done(step())
+    damage(results.path(step()) / "result.json")
+    assert results.done(step()) is None and results.runs("evaluate") == []
 
 
 @pytest.mark.parametrize("name", ["_x", "a@b", "thử nghiệm", "a b.+=-"])
-def test_any_name_of_an_experiment_is_kept(tmp_path: Path, name: str) -> None:
-    results, step = Results(tmp_path), Step("train", 1, {})
-    with results.open(step, Beginning("t", {}, experiment=name)):
-        pass
-    assert [run.experiments for run in results.runs("train", name)] == [{name}]
+def test_any_name_of_an_experiment_is_kept(results: Results, name: str) -> None:
+    made(results, step(), experiment=name)
+    assert [run.experiments for run in results.runs("evaluate", name)] == [{name}]
 
 
-def test_a_tool_may_be_called_step(tmp_path: Path) -> None:
-    step = Step("annotate", 1, {}, {"tools": {"step": [{}, []]}, "model": {"step": "x"}})
-    assert Step.of_json(json.loads(json.dumps(step.as_json()))).key() == step.key()
-
-
-def test_a_point_after_half_a_line_is_read(tmp_path: Path) -> None:
-    results, step = Results(tmp_path), Step("train", 1, {})
-    with results.open(step, Beginning("t", {})) as run:
-        assert isinstance(run, Folder)
-        run.metrics({"loss": 1.0}, 1)
-        with (run.path / "metrics.jsonl").open("a") as file:
-            file.write('{"step": 2, "lo')
-    with results.open(step, Beginning("t", {}), done=lambda: None) as run:
-        assert isinstance(run, Folder)
-        run.metrics({"loss": 3.0}, 3)
-    assert results.get(step.key()).curve("loss") == [(1, 1.0), (3, 3.0)]
-
-
-def test_facts_of_another_type_make_a_run_unreadable(tmp_path: Path) -> None:
-    results, step = Results(tmp_path), Step("evaluate", 1, {})
-    with results.open(step, Beginning("e", {}, facts={"comparison": ["x"]})):
-        pass
-    assert results.all_runs() == []
+def test_a_tool_may_be_called_step() -> None:
+    of_tool = Step("annotate", 1, {}, {"tools": {"step": [{}, []]}, "model": {"step": "x"}})
+    assert Step.of_json(json.loads(json.dumps(of_tool.as_json()))).key() == of_tool.key()

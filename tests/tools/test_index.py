@@ -13,7 +13,6 @@ from tests.tools.recorders import ELSEWHERE
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
-from toolformer.tools.retrieval import bm25
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.retrieval.passages import Passage, best_piece, cut
 
@@ -41,10 +40,8 @@ def test_a_corpus_is_indexed_and_searched(
 ) -> None:
     many = tmp_path / "many.jsonl"
     many.write_text("".join(json.dumps({"text": f"Text number {n}."}) + "\n" for n in range(100)))
-    for words in (command(many, tmp_path / "all"), command(many, tmp_path / "few", "corpus.limit=3")):
-        assert main(words) == 0
-    counted = [line.split(": ")[1] for line in capsys.readouterr().out.splitlines()]
-    assert counted == ["100 passages, bm25", "3 passages, bm25"], "whatever other stages' limit is"
+    assert main(command(many, tmp_path / "all")) == 0
+    assert "100 passages, bm25" in capsys.readouterr().out, "whatever other stages' limit is"
     folder = tmp_path / "made" / "index"
     assert main(command(corpus, folder, "index.passage_words=12")) == 0
     assert capsys.readouterr().out == f"{folder}: 4 passages, bm25\n"
@@ -61,19 +58,24 @@ def test_a_corpus_is_indexed_and_searched(
 
 
 def test_an_index_is_made_once_and_other_texts_or_none_are_refused(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:  # fmt: skip
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused
+) -> None:
     folder = tmp_path / "index"
     assert "no text in field `body`" in refused(*command(corpus, folder, "corpus.text_field=body"))
     assert not folder.exists() and not list(tmp_path.glob(".index*")), "nothing half made"
     assert main(command(corpus, folder)) == 0
-    monkeypatch.setattr(bm25, "build", lambda *args: pytest.fail("built again"))
+    built = folder.stat().st_ino
     os.utime(corpus, ns=(1, 1))
     assert main(command(corpus, folder)) == 0, "the content counts, not the time"
+    assert folder.stat().st_ino == built, "not built again"
     assert capsys.readouterr().out.count("passages, bm25") == 2
     assert "holds something else" in refused(*command(corpus, folder, "index.passage_words=5"))
     corpus.write_text(corpus.read_text() + json.dumps({"id": "10", "text": "A windmill turns."}) + "\n")
     assert "or an index of other texts" in refused(*command(corpus, folder))
+    manifest = (folder / "index.json").read_text()
+    (folder / "index.json").write_text(json.dumps({**json.loads(manifest), "version": 1}))
+    assert "another version of toolformer" in refused(*command(corpus, folder))
+    (folder / "index.json").write_text(manifest)
     (folder / "data.csc.index.npy").write_bytes(b"no")
     with pytest.raises(UserError, match="cannot be read") as caught:
         BM25(index_path=str(folder)).retrieve(["honey"], 1, [ELSEWHERE])
@@ -83,16 +85,6 @@ def test_an_index_is_made_once_and_other_texts_or_none_are_refused(
         (folder / "index.json").write_text(manifest)
         with pytest.raises(UserError, match=words):
             BM25(index_path=str(folder))
-
-
-def test_an_index_of_another_version_is_refused(corpus: Path, tmp_path: Path, refused: Refused) -> None:
-    folder = tmp_path / "index"
-    assert main(command(corpus, folder)) == 0
-    manifest = json.loads((folder / "index.json").read_text())
-    (folder / "index.json").write_text(json.dumps({**manifest, "version": 1}))
-    assert "another version of toolformer" in refused(*command(corpus, folder))
-    with pytest.raises(UserError, match="delete it and build it again"):
-        BM25(index_path=str(folder))
 
 
 @given(st.text(max_size=300), st.integers(1, 9))

@@ -15,16 +15,13 @@ from toolformer.tools.translation import LONGEST_INPUT, FewShotTranslator, Trans
 
 def test_it_reads_the_passages_found_and_equal_questions_once(retriever: BM25) -> None:
     """The best passage stands next to the question; a document's own article is not read."""
-    title_of_the_best = Writer(
-        lambda prompt: f" {prompt.rsplit('Question:', 1)[0].rsplit(' > ', 1)[0].split()[-1]}."
-    )
-    batches = title_of_the_best.batches
-    tool = QuestionAnswering(retriever, title_of_the_best)
+    best = Writer(lambda prompt: f" {prompt.rsplit('Question:', 1)[0].rsplit(' > ', 1)[0].split()[-1]}.")
+    tool = QuestionAnswering(retriever, best)
     refused = {
         "": "empty question", " ?! ": "empty question", "w" * 301: "question too long", "Zzyzx?": "no passage found",
     }  # fmt: skip
     results = tool.run(list(refused), [ELSEWHERE] * 4)
-    assert [one.reason for one in results] == list(refused.values()) and batches == []
+    assert [one.reason for one in results] == list(refused.values()) and best.batches == []
     questions = [
         "Who takes wax from hives?",
         "What shows\nnorth?",
@@ -34,10 +31,10 @@ def test_it_reads_the_passages_found_and_equal_questions_once(retriever: BM25) -
     documents = [*[ELSEWHERE] * 3, Document("d", "", source_id="Lighthouse")]
     answers = [one.text for one in tool.run(questions, documents)]
     assert answers == ["Beekeeping", "Compass", "Compass", "Harbour"]
-    (batch,) = batches
+    (batch,) = best.batches
     assert len(batch) == 3 and any("Question: What shows north?" in text for text in batch)
     passages = [Passage("a", "Best", "one two three four"), Passage("b", "Second", "five six seven")]
-    text = QuestionAnswering(retriever, title_of_the_best, passage_words=2).prompt("Why?", passages)
+    text = QuestionAnswering(retriever, best, passage_words=2).prompt("Why?", passages)
     assert text.endswith("\n\nText: Second > five six Best > one two\nQuestion: Why?\nAnswer:")
 
 

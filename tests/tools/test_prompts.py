@@ -69,13 +69,11 @@ def test_a_file_has_the_form_of_a_filled_prompt(instruction: str, pairs: list[tu
     [
         (GOOD.replace("{text}", "x"), "it has no {text} for the text"),
         (GOOD.replace("Add", "Add {text}"), "with {text} nowhere else"),
-        ("", "it has no {text} for the text"),
         ("Add calls:\n\nInput: {text}\nOutput:", "it has no example; show a text with a call, such as [Calculator(...)]"),
         (GOOD.replace("Add calls:\n\n", ""), "it is not an instruction in one line and pairs"),
         (GOOD.replace("\nOutput: 1", "\nAnswer: 1"), "it is not an instruction in one line and pairs"),
         (GOOD.replace("[Calculator(1 + 2)] ", ""), "example 1 has no call of Calculator"),
         (GOOD.replace("[Calculator(1 + 2)]", "[Calc(1 + 2)]"), "has '[Calc(1 + 2)]', which is not a call of Calculator"),
-        (GOOD.replace("1 + 2)]", "1 + 2]"), "which is not a call of Calculator"),
         ("\xff\xfe\x00", "write it as UTF-8 text"),
         (GOOD.replace("1 + 2)]", "1 + 2) -> 3]"), "which is not a call of Calculator without its result"),
     ],
@@ -103,23 +101,17 @@ def test_configuration_chooses_the_set(config: Config, tmp_path: Path) -> None:
         validate(compose("generate", ["prompts=papr"]))
 
 
-def test_a_demonstration_in_configuration_goes_before_the_set(
-    config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = [
-        "tool.calculator.instruction='Add sums:'",
-        "tool.calculator.demonstrations=[{text: 'It is 3.', annotated: 'It is [Calculator(1 + 2)] 3.'}]",
-    ]
-    settings = instantiate.tool_settings(validate(compose("generate", words)), "calculator")
-    assert settings.prompt == Prompt("Add sums:", (("It is 3.", "It is [Calculator(1 + 2)] 3."),))
-    shown = [DemonstrationConfig("It is 3.", "It is [Calculator(1 + 2)] 3.")]
-    wrong = [DemonstrationConfig("It is 3.", "It is [Sum(1 + 2)] 3.")]
-    for instruction, demonstrations, reason in (
-        ("Add sums:", [], "tool.calculator.example is missing"),
-        (None, shown, "tool.calculator.demonstrations: it has no instruction"),
-        ("Add sums:", wrong, "which is not a call of Calculator"),
-    ):
-        monkeypatch.setattr(config.tool["calculator"], "instruction", instruction)
-        monkeypatch.setattr(config.tool["calculator"], "demonstrations", demonstrations)
-        with pytest.raises(UserError, match=reason):
-            instantiate.tool_settings(config, "calculator")
+def test_a_demonstration_in_configuration_goes_before_the_set(config: Config) -> None:
+    def prompt(instruction: str | None, *annotated: str) -> Prompt:
+        shown = [DemonstrationConfig("It is 3.", text) for text in annotated]
+        tool = replace(config.tool["calculator"], instruction=instruction, demonstrations=shown)
+        return instantiate.tool_settings(replace(config, tool={"calculator": tool}), "calculator").prompt
+
+    right, wrong = "It is [Calculator(1 + 2)] 3.", "It is [Sum(1 + 2)] 3."
+    assert prompt("Add sums:", right) == Prompt("Add sums:", (("It is 3.", right),))
+    with pytest.raises(UserError, match="tool.calculator.example is missing"):
+        prompt("Add sums:")
+    with pytest.raises(UserError, match="tool.calculator.demonstrations: it has no instruction"):
+        prompt(None, right)
+    with pytest.raises(UserError, match="which is not a call of Calculator"):
+        prompt("Add sums:", wrong)

@@ -1,6 +1,8 @@
 """Tools as configuration makes them: endpoints, limits, caches, and what of a tool its cached results depend on."""
 
+import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,38 +25,43 @@ def test_a_tool_points_to_an_endpoint_by_configuration(
 ) -> None:
     place = f"tool.{key}.implementation.{CONFIGURED[key]}"
     words = [f"tools=[{key}]", f"tool@tool.{key}={key}_endpoint", f"paths.root={tmp_path / 'runs'}"]
-    named = [f"{place}.url={server.url}", f"{place}.model=tiny", f"{place}.request={{seed: 3}}"]
+    words += [f"{place}.url={server.url}", f"{place}.request={{seed: 3}}"]
     if key == "qa":
-        named.append(f"tool.qa.implementation.retriever.articles_path={articles_file}")
+        words.append(f"tool.qa.implementation.retriever.articles_path={articles_file}")
+    config = validate(compose("generate", words))
+
+    def tool_of(**settings: object) -> ToolRuntime:
+        """The tool with these settings of its generator, as another process would make it."""
+        changed = copy.deepcopy(config)
+        implementation = changed.tool[key].implementation
+        (implementation.get("translator") or implementation)["generate"].update(settings)
+        tool = instantiate.tools(changed)[key]
+        assert isinstance(tool, ToolRuntime)
+        if key == "translation":
+            tool.tool.identifier = German()  # type: ignore[attr-defined]
+        return tool
+
     with pytest.raises(UserError, match=f"^{place}: url and model are missing"):
-        instantiate.tools(validate(compose("generate", words)))
-    tool = instantiate.tools(validate(compose("generate", [*words, *named])))[key]
-    assert isinstance(tool, ToolRuntime) and tool.elsewhere
-    if key == "translation":
-        tool.tool.identifier = German()  # type: ignore[attr-defined]
+        tool_of()
+    tool = tool_of(model="tiny")
+    assert tool.elsewhere
     server.answer = {"choices": [{"text": " wax. \nnext"}]}
     asked = ["Who takes wax from hives?"] * 2
     assert {one.text for one in tool.run(asked, [ELSEWHERE] * 2)} == {"wax" if key == "qa" else "wax."}
     assert len(server.payloads) == 1 and server.payloads[0]["seed"] == 3
     assert json.dumps(server.payloads[0]["prompt"]).count("Who takes wax") == 1
     # Another process, or the same command again, asks nobody; another model is another tool.
-    again = instantiate.tools(validate(compose("generate", [*words, *named, f"{place}.concurrency=9"])))[key]
-    other = instantiate.tools(validate(compose("generate", [*words, *named, f"{place}.model=larger"])))[key]
-    for one, requests in ((again, 1), (other, 2)):
-        assert isinstance(one, ToolRuntime)
-        if key == "translation":
-            one.tool.identifier = German()  # type: ignore[attr-defined]
-        assert one.run(asked[:1], [ELSEWHERE])[0].text
+    for other, requests in (({"model": "tiny", "concurrency": 9}, 1), ({"model": "larger"}, 2)):
+        assert tool_of(**other).run(asked[:1], [ELSEWHERE])[0].text
         assert len(server.payloads) == requests
 
 
-@pytest.fixture(scope="module")
-def config() -> Config:
-    return validate(compose("generate", ["tools=[calculator,calendar,search,qa]"]))
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return validate(compose("generate", [f"paths.root={tmp_path / 'runs'}"]))
 
 
-def cache_name(config: Config, key: str, folder: Path) -> str | None:
-    config.paths.root = str(folder)
+def cache_name(config: Config, key: str) -> str | None:
     tool = instantiate.tools(config, [key])[key]
     assert isinstance(tool, ToolRuntime)
     return tool.cache.path.name if tool.cache else None
@@ -74,10 +81,9 @@ def test_what_cached_results_depend_on(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arguments, files, model folders and a version; not how calls are proposed. Cheap tools are not cached."""
-    runs = tmp_path / "runs"
-    names = [cache_name(config, key, runs) for key in ("calculator", "calendar", "search", "qa")]
+    names = [cache_name(config, key) for key in ("calculator", "calendar", "search", "qa")]
     assert names[:2] == [None, None] and all(names[2:]) and names[2] != names[3]
-    assert not runs.exists(), "nothing is written before there is a result"
+    assert not (tmp_path / "runs").exists(), "nothing is written before there is a result"
     (tmp_path / "my_lookup.py").write_text(LOOKUP)
     monkeypatch.syspath_prepend(str(tmp_path))
     model, articles = tmp_path / "model", tmp_path / "articles.json"
@@ -86,13 +92,11 @@ def test_what_cached_results_depend_on(
     articles.write_text("[]")
     arguments = {"_target_": "my_lookup.Lookup", "model": str(model), "articles_path": str(articles)}
     arguments |= {"words": "3", "version": "1"}
-    tool = config.tool["qa"]
-    monkeypatch.setattr(tool, "implementation", arguments)
-    seen = [cache_name(config, "qa", runs)]
+    config.tool["qa"].implementation = arguments
+    seen = [cache_name(config, "qa")]
     others = {"samples": 9, "filter_threshold": 0.1, "workers": 2, "timeout": 5.0, "tries": 2}
-    for setting, value in others.items():
-        monkeypatch.setattr(tool, setting, value)
-        assert cache_name(config, "qa", runs) == seen[0]
+    config.tool["qa"] = replace(config.tool["qa"], **others)
+    assert cache_name(config, "qa") == seen[0]
     for change in (
         lambda: arguments.update(words="4"),
         lambda: articles.write_text('[{"title": "A", "extract": "B"}]'),
@@ -100,19 +104,19 @@ def test_what_cached_results_depend_on(
         lambda: arguments.update(version="2"),
     ):
         change()
-        seen.append(cache_name(config, "qa", runs))
+        seen.append(cache_name(config, "qa"))
     assert None not in seen and len(set(seen)) == 5
     arguments["version"] = ""
-    assert cache_name(config, "qa", runs) is None, "a tool of the user's is cached only under a version"
+    assert cache_name(config, "qa") is None, "a tool of the user's is cached only under a version"
 
 
 @pytest.mark.parametrize("kind", [WikiSearch, BM25])
 def test_cached_results_depend_on_the_version_of_each_class(
-    kind: type, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = cache_name(config, "search", tmp_path)
+    before = cache_name(config, "search")
     monkeypatch.setattr(kind, "VERSION", 2)
-    assert cache_name(config, "search", tmp_path) not in (None, before)
+    assert cache_name(config, "search") not in (None, before)
 
 
 def test_a_users_part_of_a_tool_is_cached_under_no_version_of_ours(
@@ -122,6 +126,5 @@ def test_a_users_part_of_a_tool_is_cached_under_no_version_of_ours(
     code = "from toolformer.tools.retrieval.bm25 import BM25\nclass Mine(BM25):\n    pass\n"
     (tmp_path / "my_retriever.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
-    search = {**config.tool["search"].implementation, "retriever": {"_target_": "my_retriever.Mine"}}
-    monkeypatch.setattr(config.tool["search"], "implementation", search)
-    assert cache_name(config, "search", tmp_path) is None
+    config.tool["search"].implementation["retriever"] = {"_target_": "my_retriever.Mine"}
+    assert cache_name(config, "search") is None

@@ -1,6 +1,8 @@
 """Tiny random models and a tokenizer trained on the spot: no downloads, seconds for the whole room."""
 
+import gc
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,19 +64,10 @@ def build_config(name: str, **more: Any) -> Any:
     grouped = {**common, "num_key_value_heads": 1}
     windows = {**grouped, "head_dim": 8, "sliding_window": WINDOW}
     experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
-    mamba = {
-        "mamba_d_ssm": 32,
-        "mamba_n_heads": 4,
-        "mamba_d_head": 8,
-        "mamba_d_state": 8,
-        "mamba_chunk_size": 16,
-    }
-    neo = {
-        "num_layers": 2,
-        "num_heads": 2,
-        "attention_types": [[["global", "local"], 1]],
-        "window_size": WINDOW,
-    }
+    mamba = {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 16}
+    neo = {"num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]]}
+    chunks = {"head_dim": 8, "attention_chunk_size": WINDOW, "intermediate_size_mlp": 32}
+    layers = {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 1}
     opt = {"word_embed_proj_dim": 16, "ffn_dim": 32, "max_position_embeddings": CONTEXT, "init_std": 0.3}
     configurations: dict[str, dict[str, Any]] = {
         "gpt2": {**gpt, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
@@ -87,27 +80,18 @@ def build_config(name: str, **more: Any) -> Any:
         "gemma3_text": windows,
         "gpt_oss": {**windows, **experts},
         "mixtral": {**grouped, **experts},
-        "llama4_text": {
-            **grouped,
-            **experts,
-            "head_dim": 8,
-            "attention_chunk_size": WINDOW,
-            "intermediate_size_mlp": 32,
-        },
-        "falcon_h1": {**grouped, **mamba},
-        "jamba": {
-            **{
-                **grouped,
-                "num_hidden_layers": 4,
-                "attn_layer_period": 2,
-                "attn_layer_offset": 1,
-                "num_experts": 1,
-            },
-            **{"mamba_d_state": 8, "mamba_dt_rank": 4},
-        },
+        "llama4_text": {**grouped, **experts, **chunks},
+        "falcon_h1": {**grouped, **mamba, "mamba_d_ssm": 32},
+        "jamba": {**grouped, **layers, "mamba_d_state": 8, "mamba_dt_rank": 4},
         "mamba": {**wide, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 8},
         "gpt_neox": common,
-        "gpt_neo": {**wide, **neo, "hidden_size": 16, "max_position_embeddings": CONTEXT},
+        "gpt_neo": {
+            **wide,
+            **neo,
+            "window_size": WINDOW,
+            "hidden_size": 16,
+            "max_position_embeddings": CONTEXT,
+        },
         "opt": {**heads, **ids, **opt, "dropout": 0.0},
         "bloom": {**wide, "hidden_size": 16, "n_layer": 2, "n_head": 2},
     }
@@ -156,7 +140,9 @@ def run(model: Path, output: Path, settings: TrainingSettings = SETTINGS, **opti
     return train(model, settings=settings, output_dir=output, **arguments), logs
 
 
-def interrupted(model: Path, output: Path, at: int) -> None:
+def interrupted(
+    model: Path, output: Path, at: int, settings: TrainingSettings = SETTINGS, **options: Any
+) -> None:
     """A run that ends as by Ctrl-C once the loss of a step is logged."""
 
     def stop(metrics: dict[str, float], step: int) -> None:
@@ -164,7 +150,7 @@ def interrupted(model: Path, output: Path, at: int) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(model, output, on_log=stop)
+        run(model, output, settings, on_log=stop, **options)
 
 
 def same_end(straight: Any, expected: Logs, resumed: Any, logs: Logs) -> None:
@@ -177,10 +163,17 @@ def same_end(straight: Any, expected: Logs, resumed: Any, logs: Logs) -> None:
         assert getattr(resumed, name) == getattr(straight, name)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """Tiny tensors are faster on one thread, and repeatable."""
+@pytest.fixture(scope="package", autouse=True)
+def quick() -> Iterator[None]:
+    """Tiny tensors are faster on one thread, and repeatable.
+
+    A training collects garbage at every checkpoint: most of its time, if all imported libraries were searched.
+    """
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
@@ -198,5 +191,4 @@ def gpt2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def straight(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Logs]:
     """An uninterrupted run. For tests that only read it."""
-    torch.set_num_threads(1)
     return run(gpt2_folder, tmp_path_factory.mktemp("straight"))

@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime
-import logging
 import subprocess
 import sys
 from decimal import Decimal
@@ -121,14 +120,8 @@ os.chdir("/")
 
 @pytest.fixture
 def dragons(tmp_path: Path) -> str:
-    (tmp_path / "dragons.py").write_text(DRAGONS, encoding="utf-8")
+    (tmp_path / "dragons.py").write_text(DRAGONS)
     return str(tmp_path / "dragons.py")
-
-
-@pytest.fixture
-def functions(tmp_path: Path) -> str:
-    (tmp_path / "functions.py").write_text(FUNCTIONS, encoding="utf-8")
-    return str(tmp_path / "functions.py")
 
 
 def test_a_class_of_open_webui(dragons: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,15 +142,13 @@ def test_a_class_of_open_webui(dragons: str, monkeypatch: pytest.MonkeyPatch) ->
     assert "secret" not in str(error.value)
 
 
-def test_an_asynchronous_method_answers_side_by_side(dragons: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_asynchronous_method_answers_side_by_side(dragons: str) -> None:
     tool = ToolRuntime(FunctionTool(tools_of(dragons)["weather"], name="Weather"))
-    with caplog.at_level(logging.INFO, "toolformer"):
-        inputs = ['"Seoul", "tomorrow"', "Oslo", "city=3, dya=2"]
-        first, second, third = tool.run(inputs, [Document("d", "")] * 3)
+    inputs = ['"Seoul", "tomorrow"', "Oslo", "city=3, dya=2"]
+    first, second, third = tool.run(inputs, [Document("d", "")] * 3)
     assert first.text == '{"city": "Seoul", "day": "tomorrow", "sky": ("blue")}'
     assert second.text == '{"city": "Oslo", "day": "today", "sky": ("blue")}'
     assert third.reason == "unknown argument"
-    assert caplog.messages.count("Weather: looking out") == 2
 
     async def inside() -> list[Result]:
         return tool.run(["Rome"], [Document("d", "")])
@@ -165,17 +156,18 @@ def test_an_asynchronous_method_answers_side_by_side(dragons: str, caplog: pytes
     assert asyncio.run(inside())[0].text, "a caller may have an event loop of its own"
 
 
-def test_functions(functions: str) -> None:
+def test_functions(tmp_path: Path) -> None:
     """Whatever they do, the folder is the same afterwards."""
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    functions = str(tmp_path / "functions.py")
     before = Path.cwd()
     assert answers(FunctionTool(f"{functions}:square"), "3", "-1.5", "x")[:2] == ["9.0", "2.25"]
     root = FunctionTool(f"{functions}:root")
-    assert answers(root, "2", "2, digits=4", "-1") == [
-        '{"root": 1.41}', '{"root": 1.4142}', "tool failed (ValueError)",
-    ]  # fmt: skip
-    assert answers(FunctionTool(f"{functions}:leave"), "") == ["tool failed (SystemExit)"]
-    assert answers(FunctionTool(f"{functions}:nothing"), "x") == ["no answer"]
-    assert answers(FunctionTool(f"{functions}:later"), "1") == ["2"]
+    assert answers(root, "2, digits=4", "-1") == ['{"root": 1.4142}', "tool failed (ValueError)"]
+    for name, text, answer in (
+        ("leave", "", "tool failed (SystemExit)"), ("nothing", "x", "no answer"), ("later", "1", "2"),
+    ):  # fmt: skip
+        assert answers(FunctionTool(f"{functions}:{name}"), text) == [answer]
     assert Path.cwd() == before
     assert not {"sqrt", "_private"} & set(tools_of(functions))
     assert tools_of(f"{functions}:root") == {"root": f"{functions}:root"}
@@ -239,9 +231,7 @@ def test_a_tool_by_hand_takes_its_arguments_as_words(
     (tmp_path / "trips.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for words, answer in {
-        ("city=New York", "days=3"): "nobody: 3 in New York",
-        ("Seoul", "days=2", "name=Ada"): "Ada: 2 in Seoul",  # a key is called name too
-        ('"Seoul", 2',): "nobody: 2 in Seoul",
+        ("New York", "days=2", "name=Ada"): "Ada: 2 in New York",  # a key is called name too
         ("city=007",): "nobody: 1 in 007",
     }.items():
         assert main(["tool", "trip", *words, "tool_sources=[trips.py]"]) == 0
@@ -279,16 +269,9 @@ def parameters(**types: Any) -> list[Parameter]:
 @pytest.mark.parametrize(
     ("text", "types", "expected"),
     [
-        ("343", {"value": int}, {"value": 343}),
-        (" -3 ", {"value": int}, {"value": -3}),
-        ("value=3", {"value": int}, {"value": 3}),
-        ("a, b (c) = d", {"query": str}, {"query": "a, b (c) = d"}),
-        ("1, 2", {"query": str}, {"query": "1, 2"}),
-        ("007", {"code": str}, {"code": "007"}),
-        ("none", {"query": str}, {"query": "none"}),
-        ("x = 5", {"query": str}, {"query": "x = 5"}),
+        (" -3 ", {"value": int}, {"value": -3}), ("value=3", {"value": int}, {"value": 3}),
+        *((text, {"query": str}, {"query": text}) for text in ("a, b (c) = d", "1, 2", "007", "none", "x = 5")),
         ("'it\\'s', 2", {"city": str, "days": int}, {"city": "it's", "days": 2}),
-        ('day="today", city="Seoul"', {"city": str, "day": str}, {"city": "Seoul", "day": "today"}),
         ('"Seoul", day="today"', {"city": str, "day": str}, {"city": "Seoul", "day": "today"}),
         ("Seoul", {"city": str, "day_": str}, {"city": "Seoul"}),
         ("(1, 2, 3), true", {"values": list[int], "up": bool}, {"values": [1, 2, 3], "up": True}),
@@ -297,8 +280,7 @@ def parameters(**types: Any) -> list[Parameter]:
         ("2023-01-30", {"day": datetime.date}, {"day": datetime.date(2023, 1, 30)}),
         ('"\\ud83d\\ude42"', {"text": str}, {"text": "🙂"}),
         ('"a\\nb", "\\d"', {"one": str, "two": str}, {"one": "a\nb", "two": "\\d"}),
-        ("", {}, {}),
-        ("", {"day_": str}, {}),
+        ("", {}, {}), ("", {"day_": str}, {}),
     ],
 )  # fmt: skip
 def test_what_is_read(text: str, types: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -309,16 +291,13 @@ def test_what_is_read(text: str, types: dict[str, Any], expected: dict[str, Any]
     ("text", "types", "reason"),
     [
         ("", {"value": int}, "argument value is missing"),
-        ("much", {"value": int}, "argument value: input should be a valid integer, unable to parse string as an integer"),
         ("1.5", {"value": int}, "argument value: input should be a valid integer, got a number with a fractional part"),
         ("3", {}, "takes no input"),
         ('"a", "b", "c"', {"one": str, "two": str}, "too many arguments"),
         ('"a", three=1', {"one": str, "two": str}, "unknown argument"),
         ('"a", one="b"', {"one": str, "two": str}, "argument one is given twice"),
-        ('one="a", one="b"', {"one": str, "two": str}, "argument one is given twice"),
         ('one="a", "b"', {"one": str, "two": str}, "arguments cannot be read"),
         ("Seoul, today", {"city": str, "day": str}, "argument day is missing"),
-        ("city=Seoul", {"city": str, "day_": str}, "arguments cannot be read"),
         ('"Seoul", today', {"city": str, "day_": str}, "arguments cannot be read"),
         ("cold", {"kind": Literal["hot"]}, "argument kind: input should be 'hot'"),
         ("[" * 10 + "]" * 10, {"value": list}, "arguments too deep"),
