@@ -123,6 +123,7 @@ RUNS = st.lists(
 @example([("the", 9), ("el", 10), ("the", 10)])
 @example([("the", 10), ("el", 20), ("the", 1)])
 @example([("the", 5), ("el", 30), ("the", 5)])
+@example([("7", 10), ("el", 10), ("the", 10)])
 def test_translation_selects_paragraphs_by_the_definition(runs: list[tuple[str, int]]) -> None:
     text = " ".join(word for word, count in runs for _ in range(count))
     expected = as_defined(text, majority)

@@ -75,6 +75,8 @@ def test_an_index_is_made_once_and_other_texts_or_none_are_refused(
     manifest = (folder / "index.json").read_text()
     (folder / "index.json").write_text(json.dumps({**json.loads(manifest), "version": 1}))
     assert "another version of toolformer" in refused(*command(corpus, folder))
+    with pytest.raises(UserError, match="delete it and build it again"):
+        BM25(index_path=str(folder))
     (folder / "index.json").write_text(manifest)
     (folder / "data.csc.index.npy").write_bytes(b"no")
     with pytest.raises(UserError, match="cannot be read") as caught:
