@@ -141,9 +141,7 @@ def sampled_as_stock(model: LanguageModel) -> None:
     check(logits, model, *(HEAD + ids for ids in CONTEXTS))
     branches.keep_rows([0, 2])
     hidden = torch.tensor([[0, 17], [3, 9]])
-    cached = branches.visible.shape[2]
-    branches.visible = branches.visible & (torch.arange(cached) < cached - hidden[:, :, None])
-    branches.positions = branches.positions - hidden
+    branches.hide_last(hidden)
     tails = torch.tensor(TOKENS[200:216]).view(2, 2, 4)
     for step in range(4):
         logits = branches.step(tails[:, :, step])

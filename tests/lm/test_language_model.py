@@ -25,7 +25,6 @@ from tests.textbook import logits, stock
 from toolformer.errors import UserError
 from toolformer.lm import fast_linear, text_generator
 from toolformer.lm.batching import by_length, rows_per_batch
-from toolformer.lm.branches import Branches
 from toolformer.lm.language_id import UNDETERMINED, LanguageIdentifier
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import choose_dtype, load_tokenizer, native_bfloat16
@@ -44,26 +43,6 @@ def check(logits: torch.Tensor, language_model: LanguageModel, *sequences: list[
         torch.testing.assert_close(row, expected, atol=1e-4, rtol=0)
 
 
-def test_rows_continue_independently(language_model: LanguageModel) -> None:
-    """Joined from several batches, with different numbers of tokens, without tokens rolled back or fed to an idle row."""
-    _, first = language_model.prefill(CONTEXTS[:2])
-    _, second = language_model.prefill(CONTEXTS[2:])
-    first.step(torch.tensor([[3], [4]]))
-    joined = Branches.join([(second, [0]), (first, [1])])
-    logits = joined.step(torch.tensor([[12], [13]]))[:, 0]
-    check(logits, language_model, [*CONTEXTS[2], 12], [*CONTEXTS[1], 4, 13])
-    _, branches = language_model.prefill(CONTEXTS)
-    more = [[1, 2, 3], [4], [6, 7]]
-    sequences = [context + tail for context, tail in zip(CONTEXTS, more, strict=True)]
-    check(branches.extend(more), language_model, *sequences)
-    for token in (1, 2, 3):
-        branches.step(torch.tensor([[token]] * 3), idle=[2])
-    branches.forget(0, 2)
-    logits = branches.step(torch.tensor([[10], [10], [10]]))[:, 0]
-    first, second, third = sequences
-    check(logits, language_model, [*first, 1, 10], [*second, 1, 2, 3, 10], [*third, 10])
-
-
 def test_branches_see_only_their_tokens(language_model: LanguageModel) -> None:
     """Several columns a row, of which some go on and branch again."""
     _, branches = language_model.prefill(CONTEXTS)
@@ -79,14 +58,6 @@ def test_branches_see_only_their_tokens(language_model: LanguageModel) -> None:
     ]
     for row, context, of_row in zip(logits, CONTEXTS, tails, strict=True):
         check(row, language_model, *([*context, *tail] for tail in of_row))
-
-
-def test_a_shared_prefix_is_not_changed(language_model: LanguageModel) -> None:
-    prefix = language_model.prefix([5, 9, 2, 14, 3, 7])
-    for _ in range(2):
-        logits, branches = language_model.prefill([[8], [1, 6]], prefix)
-        branches.step(torch.tensor([[2], [2]]))
-        check(logits, language_model, [*prefix.ids, 8], [*prefix.ids, 1, 6])
 
 
 def test_log_likelihood_of_a_continuation(language_model: LanguageModel) -> None:
