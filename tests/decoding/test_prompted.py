@@ -59,6 +59,7 @@ class Counting(LanguageModel):
 def test_prompts_behind_examples_decode_like_one_at_a_time() -> None:
     taught = taught_model("gpt2", *PIECES)
     model, whole = Counting(taught.model, taught.tokenizer), PARTED.join(IN_TURN)
+    model.fed = 0  # what it was fed to be made
     silent = PromptedDecoder(model, tools(), examples=SHOWN, k=0)  # type: ignore[arg-type]
     silent.complete(CALLING, DOCUMENTS, max_new_tokens=1)
     assert len(model.encode(whole)) < model.fed < len(CALLING) * len(model.encode(whole))

@@ -32,6 +32,17 @@ def test_a_damaged_dataset_is_named_and_made_again(root: Path, refused: Refused)
     assert [made.id for made in results.runs("generate")] == [run.id]
 
 
+def test_an_experiment_makes_damaged_candidates_again(root: Path) -> None:
+    (run,) = Results(root).runs("generate")
+    path = run.folder / "candidates.parquet"
+    whole = path.read_bytes()
+    flip(path)
+    assert main(["run", *smoke_words(root), "system=model"]) == 0
+    assert path.read_bytes() != whole, "nothing of this experiment reads it"
+    assert main(["run", *smoke_words(root), "system=toolformer"]) == 0
+    assert path.read_bytes() == whole
+
+
 def test_samples_are_made_again_from_the_answers(root: Path, counted: list[str], refused: Refused) -> None:
     results = Results(root)
     (run,) = results.runs("evaluate", system="toolformer")

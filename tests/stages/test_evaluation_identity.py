@@ -163,20 +163,21 @@ def test_an_edited_task_scores_the_same_answers(tmp_path: Path, moons: list[str]
 def test_which_files_of_a_users_tasks_and_data_decide(tmp_path: Path, moons: list[str]) -> None:
     """Logs and runs decide nothing, nor does the place."""
     root, tasks, data = tmp_path / "runs", tmp_path / "tasks", f"paths.data_dir={tmp_path}"
-    before, with_data = folders(root, *moons), folders(root, *moons, data)
-    for path in (tasks / ".notes", tasks / "nohup.out", tasks / "run.log", root / "x.jsonl"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("{}")
-    assert folders(root, *moons) == before and folders(root, *moons, data) == with_data
+    before = folders(root, *moons)
+    for name in (".notes", "nohup.out", "run.log"):
+        (tasks / name).write_text("x")
+    assert folders(root, *moons) == before
     moved = shutil.copytree(tasks, tmp_path / "moved")
     assert folders(root, *moons, f"paths.tasks_dir={moved}") == before
     (tasks / "rows.jsonl").write_text("1")
     assert folders(root, *moons)[1] != before[1]
-    with_data = folders(root, *moons, data)
+    before = folders(root, *moons, data)
+    (root / "x.jsonl").write_text("{}")
+    assert folders(root, *moons, data) == before
     for name in ("mine/notes.txt", "MLQA_V1/test/a.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
-        assert with_data != (with_data := folders(root, *moons, data)), name
+        assert before != (before := folders(root, *moons, data)), name
 
 
 def test_a_custom_prompt_has_no_paraphrases(tmp_path: Path, moons: list[str]) -> None:
